@@ -115,7 +115,7 @@ def triage(
 
 @app.command()
 def doctor() -> None:
-    """Check Python, Java, PySpark, the widgets and the connection, and say how to mend what is missing."""
+    """Check Python, Java, PySpark, the widgets and the connection, and say how to install missing parts."""
     from rich.console import Console
     from rich.table import Column, Table
     from rich.text import Text
@@ -128,7 +128,7 @@ def doctor() -> None:
     findings = examine()
     for finding in findings:
         state = Text(finding.state.value, style=colours[finding.state])
-        # As Text, because what was found could look like markup.
+        # As Text, because a finding could look like markup.
         table.add_row(finding.subject, state, Text(finding.found), Text(finding.remedy))
     Console().print(table)
     if any(finding.state is State.MISSING for finding in findings):

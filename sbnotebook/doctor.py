@@ -1,4 +1,4 @@
-"""Examines what sbnotebook needs on this machine, and says how to fix what is missing.
+"""Check the requirements of sbnotebook on this machine, and say how to install missing parts.
 
 It needs the standard library only, because it must run, and be right, where the rest is not installed.
 """

@@ -33,7 +33,7 @@ _BANNED: Final = {
     r"(?:^|\b(?:for|to|by|of|from|with|and|or|tells?|says?) )who\b(?! (?:is|are)\b)": "name the person",
     r"\bwhat (?:is|are|was|were|has|had)\b": "name the thing",
     r"\bwhat (?:can|cannot|comes?|came|goes|stays?|waits?|needs?|wants?|got|gets)\b": "name the thing",
-    r"\b(?:stands?|stood|standing)\b(?! for\b|-)": "write 'is', 'remains' or 'acts as'",
+    r"\b(?:stands?|stood|standing)\b(?! for\b| still\b|-)": "write 'is', 'remains' or 'acts as'",
     r"\b(?:go|goes|going|went|gone) on\b": "write 'continue' or 'happen'",
     r"\b(?:that|which|what) (?:is|are|was|were)(?: not| no longer| still)? there\b": "write 'exists'",
     r"(?<!no )(?<!only )(?<!than )(?<!this )(?<!that )(?<!the )(?<!each )(?<!which )\bone "

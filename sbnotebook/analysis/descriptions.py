@@ -53,7 +53,7 @@ def cause_of(description: str | None) -> Cause:
 
 # ---------------------------------------------------------------- masks
 
-# Words with digits in them that are no ids.
+# Words with digits that are not ids.
 _WORDS: Final = frozenset({
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "base64", "utf8",
     "utf16", "utf32", "md5", "sha1", "sha256", "sha384", "sha512", "oauth2", "x509", "ipv4", "ipv6", "http2", "http3",
@@ -79,7 +79,7 @@ _CODES: Final = (
     r"|\b(?:ORA|TNS|PLS|SQL|ERR|CS|TS)-?\d{2,5}\b|\b[45]\d\d (?:Client|Server) Error\b"
     r"|\b0x8[0-9a-fA-F]{7}\b"
 )
-# An apostrophe inside of a word is no quotation mark. The next opening mark ends the search for a closing one.
+# An apostrophe inside a word is not a quotation mark. The next opening mark ends the search for a closing one.
 _QUOTED: Final = (
     r"(?<!\w)'[^']{0,300}+(?:(?<=\w)'(?=\w)[^']{0,300}+){0,20}+'(?!\w)"
     r"|(?<!\\)\"[^\"\\]{0,300}+(?:\\.[^\"\\]{0,300}+){0,50}+\"|`[^`]{1,200}+`"
@@ -104,7 +104,7 @@ _PARTS: Final = (
     ("kept", r"[^\W\d]++|."),  # inside of letters, no part begins
 )
 _ALL: Final = re.compile("|".join(f"(?P<{name}_{place}>{part})" for place, (name, part) in enumerate(_PARTS)))
-# A reason is short and often a code: only what cannot be one is masked.
+# A reason is short and often a code: mask only the parts that cannot be part of a code.
 _IN_REASONS: Final = re.compile(rf"{_GUID}|\b(?:\d{{4}}-\d\d-\d\dT[\d:.]+Z?|[0-9a-f]{{16,}}\b|\d{{5,}}\b)")
 
 

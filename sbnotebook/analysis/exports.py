@@ -178,13 +178,13 @@ def _row_of(line: bytes, number: int) -> dict[str, Any]:
     try:
         row: Any = json.loads(line)
         if not isinstance(row, dict):
-            raise ValueError("it is no object")  # noqa: TRY004, TRY301 (as what JSON cannot read)
+            raise ValueError("it is not an object")  # noqa: TRY004, TRY301 (as what JSON cannot read)
         given = cast("dict[str, Any]", row)
         if absent := [name for name in _REQUIRED if given.get(name) is None]:
             raise ValueError(f"it has no {absent[0]}")  # noqa: TRY301
         return {name: _from_json(name, given[name]) for name in _TYPES if given.get(name) is not None}
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"Line {number:,} is no message: {printable(str(error)[:200])}.") from None
+        raise ConfigurationError(f"Line {number:,} is not a message: {printable(str(error)[:200])}.") from None
 
 
 def _to_json(name: str, value: Any) -> Any:

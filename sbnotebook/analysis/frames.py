@@ -72,8 +72,7 @@ def to_arrow(messages: Iterable[Message], unpacking: Allowance | None = None) ->
 
     Args:
         messages: of any number.
-        unpacking: what is left of the bytes that the packed bodies may take, for a part of a larger table; None for a
-            table of its own.
+        unpacking: remaining bytes for packed bodies, for a part of a larger table; None for a separate table.
 
     Example:
         >>> to_arrow([Message(body=b"{}", subject="UA")]).column("subject").to_pylist()

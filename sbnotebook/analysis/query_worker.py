@@ -39,7 +39,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "python_enable_replacements": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    # More threads take more memory, and what is evaluated at a time is too small for them.
+    # More threads take more memory, and each evaluated part is too small for them.
     "threads": "1",
 }
 _MOST_NAME: Final = 200

@@ -31,7 +31,7 @@ __all__ = [
 
 MAX_ROWS: Final = 50
 _MAX_CELL, _ENDING = 120, 40
-"""Characters of a cell, and the most that the words take which say what is missing: such a text is not cut again."""
+"""The most characters of a cell, and of the note about a cut: a text with this note is not cut again."""
 _TEXT_WIDTH: Final = 140
 _MAX_FAILURES: Final = 20
 _CONTEXT: Final = 24

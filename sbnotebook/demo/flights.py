@@ -114,7 +114,7 @@ def check_flight(message: ReceivedMessage) -> None:
     """Reject a flight that cannot be accounted for.
 
     Raises:
-        RejectMessage: says what is missing.
+        RejectMessage: names the missing values.
     """
     flight = json.loads(message.body)
     if flight["tailnum"] is None:

@@ -81,7 +81,7 @@ class DemoJob:
 
     def consume(self) -> None:
         """Let a consumer with a rule settle them."""
-        self._title("Consume: complete what can be accounted for, dead-letter the rest with a reason")
+        self._title("Consume: complete valid flights, dead-letter the others with a reason")
         report = self.namespace.entity(FLIGHTS).process(check_flight, max_in_flight=IN_FLIGHT)
         self._report(report)
         self.books.note_completed(report)

@@ -20,11 +20,11 @@ class Reconciliation:
         sent: message ids whose sending was confirmed.
         stored: message id by sequence number, as the queue held them before anything was consumed.
         completed: sequence numbers whose completion was confirmed.
-        dead_lettered: sequence number in the queue that they were sent to, by message id, of what stands in the
-            dead-letter queue at the end.
+        dead_lettered: by message id, the sequence number in the original queue of each message in the dead-letter queue
+            at the end.
         resubmitted: sequence numbers whose clone was confirmed and whose original was completed.
         clones_completed: original message ids of the clones whose completion was confirmed.
-        left_over: messages that still stand in the queue at the end.
+        left_over: messages still in the queue at the end.
     """
 
     expected: int = 0
@@ -53,7 +53,7 @@ class Reconciliation:
         ends = Counter([*self.completed, *self.dead_lettered, *self.resubmitted])
         found = {
             "confirmed sends that the queue did not hold": set(self.sent) - set(self.stored.values()),
-            "messages in the queue that nobody sent": set(self.stored.values()) - set(self.sent),
+            "messages in the queue that the demo did not send": set(self.stored.values()) - set(self.sent),
             "message ids that the queue held twice": _repeated(self.stored.values()),
             "messages that ended nowhere": self.stored.keys() - ends.keys(),
             "messages that ended twice": {number for number, count in ends.items() if count > 1},

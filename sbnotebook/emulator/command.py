@@ -135,7 +135,7 @@ def _stop_on_signals(server: EmulatorServer) -> None:
         try:
             asyncio.get_running_loop().add_signal_handler(name, server.request_stop)
         except NotImplementedError:
-            # Windows: the default ends the process, and what was confirmed is on disk.
+            # Windows: the default ends the process, and every confirmed message is on disk.
             return
 
 

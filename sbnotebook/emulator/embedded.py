@@ -62,7 +62,7 @@ class RunningEmulator:
 
     @property
     def faults(self) -> Faults:
-        """Return the standing faults, which you can change at any time."""
+        """Return the current faults, which you can change at any time."""
         return self._server.broker.faults
 
     def counts(self, path: str) -> Counts:

@@ -1,6 +1,6 @@
 """Faults on demand, with which a test or a benchmark makes the emulator behave badly.
 
-Standing faults are fields, in force until they are changed or ``RunningEmulator.reset`` clears them:
+Persistent faults are fields. They apply until you change them or call ``RunningEmulator.reset``:
 
 ======================== =================================================================================
 ``accept_delay_ms``      the confirmation of each sent message is held back
@@ -72,7 +72,7 @@ class Drop(Enum):
 
 @dataclass(slots=True)
 class EntityFaults:
-    """The standing faults of an entity, by default none. Counts go down to 0 as the faults happen.
+    """The persistent faults of an entity, by default none. Counts go down to 0 as the faults happen.
 
     Attributes:
         accept_delay_ms: time by which the confirmation of each sent message is delayed. The delays of
@@ -102,10 +102,10 @@ class EntityFaults:
             (azure-service-bus-dotnet issue 386), ``taken`` for any.
         refused_tokens: what becomes of the other messages of a request that is refused because some of its lock tokens
             are lost: they are ``kept``, or ``settled`` all the same. No source says what Azure does.
-        order_after_release: where a message comes again that was released or abandoned, or whose lock or session ended:
-            in its old ``place``, at the ``front`` of what can be received, or at the ``back``. In a session, Azure was
-            seen to place it behind messages that came meanwhile (azure-sdk-for-net issue 35846, azure-sdk-for-java
-            issues 24064 and 30027), and promises nothing.
+        order_after_release: where a message comes again after it was released or abandoned, or after its lock or
+            session ended: in its old ``place``, at the ``front`` of the active messages, or at the ``back``. In a
+            session, Azure was seen to place it behind messages that came meanwhile (azure-sdk-for-net issue 35846,
+            azure-sdk-for-java issues 24064 and 30027), and promises nothing.
         activated_state: the state that a peek shows of a message that was scheduled and is active by now. Of a
             delivery Azure says ``scheduled`` (azure-sdk-for-js 19357); of a peek no source says anything.
     """
@@ -186,7 +186,7 @@ class EntityFaults:
 
 @dataclass(slots=True)
 class Faults(EntityFaults):
-    """The standing faults of the emulator, by default none.
+    """The persistent faults of the emulator, by default none.
 
     Attributes:
         slow_disk_ms: time by which each commit takes longer.

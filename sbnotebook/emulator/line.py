@@ -19,7 +19,7 @@ def at_a_distance(protocol: asyncio.Protocol, delay: Callable[[], float]) -> asy
     Args:
         protocol: serves the connection. It may hand it over to another with ``set_protocol`` of its transport.
         delay: gives the seconds that bytes take from now on, in each direction. Opening the connection takes twice
-            that time, as over a network. Nothing overtakes what was sent before it.
+            that time, as over a network. Bytes arrive in the order in which they were sent.
     """
     return _Line(protocol, delay)
 

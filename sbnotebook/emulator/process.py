@@ -179,7 +179,8 @@ def stop(data_dir: Path | None = None) -> bool:
 
 def _wait_until_ended(directory: Path, state: EmulatorState) -> None:
     deadline = time.monotonic() + _START_TIMEOUT
-    # It removes its state before it closes its store. If the next emulator is there already, the state is that one's.
+    # It removes its state before it closes its store. If the next emulator has started already, the state belongs to
+    # it.
     while is_in_use(directory) and EmulatorState.read(directory) in (None, state):
         if time.monotonic() > deadline:
             raise EmulatorError(f"The emulator did not end within {_START_TIMEOUT:.0f} s: end the process {state.pid}.")
@@ -264,7 +265,7 @@ def _proven(state: EmulatorState) -> http.client.HTTPConnection | None:
         stack.enter_context(suppress(OSError, http.client.HTTPException, ValueError, RecursionError))
         connection = http.client.HTTPConnection(state.host, state.port, timeout=_ANSWER_TIMEOUT)
         stack.callback(connection.close)
-        # What is proved holds for this connection, and not for one that takes its place.
+        # The proof holds for this connection only, not for a later one.
         connection.auto_open = 0
         connection.connect()
         with _ended_in_time(connection.sock):

@@ -1,9 +1,9 @@
 """The proof that an emulator is the one whose state a user has read.
 
 A port says nothing about the process behind it: once the emulator has ended, another user of the machine can listen on
-it, and the process ID is no secret. So each emulator makes up a secret when it starts, and writes it into a file that
-only its owner can read. A program that has read the file sends a challenge, and believes only an answer that needs the
-secret.
+it, and the process ID is not a secret. So each emulator makes up a secret when it starts, and writes it into a file
+that only its owner can read. A program that has read the file sends a challenge, and believes only an answer that needs
+the secret.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def prove_lease(secret: str) -> str:
 def belongs_to_user(status: os.stat_result) -> bool:
     """Return whether a file or folder belongs to the user of this process or to an administrator.
 
-    On Windows, files have no such number: there, what is below a user's profile is closed to other users.
+    On Windows, files have no such number. There, other users cannot open files below a user's profile.
 
     Args:
         status: what :func:`os.stat` returned for it.

@@ -330,7 +330,7 @@ class _Sniffer(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         self._end_after(None)
-        # AMQP has the connection for itself; what comes over HTTP still passes here.
+        # AMQP uses the connection alone; HTTP requests still pass here.
         if protocol is self._http:
             self._visitors.speak_http(self._transport)
         else:

@@ -94,8 +94,8 @@ def read_binary_xml(data: bytes) -> str | bytes | None:
         data: the body of a message.
 
     Returns:
-        The text of the wrapper of a string, the bytes of the wrapper of bytes, the XML of anything else; None when it
-        is no document that these clients wrote, or not a whole one.
+        The text of a string's wrapper, the bytes of a wrapper of bytes, and XML for other documents. None if these
+        clients did not write the document, or if it is incomplete.
 
     Example:
         >>> head = b"@\x06string\x08\x33http://schemas.microsoft.com/2003/10/Serialization/"
@@ -127,7 +127,7 @@ class _Reader:
             raise _Unreadable
         while self._open and self._at < len(self._data):
             self._record(self._byte())
-        # A document that is cut off or continues is refused; its last end may be missing, or stand there twice.
+        # A document that is cut off or continues is refused; its last end may be missing or repeated.
         if (self._open and not self._values) or self._data[self._at :] not in (b"", bytes((_END_ELEMENT,))):
             raise _Unreadable
         while self._open:

@@ -87,8 +87,8 @@ def body_text(
             their size; None for one message alone.
 
     Returns:
-        JSON as it was written; the content of the string and byte wrappers of the older .NET clients, and their
-        objects as XML; value and sequence bodies as text or JSON; what an installed decoder says of the bytes
+        JSON as it was written; the content of the string and byte wrappers of the older .NET clients, and their objects
+        as XML; value and sequence bodies as text or JSON. For other bytes, the text of an installed decoder
         (:mod:`sbnotebook.model.decoders`).
 
     Example:
@@ -132,7 +132,7 @@ def _data_text(body: bytes, charset: str | None, *, is_cut: bool = False) -> str
     if charset is None:
         charset = _MARKED.get(body[:2], "utf-8") if len(body) > _MARK else "utf-8"
     try:
-        # What is cut may end within a character.
+        # A cut text may end within a character.
         text = codecs.getincrementaldecoder(charset)().decode(body) if is_cut else body.decode(charset)
     except UnicodeDecodeError:
         return None

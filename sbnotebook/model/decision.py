@@ -83,7 +83,7 @@ class Defer:
     Args:
         wake_after: when a wake-up message that carries the number becomes active, counted from now; None for no such
             message. See :mod:`sbnotebook.settlement.locking.wake_up`.
-        wake_to: the queue or topic that the wake-up message is sent to; None for the queue that the message stands in.
+        wake_to: the queue or topic to which the wake-up message is sent; None for the queue of the message.
 
     Raises:
         DecisionError: the wake-up cannot be sent then, or there.
@@ -112,7 +112,7 @@ class Resubmit:
     """Send a clone of the message, and complete the original once the clone is confirmed.
 
     Args:
-        to: where the clone is sent; None for the entity that the message stands in, or its topic.
+        to: the destination of the clone; None for the entity of the message, or its topic.
         delay: how long until the clone becomes active, None for at once.
         max_resubmits: a message that was resubmitted this often is dead-lettered, or stays where it is if that is a
             dead-letter queue; None for no limit. ``"auto"`` is 5 for dead letters, so that a loop over a consumer that
@@ -201,7 +201,7 @@ class Undo:
     """Send a removed message back from the archive.
 
     Args:
-        to: where it is sent; None for the entity that it stood in.
+        to: the destination; None for the entity from which it was removed.
     """
 
     verb: ClassVar[str] = "undo"

@@ -1,7 +1,7 @@
 """Body decoders of other packages: Protobuf, Avro, or an application's own format.
 
-A package names its decoders as entry points of the group ``sbnotebook.body_decoders``; each is a function that takes
-the body's bytes and the content type, and gives the text, or None for a body that is not its own. In
+A package names its decoders as entry points of the group ``sbnotebook.body_decoders``; Each is a function that takes
+the body's bytes and the content type, and returns the text. It returns None for a body of another format. In
 ``pyproject.toml``::
 
     [project.entry-points."sbnotebook.body_decoders"]

@@ -47,7 +47,7 @@ HEADER_EXTRAS: Final = ("durable", "priority", "first_acquirer")
 PROPERTY_EXTRAS: Final = ("user_id", "absolute_expiry_time", "creation_time", "group_sequence")
 """Fields of the properties section (3.2.4) that a message has no field for."""
 ANNOTATION_EXTRAS: Final = ("delivery_annotations", "message_annotations", "footer")
-"""Sections that are maps (3.2.2, 3.2.3, 3.2.8), without what the service puts there and what has a field."""
+"""Sections that are maps (3.2.2, 3.2.3, 3.2.8), without the service's entries and those that have a field."""
 _TYPED: Final = (
     "message_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding", "session_id",
     "reply_to_session_id",
@@ -61,7 +61,7 @@ UNREADABLE: Final = "unreadable"
 EXTRAS: Final = frozenset(
     {*HEADER_EXTRAS, *PROPERTY_EXTRAS, *ANNOTATION_EXTRAS, *_TYPED, PROPERTY_NAMES, DATA_SECTIONS, UNREADABLE}
 )
-"""All names. Under the name of a field of the message stands its value, where it is of another type than usual."""
+"""All names. The name of a field has its value if the value has an unusual type."""
 
 _MAX_COUNT: Final = 2**31 - 1
 _REPR_TEXT: Final = 60
@@ -97,8 +97,7 @@ class Message:
         scheduled_enqueue_time: when the message becomes active, None for at once.
         application_properties: values by name; their AMQP types are those of :mod:`sbnotebook.model.amqp`.
         extras: values without a field of their own, by the names in ``EXTRAS``; those of a peeked message
-            are sent again. Under the name of a field stands its value with its AMQP type, as long as
-            the field says the same.
+            are sent again. The name of a field has its value with its AMQP type, unless the field was changed.
 
     Example:
         >>> message = Message(body=b"{}", subject="UA", application_properties={"attempt": 1})
@@ -181,7 +180,7 @@ class Message:
 
 
 def _shown(value: object) -> str:
-    # A text came from who sent the message: quoted, so that it can pass for nothing else, and cut.
+    # The sender wrote the text, so quote it and limit its length.
     return repr(value[:_REPR_TEXT]) if type(value) is str else str(value)
 
 
@@ -194,7 +193,7 @@ class ReceivedMessage(Message):
     """A message as the service gave it, with what the service added.
 
     Args:
-        entity: where the message stands.
+        entity: that holds the message.
         sequence_number: the service's own number of the message, unique in the entity.
         enqueued_sequence_number: its number in the entity that it was first sent to.
         enqueued_time: when the service accepted it, or made it active.

@@ -35,8 +35,8 @@ class Outcome:
 
     Args:
         status: how it ended.
-        verb: what was attempted: complete, abandon, dead-letter, defer, release, resubmit, send, schedule.
-        entity: where the message stood, or was sent to.
+        verb: the attempted action: complete, abandon, dead-letter, defer, release, resubmit, send, schedule.
+        entity: that held the message, or to which it was sent.
         sequence_number: the message's number; None for a send, whose answer does not carry one; of a
             scheduled message it is what cancels it.
         message_id: the message's identifier, where it has one.

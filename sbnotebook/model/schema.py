@@ -143,7 +143,7 @@ def columns_of(messages: Iterable[Message], unpacking: Allowance | None = None) 
 
     Args:
         messages: of a table.
-        unpacking: what is left of the bytes that the packed bodies of the table may take; None for a new table.
+        unpacking: remaining bytes for the packed bodies of the table; None for a new table.
     """
     held = list(messages)
     allowance = unpacking or Allowance(UNPACKED_BYTES_OF_TABLE)

@@ -1,8 +1,7 @@
 """The sections of an encoded AMQP message, found by skipping and not by decoding.
 
-A broker stores a message as the bytes that it got and replaces only the header and the annotations;
-a client reads only some sections. Both need to know where each section stands, which costs a few byte
-look-ups for a body of any size.
+A broker stores a message as the bytes that it got and replaces only the header and the annotations; a client reads only
+some sections. Both need the place of each section, which takes a few byte look-ups for a body of any size.
 
 Source: AMQP 1.0 part 3, messaging, section 3.2.
 """
@@ -100,11 +99,11 @@ def split(payload: bytes, *, in_order: bool = True) -> list[Section]:
     The values are skipped, so the inside of a section may still turn out to be damaged.
 
     Args:
-        payload: the message as it stands in a transfer, its frames joined.
+        payload: the message of a transfer, its frames joined.
         in_order: refuse sections out of order.
 
     Returns:
-        The sections in the order in which they stand; none for an empty payload. Data and sequence
+        The sections in their order; none for an empty payload. Data and sequence
         may occur several times, each other section once.
 
     Raises:
@@ -132,7 +131,7 @@ def split(payload: bytes, *, in_order: bool = True) -> list[Section]:
 
 
 def readable_start(payload: bytes) -> list[Section]:
-    """Return the sections of bytes that are no whole message, up to the first that cannot be skipped."""
+    """Return the sections of bytes that are not a whole message, up to the first that cannot be skipped."""
     sections: list[Section] = []
     start = 0
     try:
@@ -200,7 +199,7 @@ def section_values(
         wanted: the codes of the sections that are decoded; the others are skipped.
 
     Returns:
-        The values of the sections by their codes, and where the sections of the body stand.
+        The values of the sections by their codes, and the places of the sections of the body.
 
     Raises:
         AmqpDecodeError: the bytes are not a message.
@@ -213,7 +212,7 @@ def section_values(
         if not code:
             code, value_start = _descriptor(payload, start)
         previous = code if previous < code != DELIVERY_ANNOTATIONS else _in_order(code, previous, start)
-        # Note where the body stands, decode what is wanted, skip the rest.
+        # Note the place of the body, decode the requested sections, skip the others.
         if code in _BODIES:
             end = skip(payload, value_start)
             bodies.append(_make_section(Section, (code, start, value_start, end)))

@@ -25,7 +25,7 @@ def markdown(findings: Sequence[Finding], *, host: str, tier: str, when: datetim
     """Return the report of a run.
 
     Args:
-        findings: what was found, already without names and secrets.
+        findings: without names and secrets.
         host: of the namespace, of which only the public part is shown.
         tier: of the namespace.
         when: of the run.

@@ -283,7 +283,7 @@ class Budget:
         return share
 
     def join(self, rest: Budget) -> None:
-        """Put back what is left of a share."""
+        """Put back the rest of a share."""
         self.messages += rest.messages
         self.size = None if self.size is None else self.size + (rest.size or 0)
         self.is_used = self.is_used or rest.is_used
@@ -321,7 +321,7 @@ async def end_of_batch(
         budget: how much to take.
         first: the lowest number to read.
         until: where to stop by partition, included, reading no other partition; None for no end.
-        patience: seconds to go on trying where Service Bus does not answer.
+        patience: seconds to retry while Service Bus does not answer.
     """
     ask = next_number_of(entity, patience)
     reached = dict(read)

@@ -22,11 +22,11 @@ peeking, until its outcome is known. If that takes longer than a minute, the que
 Why no message is removed unread: the process that planned a micro-batch removes the numbers that it planned. Where it
 did not plan the micro-batch at all, because the sink passed over its number, it removes nothing, and the messages come
 again. A process that starts later removes the messages that are deferred under the numbers of the last offset. These
-were read, unless all of this comes together: a message was not deferred when the micro-batch was planned; the query
-ended before it wrote the next offset (which follows at once then, without messages if there are none); and another
-program, or a process that should have been dead, deferred that message meanwhile. So no other program should defer
-messages of an entity that a stream consumes. The offset has the enqueued times of its messages, so that the checkpoint
-of one entity never removes messages from another.
+were read, except in a rare combination. A message was not deferred when the micro-batch was planned. The query ended
+before it wrote the next offset, which then follows at once, even without messages. And another program, or a process
+that should have been dead, deferred that message meanwhile. So no other program should defer messages of an entity that
+a stream consumes. The offset has the enqueued times of its messages, so that the checkpoint of one entity never removes
+messages from another.
 """
 
 from __future__ import annotations

@@ -229,6 +229,6 @@ def report_loss(entity: EntityAddress, numbers: Collection[int], batch: int, *, 
     )
     if fails:
         raise SbNotebookError(
-            f'{text} To go on without them, start the stream with .option("failOnDataLoss", "false").'
+            f'{text} To continue without them, start the stream with .option("failOnDataLoss", "false").'
         )
-    _LOG.warning("%s The stream goes on without them.", text)
+    _LOG.warning("%s The stream continues without them.", text)

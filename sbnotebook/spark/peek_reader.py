@@ -101,12 +101,12 @@ def read_ranges(
 
     Args:
         target: the namespace.
-        entity: where the messages stand.
+        entity: that holds the messages.
         ranges: of their sequence numbers.
         batches: makes the columns; only the sections that they need are read.
         max_messages: messages of each range at most, None for all.
         state: only messages in this state.
-        patience: seconds to go on trying where Service Bus does not answer the first time.
+        patience: seconds to retry while Service Bus does not answer.
     """
     with warm_namespace(target) as namespace:
         peeker, builder = namespace.peeker(entity), _BatchBuilder(batches)
@@ -155,7 +155,7 @@ class _BatchBuilder:
         self._messages: list[PeekedMessage] = []
 
     def add(self, page: Page, reader: PeekCursor) -> pa.RecordBatch | None:
-        """Add what is wanted of a page; return a batch as soon as there is enough for one."""
+        """Add the requested messages of a page; return a batch as soon as it is full."""
         with _without_collection():
             self._messages += reader.take(page.messages(self._batches.sections))
             self._size += sum(map(len, page.payloads))

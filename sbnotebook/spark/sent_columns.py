@@ -94,7 +94,7 @@ def _refuse_misspelt(others: list[str]) -> None:
         near = near_match(name, SENT_COLUMNS, cutoff=_ALIKE)
         if near:
             raise ConfigurationError(
-                f"The column {name[:_SHOWN]} is no message column and would not be sent: "
+                f"The column {name[:_SHOWN]} is not a message column and would not be sent: "
                 f"rename it to {near}, or drop it."
             )
 

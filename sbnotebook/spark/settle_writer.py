@@ -76,7 +76,7 @@ class SettleWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
     """Completes, dead-letters or abandons deferred messages: see :mod:`sbnotebook.client.decisions` for the columns.
 
     A task or a micro-batch that Spark repeats finds messages gone that its first run settled. They are counted, and are
-    no failure. The writer is pickled and sent to the workers, so it holds no connection.
+    not failures. The writer is pickled and sent to the workers, so it holds no connection.
 
     Args:
         options: where and how.

@@ -120,7 +120,7 @@ class ServiceBusDataSource(DataSource):
 
         Args:
             schema: the frame's columns.
-            overwrite: whether to replace the rows that are there.
+            overwrite: whether to replace existing rows.
 
         Raises:
             ConfigurationError: messages cannot be replaced.
@@ -135,7 +135,7 @@ class ServiceBusDataSource(DataSource):
 
         Args:
             schema: the frame's columns.
-            overwrite: whether to replace the rows that are there.
+            overwrite: whether to replace existing rows.
 
         Raises:
             ConfigurationError: messages cannot be replaced.

@@ -39,7 +39,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def local_properties() -> Mapping[str, str]:
-    """Return the settings and properties that Spark gave to this task; none outside of a task."""
+    """Return the settings and properties that Spark gave to this task; none outside a task."""
     context = TaskContext.get()
     return {} if context is None else context.__dict__.get("_localProperties") or {}
 
@@ -50,7 +50,7 @@ def is_local() -> bool:
 
 
 def attempt_number() -> int:
-    """Return how often Spark ran this task before; 0 at first, and outside of a task."""
+    """Return how often Spark ran this task before; 0 at first, and outside a task."""
     context = TaskContext.get()
     return 0 if context is None else context.attemptNumber()
 

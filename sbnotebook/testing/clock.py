@@ -51,12 +51,12 @@ class HandClock:
             del self._asleep[task]
 
     async def turn(self, seconds: float) -> None:
-        """Advance both by a second at a time, and let every task do what is due.
+        """Advance both by a second at a time, and let every task do its due work.
 
         A second lasts until each task that it has woken sleeps again, 50 ms at most.
         """
         if seconds > 1:
-            await anyio.sleep(_AT_MOST)  # what has just begun comes to its first sleep
+            await anyio.sleep(_AT_MOST)  # a task that has just begun reaches its first sleep
         for _ in range(round(seconds)):
             self.emulators.advance(1)
             woken = {task for task, until in self._asleep.items() if until <= self.now()}

@@ -241,7 +241,7 @@ def decode_composite(data: bytes, offset: int = 0) -> tuple[Any, int]:
 
     Raises:
         AmqpDecodeError: the bytes are not AMQP data.
-        ProtocolViolationError: they are no known composite, or a field is missing or of a wrong type.
+        ProtocolViolationError: not a known composite, or a field is missing or has a wrong type.
     """
     quick = _decode_quickly(data, offset)
     if quick is not None:
@@ -276,7 +276,7 @@ def _decode_quickly(data: bytes, offset: int) -> tuple[Any, int] | None:
                 given[name] = value
     except (AmqpDecodeError, ProtocolViolationError, IndexError, TypeError, struct.error):
         return None
-    # Leave anything unusual to the slow path, which reports what is wrong.
+    # Leave anything unusual to the slow path, which reports the fault.
     is_whole = at == end <= len(data) and count <= len(fields)
     return (cls(**given), end) if is_whole and mandatory <= given.keys() else None
 

@@ -2,7 +2,7 @@
 
 The owner of a socket gives what it read to ``receive_data`` (or ``receive_eof``), then handles
 ``events_received()`` until there are none, then writes ``data_to_send()``; and again ``data_to_send()``
-whenever it called a method of a link. After ``closed`` it writes what is left and closes the socket::
+whenever it called a method of a link. After ``closed`` it writes the remaining bytes and closes the socket::
 
     connection.receive_data(data)
     while events := connection.events_received():

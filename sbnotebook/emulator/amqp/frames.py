@@ -114,7 +114,7 @@ class FrameReader:
         if left >= size:
             return True
         if left + self._pieces_size < size:
-            # What was read is not kept beside what was not.
+            # Drop the bytes that were read, and keep only the others.
             self._buffer, self._offset = self._buffer[self._offset :], 0
             return False
         rest = self._buffer[self._offset :]

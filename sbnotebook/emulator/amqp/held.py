@@ -1,8 +1,8 @@
 """The memory that clients make the emulator keep: counted for each connection, limited for each one and for all.
 
-Only what stays beyond the read that brought it is counted: sessions, links, messages that have not come in whole, and
-answers that the client does not take. Beyond a limit of its own a connection is closed. Beyond the limit of a pool, the
-connection that takes most of the pool is dropped, or the one that has been holding something for the longest time.
+It counts only memory that outlives a read: sessions, links, incomplete messages, and answers that the client has not
+read. The emulator closes a connection beyond its limit. Beyond the limit of a pool, the connection that takes most of
+the pool is dropped, or the one that has been holding something for the longest time.
 """
 
 from __future__ import annotations

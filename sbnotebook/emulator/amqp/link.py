@@ -170,7 +170,7 @@ class Link:
             source: sent back instead of the peer's own source, for example with another filter.
             properties: link properties to send back.
             max_message_size: bytes; 0 for no limit. A longer message from the peer is rejected with
-                ``amqp:link:message-size-exceeded`` without being kept, and is no event.
+                ``amqp:link:message-size-exceeded``; it is not kept and causes no event.
         """
         if self.state is LinkState.ATTACHING:
             self._max_message_size = max_message_size
@@ -219,7 +219,7 @@ class Link:
         self.size = 0
 
     def _forget_attach(self) -> None:
-        """Keep only what is looked at after the attach was answered."""
+        """Keep only the parts that are used after the answer to the attach."""
         if not self._is_answered:
             self._is_answered = True
             self.source = self.source and Source(self.source.address)
@@ -455,7 +455,7 @@ class SendingLink(Link):
         self._session.deliver(self, delivery_tag, payload, settled=settled, message_format=message_format)
 
     def report(self, delivery_tag: bytes, state: DeliveryState, *, settled: bool) -> None:
-        """Report the state of a delivery that may change once more: what was done in a transaction may be undone.
+        """Report the state of a delivery that may change again: a transaction may be rolled back.
 
         Args:
             delivery_tag: of the delivery.
@@ -500,7 +500,7 @@ class SendingLink(Link):
     def receive_flow(self, flow: Flow) -> None:
         """Take new credit."""
         limit = (flow.delivery_count or 0) + (flow.link_credit or 0)
-        # What was sent since the peer wrote this flow counts against its credit.
+        # Messages sent since the peer wrote this flow count against its credit.
         credit = (limit - self._delivery_count) % _SERIAL
         self._credit = credit if credit < _SERIAL // 2 else 0
         self.drain = flow.drain

@@ -71,7 +71,7 @@ def answer_init(body: bytes, log_in: LogIn) -> tuple[bytes, bool]:
         The body of the answer, and whether the client is accepted.
 
     Raises:
-        AmqpDecodeError, ProtocolViolationError: the frame is no sasl-init.
+        AmqpDecodeError, ProtocolViolationError: the frame is not a sasl-init.
     """
     init, end = decode_composite(body)
     if not isinstance(init, SaslInit) or end != len(body):

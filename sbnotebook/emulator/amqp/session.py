@@ -40,7 +40,7 @@ from sbnotebook.errors import ProtocolViolationError
 __all__ = ["AmqpSession"]
 
 _SERIAL: Final = 2**32
-"""Transfer and delivery numbers are serial numbers (RFC 1982): they go on from 0 after 2**32 - 1."""
+"""Transfer and delivery numbers are serial numbers (RFC 1982): after 2**32 - 1 comes 0."""
 _INCOMING_WINDOW: Final = 2**31 - 1
 """Frames; huge, because azure-servicebus stops at 0 until a flow comes. Credit is what limits a peer."""
 _OUTGOING_WINDOW: Final = 2**31 - 1

@@ -73,7 +73,7 @@ class Box:
 
     @property
     def message_count(self) -> int:
-        """Return the number of messages, whatever their state."""
+        """Return the number of messages in every state."""
         return len(self._log)
 
     @property
@@ -143,7 +143,7 @@ class Box:
         return messages
 
     def peek(self, sequence_number: int, count: int, session_id: str | None = None) -> Iterator[BrokeredMessage]:
-        """Yield at most ``count`` messages from a sequence number on, whatever their state, locked ones included."""
+        """Yield at most ``count`` messages from a sequence number on, in every state, including locked ones."""
         is_partitioned = self._owner.is_partitioned
         messages = tour(self._log, sequence_number) if is_partitioned else self._log.walk(sequence_number)
         if session_id is not None:
@@ -205,7 +205,7 @@ class Box:
     def dead_letter_message(
         self, token: UUID, now: int, why: DeadLetterReason, properties: Mapping[str, AmqpValue] | None = None
     ) -> bool:
-        """Move a locked message to the dead-letter queue; not for messages that are there already."""
+        """Move a locked message to the dead-letter queue; not for messages of a dead-letter queue."""
         return self._settle(token, Event.DEAD_LETTER, now, why=why, properties=properties)
 
     def delete(self, count: int, before: int, now: int, session: MessageSession | None = None) -> int:

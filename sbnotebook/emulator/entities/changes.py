@@ -1,6 +1,6 @@
 """Changes of the entities that a store has to keep; locks are not kept.
 
-A message stands in a box: each queue, subscription and sub-queue is one, and so is the schedule of a
+A message is in a box: each queue, subscription and sub-queue is one, and so is the schedule of a
 topic. Boxes have numbers; those of one entity follow each other (``BOXES_PER_ENTITY``). A message
 that goes from one box to another is removed from the one and added to the other, in one turn.
 

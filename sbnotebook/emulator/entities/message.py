@@ -116,7 +116,7 @@ class SentMessage:
     Attributes:
         payload: its bytes.
         properties: the place of the section of this name; None if the message has none.
-        properties_start: offset at which that section would stand.
+        properties_start: offset at which that section would begin.
         header_size: size of all sections in front of the body, in bytes.
         scheduled_time: ms; when the message becomes active; None for at once.
         time_to_live: ms; None for the limit of the entity.
@@ -265,11 +265,11 @@ def map_items(payload: bytes, start: int) -> list[tuple[bytes, bytes]]:
         start: offset of the map's constructor byte.
 
     Raises:
-        AmqpDecodeError: no whole map stands there.
+        AmqpDecodeError: no whole map begins there.
     """
     end = skip(payload, start)
     _expect(payload[start] in _MAPS, "application properties must be a map")
-    # Behind the constructor stand the size and the count, of one byte each or of four.
+    # After the constructor come the size and the count, of one byte each or of four.
     head = 9 if payload[start] == _LARGE_MAP else 3
     offset = start + head
     items: list[tuple[bytes, bytes]] = []

@@ -92,7 +92,7 @@ class Residency:
             if self.size <= self._budget * 3 // 4:
                 break
             log.shed(number)
-        # What is locked has to stay: do not look for more at every turn.
+        # Locked messages have to stay: do not search for others at every turn.
         self._try_again_at = max(self._budget, self.size + self._budget // 4)
 
 
@@ -128,14 +128,14 @@ class _Shelf:
 class MessageLog:
     """All messages of a box.
 
-    Messages stand on shelves by the high digits of their numbers. Adding, finding and removing cost
-    the same for any number of messages; a walk sorts a shelf only if messages came to it out of
-    order, as they do in a dead-letter queue, where they keep their numbers. A shelf that was kept and
-    has no locked message can be shed, and is loaded again when it is asked for.
+    Shelves hold messages by the high digits of their numbers. Adding, finding and removing cost the same for any number
+    of messages. A walk sorts a shelf only if messages arrived out of order. That happens in a dead-letter queue, where
+    they keep their numbers. A shelf that was kept and has no locked message can be shed, and is loaded again when it is
+    asked for.
 
     Args:
         box: its number.
-        residency: decides what stays in memory.
+        residency: decides which payloads stay in memory.
 
     Attributes:
         size_bytes: bytes of all payloads; a payload must not change while it is in here.
@@ -151,7 +151,7 @@ class MessageLog:
         self._shelves: dict[int, _Shelf] = {}
         self._order: list[int] = []  # the shelves' numbers, ascending
         self._ready_shelves: list[int] = []  # a heap of the shelves that have something ready
-        self._moved: dict[int, tuple[int, int]] = {}  # places of ready messages that do not stand by their numbers
+        self._moved: dict[int, tuple[int, int]] = {}  # places of ready messages that are not ordered by their numbers
         self._moved_order: list[tuple[tuple[int, int], int]] = []  # a heap of those, with some that are gone
         self._turns = count(1)
         self._expiries: list[tuple[int, int]] = []  # a heap of (time, shelf), with some that are outdated

@@ -298,7 +298,7 @@ def parse_duration(text: str) -> int:
         Milliseconds.
 
     Raises:
-        ConfigurationError: the text is no such duration.
+        ConfigurationError: the text is not such a duration.
 
     Example:
         >>> parse_duration("PT1M30S")

@@ -51,7 +51,7 @@ class Registry:
         is_in_use: whether a client is attached to an entity, so that it is not idle.
 
     Attributes:
-        changes: what has to be kept since ``take_changes``, in order.
+        changes: to store, since ``take_changes``, in order.
         residency: which messages are in memory.
         order_after_release: where a message comes again that was given back: see ``Context``.
     """
@@ -358,7 +358,7 @@ class Registry:
     def _idle_end(self, sleeper: Sleeper, now: int) -> int | None:
         if not isinstance(sleeper, AnyEntity) or sleeper.options.auto_delete_on_idle is None:
             return None
-        # What is done with its subscriptions is done with a topic, too.
+        # The topic gets the same changes as its subscriptions.
         used = [sleeper, *sleeper.subscriptions] if isinstance(sleeper, Topic) else [sleeper]
         for entity in used:
             if self.is_in_use(entity):

@@ -97,9 +97,9 @@ def render(
         keeps_scheduled: say of an active message that was scheduled that it is scheduled still, as a delivery does.
         without_body: leave out the body, and say its size in a delivery annotation.
 
-    Source: the live tests of azure-servicebus, test_message.py, which count the annotations and bytes of a delivery,
-    and those of @azure/service-bus for JavaScript: serviceBusClient.spec.ts for the omitted body and the delivery
-    annotations of every peeked message, sendAndSchedule.spec.ts (azure-sdk-for-js 19357) for the state.
+    Sources: the live tests of azure-servicebus, test_message.py, which count the annotations and bytes of a delivery.
+    From @azure/service-bus for JavaScript: serviceBusClient.spec.ts for the omitted body and the delivery annotations
+    of every peeked message. For the state, sendAndSchedule.spec.ts (azure-sdk-for-js 19357).
     """
     header: list[Any] = []
     delivery: list[bytes] = []

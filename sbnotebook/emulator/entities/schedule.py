@@ -19,7 +19,7 @@ class Schedule:
     """The scheduled messages of a log.
 
     Args:
-        log: where they stand.
+        log: with the messages.
     """
 
     def __init__(self, log: MessageLog) -> None:

@@ -48,7 +48,7 @@ class MessageSession:
         self._locked = locked
         self.on_lost: Callable[[int], None] | None = None
         self._ready: dict[int, BrokeredMessage] = {}
-        self._places: dict[int, tuple[int, int]] = {}  # of messages that do not stand by their numbers
+        self._places: dict[int, tuple[int, int]] = {}  # of messages that are not ordered by their numbers
         self._order: list[tuple[tuple[int, int], int]] = []  # a heap of places and numbers, with some that are gone
 
     @property

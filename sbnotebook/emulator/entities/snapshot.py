@@ -196,7 +196,7 @@ def _restore_boxes(entity: AnyEntity, snapshot: Snapshot) -> None:
     if isinstance(entity, Queue):
         entity.schedule.restore(snapshot.boxes.get(entity.box, _NOTHING).scheduled)
     if entity.sessions is not None:
-        # Who waits for which session has to be known at once.
+        # The waiting receivers of each session are needed at once.
         for message in entity.peek(0, entity.message_count):
             if message.state is not MessageState.SCHEDULED:
                 entity.sessions.added(message)

@@ -58,7 +58,7 @@ def read_description(body: bytes) -> ET.Element:
     """Return the description in an entry.
 
     Raises:
-        ConfigurationError: the body is no entry, or declares a document type. Without one there are no
+        ConfigurationError: the body is not an entry, or declares a document type. Without one there are no
             entities, so nothing in the body can grow when it is read, and nothing else is opened for it.
     """
     try:
@@ -84,7 +84,7 @@ def feed(title: str, address: str, now: int, items: Iterable[Entry], next_page: 
     """Return a page of descriptions.
 
     Args:
-        title: what is listed.
+        title: of the list.
         address: the URL of the page.
         now: ms.
         items: the descriptions.

@@ -130,7 +130,7 @@ _SUBSCRIPTION: Final = [
     "IsClientAffine",
 ]
 _NEVER: Final = "0001-01-01T00:00:00"
-"""The first moment of .NET, for what has not been used yet."""
+"""The first moment of .NET, for entities that were never used."""
 _PREPROCESSING: Final = f"{SERVICE_BUS}RequiresPreprocessing"
 _TYPE: Final = f"{SCHEMA_INSTANCE}type"
 _SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
@@ -288,7 +288,7 @@ def _kept_texts(rule: ET.Element) -> Iterator[tuple[str, ET.Element]]:
 def _restore_texts(rule: ET.Element, texts: Mapping[str, str]) -> None:
     for part in rule:
         if part.tag.removeprefix(SERVICE_BUS) in texts:
-            # It stands between the compatibility level and the parameters.
+            # It comes between the compatibility level and the parameters.
             part.insert(2, ET.Element(_PREPROCESSING))
     for place, element in _kept_texts(rule):
         element.text = texts.get(place, element.text)
@@ -468,7 +468,7 @@ def _value(key: str, kind: str, text: str) -> AmqpValue:
     try:
         return read(text.strip())
     except (ValueError, KeyError, OverflowError):
-        raise ConfigurationError(f"{key[:40]!r}: {text[:40]!r} is no {kind}.") from None
+        raise ConfigurationError(f"{key[:40]!r}: {text[:40]!r} is not a {kind}.") from None
 
 
 def _integer(bits: int, kind: type[int]) -> Callable[[str], AmqpValue]:
@@ -569,5 +569,5 @@ def _moment_type(value: Timestamp) -> tuple[str, str]:
         # Without a zone, as the SDK sends it: it is UTC.
         return "dateTime", value.to_datetime().replace(tzinfo=None).isoformat()
     except OverflowError:
-        # Over AMQP there are moments outside of the years 1 to 9999.
+        # AMQP has moments outside the years 1 to 9999.
         return "long", str(int(value))

@@ -377,7 +377,7 @@ def _unfound(request: web.Request, entity: Queue | Topic, *parts: str) -> Reques
 
 
 def _address(request: web.Request, listed: str | None) -> str:
-    """Return the address of the request, or of what is listed in the answer to it."""
+    """Return the address of the request, or of an entry in its answer."""
     if listed is None:
         is_inside = request.method == "GET" and "subscription" in request.match_info
         return str(request.url.with_scheme("sb") if is_inside else request.url)
@@ -391,7 +391,7 @@ async def _refuse_no_name(_request: web.Request) -> web.Response:
 
 
 async def _refuse_list(_request: web.Request) -> web.Response:
-    raise RequestRefusedError(405, "A list cannot be written: name what is to be created.")
+    raise RequestRefusedError(405, "A list cannot be written: name the entity to create.")
 
 
 async def _body(request: web.Request, *kinds: str) -> ET.Element | None:

@@ -77,13 +77,13 @@ def change_faults(broker: Broker, document: Mapping[str, Any]) -> dict[str, Any]
 
     Args:
         broker: the namespace.
-        document: standing faults by name, and by path under ``entities``. A fault that happens at once has an entity
+        document: persistent faults by name, and by path under ``entities``. A fault that happens at once has an entity
             path as its value, or true for the whole namespace. ``{"reset": true}`` ends all earlier faults. One
             object may hold all of them: ``{"accept_delay_ms": 80, "entities": {"orders":
             {"reject_nth": 3}}, "lose_locks": "orders"}``.
 
     Returns:
-        The standing faults.
+        The persistent faults.
 
     Raises:
         ConfigurationError: a fault or its value is not valid; then nothing is changed.

@@ -138,7 +138,7 @@ class SenderLink(LinkHandler):
         peer: the connection.
         link: the client's link.
         destination: the queue or topic.
-        via: the entity that takes what is sent in a transaction, and sends it on; None for the destination.
+        via: the entity that accepts the messages of a transaction and forwards them; None for the destination.
     """
 
     def __init__(

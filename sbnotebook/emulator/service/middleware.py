@@ -1,9 +1,9 @@
 """The middlewares of the HTTP side: refusals, host names, and keys.
 
-If the name of a web page is made to resolve to 127.0.0.1, the page has the same origin as the emulator for a browser,
-which then lets the page send requests and read the answers (DNS rebinding). The owner of a name on the public internet
-can do that, and for a name under ``.local`` or without a dot each machine of the same network can (RFC 6762, "Multicast
-DNS"; RFC 4795, "LLMNR"). So names are refused unless they are in a fixed list.
+If the name of a web page resolves to 127.0.0.1, the page has the same origin as the emulator. The browser then lets the
+page send requests and read the answers (DNS rebinding). The owner of a name on the public internet can do that. For a
+name under ``.local`` or without a dot, each machine of the same network can (RFC 6762, "Multicast DNS"; RFC 4795,
+"LLMNR"). So the emulator refuses names unless they are in a fixed list.
 """
 
 from __future__ import annotations

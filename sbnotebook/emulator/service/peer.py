@@ -113,7 +113,7 @@ class AmqpPeer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle bytes that have come in."""
         if self._is_frozen or self._is_busy:
-            self._unheard += data  # What came before reading was paused.
+            self._unheard += data  # Bytes that arrived before reading was paused.
             return
         self._was_heard = True
         self.broker.moment()

@@ -172,7 +172,7 @@ class ViaEntities:
             root: the queue or topic.
 
         Returns:
-            The entity that takes what is sent in transactions; None on a session without that.
+            The entity that accepts the messages of transactions; None for a session without one.
         """
         via = self._vias.setdefault(link.session, None)
         if via is None:
@@ -185,7 +185,7 @@ class ViaEntities:
         """Check that messages can be received over a new link.
 
         Raises:
-            RefusedError: another entity takes what is sent in transactions on this session.
+            RefusedError: another entity accepts the messages of transactions on this session.
         """
         if self.attach(link, root) not in (None, root):
             raise RefusedError(Refusal.NOT_ALLOWED, SPANS_ENTITIES)

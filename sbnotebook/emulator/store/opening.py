@@ -197,7 +197,7 @@ def _check_version(path: Path, version: int) -> None:
 
 
 def _migrate(database: sqlite3.Connection, path: Path) -> None:
-    # Asked of SQLite, because a migration may have been committed and stand in the write-ahead log only.
+    # Ask SQLite, because a committed migration may be only in the write-ahead log.
     version = int(database.execute("PRAGMA user_version").fetchone()[0])
     _check_version(path, version)
     if version == VERSION:

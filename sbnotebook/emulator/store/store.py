@@ -132,7 +132,7 @@ class Store:
             raise self._failed(error) from error
 
     def load_payload(self, box: int, sequence_number: int) -> bytes:
-        """Read the payload of a message that is there.
+        """Read the payload of an existing message.
 
         Raises:
             EmulatorError: the file is damaged; nothing more is kept from now on.
@@ -229,7 +229,7 @@ def _read_shelf(database: sqlite3.Connection, box: int, shelf: int) -> list[Brok
 
 
 def _read_payload(database: sqlite3.Connection, box: int, sequence_number: int) -> bytes:
-    """Read the payload of a message that is there.
+    """Read the payload of an existing message.
 
     Raises:
         sqlite3.DatabaseError: the file is damaged.

@@ -1,8 +1,8 @@
 """AMQP 1.0 values as Python values, and their encoding as bytes.
 
-Plain Python types stand for the AMQP types that they cannot be mistaken for (``str`` string,
-``bytes`` binary, ``float`` double, ``bool`` boolean, ``UUID`` uuid, ``list`` list, ``dict`` map);
-the others have a class each, so that what is decoded is encoded again as the same type. A plain
+Plain Python types represent the AMQP types with an unambiguous match: ``str`` string, ``bytes`` binary, ``float``
+double, ``bool`` boolean, ``UUID`` uuid, ``list`` list, ``dict`` map. Each other type has a class, so that a decoded
+value is encoded again as the same type. A plain
 ``int`` is encoded as ``int`` where it fits and as ``long`` otherwise, a ``datetime`` as timestamp.
 
 Source: AMQP 1.0 part 1, types, section 1.6.

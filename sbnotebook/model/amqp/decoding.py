@@ -34,7 +34,7 @@ from sbnotebook.model.budget import ITEMS, LEVELS, UNUSUAL_KEYS
 __all__ = ["decode", "decode_all", "decode_exactly", "skip"]
 
 _MOST_SYMBOLS, _LONGEST_SYMBOL = 1000, 64
-"""What is kept of symbols that were read: how many, and up to which size in bytes."""
+"""The cache of symbols: their largest number, and their largest size in bytes."""
 _MAX_EMPTY_ELEMENTS: Final = 64
 """Elements of no width (an array of nulls) that one array may claim, so that a few bytes cannot ask for gigabytes."""
 
@@ -50,7 +50,7 @@ def decode(data: bytes | memoryview, offset: int = 0, *, items: int = ITEMS) -> 
 
     Args:
         data: encoded bytes; what follows the value is left alone.
-        offset: where the value's constructor byte stands.
+        offset: of the value's constructor byte.
         items: most items of all its lists, maps and arrays together.
 
     Returns:
@@ -253,7 +253,7 @@ def _check_keys(keys: list[Any], room: Room) -> None:
     unusual = sum(not isinstance(key, (str, bytes)) for key in keys)
     room[_KEYS] -= unusual**2
     if room[_KEYS] < 0:
-        raise AmqpDecodeError(f"An AMQP map has more than {UNUSUAL_KEYS:,} keys that are no texts.")
+        raise AmqpDecodeError(f"An AMQP map has more than {UNUSUAL_KEYS:,} keys that are not texts.")
 
 
 def _array(wide: bool) -> _Decoder:

@@ -82,7 +82,7 @@ class Timestamp(int):
         return cls((aware - _EPOCH) // _MILLISECOND)
 
     def to_datetime(self) -> datetime:
-        """Return the moment in UTC; raise OverflowError outside of the years 1 to 9999."""
+        """Return the moment in UTC; raise OverflowError outside the years 1 to 9999."""
         return _EPOCH + int(self) * _MILLISECOND
 
 
@@ -99,15 +99,15 @@ class Symbol(str):
 
 
 class Decimal32(bytes):
-    """IEEE 754 decimal, its 4 bytes as they stand on the wire."""
+    """IEEE 754 decimal, its 4 bytes as on the wire."""
 
 
 class Decimal64(bytes):
-    """IEEE 754 decimal, its 8 bytes as they stand on the wire."""
+    """IEEE 754 decimal, its 8 bytes as on the wire."""
 
 
 class Decimal128(bytes):
-    """IEEE 754 decimal, its 16 bytes as they stand on the wire."""
+    """IEEE 754 decimal, its 16 bytes as on the wire."""
 
 
 @dataclass(frozen=True, slots=True)

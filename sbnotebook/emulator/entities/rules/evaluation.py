@@ -1,7 +1,7 @@
 """Expressions compiled: a tree becomes functions that are called for every message.
 
-A predicate answers with True, False, or None for unknown. Unknown is what a comparison with a
-property that is not there gives; NOT leaves it, AND and OR follow the tables of SQL.
+A predicate answers with True, False, or None for unknown. A comparison with a missing property is unknown. NOT leaves
+unknown unchanged; AND and OR follow the tables of SQL.
 
 Source: Service Bus documentation, "Subscription rule SQL filter syntax", "Property evaluation semantics".
 """
@@ -70,7 +70,7 @@ def compile_predicate(node: exp.Expr, parameters: Parameters) -> Predicate:
         parameters: the values of ``@name`` in it, by name with or without the sign.
 
     Raises:
-        ConfigurationError: the tree is no condition, or a parameter has no value.
+        ConfigurationError: the tree is not a condition, or a parameter has no value.
     """
     node = _unwrapped(node)
     if type(node) in _TESTS:
@@ -89,7 +89,7 @@ def compile_calculation(node: exp.Expr, parameters: Parameters) -> Calculation:
         parameters: the values of ``@name`` in it, by name with or without the sign.
 
     Raises:
-        ConfigurationError: the tree is no value, or a parameter has no value.
+        ConfigurationError: the tree is not a value, or a parameter has no value.
     """
     node = _unwrapped(node)
     if type(node) in _SYMBOLS:

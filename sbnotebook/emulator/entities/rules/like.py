@@ -49,7 +49,7 @@ class LikePattern:
         for character in characters:
             escaped = character == escape
             if escaped:
-                character = next(characters, "")  # noqa: PLW2901 - nothing follows: the escape character stands alone
+                character = next(characters, "")  # noqa: PLW2901 - nothing follows the escape character
             if character == "%" and not escaped:
                 self._loops |= place
                 continue

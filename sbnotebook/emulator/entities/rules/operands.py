@@ -1,8 +1,8 @@
 """Operands of expressions: AMQP's values, compared and combined as C# does.
 
-Integers stay integers and a division cuts towards zero; an integer with a floating point number gives
-the latter; a text takes anything that is added to it; two moments have a time span between them.
-None is both an unknown property and a null: every result with it is unknown.
+Integers stay integers, and a division rounds towards zero. An integer and a floating point number give a floating point
+number. Adding any value to a text gives a text. The difference of two moments is a time span. None is both an unknown
+property and a null: every result with it is unknown.
 
 Source: Service Bus documentation, "Subscription rule SQL filter syntax", "Operator binding semantics".
 """

@@ -99,7 +99,7 @@ def tokenize(expression: str) -> list[Token]:
         expression.encode()
         words = _DIALECT.tokenize(expression)
     except UnicodeEncodeError:
-        raise ConfigurationError("The SQL expression has half of a surrogate pair, which is no character.") from None
+        raise ConfigurationError("The SQL expression has half of a surrogate pair, which is not a character.") from None
     except TokenError:
         raise ConfigurationError("The SQL expression cannot be read: a text or a name in it has no end.") from None
     # Count open parentheses, and prefixes in a row: sqlglot calls itself for each of them.
@@ -146,6 +146,6 @@ def _check(node: exp.Expr) -> None:
         and not node.args.get("quoted")
         and not _REGULAR_IDENTIFIER.fullmatch(node.name)
     ):
-        raise ConfigurationError(f"The name {node.name!r} must stand in square brackets: [{node.name}].")
+        raise ConfigurationError(f"The name {node.name!r} must be in square brackets: [{node.name}].")
     if isinstance(node, exp.Literal) and not node.is_string and not _NUMBER.fullmatch(node.name):
         raise ConfigurationError(f"{node.name!r} is not a number.")

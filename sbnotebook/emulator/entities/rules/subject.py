@@ -308,7 +308,7 @@ def with_map_item(payload: bytes, code: int, key: str, value: bytes | None) -> b
     Args:
         payload: one encoded message.
         code: the section, which is added if the message has none.
-        key: a string or symbol; a new one stands last.
+        key: a string or symbol; a new one comes last.
         value: the encoded value; None takes the key away.
 
     Raises:
@@ -327,7 +327,7 @@ def with_map_item(payload: bytes, code: int, key: str, value: bytes | None) -> b
 
 
 def _section(payload: bytes, code: int) -> Section:
-    """Return the place of a section, or where it would stand: then it has no bytes."""
+    """Return the place of a section, or the place where it would begin: then it has no bytes."""
     sections = split(payload)
     for section in sections:
         if section.code == code:
@@ -347,7 +347,7 @@ def _elements(payload: bytes, section: Section) -> list[bytes]:
         return []
     if payload[offset] not in _SMALL | _WIDE:
         raise AmqpDecodeError(f"The message section 0x{section.code:02x} is neither a list nor a map.")
-    # Behind the constructor stand the size and the count, of one byte each or of four.
+    # After the constructor come the size and the count, of one byte each or of four.
     offset += 3 if payload[offset] in _SMALL else 9
     elements: list[bytes] = []
     while offset < end:
