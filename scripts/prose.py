@@ -36,9 +36,9 @@ _BANNED: Final = {
     r"\b(?:stands?|stood|standing)\b(?! for\b| still\b|-)": "write 'is', 'remains' or 'acts as'",
     r"\b(?:go|goes|going|went|gone) on\b": "write 'continue' or 'happen'",
     r"\b(?:that|which|what) (?:is|are|was|were)(?: not| no longer| still)? there\b": "write 'exists'",
-    r"(?<!no )(?<!only )(?<!than )(?<!this )(?<!that )(?<!the )(?<!each )(?<!which )\bone "
+    r"(?:^|[,;:] |\b(?:if|when|where|what|that|as|so|because|before|until|how|which|here) )one "
     r"(?:can|cannot|may|must|should|only|wants|needs|sees|gets|likes|knows|looks|reads)\b": "write 'you'",
-    r"\bone's\b": "write 'your' or 'its'",
+    r"(?<!each )\bone's\b": "write 'your' or 'its'",
     r"(?:^|[,;:] |\band )to \w+(?: \w+){0,5} is to \w+": "make the person the subject",
     r"(?<!there )\b(?:is|are|was|were) no (?!longer\b|more\b|fewer\b|less\b|different\b)": "write 'is not a'",
     r"\boutside of\b": "write 'outside'",
@@ -76,6 +76,10 @@ _LINK: Final = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])?")
 _FENCE: Final = re.compile(r"^\s*(```|~~~|:::)")
 _LIST_ITEM: Final = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
 _FIELD: Final = re.compile(r"^\s*(?:\*{0,2}\w+(?: \([^)]*\))?:\s|[A-Z]\w+:$|>>> |\.\.\. |:\w+)")
+# Of a table in reStructuredText: its borders, and the first line of a row.
+_BORDER: Final = re.compile(r"=+(?: +=+)*$")
+_ROW: Final = re.compile(r"=|\S+(?: \S+)* {2,}\S")
+_SQL: Final = re.compile(r"(?:SELECT|CREATE|INSERT|UPDATE|DELETE|WITH|ALTER) ")
 _WORD: Final = re.compile(r"[A-Za-z0-9][\w'.,/-]*")
 
 
@@ -160,10 +164,11 @@ def _paragraphs(text: str) -> Iterator[tuple[int, str]]:
             fenced = not fenced
         stripped = line.strip()
         apart = not stripped or fenced or _FENCE.match(line) or stripped[0] in "#|<>" or _FIELD.match(line)
+        apart = apart or _ROW.match(line)
         if (apart or _LIST_ITEM.match(line)) and lines:
             yield start, " ".join(lines)
             lines = []
-        if fenced or not stripped or _FENCE.match(line):
+        if fenced or not stripped or _FENCE.match(line) or _BORDER.match(stripped):
             continue
         if stripped.startswith("|"):
             yield from ((number, cell) for cell in re.split(r"(?<!\\)\|", stripped.strip("|")))
@@ -198,7 +203,8 @@ def _strings(tree: ast.AST, *, everything: bool) -> Iterator[tuple[int, str]]:
         elif everything and isinstance(node, ast.JoinedStr | ast.Constant) and node not in seen:
             seen.update(ast.walk(node))
             lines = _text_of(node).splitlines()
-            yield from ((node.lineno, line) for line in lines if len(line.split()) >= SHORTEST_TEXT)
+            texts = [line for line in lines if len(line.split()) >= SHORTEST_TEXT and not _SQL.match(line)]
+            yield from ((node.lineno, text) for text in texts)
 
 
 def _text_of(node: ast.JoinedStr | ast.Constant) -> str:
