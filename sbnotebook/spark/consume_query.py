@@ -219,8 +219,8 @@ class OrphanScan:
         if found:
             _LOG.warning(
                 "%d messages of %s are deferred and belong to no micro-batch of this stream (the first: %s). Unless "
-                "another stream or program has deferred them and comes back for them, nobody receives them by himself: "
-                'then .option("orphans", "adopt") takes them into this stream, and "ignore" ends this warning.',
+                "another stream or program deferred them and will receive them, they stay in the entity: "
+                '.option("orphans", "adopt") takes them into this stream, and "ignore" ends this warning.',
                 len(found),
                 address,
                 ", ".join(f"#{number}" for number in found[:_NAMED]),

@@ -25,15 +25,16 @@ state                    ``active``, ``deferred`` or ``scheduled`` messages only
 
 To stream (``spark.readStream``):
 
-=======================  ========================================================================================== mode
-``browse`` (by default) peeks onward and consumes nothing; ``consume`` takes messages out of the entity, each exactly
-once maxMessagesPerTrigger    messages of a micro-batch at most; 10,000 by default maxBytesPerTrigger       bytes of a
-micro-batch at most, ``16m`` for example; a message that is larger comes alone partitions               tasks that read
-a micro-batch; 1 by default fromSequenceNumber       to browse: where a new stream begins, included, or ``latest`` for
-messages from now on state                    to browse: messages in this state only orphans                  to
-consume: action for deferred messages at the start that are not in the checkpoint: ``report`` them in the log (by
-default), ``adopt`` them into the stream, or
-                         ``ignore`` them
+=======================  ==========================================================================================
+mode                     ``browse`` (by default) peeks onward and consumes nothing; ``consume`` takes messages out of
+                         the entity, each exactly once
+maxMessagesPerTrigger    messages of a micro-batch at most; 10,000 by default
+maxBytesPerTrigger       bytes of a micro-batch at most, ``16m`` for example; a message that is larger comes alone
+partitions               tasks that read a micro-batch; 1 by default
+fromSequenceNumber       to browse: where a new stream begins, included, or ``latest`` for messages from now on
+state                    to browse: messages in this state only
+orphans                  to consume: action for deferred messages that are not in the checkpoint when the stream starts:
+                         ``report`` them in the log (by default), ``adopt`` them into the stream, or ``ignore`` them
 failOnDataLoss           to consume: whether the stream fails (by default) when messages of a micro-batch that is read
                          again are gone; ``false`` continues with the others, and warns
 =======================  ==========================================================================================

@@ -136,8 +136,8 @@ class SendWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
         """
         ended = [message.count for message in messages if message is not None]
         text = (
-            "%sThe write to %s failed; what was sent stays there: %s messages of %s tasks that ended well, and what "
-            "the error says of the others."
+            "%sThe write to %s failed, but sent messages stay there: %s messages of %s successful tasks. For the other "
+            "tasks, see the error."
         )
         _LOG.warning(text, _prefix(batchId), self._options.entity, f"{sum(ended):,}", f"{len(ended):,}")
 

@@ -229,7 +229,7 @@ TOO_MUCH = {
 def test_read_names_the_line_that_is_no_message(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "messages.jsonl"
     path.write_text(f"{json.dumps(ROW)}\n\n{BAD_LINES[kind]}\n", errors="surrogateescape")
-    with pytest.raises(ConfigurationError, match="Line 3 is no message"):
+    with pytest.raises(ConfigurationError, match="Line 3 is not a message"):
         read_messages(path)
 
 

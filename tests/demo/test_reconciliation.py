@@ -26,7 +26,7 @@ def test_balanced_books_have_no_problems() -> None:
     ("change", "words"),
     [
         ({"sent": ["a", "b", "c", "d"]}, "did not hold"),
-        ({"sent": ["a", "b"]}, "nobody sent"),
+        ({"sent": ["a", "b"]}, "did not send"),
         ({"expected": 4}, "not confirmed"),
         ({"stored": {1: "a", 2: "b", 3: "b"}, "sent": ["a", "b"]}, "held twice"),
         ({"completed": []}, "ended nowhere"),

@@ -247,10 +247,10 @@ def test_keys_whose_hashes_may_collide_are_few(key: bytes) -> None:
         return _wide(0xD1, 2 * count, b"".join(key + number.to_bytes(4) + b"\x40" for number in range(count)))
 
     assert len(decode_exactly(a_map(1_000))) == 1_000  # pyright: ignore[reportArgumentType]
-    with pytest.raises(AmqpDecodeError, match=r"more than 1,000 keys that are no texts"):
+    with pytest.raises(AmqpDecodeError, match=r"more than 1,000 keys that are not texts"):
         decode(a_map(1_001))
     assert len(decode_exactly(_wide(0xD0, 2, a_map(700) * 2))) == 2  # pyright: ignore[reportArgumentType]
-    with pytest.raises(AmqpDecodeError, match=r"more than 1,000 keys that are no texts"):
+    with pytest.raises(AmqpDecodeError, match=r"more than 1,000 keys that are not texts"):
         decode(_wide(0xD0, 3, a_map(700) * 3))
 
 

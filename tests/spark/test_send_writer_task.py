@@ -239,7 +239,7 @@ def test_send_writer_logs_commit_and_abort(
     stream.commit([SentMessages(1)], 7)
     stream.abort([None], 8)
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
-    failed = f"The write to {queue} failed; what was sent stays there"
+    failed = f"The write to {queue} failed, but sent messages stay there"
     others = "and what the error says of the others."
     assert said == [
         ("INFO", f"4,003 messages were sent to {queue}."),

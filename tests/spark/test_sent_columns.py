@@ -71,7 +71,7 @@ def test_what_fits_passes(schema: StructType) -> None:
         (frame(body="string", extras="string"), "extras .* must be binary"),
         (
             frame(body="string", messageId="string"),
-            "The column messageId is no message column .*rename it to message_id",
+            "The column messageId is not a message column .*rename it to message_id",
         ),
         (frame(body="string", sesion_id="string"), "The column sesion_id .*rename it to session_id, or drop it"),
         (

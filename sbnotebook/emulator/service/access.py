@@ -299,7 +299,7 @@ class ConnectionAccess:
 def _fields(token: str) -> dict[str, str]:
     """Return the fields of a token, still encoded as they were when they were signed."""
     if not token.startswith(_PREFIX):
-        text = "MalformedToken: The token is not a shared access signature. The emulator checks no other tokens: use a key."
+        text = "MalformedToken: The emulator accepts only shared access signatures: connect with a key."
         raise AccessRefusedError(text)
     # Too long, a field twice, or a field missing: the token is refused as a whole.
     pairs = [pair.partition("=") for pair in token.removeprefix(_PREFIX)[:_MAX_TOKEN].split("&")]

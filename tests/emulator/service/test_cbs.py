@@ -39,7 +39,7 @@ def test_a_token_for_an_unknown_entity_is_refused(name: str) -> None:
     [
         (401, "InvalidSignature", token(key="another"), None),
         (401, "InvalidAudience", token("orders"), "sb://host/bills"),
-        (401, "MalformedToken: The token is no shared access signature", "eyJhbGciOiJIUzI1NiJ9.e30.x", None),
+        (401, "MalformedToken: The emulator accepts only shared access signatures", "eyJhbGciOiJIUzI1NiJ9.e30.x", None),
         (400, "must be the token", b"SharedAccessSignature", None),
         (400, "must be the token", None, None),
     ],
