@@ -15,7 +15,7 @@ import ipywidgets as widgets
 from sbnotebook.client import Namespace
 from sbnotebook.client.plan import Plan
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import Outcome, OutcomeStatus, Report
+from sbnotebook.model import Outcome, OutcomeStatus, Report, Resubmit
 from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.plan import Limits, Preview
 from sbnotebook.widgets import background
@@ -498,6 +498,10 @@ class ActionPanel(Panel):
         if can_resume(report):
             found.append(self._resume)
         if can_undo(report, self._namespace):
+            # Undo sends the originals, and the clones of a resubmit remain.
+            is_twice = any(each.verb == Resubmit.verb for each in report)
+            self._undo.description = "Send the originals again (duplicates)" if is_twice else "Undo"
+            self._undo.button_style = "danger" if is_twice else ""
             found.append(self._undo)
             # Sent to the topic, all subscriptions would get them.
             if any(each.entity.subscription for each in report[:1]):

@@ -29,6 +29,7 @@ _DELETE: Final = 0x7F
 
 # Every character belongs to some part, a string that does not end included, so that none is looked at twice.
 _JSON_PART: Final = re.compile(r'\s++|"(?:[^"\\]++|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
+_JSON_ESCAPE: Final = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.)", re.DOTALL)
 _XML_PART: Final = re.compile(
     r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![A-Z][^<>]*+>"
     r"|<(?P<end>/?)(?P<name>[\w:.-]++)(?P<rest>(?:[^<>\"']++|\"[^\"]*+\"|'[^']*+')*+)>"
@@ -100,7 +101,7 @@ def hex_lines(data: bytes) -> str:
 
 
 def json_layout(text: str, most: int) -> Layout:
-    """Lay out JSON with a line for each value.
+    r"""Lay out JSON with a line for each value, and letters in place of their escapes.
 
     Args:
         text: that may be JSON.
@@ -115,6 +116,8 @@ def json_layout(text: str, most: int) -> Layout:
           ],
           "b": {}
         }
+        >>> json_layout(r'"Jos\u00e9 \u202e"', 1000).text
+        '"José \\u202e"'
         >>> json_layout('{"a": }', 1000).fault
         'Expecting value in line 1, column 7'
     """
@@ -167,9 +170,20 @@ def _json_pieces(text: str) -> Iterator[str]:
             yield part if before in ("{", "[") else _new_line(depth) + part
         else:
             lead = _new_line(depth) if before in ("{", "[", ",") else ""
-            yield f"{part} " if part == ":" else lead + part
+            yield f"{part} " if part == ":" else lead + _JSON_ESCAPE.sub(_unescaped, part)
             depth += part in ("{", "[")
         before = part
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    """Return the letter that a JSON escape stands for, or the escape if that shows better what was sent."""
+    if escape[0][1] != "u":
+        return escape[0]
+    try:
+        letter = json.loads(f'"{escape[0]}"')
+    except json.JSONDecodeError:
+        return escape[0]
+    return letter if letter.isprintable() and letter not in '"\\' else escape[0]
 
 
 def _xml_pieces(text: str) -> Iterator[str]:

@@ -20,12 +20,13 @@ from sbnotebook.widgets.table.message_table import MessageTable
 REASONS = [("Invalid", "Flight {{}} has no tail number"), ("Late", "Flight {{}} is late"), ({HOSTILE!r}, {HOSTILE!r})]
 def dead(number):
     reason, description = REASONS[number % 3]
+    carrier = ["UA", "none", "another"][number // 100]
     return PeekedMessage(
         entity=EntityAddress.parse("flights/$dlq"), sequence_number=number + 1, message_id=f"m-{{number}}",
         subject=["UA", None, {HOSTILE!r}][number // 100], session_id=f"s-{{number % 50}}",
         enqueued_time=datetime(2026, 11, 20, 8, tzinfo=UTC) + timedelta(minutes=number),
         application_properties={{
-            "DeadLetterReason": reason, "DeadLetterErrorDescription": description.format(1000 + number)}})
+            "DeadLetterReason": reason, "DeadLetterErrorDescription": f"{{description.format(1000 + number)}} for {{carrier}}"}})
 table = MessageTable([dead(number) for number in range(300)], timeline=True, causes=True)
 notes = []
 table.on_note(lambda fingerprint, text: notes.append((fingerprint, text)))
@@ -143,15 +144,13 @@ def _causes(notebook: Notebook) -> None:
     expect(causes.first).to_contain_text("2026-11-20 11:20")
     page.get_by_role("button", name="3 more causes…").click()
     expect(causes).to_have_count(9)
-    late = causes.filter(has_text="Late").filter(has_text="subject UA")
+    late = causes.filter(has_text="Late").filter(has_text="for UA")
     expect(late).to_contain_text("Flight <n> is late")
     late.locator(".sbn-cause-main").click()
     shows(page, "33 of 300 shown")
     expect(page.locator(".sbn-causes-head strong")).to_have_text("9 causes")
     expect(facet(page, "subject").get_by_role("listitem")).to_have_text(["UA33"])
-    causes.filter(has_text="Invalid").filter(has_text="subject UA").locator(".sbn-cause-main").click(
-        modifiers=["Control"]
-    )
+    causes.filter(has_text="Invalid").filter(has_text="for UA").locator(".sbn-cause-main").click(modifiers=["Control"])
     shows(page, "67 of 300 shown")
     # What is selected is the cause's messages that pass the other filters.
     bars(page).first.click()

@@ -19,6 +19,8 @@ from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.rows import keys_of
 from tests.widgets.conftest import until
 
+RESEND = "Send the originals again (duplicates)"
+
 
 def queue_of(count: int, name: str, namespace: Namespace) -> Entity:
     namespace.create_queue(name)
@@ -91,9 +93,9 @@ def test_action_panel_carries_a_plan_out_and_undoes_it(namespace: Namespace) -> 
     assert panel.report == reports[0]
     assert keys_of(table.messages) == [("acted-on", number) for number in range(8, 13)]
     assert [message.subject for message in queue.peek()].count("fixed") == 7
-    assert buttons(panel) == ["Undo", "Done"]
+    assert buttons(panel) == [RESEND, "Done"]
 
-    click(panel, "Undo")
+    click(panel, RESEND)
     until(lambda: not panel.busy)
     assert "Send back 7 messages" in repr(panel)
     click(panel, "Carry out")

@@ -33,7 +33,21 @@ def test_json_layout_keeps_numbers_and_repeated_names() -> None:
     text = f'{{"a": 1.10, "a": {DIGITS}, "b": 12345678901234567890, "c": [], "d": "x\\u0041,{{}}"}}'
     lines = json_layout(text, PLENTY).text.splitlines()
     assert lines[1:4] == ['  "a": 1.10,', f'  "a": {DIGITS},', '  "b": 12345678901234567890,']
-    assert lines[4:6] == ['  "c": [],', '  "d": "x\\u0041,{}"']
+    assert lines[4:6] == ['  "c": [],', '  "d": "xA,{}"']
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown"),
+    [
+        (r"Jos\u00e9 \u00C9", "José É"),
+        (r"\ud83d\ude00", "😀"),
+        (r"\ud83d \ude00 \ud83dx\ude00", r"\ud83d \ude00 \ud83dx\ude00"),
+        (r"\u202e \u0000 \u0022 \u005c", r"\u202e \u0000 \u0022 \u005c"),
+        (r"\\u00e9 \\\u00e9 \n \/", "\\\\u00e9 \\\\é \\n \\/"),
+    ],
+)
+def test_json_layout_shows_letters_in_place_of_escapes(sent: str, shown: str) -> None:
+    assert json_layout(f'"{sent}"', PLENTY).text == f'"{shown}"'
 
 
 def test_json_layout_of_very_deep_json_stops_at_the_limit() -> None:

@@ -10,7 +10,6 @@ const HIGHEST = 8_000_000; // pixels, more than which browsers do not scroll
 const MOST_ROWS = 16; // in sight, unless the user makes the table higher
 const CHECK_WIDTH = 30;
 const SOON = 10_000; // milliseconds; a lock that is left for less is marked
-let gridNumber = 0;
 
 /** The grid of one view. */
 export class Grid {
@@ -21,7 +20,7 @@ export class Grid {
   constructor(store, options) {
     this.store = store;
     this.options = options;
-    this.id = `sbn-grid-${gridNumber++}`;
+    this.id = `sbn-grid-${Math.random().toString(36).slice(2)}`; // each panel has its own copy of this module
     store.countdown = options.countdown;
     this.cursor = 0; // place among the shown rows
     this.slots = [];
