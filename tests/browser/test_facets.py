@@ -26,7 +26,8 @@ def dead(number):
         subject=["UA", None, {HOSTILE!r}][number // 100], session_id=f"s-{{number % 50}}",
         enqueued_time=datetime(2026, 11, 20, 8, tzinfo=UTC) + timedelta(minutes=number),
         application_properties={{
-            "DeadLetterReason": reason, "DeadLetterErrorDescription": f"{{description.format(1000 + number)}} for {{carrier}}"}})
+            "DeadLetterReason": reason,
+            "DeadLetterErrorDescription": f"{{description.format(1000 + number)}} for {{carrier}}"}})
 table = MessageTable([dead(number) for number in range(300)], timeline=True, causes=True)
 notes = []
 table.on_note(lambda fingerprint, text: notes.append((fingerprint, text)))
