@@ -1,11 +1,17 @@
-"""Looking at messages without locking them."""
+"""Looking at messages without locking them.
+
+Far from Service Bus, a page takes a round trip. So the pages behind the next one are asked for at the same time, by the
+numbers that they probably begin with: see :class:`_Ahead`.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 from azure.servicebus.exceptions import ServiceBusError
@@ -15,10 +21,10 @@ from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.model.sections import SECTIONS
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.patience import PATIENCE, patiently
-from sbnotebook.settlement.sdk import management
+from sbnotebook.settlement.sdk import links, management
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
-__all__ = ["PAGE", "Page", "PeekCursor", "Peeker", "covered_up_to"]
+__all__ = ["AT_ONCE", "PAGE", "Page", "PeekCursor", "Peeker", "covered_up_to"]
 
 PAGE: Final = 250
 """Messages asked for at once; the service gives no more (azure-sdk-for-python issue 26643), and often fewer."""
@@ -27,6 +33,15 @@ _ATTEMPTS: Final = 2
 """Peeks until an empty answer counts."""
 _CROWDED: Final = 2
 """Messages of a page for each chosen one from which on the others in between are too many to peek."""
+
+AT_ONCE: Final = 8
+"""Requests for pages that wait for their answers at once, at most."""
+_BYTES_AHEAD: Final = 16 * 1024 * 1024
+"""Bytes that are asked for ahead at once, about: by the size of the largest page of late."""
+_STRETCH_BYTES: Final = 1024 * 1024
+"""Bytes from which on the rest of a stretch is not asked for ahead."""
+_PRICE: Final = 4
+"""Pages that have to be of use for each one that was asked for in vain."""
 
 
 def covered_up_to(first: int, numbers: Iterable[int]) -> int:
@@ -65,7 +80,9 @@ class Peeker:
         self._browser: management.Browser | None = None
         self._busy = anyio.Lock()
 
-    async def page(self, from_sequence_number: int, count: int = PAGE, session_id: str | None = None) -> Page:
+    async def page(
+        self, from_sequence_number: int, count: int = PAGE, session_id: str | None = None, attempts: int = _ATTEMPTS
+    ) -> Page:
         """Return the next messages from a sequence number on, in its order; none when there are no more.
 
         A page may be shorter than asked for although more messages follow. An unreadable message is in it and says so.
@@ -73,8 +90,8 @@ class Peeker:
         (azure-sdk-for-js issues 12450 and 13471, azure-sdk-for-python issue 39459).
         """
         payloads: list[bytes] = []
-        async with self._busy:  # a browser is not safe to share between tasks
-            for _ in range(_ATTEMPTS):
+        async with self._busy:  # only one task may open the browser
+            for _ in range(attempts):
                 was_open = self._browser is not None
                 try:
                     payloads = await self._peek(from_sequence_number, count, session_id)
@@ -92,6 +109,16 @@ class Peeker:
         if self._browser is None:
             self._browser = self._connection.browser(self.address)
         return management.peek_payloads(self._browser, from_sequence_number, count, session_id)
+
+    async def _page_once(self, first: int, count: int, session_id: str | None) -> Page | None:
+        """Return a page without waiting for other tasks; None where that is not possible now."""
+        if self._browser is None or not links.is_ready(self._browser):
+            return None
+        try:
+            payloads = await management.peek_payloads(self._browser, first, count, session_id, once=True)
+        except Exception:  # noqa: BLE001 (it is asked for in order, which raises what is wrong)
+            return None
+        return Page(self.address, first, payloads)
 
     async def payloads_of(self, sequence_numbers: Iterable[int]) -> dict[int, bytes]:
         """Return the AMQP bytes of messages by sequence number; messages that do not stand here are left out."""
@@ -180,14 +207,25 @@ class Peeker:
             patience: seconds to go on trying where Service Bus does not answer the first time; later, a minute.
             only_busy: whether to try again only when Service Bus answers that it is busy.
         """
-        while count := cursor.count:
-            ask = cursor.next_number, count, session_id
-            page = await patiently(self.page, *ask, address=self.address, patience=patience, only_busy=only_busy)
-            if not page.payloads:
-                return
-            cursor.go_on_behind(page.last_number)
-            yield page
-            patience = PATIENCE
+        ahead = _Ahead(lambda first, count: self._page_once(first, count, session_id))
+        try:
+            while count := cursor.count:
+                ahead.ask(cursor)
+                first = cursor.next_number
+                page = await ahead.page(first)
+                if page is None or not page.payloads:
+                    ask = first, count, session_id, _ATTEMPTS if page is None else _ATTEMPTS - 1
+                    page = await patiently(
+                        self.page, *ask, address=self.address, patience=patience, only_busy=only_busy
+                    )
+                if not page.payloads:
+                    return
+                cursor.go_on_behind(page.last_number)
+                ahead.learn(page, cursor.next_number)
+                yield page
+                patience = PATIENCE
+        finally:
+            ahead.drop()
 
     async def close(self) -> None:
         """Close the connection; the next page opens another."""
@@ -218,6 +256,19 @@ class Page:
         """
         return _numbered([peeked_from_payload(each, self.entity, sections) for each in self.payloads], self.first)
 
+    def behind(self, number: int) -> Page:
+        """Return the same page from a number on."""
+        numbered = zip(self.payloads, self.messages(()), strict=True)
+        payloads = [payload for payload, message in numbered if message.sequence_number >= number]
+        return Page(self.entity, number, payloads)
+
+    @property
+    def first_number(self) -> int:
+        """Return the number of the first message; ``first`` where it does not show it, or there is none."""
+        if not self.payloads:
+            return self.first
+        return peeked_from_payload(self.payloads[0], self.entity, ()).sequence_number or self.first
+
     @property
     def last_number(self) -> int:
         """Return the number of the last message; the one before ``first`` when there is none."""
@@ -225,6 +276,121 @@ class Page:
             return self.first - 1
         last = peeked_from_payload(self.payloads[-1], self.entity, ()).sequence_number
         return last or self.messages(())[-1].sequence_number
+
+
+class _Stretch(NamedTuple):
+    """Numbers whose messages were asked for ahead.
+
+    Args:
+        first: the first one.
+        end: the one behind the last.
+        asked: how many messages were asked for.
+        page: gives the messages, from ``first`` on without a gap; None where they have to be asked for in order.
+    """
+
+    first: int
+    end: int
+    asked: int
+    page: asyncio.Task[Page | None]
+
+
+class _Ahead:
+    """Pages that are asked for before those in front of them have come.
+
+    Service Bus says neither how many messages an entity has nor where their numbers have gaps. So the numbers behind
+    the next page are cut into stretches, each as long as the last page reached, and several stretches are asked for at
+    once. An answer is complete from the number that was asked for to the last one in it, whatever the stretch: what the
+    page in front has shown already is cut off, and what no answer reaches is asked for in order.
+
+    Each page that is of use lets one more be under way, as in the slow start of TCP (RFC 5681). A page that was asked
+    for in vain, because of a gap or at the end of a partition, costs four such steps, so that about a fifth of what is
+    peeked can be of no use. After a failure, such as a busy service, it begins again and grows more slowly.
+
+    Args:
+        ask: peeks a page by its first number and a count; gives None where that failed.
+    """
+
+    def __init__(self, ask: Callable[[int, int], Awaitable[Page | None]]) -> None:
+        self._ask = ask
+        self._under_way: deque[_Stretch] = deque()
+        self._span = PAGE
+        self._largest = 0
+        self._used = self._wasted = self._failures = 0
+
+    def ask(self, cursor: PeekCursor) -> None:
+        """Ask for as many stretches as may be under way, and as the cursor wants."""
+        first = self._under_way[-1].end if self._under_way else cursor.next_number
+        asked = sum(stretch.asked for stretch in self._under_way)
+        end = end_of_partition(partition_of(cursor.next_number))
+        while len(self._under_way) < self._at_once and first <= end:
+            count = min(cursor.count_from(first, asked), self._span)
+            if count <= 0:
+                return
+            stretch = first, first + self._span, count
+            self._under_way.append(_Stretch(*stretch, asyncio.create_task(self._messages_of(*stretch))))
+            first, asked = first + self._span, asked + count
+
+    async def page(self, first: int) -> Page | None:
+        """Return the messages from a number on; an empty page where there are none, None where nothing is known."""
+        while self._under_way and self._under_way[0].first <= first:
+            stretch = self._under_way.popleft()
+            page = await stretch.page
+            if page is None:
+                self._failures += 1
+                self._used = self._wasted = 0
+                self.drop()
+                return None
+            if stretch.first == first:
+                return page
+            page = page.behind(first)
+            if page.payloads:
+                return page
+            self._wasted += 1
+        return None
+
+    def learn(self, page: Page, following: int) -> None:
+        """Learn from a page that is of use how far pages reach.
+
+        Args:
+            page: not empty.
+            following: the number behind it.
+        """
+        self._used += 1
+        self._largest = max(sum(map(len, page.payloads)), self._largest // 2)
+        last, count = page.last_number, len(page.payloads)
+        if partition_of(last) != partition_of(page.first) or partition_of(following) != partition_of(last):
+            # What comes next is of another partition, whatever its number.
+            self._wasted += len(self._under_way)
+            self.drop()
+            return
+        reach = last - page.first_number + 1
+        if reach > count:
+            reach = max(reach * 9 // 10, 1)  # where numbers have gaps, the next ones may have fewer
+        self._span = reach if count >= PAGE or count < self._span else 2 * reach
+
+    def drop(self) -> None:
+        """Drop what is under way."""
+        for stretch in self._under_way:
+            stretch.page.cancel()
+        self._under_way.clear()
+
+    @property
+    def _at_once(self) -> int:
+        room = self._used // (1 + self._failures) - _PRICE * self._wasted
+        return max(1, min(1 + room, AT_ONCE, _BYTES_AHEAD // max(self._largest, 1)))
+
+    async def _messages_of(self, first: int, end: int, count: int) -> Page | None:
+        whole = page = await self._ask(first, count)
+        # A page may be shorter than asked for.
+        while page is not None and page.payloads and whole is not None:
+            behind = page.last_number + 1
+            size = sum(map(len, whole.payloads))
+            if behind >= end or len(whole.payloads) >= count or size >= _STRETCH_BYTES:
+                break
+            page = await self._ask(behind, count - len(whole.payloads))
+            if page is not None:
+                whole.payloads.extend(page.payloads)
+        return whole
 
 
 @dataclass(slots=True)
@@ -256,13 +422,17 @@ class PeekCursor:
     @property
     def count(self) -> int:
         """Return how many messages to ask for; 0 when nothing more is wanted."""
+        return self.count_from(self.next_number)
+
+    def count_from(self, number: int, asked: int = 0) -> int:
+        """Return how many messages to ask for from a number on, when so many before it were asked for already."""
         bounds = [PAGE]
         if self.to_sequence_number is not None and self._is_in_order:
-            bounds.append(self.to_sequence_number - self.next_number + 1)
+            bounds.append(self.to_sequence_number - number + 1)
         # Of those that come, any number may be in another state or session.
         takes_all = self.state is None and self.session_id is None
         if self.max_messages is not None and (takes_all or not self.max_messages):
-            bounds.append(self.max_messages)
+            bounds.append(self.max_messages - asked)
         return max(0, min(bounds))
 
     @property

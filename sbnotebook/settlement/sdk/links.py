@@ -8,13 +8,32 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from azure.servicebus.exceptions import ServiceBusConnectionError, SessionLockLostError
 
-from sbnotebook.settlement.sdk.protocol import AnyClient, Client, Handler, LinkState, ReceiverLink, Socket, private
+from sbnotebook.settlement.sdk.protocol import (
+    AnyClient,
+    Browser,
+    Client,
+    Handler,
+    LinkState,
+    ReceiverLink,
+    Socket,
+    private,
+)
 from sbnotebook.settlement.sdk.tokens import stop_refreshing
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
 
-__all__ = ["catch_up", "frame_size", "hang_up", "is_attached", "is_open", "line_of", "reopen", "spare_waits"]
+__all__ = [
+    "catch_up",
+    "frame_size",
+    "hang_up",
+    "is_attached",
+    "is_open",
+    "is_ready",
+    "line_of",
+    "reopen",
+    "spare_waits",
+]
 
 _LOOKS: Final = 20
 """Frames that may come before a client is open: twice as many as do."""
@@ -41,6 +60,15 @@ def is_attached(handler: Handler) -> bool:
     # A connection that the other side has ended is seen here before the SDK reads from it.
     reader = getattr(connection._transport, "reader", None)
     return reader is None or not (reader.at_eof() or reader.exception())
+
+
+def is_ready(browser: Browser) -> bool:
+    """Return whether a browser is open and has an open link for requests, as far as the SDK has noticed."""
+    parts = private(browser)
+    handler: Handler | None = parts._handler
+    if handler is None or not parts._running or handler._connection is None or handler._connection._error is not None:
+        return False
+    return bool(handler._mgmt_links) and all(node._mgmt_error is None for node in handler._mgmt_links.values())
 
 
 async def catch_up(client: ServiceBusReceiver | ServiceBusSender) -> None:

@@ -33,6 +33,8 @@ _RECEIVE_BY_NUMBER: Final = b"com.microsoft:receive-by-sequence-number"
 _RENEW: Final = b"com.microsoft:renew-lock"
 _SCHEDULE: Final = b"com.microsoft:schedule-message"
 _RECEIVE_AND_DELETE, _PEEK_LOCK = 0, 1
+_PEEKED_WITHIN: Final = 30.0
+"""Seconds to wait for messages that are peeked once."""
 _DEFERRED_WITHIN: Final = 30.0
 """Seconds to wait for deferred messages: one answer may hold many large ones."""
 
@@ -40,8 +42,8 @@ _DEFERRED_WITHIN: Final = 30.0
 def browser(client: ServiceBusClient, path: str) -> Browser:
     """Return a client of an entity's management node that opens no link to the entity. Its first use opens it.
 
-    An entity that requires sessions refuses a receiver without a session, also for peeking. Use a browser in one task
-    at a time.
+    An entity that requires sessions refuses a receiver without a session, also for peeking. One task at a time may open
+    it, or repeat requests.
     """
     return private(client)._create_session_browser(path)
 
@@ -53,6 +55,7 @@ async def peek_payloads(
     session_id: str | None = None,
     *,
     with_bodies: bool = True,
+    once: bool = False,
 ) -> list[bytes]:
     """Peek the AMQP bytes of messages; ``peek_messages`` decodes them and drops the types.
 
@@ -62,6 +65,8 @@ async def peek_payloads(
         count: the most messages to return.
         session_id: peek this session only, without locking it; None for all.
         with_bodies: False to have the service leave out the bodies.
+        once: whether the SDK neither repeats the request nor opens the connection anew. Several tasks may ask once at
+            the same time, of a browser that is ready, see :func:`sbnotebook.settlement.sdk.links.is_ready`.
 
     Returns:
         At most ``count`` messages; none when there are no more.
@@ -83,6 +88,9 @@ async def peek_payloads(
         request["session-id"] = session_id
     if not with_bodies:
         request["omit-message-body"] = True
+    if once:
+        with answered_within(_PEEKED_WITHIN):
+            return await parts._mgmt_request_response(_PEEK, request, answer)
     return await parts._mgmt_request_response_with_retry(_PEEK, request, answer)
 
 

@@ -25,6 +25,7 @@ try:
     from azure.servicebus._pyamqp.aio import (
         _cbs_async,
         _connection_async,
+        _management_operation_async,
         _sender_async,
         _session_async,
         _transport_async,
@@ -103,6 +104,7 @@ __all__ = [
     "create_authentication",
     "decode_payload",
     "mgmt_handlers",
+    "operation_class",
     "outcome_name",
     "private",
     "sender_module",
@@ -121,13 +123,15 @@ Answer: TypeAlias = Callable[[int, Any, Any, Any], Any]
 
 # Modules in which :mod:`~sbnotebook.settlement.sdk.patches` replaces a function.
 sender_module: Any = _sender_async
-"""``encode_payload``, which ``SenderLink._outgoing_transfer`` calls."""
+"""``encode_payload``, and ``SenderLink._outgoing_transfer``, which calls it."""
 session_module: Any = _session_async
 """``encode_frame``, which ``Session._outgoing_transfer`` calls."""
 transport_module: Any = _transport_async
 """``AsyncTransportMixin.receive_frame`` and ``.write``, ``decode_frame`` and ``decode_empty_frame``."""
 connection_class: Any = _connection_async.Connection
 """``listen``, which :mod:`~sbnotebook.settlement.sdk.sharing` replaces."""
+operation_class: Any = _management_operation_async.ManagementOperation
+"""``execute``, which :mod:`~sbnotebook.settlement.sdk.sharing` replaces."""
 authenticator_class: Any = _cbs_async.CBSAuthenticator
 """``update_token`` and ``_on_execute_operation_complete``, which :mod:`~sbnotebook.settlement.sdk.tokens` replaces."""
 certificates: Final[Callable[[], str]] = certifi.where
@@ -233,12 +237,16 @@ class ManagementLink(Protocol):
     """``ManagementLink`` in ``_pyamqp/aio/_management_link_async.py``."""
 
     _response_link: ReceiverLink
+    execute_operation: Callable[..., Awaitable[Any]]
+    cancel_operation: Callable[[Any], None]
 
 
 class ManagementOperation(Protocol):
     """``ManagementOperation`` in ``_pyamqp/aio/_management_operation_async.py``."""
 
     _mgmt_link: ManagementLink
+    _mgmt_error: Exception | None
+    _connection: AmqpConnection
 
 
 class Handler(Protocol):

@@ -1,7 +1,12 @@
 """Let several tasks use one connection of the SDK: the first reads frames for all, and wakes the others after each.
 
 In the SDK, tasks that share a connection hold each other up. No task writes while another waits for a frame. A task
-whose answer was read by another task notices it a tenth of a second later.
+whose answer was read by another task notices it a tenth of a second later. Tasks that send large messages at once mix
+up their frames, because a session counts a transfer only after it has written it. A request that the service rejects
+fails all requests that wait at that moment.
+
+Sources: ``Session._outgoing_transfer`` in ``_pyamqp/aio/_session_async.py``, and ``ManagementOperation.execute`` in
+``_management_operation_async.py`` of azure-servicebus 7.15.
 """
 
 from __future__ import annotations
@@ -9,25 +14,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import math
+import time
 from typing import Any, Final
 
-from sbnotebook.settlement.sdk.protocol import AmqpConnection, Socket, connection_class, transport_module
+from sbnotebook.settlement.sdk.protocol import (
+    AmqpConnection,
+    ManagementOperation,
+    PutResult,
+    Socket,
+    connection_class,
+    operation_class,
+    sender_module,
+    transport_module,
+)
 
 __all__ = ["share_connections"]
 
-# Attributes that sbnotebook adds to the SDK's connections and transports.
+# Attributes that sbnotebook adds to the SDK's connections, transports and sessions.
 _TURN: Final = "_sbnotebook_turn"
 _WRITING: Final = "_sbnotebook_writing"
+_SENDING: Final = "_sbnotebook_sending"
 _PASSES: Final = frozenset({errno.EAGAIN, errno.EINTR, errno.ENOENT, errno.EWOULDBLOCK})
 """Errors after which the SDK takes a connection for open still."""
 
+_FAILED: Final = (PutResult.ERROR, PutResult.LINK_CLOSED)
+
 _listen_alone: Final[Any] = connection_class.listen
+_transfer_alone: Final[Any] = sender_module.SenderLink._outgoing_transfer
 
 
 def share_connections() -> None:
     """Replace how the SDK's connections read and write, for the whole process. Calling it again changes nothing."""
     connection_class.listen = _listen
     transport_module.AsyncTransportMixin.write = _write
+    sender_module.SenderLink._outgoing_transfer = _transfer
+    operation_class.execute = _execute
 
 
 class _Turn:
@@ -77,11 +99,7 @@ def _seconds(connection: AmqpConnection, wait: float | bool) -> float | None:
 
 async def _write(transport: Socket, data: bytes) -> None:
     """Write a frame, as the SDK's method does, also while a task waits for one to read."""
-    writing: asyncio.Lock | None = getattr(transport, _WRITING, None)
-    if writing is None:
-        writing = asyncio.Lock()
-        setattr(transport, _WRITING, writing)
-    async with writing:
+    async with _lock_of(transport, _WRITING):
         try:
             await transport._write(data)
         except TimeoutError:
@@ -90,3 +108,51 @@ async def _write(transport: Socket, data: bytes) -> None:
             if error.errno not in _PASSES:
                 transport.connected = False
             raise
+
+
+async def _transfer(link: Any, delivery: Any) -> Any:
+    """Transfer a message, as the SDK's method does, when those that began before have left."""
+    async with _lock_of(link._session, _SENDING):
+        if delivery.sent:  # by another task, which heard of new credit meanwhile
+            return delivery.settled
+        return await _transfer_alone(link, delivery)
+
+
+def _lock_of(thing: Any, name: str) -> asyncio.Lock:
+    lock: asyncio.Lock | None = getattr(thing, name, None)
+    if lock is None:
+        lock = asyncio.Lock()
+        setattr(thing, name, lock)
+    return lock
+
+
+async def _execute(
+    node: ManagementOperation,
+    message: Any,
+    operation: Any = None,
+    operation_type: Any = None,
+    timeout: float | None = None,  # noqa: ASYNC109 (the SDK's)
+) -> tuple[int, Any, Any]:
+    """Make a request, as the SDK's method does, and end with its own answer or error."""
+    answers: list[tuple[PutResult, int, Any, Any, Any]] = []
+
+    async def answered(result: PutResult, status: int, description: Any, answer: Any, error: Any = None) -> None:
+        answers.append((result, status, description, answer, error))
+
+    until = time.monotonic() + timeout if timeout else math.inf
+    pending = await node._mgmt_link.execute_operation(
+        message, answered, timeout=timeout, operation=operation, type=operation_type
+    )
+    try:
+        while not answers:
+            if node._mgmt_error is not None:  # the link is gone
+                raise node._mgmt_error
+            if time.monotonic() >= until:
+                raise TimeoutError(f"Failed to receive mgmt response in {timeout} seconds")
+            await node._connection.listen()
+    finally:
+        node._mgmt_link.cancel_operation(pending)
+    result, status, description, answer, error = answers[0]
+    if result in _FAILED and error is not None:
+        raise error
+    return status, description, answer

@@ -1,11 +1,15 @@
 """Several tasks on one connection of the SDK."""
 
+# ruff: noqa: SLF001 (what is tested is the SDK's inside)
+
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import anyio
@@ -17,6 +21,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import management
+from sbnotebook.settlement.wire.conversion import payload_of
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -95,3 +100,53 @@ async def test_all_tasks_learn_that_the_connection_is_lost(own: AsyncNamespace, 
 async def _ask(receiver: ServiceBusReceiver) -> None:
     for _ in range(REQUESTS):
         assert await management.peek_payloads(receiver, 1, 1) == []
+
+
+async def test_a_request_that_is_rejected_fails_alone(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    async with receiver_of(own, "sharing-rejected") as receiver:
+        await own.entity("sharing-rejected").send([Message()])
+        nested: Any = 1
+        for _ in range(80):  # deeper than the emulator, or Microsoft's clients, decode
+            nested = [nested]
+        emulator.faults.network_delay_ms = 50
+        ends: list[Exception | list[bytes]] = []
+
+        async def ask(number: Any) -> None:
+            try:
+                ends.append(await management.peek_payloads(receiver, 1, number, once=True))
+            except Exception as error:  # noqa: BLE001 (the SDK's own)
+                ends.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for number in (1, 1, nested, 1):
+                tasks.start_soon(ask, number)
+                await anyio.sleep(0.005)
+        assert sorted(type(end).__name__ for end in ends) == ["AMQPException", "list", "list", "list"]
+        assert len(await management.peek_payloads(receiver, 1, 1, once=True)) == 1
+
+
+async def test_transfers_of_several_tasks_do_not_mix(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("sharing-transfers")
+    later = datetime.now(UTC) + timedelta(hours=1)
+    body = bytes(200_000)  # several frames
+
+    def message(name: str) -> management.ToSchedule:
+        payload = payload_of(Message(body=body, message_id=name, scheduled_enqueue_time=later))
+        return management.ToSchedule(payload, name, None, None)
+
+    sender = namespace.connection.sender(EntityAddress("sharing-transfers"))
+    async with sender:
+        await management.schedule_payloads(sender, [message("first")])
+        transport = cast("Any", sender)._handler._connection._transport
+        write = transport._write
+
+        async def write_to_a_full_socket(data: bytes) -> None:
+            await write(data)
+            await anyio.sleep(0.001)
+
+        transport._write = write_to_a_full_socket
+        names = [f"m{n}" for n in range(12)]
+        answers = await asyncio.gather(*(management.schedule_payloads(sender, [message(name)]) for name in names))
+    assert len({number for (number,) in answers}) == len(names)
+    scheduled = await namespace.entity("sharing-transfers").peek()
+    assert {each.message_id for each in scheduled} == {"first", *names}
