@@ -1,4 +1,4 @@
-"""The budget for hostile input: how much sbnotebook spends on one message, and on all messages of a table.
+"""The budget for hostile input: how much sbnotebook spends on a message, on a table, and on what it peeks ahead.
 
 A sender chooses the bytes of a message, so every limit on what sbnotebook does with them is here. sbnotebook shows a
 message over the budget by its raw bytes, with a notice that says which limit it exceeds. Nothing is lost: the bytes
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "BYTES_AHEAD",
     "CAUSE_SECONDS_OF_TABLE",
     "ITEMS",
     "LEVELS",
@@ -48,6 +49,13 @@ UNPACKED_BYTES_OF_TABLE: Final = 64 * 1024 * 1024
 body takes."""
 CAUSE_SECONDS_OF_TABLE: Final = 60.0
 """Seconds of processor time for the causes of all messages of a table."""
+
+
+# ------------------------------------------------------------ all messages that are on their way
+
+BYTES_AHEAD: Final = 16 * 1024 * 1024
+"""Bytes of messages that are peeked at once, ahead of those that are read: so many of the largest pages of late. When
+messages suddenly become large, it is exceeded by the pages that are under way."""
 
 
 class Allowance:

@@ -17,6 +17,7 @@ import anyio
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
+from sbnotebook.model.budget import BYTES_AHEAD
 from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.model.sections import SECTIONS
 from sbnotebook.settlement.connecting.connection import Connection
@@ -36,8 +37,6 @@ _CROWDED: Final = 2
 
 AT_ONCE: Final = 8
 """Requests for pages that wait for their answers at once, at most."""
-_BYTES_AHEAD: Final = 16 * 1024 * 1024
-"""Bytes that are asked for ahead at once, about: by the size of the largest page of late."""
 _STRETCH_BYTES: Final = 1024 * 1024
 """Bytes from which on the rest of a stretch is not asked for ahead."""
 _PRICE: Final = 4
@@ -342,9 +341,9 @@ class _Ahead:
                 return None
             if stretch.first == first:
                 return page
-            page = page.behind(first)
-            if page.payloads:
-                return page
+            # Where a partition ends in between, only the answer to the very number says what comes next.
+            if partition_of(page.last_number) == partition_of(first) and (rest := page.behind(first)).payloads:
+                return rest
             self._wasted += 1
         return None
 
@@ -376,8 +375,10 @@ class _Ahead:
 
     @property
     def _at_once(self) -> int:
+        if not self._used:
+            return 0  # the first page is asked for in order, which opens the connection
         room = self._used // (1 + self._failures) - _PRICE * self._wasted
-        return max(1, min(1 + room, AT_ONCE, _BYTES_AHEAD // max(self._largest, 1)))
+        return max(1, min(1 + room, AT_ONCE, BYTES_AHEAD // max(self._largest, 1)))
 
     async def _messages_of(self, first: int, end: int, count: int) -> Page | None:
         whole = page = await self._ask(first, count)
