@@ -1,6 +1,6 @@
 """Several tasks on one connection of the SDK."""
 
-# ruff: noqa: SLF001 (what is tested is the SDK's inside)
+# ruff: noqa: SLF001 (the tests look into the SDK)
 
 from __future__ import annotations
 
