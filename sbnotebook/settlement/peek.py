@@ -1,7 +1,7 @@
 """Looking at messages without locking them.
 
-Far from Service Bus, a page takes a round trip. So the pages behind the next one are asked for at the same time, by the
-numbers that they probably begin with: see :class:`_Ahead`.
+Each page takes a round trip, which is long over a network. So a reader requests the pages behind the next one at the
+same time, by the numbers with which they probably begin: see :class:`_Ahead`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Peeker:
             return None
         try:
             payloads = await management.peek_payloads(self._browser, first, count, session_id, once=True)
-        except Exception:  # noqa: BLE001 (it is asked for in order, which raises what is wrong)
+        except Exception:  # noqa: BLE001 (the request in order raises the reason)
             return None
         return Page(self.address, first, payloads)
 
@@ -294,16 +294,16 @@ class _Stretch(NamedTuple):
 
 
 class _Ahead:
-    """Pages that are asked for before those in front of them have come.
+    """Requests the pages behind the next one at the same time.
 
-    Service Bus says neither how many messages an entity has nor where their numbers have gaps. So the numbers behind
-    the next page are cut into stretches, each as long as the last page reached, and several stretches are asked for at
-    once. An answer is complete from the number that was asked for to the last one in it, whatever the stretch: what the
-    page in front has shown already is cut off, and what no answer reaches is asked for in order.
+    Service Bus says neither how many messages an entity has nor where their numbers have gaps. So this class cuts the
+    numbers behind the next page into stretches, each as long as the last page reached, and requests several of them at
+    once. Each answer is complete from the requested number to its last message. Messages that the page in front has
+    shown already are cut off. Numbers that no answer reaches are requested in order.
 
-    Each page that is of use lets one more be under way, as in the slow start of TCP (RFC 5681). A page that was asked
-    for in vain, because of a gap or at the end of a partition, costs four such steps, so that about a fifth of what is
-    peeked can be of no use. After a failure, such as a busy service, it begins again and grows more slowly.
+    Each useful page lets one more request be under way, as in the slow start of TCP (RFC 5681). A useless page, because
+    of a gap or at the end of a partition, takes four such steps back. So about a fifth of all peeked messages can be
+    useless. After a failure, such as a busy service, reading starts again with one request and grows more slowly.
 
     Args:
         ask: peeks a page by its first number and a count; gives None where that failed.
@@ -341,7 +341,7 @@ class _Ahead:
                 return None
             if stretch.first == first:
                 return page
-            # Where a partition ends in between, only the answer to the very number says what comes next.
+            # If a partition ends in between, only the answer from this very number tells the next messages.
             if partition_of(page.last_number) == partition_of(first) and (rest := page.behind(first)).payloads:
                 return rest
             self._wasted += 1
@@ -358,7 +358,7 @@ class _Ahead:
         self._largest = max(sum(map(len, page.payloads)), self._largest // 2)
         last, count = page.last_number, len(page.payloads)
         if partition_of(last) != partition_of(page.first) or partition_of(following) != partition_of(last):
-            # What comes next is of another partition, whatever its number.
+            # The next messages are of another partition.
             self._wasted += len(self._under_way)
             self.drop()
             return
@@ -368,7 +368,7 @@ class _Ahead:
         self._span = reach if count >= PAGE or count < self._span else 2 * reach
 
     def drop(self) -> None:
-        """Drop what is under way."""
+        """Drop all requests that are under way."""
         for stretch in self._under_way:
             stretch.page.cancel()
         self._under_way.clear()
