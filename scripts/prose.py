@@ -80,6 +80,7 @@ _FIELD: Final = re.compile(r"^\s*(?:\*{0,2}\w+(?: \([^)]*\))?:\s|[A-Z]\w+:$|>>> 
 _BORDER: Final = re.compile(r"=+(?: +=+)*$")
 _ROW: Final = re.compile(r"=|\S+(?: \S+)* {2,}\S")
 _SQL: Final = re.compile(r"(?:SELECT|CREATE|INSERT|UPDATE|DELETE|WITH|ALTER) ")
+_ARGUMENT: Final = re.compile(r"\*{0,2}\w+(?: \([^)]*\))?: ")
 _WORD: Final = re.compile(r"[A-Za-z0-9][\w'.,/-]*")
 
 
@@ -126,7 +127,8 @@ def faults(text: str) -> list[tuple[str, str]]:
         >>> faults("Nothing is lost. It is told by the service.")
         [('It is told by the service.', "'is told': name who has or says it")]
     """
-    plain = _LINK.sub(r"\1", _CODE.sub("X", text))
+    argument = _ARGUMENT.match(text)
+    plain = _LINK.sub(r"\1", _CODE.sub("X", text[argument.end() :] if argument else text))
     found: list[tuple[str, str]] = []
     for sentence in _SENTENCE_END.split(_ABBREVIATION.sub(r"\1", plain)):
         hits = {pattern.search(sentence): advice for pattern, advice in BANNED.items()}

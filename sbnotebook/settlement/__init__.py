@@ -1,7 +1,7 @@
 """The settlement library: peek, lock, settle, send and resubmit, asynchronously.
 
-The only part of sbnotebook that imports ``azure``. Whatever is settled or sent, by a magic, a widget, Python or
-Spark, is settled or sent here.
+The only part of sbnotebook that imports ``azure``. All messages are settled and sent here, for magics, widgets, Python
+and Spark.
 """
 
 from sbnotebook.settlement.connecting.connection import Connection

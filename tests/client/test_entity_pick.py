@@ -21,7 +21,7 @@ def test_pick_is_previewed_and_applied(shared_emulator: RunningEmulator, namespa
 
     plan = queue.pick(queue.peek(where="subject = 'bad'"), DeadLetter("Bad"))
     assert "dead-letter 1 message of picked" in repr(plan)
-    assert "7 others stand before the last of them" in repr(plan)
+    assert "7 other messages before the last of them" in repr(plan)
     report = plan.apply()
 
     assert report.ok

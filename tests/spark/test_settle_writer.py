@@ -78,8 +78,8 @@ def test_failed_settle_rows_are_kept_in_failures_path(
         None: "It has no sequence number.",
         2: "To resubmit deferred messages is not possible",
         3: "Other rows decide otherwise on the same message",
-        4: "it is there and could not be locked",
-        6: "it is not deferred. Defer it first, or settle it from where it stands.",
+        4: "it exists but could not be locked",
+        6: "it is not deferred. Defer it first, or settle it as an active message.",
         8: "it is scheduled, and no receiver gets it before its time",
         99: "It is not there any more",
     }

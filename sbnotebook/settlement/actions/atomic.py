@@ -52,7 +52,7 @@ _CLOSE_WITHIN: Final = 5.0
 _PAUSE: Final = 2.0
 """Seconds between two looks at an original."""
 _LOOKS: Final = 3
-"""Looks that must not find an original until it counts as gone: a peek may miss what is there."""
+"""Peeks without an original before it counts as gone: a peek may miss existing messages."""
 _NO_TRANSACTIONS: Final = ("amqp:not-allowed", "amqp:not-implemented")
 _NOT_HERE: Final = "Resubmit without atomic."
 _TOO_LATE: Final = "The lock had ended before its transaction began: nothing was sent."
@@ -62,9 +62,9 @@ _COMMITTED: Final = (
 _ANOTHER: Final = "another message has its number now."
 _ROLLED_BACK: Final = "The connection was lost during the commit, which was not done: the original is there."
 _TAKEN: Final = (
-    "The connection was lost during the commit, and neither the original nor its clone is to be found: either the "
-    "transaction was committed and the clone consumed, or another receiver took the original after its lock had ended. "
-    "If the original is there later, resubmit it again."
+    "The connection was lost during the commit, and sbnotebook found neither the original nor its clone. Either "
+    "the transaction was committed and the clone consumed, or another receiver took the original after its lock "
+    "had ended. If the original appears later, resubmit it again."
 )
 _NOT_SEEN: Final = "The connection was lost during the commit, and the original could not be looked at since: "
 
@@ -73,7 +73,7 @@ def check_atomic(address: EntityAddress, decision: Resubmit, messages: Sequence[
     """Refuse a resubmit that cannot be done in transactions.
 
     Args:
-        address: where the originals stand.
+        address: of the originals.
         decision: with its destination.
         messages: the originals.
 
@@ -99,7 +99,7 @@ class Atomic:
 
     Args:
         namespace: the connection and the clock.
-        address: where the originals stand.
+        address: of the originals.
         decision: the plan's, with its destination.
     """
 
@@ -153,7 +153,7 @@ class Atomic:
             An outcome for each, in their order.
 
         Raises:
-            SbNotebookError: the archive cannot be written. The run knows what was done before.
+            SbNotebookError: the archive cannot be written. The run has the earlier outcomes.
         """
         outcomes: list[Outcome] = []
         for original, clone in pairs:
@@ -204,7 +204,7 @@ class Atomic:
     async def _look(self, original: LockedMessage, clone: Message, is_over_at: datetime) -> Outcome:
         """Find out from the original how a transaction ended whose commit was not answered."""
         outcome = partial(outcome_for, original, self._decision)
-        # Before, its absence says nothing: a peek may leave out what is completed in a transaction that is open.
+        # Before, its absence proves nothing: a peek may leave out messages that are completed in an open transaction.
         await self._clock.sleep((is_over_at - self._clock.now()).total_seconds())
         for _ in range(_LOOKS):
             try:
@@ -216,7 +216,7 @@ class Atomic:
             if found is not None:
                 return outcome(OutcomeStatus.UNCONFIRMED, f"{_NOT_SEEN}{_ANOTHER}")
             await self._clock.sleep(_PAUSE)
-        # Peeks may miss what is there. The clone tells, where it is not consumed yet.
+        # Peeks may miss existing messages. The clone proves the commit, if it is not consumed yet.
         if clone.message_id and await self._destination.find({clone.message_id}):
             return outcome(OutcomeStatus.SETTLED, _COMMITTED)
         return outcome(OutcomeStatus.UNCONFIRMED, _TAKEN)

@@ -1,8 +1,8 @@
 """Settling messages that another receiver locked, in this process or another: by their lock tokens.
 
-A lock is the service's, and not the connection's: its token settles the message over any connection, as long as the
-lock lasts (operation ``com.microsoft:update-disposition``; Service Bus documentation, "AMQP 1.0 in Azure Service Bus:
-request-response-based operations"). Only to give a message back takes the link that it came on.
+The service owns a lock, not the connection. While the lock lasts, its token settles the message over any connection
+(operation ``com.microsoft:update-disposition``; Service Bus documentation, "AMQP 1.0 in Azure Service Bus:
+request-response-based operations"). Only releasing a message needs the link that delivered it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def plan_by_token(
     has ended has the outcome LOCK_LOST, and so has a token that never was one.
 
     Args:
-        entity: where the messages stand.
+        entity: that holds the messages.
         decision: complete, abandon, dead-letter or defer.
         locks: the messages.
         batch: makes an empty batch of the entity.
 
     Raises:
-        DecisionError: the decision is not possible, or something given is no lock of this entity.
+        DecisionError: the decision is not possible, or an argument is not a lock of this entity.
     """
     check_decision(decision, entity)
     if isinstance(decision, Release):
@@ -60,7 +60,7 @@ def plan_by_token(
 def _locked(lock: Lock, entity: EntityAddress) -> LockedMessage:
     if isinstance(lock, LockedMessage):
         if lock.entity != entity:
-            raise DecisionError(f"#{lock.sequence_number} stands in {lock.entity}, and not in {entity}.")
+            raise DecisionError(f"#{lock.sequence_number} is in {lock.entity}, not in {entity}.")
         return lock
     try:
         number, token = lock

@@ -26,9 +26,9 @@ def clone_of(message: ReceivedMessage, decision: Resubmit, edit: Edit | None, no
     """Return the message that a resubmit sends in place of an original.
 
     It keeps all that the sender wrote, drops the reasons of the dead-letter queue, counts in ``ResubmitCount``, names
-    the first original in ``OriginalMessageId``, and has a message id that is derived from the original's, from where
-    and since when that stands, and from the count: the same each time that the same resubmit is tried, and no other
-    message's. So the service's duplicate detection drops it only when the same resubmit has brought it there before.
+    the first original in ``OriginalMessageId``, and has its own message id. The id is derived from the original's id,
+    place, enqueued time and count. So it is the same for each attempt of the same resubmit, and differs from all other
+    messages. So the service's duplicate detection drops it only when the same resubmit has brought it there before.
 
     Args:
         message: the original.

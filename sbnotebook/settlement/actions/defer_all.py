@@ -29,16 +29,16 @@ async def plan_defer_all(place: Place, chosen: Chosen, progress: Progress | None
 
     Args:
         place: a queue, a subscription, or a sub-queue.
-        chosen: which messages; active ones only, whatever it says of states.
+        chosen: selects the messages; only active ones, for every state that it names.
         progress: told of every page that is peeked, in messages.
 
     Returns:
-        The plan. Applying it defers the messages in their order, the numbers of each group on disk before it is sent,
-        while others that stand between them are locked and released again. When it is cut off, a new plan goes on
-        with what is left.
+        The plan. Applying it defers the messages in order, and writes the numbers of each group to disk first. It locks
+        and releases other messages between them. After an interruption, a new plan continues with the remaining
+        messages.
 
     Raises:
-        DecisionError: too many others stand between.
+        DecisionError: too many other messages are between them.
     """
     seen = await select(place, replace(chosen, state=MessageState.ACTIVE), progress)
     seen.check_reach("deferred")

@@ -71,7 +71,7 @@ class Deferrals:
     entries: Mapping[int, DeferralEntry]
 
     def standing(self, sequence_number: int) -> Standing | None:
-        """Return what is known of a message; None when neither the journal nor the entity has it as deferred."""
+        """Return the record of a message; None if it is deferred neither in the journal nor in the entity."""
         if sequence_number in self.messages:
             return Standing.KNOWN if sequence_number in self.entries else Standing.ORPHAN
         return Standing.GONE if sequence_number in self.entries else None
@@ -105,10 +105,10 @@ async def compared(
     Args:
         ledger: the journal's table.
         entity: which one.
-        pages: the messages that are there, as they were peeked.
+        pages: the peeked messages of the entity.
         progress: told of every message that was looked at.
     """
-    # What is deferred or settled meanwhile must not look as if it were gone.
+    # A message that is deferred or settled meanwhile must not look as if it were gone.
     before = await anyio.to_thread.run_sync(ledger.entries, entity)
     messages: dict[int, PeekedMessage] = {}
     async for page in pages:
@@ -130,7 +130,7 @@ def plan_deferred(place: Place, messages: Iterable[ReceivedMessage], decision: D
     """Return a plan to settle deferred messages, which are locked by their numbers.
 
     Args:
-        place: the entity that they stand in.
+        place: the entity that holds them.
         messages: which ones, as they were peeked.
         decision: complete, dead-letter or abandon; resubmit them with
             :func:`sbnotebook.settlement.actions.resubmit.plan_resubmit`.
@@ -144,7 +144,7 @@ def plan_deferred(place: Place, messages: Iterable[ReceivedMessage], decision: D
     if others:
         raise DecisionError(
             f"{len(others):,} of the messages are not deferred in {place.address} "
-            f"(the first is #{others[0].sequence_number}): choose from what is deferred there."
+            f"(the first is #{others[0].sequence_number}): choose from its deferred messages."
         )
     return _plan(place, chosen, decision)
 
@@ -155,7 +155,7 @@ def plan_deferred_each(
     """Return a plan to settle deferred messages of which only the numbers are known, each as it was decided.
 
     Args:
-        place: the entity that they stand in.
+        place: the entity that holds them.
         decisions: complete, dead-letter or abandon, by sequence number.
         archived: False where completed messages are removed for good.
         journalled: False where this machine's journal is not to know of it.

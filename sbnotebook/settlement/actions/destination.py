@@ -45,7 +45,7 @@ class Destination:
         return (await self._describe(self.address)).duplicate_window
 
     async def find(self, ids: Collection[str]) -> set[str]:
-        """Return the message ids that stand there: active, scheduled, deferred, dead-lettered, or forwarded."""
+        """Return the message ids in the destination: active, scheduled, deferred, dead-lettered, or forwarded."""
         left = set(ids)
         for place in await self._places():
             if left:

@@ -1,6 +1,6 @@
 """Settling chosen messages in the middle of an entity, while all others stay as they are.
 
-See :mod:`sbnotebook.settlement.locking.ahead` for how a message is reached that does not stand at the head.
+See :mod:`sbnotebook.settlement.locking.ahead` for the way to reach a message that is not the first.
 """
 
 from __future__ import annotations
@@ -65,29 +65,29 @@ async def plan_pick(
     archived: bool = True,
     progress: Progress | None = None,
 ) -> Plan:
-    """Return a plan to settle, defer or resubmit chosen messages, wherever in the entity they stand.
+    """Return a plan to settle, defer or resubmit chosen messages anywhere in an entity.
 
     Making it peeks from the head to the last of them, so that its preview tells what will be locked. Applying it locks
     ahead in order, settles the chosen ones as they come, and releases the others in the end, so that no delivery count
     of theirs changes. Chosen messages that are deferred are received by their numbers.
 
     Args:
-        place: where they stand: a queue, a subscription, or a sub-queue.
+        place: a queue, a subscription, or a sub-queue.
         messages: the messages as they were peeked, or their sequence numbers.
         decision: complete, abandon, dead-letter, defer or resubmit.
         edit: gives the message to send for each message that is resubmitted.
-        abandon_rest: abandon what cannot be released in the end, because its link was lost. It is available at once
-            then, and its delivery count goes up at once; otherwise both happen when its lock ends.
+        abandon_rest: abandon messages that cannot be released in the end, because their link was lost. It is available
+            at once then, and its delivery count goes up at once; otherwise both happen when its lock ends.
         max_held: messages that are held at once at most: those that are not chosen are held to the end.
-        archived: False to complete messages for good; what is resubmitted is archived all the same.
+        archived: False to complete messages permanently; resubmitted messages are always archived.
         progress: told of every page that is peeked, in messages.
 
     Returns:
         The plan; applying it gives a :class:`PickReport`.
 
     Raises:
-        DecisionError: the decision or a message is none that can be picked here, or as many others stand before the
-            last one as ``max_held``, or more.
+        DecisionError: the decision or a message cannot be picked here, or at least ``max_held`` other messages are
+            before the last one.
     """
     _check(decision, place.address, edit)
     # A message that is abandoned at once would come again next: it is kept to the end, and not read.
@@ -98,7 +98,7 @@ async def plan_pick(
     others = seen.standing - len(seen.in_state(MessageState.ACTIVE))
     if others >= max_held:  # the chosen ones are settled as they come, and need a place
         raise DecisionError(
-            f"{others:,} others stand before the last one that was chosen, and all of them would be locked: pick from "
+            f"{others:,} other messages are before the last chosen one, and all of them would be locked. Pick from "
             f"the first ones, or allow more with max_held (it is {max_held:,})."
         )
     chosen = tuple(
@@ -171,14 +171,15 @@ def _by_number(
         if isinstance(message, ReceivedMessage):
             if message.entity != address:
                 raise DecisionError(
-                    f"Message #{message.sequence_number} stands in {message.entity}, and not in {address}: "
-                    "pick it from where it stands."
+                    f"Message #{message.sequence_number} is in {message.entity}, not in {address}: pick it there."
                 )
             number = message.sequence_number
         else:
             number = message
         if type(number) is not int or not 1 <= number <= _MAX_NUMBER:
-            raise DecisionError(f"{str(number)[:40]!r} is no sequence number: give messages, or whole numbers from 1.")
+            raise DecisionError(
+                f"{str(number)[:40]!r} is not a sequence number: give messages, or whole numbers from 1."
+            )
         given[number] = given.get(number) or (message if isinstance(message, ReceivedMessage) else None)
     return given
 
@@ -192,7 +193,7 @@ def _notes(seen: Survey, chosen: int, address: EntityAddress, *, abandon_rest: b
         back = "released, or abandoned where that is not possible" if abandon_rest else "released"
         if others:
             yield (
-                f"{others:,} {'other stands' if others == 1 else 'others stand'} before the last of them: locked for "
+                f"{others:,} {'other message' if others == 1 else 'other messages'} before the last of them: locked for "
                 f"about {seconds:,} s and then {back}. Consumers that run meanwhile do not get "
                 f"{'it' if others == 1 else 'them'}, and what a consumer holds cannot be picked."
             )
@@ -201,6 +202,6 @@ def _notes(seen: Survey, chosen: int, address: EntityAddress, *, abandon_rest: b
     if deferred:
         yield f"{deferred:,} of the chosen ones are deferred, and are received by their numbers."
     if scheduled:
-        yield f"{scheduled:,} of the chosen ones are scheduled, and nobody gets them before their time."
+        yield f"{scheduled:,} of the chosen messages are scheduled, and cannot be received before their time."
     if absent := chosen - len(seen.found):
         yield f"{absent:,} of the chosen ones are not there."

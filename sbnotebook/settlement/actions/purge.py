@@ -1,4 +1,4 @@
-"""Removing all, or many, messages of an entity; what came after the plan was made stays."""
+"""Removing all, or many, messages of an entity; messages that arrive after the plan was made stay."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, pro
         progress: told of every page that is peeked, in messages.
 
     Returns:
-        The plan. Applying it writes the messages to the archive and removes them: active ones in their order, while
-        others that stand between them are locked and released again, deferred ones by their numbers, and scheduled
-        ones by cancelling them. When it is cut off, a new plan goes on with what is left.
+        The plan. Applying it writes the messages to the archive and removes them. It removes active messages in order,
+        and locks and releases other messages between them. It removes deferred messages by their numbers, and cancels
+        scheduled ones. After an interruption, a new plan continues with the remaining messages.
 
     Raises:
-        DecisionError: too many others stand between.
+        DecisionError: too many other messages are between them.
     """
     seen = await select(place, chosen, progress)
     seen.check_reach("removed")

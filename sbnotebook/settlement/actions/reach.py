@@ -1,4 +1,4 @@
-"""Reaching the messages of a plan wherever they stand, and handing them to their steps while they are locked."""
+"""Reaching the messages of a plan anywhere in an entity, and handing them to their steps while they are locked."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LOCKED: Final = (
 SCHEDULED: Final = "Not attempted: it is scheduled, and no receiver gets it before its time: cancel it instead."
 _ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew. Peek again."
 _DEFERRED: Final = "Not attempted: it is deferred already."
-NOT_DEFERRED: Final = "Not attempted: it is not deferred. Defer it first, or settle it from where it stands."
+NOT_DEFERRED: Final = "Not attempted: it is not deferred. Defer it first, or settle it as an active message."
 
 _RENEW_FOR: Final = timedelta(days=7)
 """Longer than any run."""
@@ -59,7 +59,7 @@ _OTHERS: Final = 1_000
 MAX_WAIT: Final = 2.0
 """Seconds without a message after which those that did not come are looked for."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
-"""Seconds between two attempts to lock what is there and does not come."""
+"""Seconds between two attempts to lock existing messages that do not arrive."""
 _LOCK_DURATION: Final = 60.0
 """Seconds: what an entity has by default, and the longest time for which such attempts are made."""
 _ASK_WITHIN: Final = 10.0
@@ -106,19 +106,19 @@ class Reach:
     """Reaches the messages of one run.
 
     Args:
-        place: where they stand.
+        place: the entity that holds them.
         run: the run that takes them through their steps.
         steps: carries out the action on a group of them.
-        decision: what is to be done with them.
+        decision: the action on them.
         archived: False where completed messages are removed for good.
         journalled: False on a machine whose journal no user reads.
         group: messages that take their steps together, at most.
-        search: how far to look for messages that do not stand at the head.
+        search: limits of the search for messages that are not the first.
         in_session: active messages up to the last one that is meant, by session.
         at_the_end: take the steps only when all messages are held.
         again: gives the numbers of messages that are to be locked once more.
-        patience: seconds to keep trying to lock messages that are there and do not come; None for as long as a lock of
-            the entity lasts, a minute at most.
+        patience: seconds to keep trying to lock existing messages that do not arrive; None for the duration of a lock
+            of the entity, at most a minute.
         locked: called with the number of messages that were locked.
     """
 
@@ -144,7 +144,8 @@ class Reach:
 
         Args:
             messages: the messages.
-            from_head: no others stood between them when the plan was made: those that come are not held to the end.
+            from_head: no other messages were between them when the plan was made, so later ones are not held to the
+                end.
         """
         return self._wherever(messages, self._from_head if from_head else self._ahead)
 
@@ -158,10 +159,10 @@ class Reach:
             self.run.end(held, OutcomeStatus.SKIPPED, LOCKED)
 
     async def those_left(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Look for messages that did not come, keep trying to lock those that are there, and explain the others.
+        """Look for messages that did not arrive, keep trying to lock those that exist, and explain the others.
 
-        That nothing comes for two seconds does not say that another receiver has a lock: Service Bus is silent for
-        longer when it moves an entity, and a lock that was lost with its connection ends by itself only.
+        Two seconds without a message do not prove that another receiver has a lock. Service Bus delivers nothing for
+        longer when it moves an entity. And a lock that was lost with its connection ends only after its time.
         """
         left, until, pause = list(messages), math.inf, _FIRST_PAUSE
         while left and self.run.stopped is None:
@@ -174,7 +175,7 @@ class Reach:
             else:
                 await anyio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
-            # How many stand before them was counted before, and others may have come or gone.
+            # The messages before them were counted earlier, and others may have come or gone.
             self.search, self.in_session = replace(self.search, expected=0), {}
             await self._wherever(deferred, self._by_number)
             await self._wherever(active, self._ahead)
@@ -243,7 +244,7 @@ class Reach:
         if self.run.stopped is None:
             try:
                 await work(messages, session_id)
-            except ServiceBusError as error:  # such as a session that another receiver holds: the others go on
+            except ServiceBusError as error:  # such as a session that another receiver holds: the others continue
                 self._end_rest(messages, f"Not attempted: {explained(error)}")
 
     async def _ahead(self, messages: Sequence[ReceivedMessage], session_id: str | None) -> None:

@@ -17,30 +17,30 @@ from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, Resubmi
 __all__ = ["Recall", "Recalled", "Verdict"]
 
 _SEND_WITHIN: Final = timedelta(minutes=2)
-"""What is left at least of the time for which the destination drops duplicates, when a clone is sent again."""
+"""The least remaining time in which the destination drops duplicates, for a clone to be sent again."""
 _MAX_DESCRIPTION: Final = 500
 _CUT_OFF: Final = "An earlier resubmit of this message was cut off, and its clone"
 
 
 class Verdict(Enum):
-    """What is to become of a message whose resubmit may have been begun before."""
+    """The decision on a message whose resubmit may have begun before."""
 
     NEW = auto()
     """Nothing was begun."""
     SENT = auto()
-    """Its clone is confirmed, or stands where it was sent to: the original is to be completed."""
+    """Its clone is confirmed, or is in its destination: complete the original."""
     AGAIN = auto()
     """Its clone is to be sent again."""
     UNKNOWN = auto()
-    """Nobody knows whether its clone was sent, and it is left as it is."""
+    """Its clone may have been sent or not, so it stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What is known of one message.
+    """The record of one message.
 
     Args:
-        verdict: what is to become of it.
+        verdict: the decision on it.
         earlier: the journal's last entry, None where nothing was begun.
         why: the verdict in words.
     """
@@ -54,8 +54,8 @@ class Recall:
     """Looks into the journal, and where clones were sent to.
 
     Args:
-        journal: has what was begun.
-        destination: gives what is known of an entity that clones were sent to.
+        journal: has the resubmits that began.
+        destination: returns the record of an entity to which clones were sent.
         to: where clones go now.
         decision: says whether to send again what may have arrived.
     """
@@ -73,7 +73,7 @@ class Recall:
         self._decision = decision
 
     async def of(self, entries: Sequence[ResubmitEntry], *, can_make_edited: bool = True) -> list[Recalled]:
-        """Return what is known of some originals, one for each.
+        """Return the records of some originals, one for each.
 
         Args:
             entries: which ones.
@@ -106,7 +106,7 @@ class Recall:
         )
 
     async def _clones_there(self, entries: Sequence[ResubmitEntry]) -> set[int]:
-        """Return the entries whose clone is confirmed, or stands where it was sent to."""
+        """Return the entries whose clone is confirmed, or is in its destination."""
         sent: set[int] = set()
         doubtful: dict[EntityAddress, list[ResubmitEntry]] = {}
         for entry in entries:

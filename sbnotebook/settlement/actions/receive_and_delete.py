@@ -1,7 +1,7 @@
 """Receiving messages that the service removes as it sends them.
 
 "If the message transfer fails, the message is lost" (Service Bus documentation, "Message transfers, locks, and
-settlement", ReceiveAndDelete). What arrived is written to the archive at once, before anybody sees it.
+settlement", ReceiveAndDelete). The archive gets each message as soon as it arrives, before the caller.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ __all__ = ["VERB", "WARNING", "receive_and_delete"]
 
 VERB: Final = "receive and delete"
 WARNING: Final = (
-    "Receive-and-delete removes each message as it is sent: what is lost on the way cannot be had back. "
-    "Lock messages and complete them where none may be lost."
+    "Receive-and-delete removes each message as Service Bus sends it: a message lost on the way cannot be "
+    "recovered. If you must not lose messages, lock and complete them instead."
 )
 _STEP: Final = 100
 """Messages that are asked for at once, and so those on their way when a connection breaks."""
@@ -44,7 +44,7 @@ _CLOSE_TIMEOUT: Final = 15.0
 
 
 class _Taken:
-    """What has arrived, in order, and where it is written down."""
+    """The messages that arrived, in order, and their archive."""
 
     def __init__(
         self, address: EntityAddress, namespace: Callable[[], str], archive: Archive | None, into: list[PeekedMessage]
@@ -65,7 +65,7 @@ class _Taken:
             self._unkept.append((message, payload))
 
     async def keep(self) -> None:
-        """Write what has arrived to the archive.
+        """Write the received messages to the archive.
 
         Raises:
             ArchiveError: it cannot be written; the messages are in the list still.
@@ -111,7 +111,7 @@ async def receive_and_delete(
         ServiceBusError: the SDK's own; nothing was received.
     """
     if count < 1 or max_wait < 0:
-        raise ConfigurationError("What is received is 1 message or more, within 0 seconds or more.")
+        raise ConfigurationError("Receive at least 1 message, and wait at least 0 seconds.")
     archive = entity.namespace.archive if archived else None
     if archive is not None:
         await anyio.to_thread.run_sync(archive.require_room)
@@ -149,7 +149,7 @@ async def _receive(
 
 
 async def _end(receiver: ServiceBusReceiver, taken: _Taken) -> None:
-    """Take what is on its way still, whatever ended the receiving."""
+    """Take the messages still on their way, for any end of the receiving."""
     await receivers.drain_credit(receiver, _WITHDRAW)
     try:
         await taken.keep()

@@ -43,10 +43,10 @@ def plan_resubmit(
     edit: Edit | None = None,
     search: Search | None = None,
 ) -> Plan:
-    """Return a plan to send clones of messages that stand here and to complete the originals.
+    """Return a plan to send clones of messages and to complete the originals.
 
     Args:
-        place: the entity that the originals stand in.
+        place: the entity of the originals.
         messages: the originals, as they were peeked.
         decision: where to, how much later and how often; by default to the entity itself, at once.
         edit: gives the message to send for each message.
@@ -60,8 +60,8 @@ def plan_resubmit(
     strangers = [message for message in chosen if message.entity != place.address]
     if strangers:
         raise DecisionError(
-            f"{len(strangers)} of the messages do not stand in {place.address} "
-            f"(the first stands in {strangers[0].entity}): resubmit them from where they stand."
+            f"{len(strangers)} of the messages are not in {place.address} "
+            f"(the first is in {strangers[0].entity}): resubmit them there."
         )
     refuse_coroutine_function(edit, "An edit")
     if decision.atomic:
@@ -86,17 +86,17 @@ async def resubmit(
     only_begun: bool = False,
     search: Search | None = None,
 ) -> None:
-    """Find the originals of a run wherever they stand, and take them through the steps of a resubmit.
+    """Find the originals of a run, and take them through the steps of a resubmit.
 
     A message whose edit fails is left where it is, with an outcome that says so. Deferred messages are received by
     their numbers.
 
     Args:
-        place: where the originals stand.
+        place: the entity of the originals.
         run: whose messages they are.
         messages: which of them.
         decision: the plan's; without a destination it is the entity itself, or its topic.
-        edit: changes what is sent.
+        edit: changes the message to send.
         only_begun: finish what an earlier run has begun, and leave the others alone.
         search: how far to look for them.
 

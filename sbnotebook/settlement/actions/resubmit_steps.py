@@ -67,10 +67,10 @@ class ResubmitSteps:
 
     Args:
         namespace: the journal, the senders and the clock.
-        address: where the originals stand.
+        address: of the originals.
         run: the run that the groups are of.
         decision: the plan's.
-        edit: changes what is sent.
+        edit: changes the message to send.
         only_begun: finish what an earlier run has begun, and leave the others alone.
     """
 
@@ -154,7 +154,7 @@ class ResubmitSteps:
         return [by_number[message.sequence_number] for message in locked]
 
     async def _recall(self, steps: Sequence[Step]) -> tuple[list[Step], list[Step], list[Outcome]]:
-        """Tell apart what earlier runs have sent, what is to be sent, and what is neither, with its outcome."""
+        """Separate messages that earlier runs have sent, messages to send, and others, with their outcomes."""
         recall = Recall(self._journal, self._destinations, self.pool.address, self._decision)
         self._identity = await anyio.to_thread.run_sync(self._namespace.identity)
         entries = [self._entry(step.original) for step in steps]
@@ -203,7 +203,7 @@ class ResubmitSteps:
         for step in steps:
             try:
                 clone = clone_of(step.original, self._decision, self._edit, now)
-            except Exception as error:  # noqa: BLE001 (a user's edit may raise anything; the others go on)
+            except Exception as error:  # noqa: BLE001 (a user's edit may raise anything; the others continue)
                 why = f"The edit failed, nothing was sent: {type(error).__name__}: {explained(error)}"
                 failed = outcome_for(step.original, self._decision, OutcomeStatus.FAILED, why[:_MAX_DESCRIPTION])
                 outcomes.append(failed)
@@ -247,7 +247,8 @@ class ResubmitSteps:
         # Only now: had the new one been refused, the earlier one would still be in doubt.
         replaced = [step.earlier.id for step in sent if step.earlier is not None and step.is_new]
         await self._mark(replaced, ResubmitState.GONE)
-        # What was not sent stays held until the batch closes: released now, it would come again in the next window.
+        # Messages that were not sent stay held until the batch closes: released now, they would come again in the next
+        # window.
         unsent = [(step, end) for step, end in zip(steps, ends, strict=True) if not end.ok]
         return [_as_resubmit(step, end, self._decision) for step, end in unsent]
 
@@ -255,8 +256,8 @@ class ResubmitSteps:
         """Send the clones and complete their originals in transactions; the outcomes of all."""
         if self._atomic is None:
             return []
-        # Nothing need be written of them: a crash leaves both or neither, and the original tells which. Written down as
-        # done, one that is there once more would be taken for a message whose clone was sent.
+        # Nothing need be written of them: a crash leaves both or neither, and the original tells which. If it were
+        # recorded as done, an original that reappears would look like a message whose clone was sent.
         pairs = [(step.original, step.clone) for step in steps if step.clone is not None]
         ends = await self._atomic.move(self._run, holder, pairs)
         replaced = [
@@ -304,7 +305,7 @@ class ResubmitSteps:
                 ends = await holder.settle_group(self._run, Complete(), [step.original for step in steps])
             except Exception as error:  # noqa: BLE001 (raised below, and not in a group)
                 errors.append(error)
-        # What is completed is owed no more, also where that could not be written down.
+        # Completed messages need no more steps, even if that could not be recorded.
         ended = list(zip(steps, ends, strict=False))
         done = [step for step, end in ended if end.ok]
         self._owed -= {step.original.sequence_number for step in done}
@@ -341,7 +342,7 @@ class ResubmitSteps:
         )
 
     async def close(self) -> None:
-        """Write down what is to be written at the end."""
+        """Write the records that are due at the end."""
         with anyio.CancelScope(shield=True):
             if self._atomic is not None:
                 await self._atomic.close()

@@ -1,4 +1,4 @@
-"""Finishing resubmits that were cut off: by the journal, by what stands where they come from, and where they go."""
+"""Finishing interrupted resubmits: by the journal, and by the messages in their source and destination."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _GONE: Final = "the original is gone"
 _WHAT: Final = {
     Verdict.SENT: "complete the original, whose clone was sent",
     Verdict.AGAIN: "send the clone again, then complete the original",
-    Verdict.UNKNOWN: "leave the original: nobody knows whether its clone was sent",
+    Verdict.UNKNOWN: "keep the original: its clone may have been sent or not",
     Verdict.NEW: "nothing: it was finished meanwhile",
 }
 _LOCKED: Final = (
-    "It is there and could not be locked, because the run that was cut off, or somebody else, still has its lock: "
-    "resume again when that has ended, or wait for it with max_wait."
+    "It exists but could not be locked: the interrupted run, or another receiver, still has its lock. Resume again "
+    "after the lock has ended, or wait for it with max_wait."
 )
 _CLONE_GONE: Final = (
     "The original is gone, and its clone is not to be found: others have settled them, or they expired."
@@ -48,7 +48,7 @@ _PAUSE: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """An unfinished resubmit, and what is known of it.
+    """An unfinished resubmit, and its record.
 
     Args:
         entry: the journal's.
@@ -83,12 +83,12 @@ class _Finding:
 async def plan_resume(place: Place, *, resend_unknown: bool = False, max_wait: float = 0.0) -> Plan:
     """Return a plan to finish the resubmits of messages of one entity that were cut off.
 
-    An original whose clone is confirmed, or stands where it was sent to, is completed. Where the clone is not to be
-    found, it is sent again if the destination's duplicate detection would still drop it in case it had arrived;
-    otherwise the original is left as it is, with the outcome UNCONFIRMED.
+    An original is completed if its clone is confirmed, or is in its destination. If the clone is missing, it is sent
+    again, provided that the destination's duplicate detection would still drop a second one. Otherwise the original
+    stays, with the outcome UNCONFIRMED.
 
     Args:
-        place: where the originals stand.
+        place: the entity of the originals.
         resend_unknown: send again also what may have arrived and been consumed, unless it was edited.
         max_wait: seconds to wait for originals that are still locked.
     """
@@ -130,7 +130,7 @@ def _by_destination(entries: Iterable[ResubmitEntry]) -> dict[EntityAddress, lis
 
 
 async def _standing(place: Place, numbers: Iterable[int]) -> tuple[dict[int, PeekedMessage], str | None]:
-    """Return the messages that stand in an entity, by number; or the reason why the entity could not be looked into."""
+    """Return the messages of an entity, by number; or the reason why they could not be peeked at."""
     try:
         return await place.namespace.peeker(place.address).messages_of(numbers), None
     except (AzureError, OSError) as error:
@@ -195,7 +195,7 @@ async def _carry_out(
                 await anyio.sleep(min(_PAUSE, left))
                 run.forget([message_of[finding.entry.id] for finding in there])
         run.end([message_of[finding.entry.id] for finding in there], OutcomeStatus.SKIPPED, _LOCKED)
-        # An original that was there and was not attempted, because the run stopped before, is not gone.
+        # If the run stopped before it attempted an existing original, that original is not gone.
         gone = [f for f in findings if f.original is None or _is_gone(run.outcome_of(message_of[f.entry.id]))]
         for finding, (status, why) in (await anyio.to_thread.run_sync(_close, place, gone)).items():
             run.end([message_of[finding]], status, why)
@@ -204,7 +204,7 @@ async def _carry_out(
 
 
 async def _look_again(place: Place, findings: Sequence[_Finding]) -> list[_Finding]:
-    """Look once more for the originals that were not found when the plan was made: a peek may miss what is there."""
+    """Look once more for originals that were missing when the plan was made: a peek may miss existing messages."""
     absent = [finding.entry.sequence_number for finding in findings if finding.original is None]
     found, unreachable = await _standing(place, absent)
     looked: list[_Finding] = []

@@ -57,7 +57,7 @@ _GONE: Final = "It is not scheduled any more: it became active, or was cancelled
 _NOT_KEPT: Final = "No peek showed it, so it is not in the archive and cannot be sent back."
 _ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew."
 _FINISH_WITHIN: Final = 10.0
-"""Seconds to wait for what was asked for when the caller is cancelled."""
+"""Seconds to wait for open requests when the caller is cancelled."""
 _NO_ANSWER: Final = "It was interrupted before the answer came: it may be cancelled."
 _INTERRUPTED: Final = "It was interrupted before."
 _TIMELESS: Final = "A message is scheduled for a time: give at= or delay=, or set its scheduled_enqueue_time."
@@ -69,7 +69,7 @@ def timed(
     """Yield messages with the time at which they are to become active.
 
     Args:
-        messages: what is scheduled.
+        messages: the scheduled messages.
         at: when, with a time zone; None for each message's own ``scheduled_enqueue_time``.
         delay: how much later than now instead.
         now: what the delay is counted from, None for this moment.
@@ -152,7 +152,7 @@ def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int
         The plan; its report has NOT_FOUND for a message that became active meanwhile.
 
     Raises:
-        DecisionError: a message does not stand here, or is not scheduled.
+        DecisionError: a message is not in this entity, or is not scheduled.
     """
     chosen = {message.sequence_number: message for message in (_chosen(place.address, each) for each in messages)}
 
@@ -186,7 +186,7 @@ def _chosen(address: EntityAddress, message: ReceivedMessage | int) -> ReceivedM
     if isinstance(message, int):
         return PeekedMessage(entity=address, sequence_number=message, state=MessageState.SCHEDULED)
     if message.entity != address:
-        raise DecisionError(f"Message #{message.sequence_number} stands in {message.entity}, not in {address}.")
+        raise DecisionError(f"Message #{message.sequence_number} is in {message.entity}, not in {address}.")
     if message.state is not MessageState.SCHEDULED:
         raise DecisionError(f"Message #{message.sequence_number} is {message.state}, not scheduled.")
     return message
@@ -250,7 +250,7 @@ class _Cancelling:
                 refused = outcome_for(message, self._decision, OutcomeStatus.SKIPPED, _INTERRUPTED)
                 self._run.expect([message], [refused])
                 self._pool.throttle.refused()
-            except Exception as latest:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
+            except Exception as latest:  # noqa: BLE001 (each message has an outcome, for any error of the SDK)
                 error = latest
                 break
             else:
@@ -285,7 +285,7 @@ class _Cancelling:
         except ServiceBusError as error:
             if errors.condition_of(error)[0] not in _CANNOT_LOOK:
                 raise
-            return {}  # a topic does not show what is scheduled there
+            return {}  # a topic does not show its scheduled messages
 
     def _is_another(self, message: ReceivedMessage, payloads: Mapping[int, bytes]) -> bool:
         payload = payloads.get(message.sequence_number)
@@ -309,6 +309,6 @@ class _Cancelling:
         ends = [(row, each) for row, each in known if row and each.status is not OutcomeStatus.UNCONFIRMED]
         removed = [row for row, outcome in ends if outcome.ok]
         kept = [row for row, outcome in ends if not outcome.ok]
-        # Without this they count as unconfirmed, which is no reason to hide how it ended.
+        # Without this record they count as unconfirmed. That must not hide the outcome.
         with contextlib.suppress(ArchiveError):
             await anyio.to_thread.run_sync(lambda: archive.note_ends(removed=removed, kept=kept))

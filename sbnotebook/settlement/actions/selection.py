@@ -30,7 +30,7 @@ _MAX_NAME: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which messages are meant, of those that stand in an entity now.
+    """The selection among the messages that an entity holds now.
 
     Args:
         only: of those that are looked at, the ones that are meant; None for all of them.
@@ -61,7 +61,7 @@ class Chosen:
 
 @dataclass(slots=True)
 class Selection:
-    """What was found, and what there is to say of it."""
+    """The messages found, and notes on them."""
 
     messages: list[PeekedMessage] = field(default_factory=list[PeekedMessage])
     states: Counter[str] = field(default_factory=Counter[str])
@@ -74,7 +74,7 @@ class Selection:
 
     @property
     def between(self) -> int:
-        """Count the active messages that stay and stand before a selected message."""
+        """Count the active messages that stay and come before a selected message."""
         return self.standing - self.states[MessageState.ACTIVE]
 
     def note(self, chosen: Iterable[PeekedMessage]) -> None:
@@ -101,7 +101,7 @@ class Selection:
         """
         if self.between > DEFAULT_MAX_HELD and not any(message.session_id for message in self.messages):
             raise DecisionError(
-                f"{self.between:,} other messages stand between those that are to be {what}, and all of them would be "
+                f"{self.between:,} other messages are between those to be {what}, and all of them would be "
                 f"locked meanwhile; {DEFAULT_MAX_HELD:,} can be. Take those near the head first, with "
                 "to_sequence_number=…, or take more of them."
             )
@@ -110,7 +110,7 @@ class Selection:
         """Return what would be done, in words and numbers.
 
         Args:
-            verb: what is to be done.
+            verb: the action.
             entity: where.
             more: sentences at the end.
         """
@@ -127,7 +127,7 @@ class Selection:
             f"By {kind}: {', '.join(named)}{f' and {left:,} more' if left > 0 else ''}.",
         ]
         if self.between:
-            sentences.append(f"{self.between:,} others stand between them, and are locked meanwhile and then released.")
+            sentences.append(f"{self.between:,} other messages between them are locked meanwhile and then released.")
         return " ".join([*sentences, *more])
 
     def _times(self) -> str:
@@ -181,7 +181,7 @@ def _without_body(message: PeekedMessage) -> PeekedMessage:
 
 
 def _quoted(name: str) -> str:
-    # It came from who sent the message.
+    # It came from the sender of the message.
     return repr(name[:_MAX_NAME]) if name else "none"
 
 
@@ -190,8 +190,8 @@ class Survey:
     """What a peek from the head to the last chosen message has found.
 
     Args:
-        found: the chosen messages that are there, by number.
-        standing: active messages up to the last chosen one that is active; that many are locked.
+        found: the chosen messages in the entity, by number.
+        standing: number of active messages up to the last chosen one that is active; that many are locked.
         delivered: how many of them were delivered before.
         by_session: the same as ``standing`` among the messages of each session that a chosen one is of.
         seconds: how long the peek took.
@@ -212,7 +212,7 @@ async def survey(entity: Place, numbers: Collection[int], progress: Progress | N
     """Peek from the head to the last of some messages; nothing is locked.
 
     Args:
-        entity: where they stand.
+        entity: that holds them.
         numbers: their sequence numbers.
         progress: told of every page, in messages.
     """

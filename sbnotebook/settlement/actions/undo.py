@@ -1,4 +1,4 @@
-"""Sending removed messages back to where they stood, from the archive.
+"""Sending removed messages back to their entities, from the archive.
 
 Each is marked on disk before it is sent, and again when that is confirmed: so an undo that is cut off, or done twice,
 sends nothing twice without being asked to.
@@ -57,13 +57,13 @@ _TAKEN: Final = "Another undo has sent it back meanwhile or is about to, or its 
 
 @dataclass(frozen=True, slots=True)
 class UndoRequest:
-    """What is to be undone, and how.
+    """The selection of messages to undo, and the way to send them.
 
     Args:
         report: what these outcomes removed.
-        entity: what was removed from this entity.
-        since: what was removed then or later; a duration counts back from now.
-        to: the queue or topic that all of it is sent to; None for where each message stood.
+        entity: messages removed from this entity.
+        since: messages removed then or later; a duration counts back from now.
+        to: the queue or topic for all messages; None for the entity of each message.
         include_unknown: also messages whose removal or return is not known to be done.
         new_ids: whether messages get new ids; None for where the destination would drop them as duplicates.
     """
@@ -77,7 +77,7 @@ class UndoRequest:
 
     def __post_init__(self) -> None:
         if (self.report, self.entity, self.since) == (None, None, None):
-            raise DecisionError("Say what to undo: a report, what was removed from an entity=…, or since=….")
+            raise DecisionError("Choose what to undo: a report, the messages removed from an entity=…, or since=….")
         if self.report is not None and (self.entity, self.since) != (None, None):
             raise DecisionError("A report says by itself what it removed: leave entity and since out.")
         Undo(self.to)
@@ -93,7 +93,7 @@ class UndoRequest:
 
 @dataclass(slots=True)
 class _Found:
-    """What the archive has, and what is left out."""
+    """The archived messages, and those that are left out."""
 
     rows: list[ArchivedMessage] = field(default_factory=list[ArchivedMessage])
     unknown: int = 0
@@ -102,14 +102,13 @@ class _Found:
 
     @property
     def left_out(self) -> list[str]:
-        """Return what is left out and why, in sentences."""
+        """Return the reasons for messages that are left out, in sentences."""
         said = {
-            f"{self.unknown:,} are left out, because nobody knows whether they were removed, or sent back by an undo "
-            "that was cut off: look, and ask for them with include_unknown=True.": self.unknown,
+            f"{self.unknown:,} are left out, because they may not have been removed, or an interrupted undo may "
+            "have sent them back. Peek at the entity, and include them with include_unknown=True.": self.unknown,
             f"{self.returned:,} were sent back before.": self.returned,
-            f"{self.missing:,} are not in the archive, which keeps what was removed on this machine for a time.": (
-                self.missing
-            ),
+            f"{self.missing:,} are not in the archive, which keeps messages removed on this machine for a limited "
+            "time.": (self.missing),
         }
         return [sentence for sentence, count in said.items() if count]
 
@@ -147,7 +146,7 @@ async def plan_undo(namespace: Resources, wanted: UndoRequest) -> Plan:
     return Plan(address, Undo(wanted.to), messages, undoing.carry_out, describe=describe)
 
 
-# ------------------------------------------------------------------ what is sent
+# ------------------------------------------------------------------ messages to send
 
 
 def _find(archive: Archive, identity: Callable[[], str], wanted: UndoRequest) -> _Found:
@@ -186,7 +185,7 @@ def _of_report(
             for row in archive.find_numbers(host, entity, list(outcomes))
             if outcomes[row.sequence_number].message_id in (None, row.message_id)
         ]
-        # A queue that was made anew counts from 1 again: what was removed last is meant.
+        # A queue that was created again counts from 1: take the message removed last.
         last = {row.sequence_number: group for group in _by_place(rows).values() for row in group}
         removing = {number for number, outcome in outcomes.items() if outcome.verb != DeadLetter.verb}
         found.missing += len(removing - last.keys())
@@ -213,8 +212,8 @@ def _destinations(rows: Sequence[ArchivedMessage], wanted: UndoRequest) -> dict[
     if stood and wanted.to is None:
         address = next(iter(stood))
         raise DecisionError(
-            f"{stood.total():,} of the messages stood in subscriptions, such as {address}: sent to the topic they "
-            "would go to all of its subscriptions. Say where they are to go, with to=…."
+            f"{stood.total():,} of the messages were in subscriptions, such as {address}: sent to the topic, they "
+            "would go to all of its subscriptions. Choose a destination with to=…."
         )
     return {row.row: wanted.to or row.address.sends_to for row in rows}
 
@@ -284,7 +283,7 @@ def _sentence(found: _Found, places: Mapping[int, EntityAddress], renamed: set[E
         sentences.append(f"{clones:,} of them were resubmitted: their clones exist, so there will be both.")
     unknown = sum(row.state in _UNKNOWN for row in found.rows)
     if unknown:
-        sentences.append(f"Of {unknown:,} nobody knows whether they are there already: there may be both.")
+        sentences.append(f"{unknown:,} of them may have arrived already, so there may be duplicates.")
     if renamed:
         names = ", ".join(sorted(map(str, renamed)))
         sentences.append(f"They get new message ids, so that {names} does not drop them as duplicates.")
@@ -326,8 +325,8 @@ class _Undoing:
     async def _send(self, to: EntityAddress, limits: Limits, messages: Sequence[ReceivedMessage]) -> list[Outcome]:
         pool = self._namespace.pool(to)
         async with pool.slot():
-            pass  # a destination that cannot be sent to raises before anything is marked
-        # Mark what is about to be sent; another undo may have been quicker.
+            pass  # a wrong destination raises before anything is marked
+        # Mark the messages to send; another undo may have been quicker.
         by_row = {self._row_of[id(message)]: message for message in messages}
         expected = {row: self._states[row] for row in by_row}
         claimed = await anyio.to_thread.run_sync(self._archive.claim, expected)
@@ -345,7 +344,7 @@ class _Undoing:
             raise
         ends |= dict(zip(ours, sent, strict=True))
         states = {row: _state_after(ends[row], expected[row]) for row in ours}
-        # Without this they count as unknown, which is no reason to hide how they were sent.
+        # Without this record they count as unknown. That must not hide the outcome.
         with contextlib.suppress(ArchiveError):
             await anyio.to_thread.run_sync(self._archive.note_returns, states)
         return [ends[row] for row in by_row]

@@ -132,7 +132,7 @@ async def test_strangers_and_releases_are_refused(namespace: AsyncNamespace) -> 
     queue = await filled_queue(namespace, "by-token-refused", 1)
     async with queue.batch() as batch:
         held = await batch.receive(1)
-        with pytest.raises(DecisionError, match="stands in by-token-refused"):
+        with pytest.raises(DecisionError, match="is in by-token-refused"):
             namespace.entity("elsewhere").plan_by_token(Complete(), held)
         with pytest.raises(DecisionError, match="released only by the batch that locked it"):
             queue.plan_by_token(Release(), held)

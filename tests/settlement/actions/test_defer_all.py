@@ -67,7 +67,7 @@ async def test_the_preview_tells_what_is_deferred_and_does_nothing(own: AsyncNam
 async def test_defer_all_leaves_unchosen_messages_as_they_are(own: AsyncNamespace) -> None:
     queue = await filled_queue(own, "orders", 20)
     plan = await queue.defer_all(only=odd, to_sequence_number=18)
-    assert "9 others stand between them" in plan.preview().sentence
+    assert "9 other messages between them" in plan.preview().sentence
     assert (await plan.apply()).settled == 9
     assert await in_state(queue, MessageState.DEFERRED) == [f"m{n}" for n in range(1, 18, 2)]
     active = await queue.peek(state=MessageState.ACTIVE)

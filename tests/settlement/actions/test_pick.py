@@ -65,7 +65,7 @@ async def test_ten_of_ten_thousand_are_settled_and_no_other_changes(namespace: A
     plan = await queue.pick(chosen, Complete())
 
     assert plan.total == 10_000
-    assert "9,990 others stand before the last of them" in plan.preview().sentence
+    assert "9,990 other messages before the last of them" in plan.preview().sentence
     assert list(await counts(queue)) == numbers, "making a plan must do nothing"
 
     told: list[int] = []
@@ -132,7 +132,7 @@ async def test_pick_resubmits_from_the_middle_of_a_dead_letter_queue(namespace: 
 
     plan = await dlq.pick([first, second.sequence_number], Resubmit(), edit=mended)
     preview = plan.preview()
-    assert "19 others stand before the last of them" in preview.sentence
+    assert "19 other messages before the last of them" in preview.sentence
     assert [change.after for change in preview.changes] == [f"mended {m.body.decode()}" for m in (first, second)]
     report = await plan.apply()
 

@@ -93,7 +93,7 @@ def odd(messages: Sequence[PeekedMessage]) -> Sequence[PeekedMessage]:
 async def test_chosen_ones_go_and_those_between_stay_as_they_are(own: AsyncNamespace) -> None:
     queue = await filled_queue(own, "orders", 20)
     plan = await queue.purge(only=odd)
-    assert "9 others stand between them" in plan.preview().sentence
+    assert "9 other messages between them" in plan.preview().sentence
     report = await plan.apply()
     assert report.settled == len(report) == 9
     left = await queue.peek()
@@ -379,7 +379,7 @@ async def test_purge_refuses_when_the_archive_is_full(emulator: RunningEmulator,
 async def test_more_others_than_can_be_locked_are_refused(own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sbnotebook.settlement.actions.selection.DEFAULT_MAX_HELD", 5)
     queue = await filled_queue(own, "orders", 20)
-    with pytest.raises(DecisionError, match="9 other messages stand between"):
+    with pytest.raises(DecisionError, match="9 other messages are between"):
         await queue.purge(only=odd)
     assert len((await queue.purge(only=odd, to_sequence_number=10)).messages) == 5
 

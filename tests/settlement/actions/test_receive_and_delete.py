@@ -53,7 +53,7 @@ async def test_messages_are_gone_and_in_the_archive(own: AsyncNamespace) -> None
 
 async def test_it_warns_of_losses(own: AsyncNamespace) -> None:
     queue = await filled_queue(own, "warned", 1)
-    with pytest.warns(UserWarning, match="what is lost on the way cannot be had back") as caught:
+    with pytest.warns(UserWarning, match="a message lost on the way cannot be recovered") as caught:
         await queue.receive_and_delete(1)
     assert caught[0].filename == __file__
 

@@ -159,7 +159,7 @@ async def test_resubmit_refuses_edits_that_are_async_or_no_message(namespace: As
 async def test_resubmit_refuses_messages_of_another_queue(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "mine", 1)
     await dead_letters(namespace, "yours", 1)
-    with pytest.raises(DecisionError, match="do not stand in yours"):
+    with pytest.raises(DecisionError, match="are not in yours"):
         namespace.entity("yours/$dlq").plan_resubmit(letters)
 
 

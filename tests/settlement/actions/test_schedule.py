@@ -297,7 +297,7 @@ async def test_times_and_messages_that_cannot_be_are_refused(namespace: AsyncNam
         await queue.schedule(numbered(1))
     stranger = PeekedMessage(entity=EntityAddress("other"), sequence_number=1, state=MessageState.SCHEDULED)
     active = PeekedMessage(entity=queue.address, sequence_number=1)
-    with pytest.raises(DecisionError, match="stands in other"):
+    with pytest.raises(DecisionError, match="is in other"):
         queue.plan_cancel_scheduled([stranger])
     with pytest.raises(DecisionError, match="is active, not scheduled"):
         queue.plan_cancel_scheduled([active])

@@ -215,7 +215,7 @@ async def test_scheduled_times_that_are_over_are_left_out(namespace: AsyncNamesp
     assert (await plan.apply()).ok
 
 
-# ------------------------------------------------------------------ what nobody knows
+# ------------------------------------------------------------------ unknown outcomes
 
 
 async def unconfirmed(namespace: AsyncNamespace, emulator: RunningEmulator, name: str) -> Report:
@@ -230,7 +230,7 @@ async def unconfirmed(namespace: AsyncNamespace, emulator: RunningEmulator, name
 
 async def test_undo_includes_unknown_removals_only_if_asked(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     report = await unconfirmed(own, emulator, "doubt")
-    with pytest.raises(DecisionError, match="1 are left out, because nobody knows whether they were removed"):
+    with pytest.raises(DecisionError, match="1 are left out, because they may not have been removed"):
         await own.undo(report)
     plan = await own.undo(report, include_unknown=True)
     assert "there may be both" in plan.preview().sentence
@@ -359,7 +359,7 @@ async def test_without_an_archive_it_says_why(shared_emulator: RunningEmulator, 
 
 
 async def test_it_has_to_be_said_what_to_undo(namespace: AsyncNamespace) -> None:
-    with pytest.raises(DecisionError, match="Say what to undo"):
+    with pytest.raises(DecisionError, match="Choose what to undo"):
         await namespace.undo()
     with pytest.raises(DecisionError, match="leave entity and since out"):
         await namespace.undo([], entity="orders")
