@@ -193,9 +193,9 @@ def _notes(seen: Survey, chosen: int, address: EntityAddress, *, abandon_rest: b
         back = "released, or abandoned where that is not possible" if abandon_rest else "released"
         if others:
             yield (
-                f"{others:,} {'other message' if others == 1 else 'other messages'} before the last of them: locked for "
-                f"about {seconds:,} s and then {back}. Consumers that run meanwhile do not get "
-                f"{'it' if others == 1 else 'them'}, and what a consumer holds cannot be picked."
+                f"{others:,} other message{'s' if others != 1 else ''} before the last of them: locked for about "
+                f"{seconds:,} s and then {back}. Meanwhile, consumers do not receive "
+                f"{'it' if others == 1 else 'them'}, and you cannot pick messages that a consumer holds."
             )
         if seen.delivered and address.sub_queue is None:  # dead letters were delivered, most of them
             yield f"{seen.delivered:,} of all these were delivered before: a consumer may be at work."
