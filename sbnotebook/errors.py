@@ -26,8 +26,13 @@ from __future__ import annotations
 import difflib
 import re
 import sqlite3
-from collections.abc import Iterable
-from typing import Final
+import sys
+import sysconfig
+import traceback
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final
 
 __all__ = [
     "AmqpDecodeError",
@@ -45,14 +50,20 @@ __all__ = [
     "SbNotebookError",
     "SettlementFailedError",
     "near_match",
+    "render_traceback",
 ]
 
 _SEPARATORS: Final = re.compile(r"[\s._-]")
 _LONGEST: Final = 100
+_STANDARD: Final = (sysconfig.get_path("stdlib"), "<frozen ")
+_INSTALLED: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 
 
 class SbNotebookError(Exception):
     """The root of the exceptions that sbnotebook raises by itself."""
+
+    def _render_traceback_(self) -> list[str]:  # IPython asks for it
+        return render_traceback(self)
 
 
 class ConfigurationError(SbNotebookError, ValueError):
@@ -160,3 +171,61 @@ def near_match(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str |
     meant = _SEPARATORS.sub("", name[:_LONGEST]).lower()
     found = difflib.get_close_matches(meant, spelled, n=1, cutoff=cutoff)
     return spelled[found[0]] if found else None
+
+
+# ---------------------------------------------------------------- tracebacks in notebooks
+
+
+def render_traceback(error: BaseException) -> list[str]:
+    """Return the lines that IPython shows for an error: its text below the user's own frames.
+
+    Left out are the frames of sbnotebook and of the libraries that it calls; the user's functions that it calls stay.
+    After ``%xmode Verbose``, all frames are there.
+
+    Args:
+        error: the error, with its traceback.
+    """
+    ipython: Any = sys.modules.get("IPython")  # not imported: it is there if it asks
+    shell: Any = ipython.get_ipython() if ipython else None
+    if shell is None:
+        return traceback.format_exception_only(error)
+    show = shell.InteractiveTB.structured_traceback
+    if shell.InteractiveTB.mode == "Verbose":
+        return show(type(error), error, error.__traceback__)
+    with _only_frames_of_the_user(error):
+        return show(type(error), error, error.__traceback__)
+
+
+@contextmanager
+def _only_frames_of_the_user(error: BaseException) -> Generator[None]:
+    """Shorten the traceback of an error, and of those that led to it, while the block runs."""
+    changed: list[tuple[BaseException, TracebackType | None, BaseException | None, bool]] = []
+    each: BaseException | None = error
+    while each is not None and all(each is not one for one, *_ in changed):
+        changed.append((each, each.__traceback__, each.__cause__, each.__suppress_context__))
+        each.__traceback__ = _of_the_user(each.__traceback__, is_inside=each is not error)
+        following = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+        if following is not None and _of_the_user(following.__traceback__, is_inside=True) is None:
+            each.__cause__, following = None, None  # which also hides the context
+        each = following
+    try:
+        yield
+    finally:
+        for one, frames, cause, suppressed in changed:
+            one.__traceback__, one.__cause__, one.__suppress_context__ = frames, cause, suppressed
+
+
+def _of_the_user(frames: TracebackType | None, *, is_inside: bool) -> TracebackType | None:
+    """Return a traceback without the frames of sbnotebook and, below its first, of other libraries."""
+    kept: list[TracebackType] = []
+    while frames is not None:
+        is_ours = str(frames.tb_frame.f_globals.get("__name__")).startswith("sbnotebook.")
+        is_inside = is_inside or is_ours
+        file = frames.tb_frame.f_code.co_filename
+        if not (is_ours or (is_inside and (file.startswith(_STANDARD) or _INSTALLED.search(file)))):
+            kept.append(frames)
+        frames = frames.tb_next
+    shown: TracebackType | None = None
+    for each in reversed(kept):
+        shown = TracebackType(shown, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return shown

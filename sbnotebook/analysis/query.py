@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -28,7 +29,7 @@ import pyarrow as pa
 from sbnotebook.analysis import query_worker
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.tables import printable
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import Message
 from sbnotebook.model.budget import LEVELS, PARSED_CHARACTERS, UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.settlement.terms import Progress
@@ -55,6 +56,7 @@ _FIRST_STEP: Final = 250
 _LARGEST_STEP: Final = 4_000
 """Messages that are filtered together, twice as many each time, so that few more are read than are wanted."""
 _SHOWN: Final = 200
+_PATH: Final = re.compile(r"(?<!\w)(body_json)\s*+->>?\s*+('[^']{0,200}')")
 
 _idle: defaultdict[int, list[subprocess.Popen[bytes]]] = defaultdict(list)
 """Processes that wait for requests, by the process that started them: a fork must not use those of its parent."""
@@ -133,6 +135,8 @@ async def first_matching(
 def matching(table: pa.Table, expression: str) -> list[int]:
     """Return the positions of the rows for which an expression is true, ascending: see :func:`where`."""
     expression = str(expression)  # an instance of a subclass might not be what it seems
+    if not expression.strip():
+        raise ConfigurationError("The expression is empty: write a condition such as subject = 'UA', or leave it out.")
     if len(expression) > _LONGEST:
         _refuse(expression, f"it is longer than {_LONGEST:,} characters")
     table = table.append_column(query_worker.INDEX, pa.array(range(len(table)), type=pa.int64()))
@@ -255,7 +259,8 @@ def _ask(process: subprocess.Popen[bytes], table: pa.Table, expression: str, dea
         line = b""
     answer: Answer = json.loads(line) if line.endswith(b"\n") else {}
     if "refused" in answer:
-        _refuse(expression, answer["refused"])
+        columns = [*table.column_names, query_worker.BODY_JSON]
+        _refuse(expression, answer["refused"].rstrip(". ") + _advice(expression, answer.get("unknown"), columns))
     if "found" not in answer:
         _end(process)
         _refuse(expression, _ended(answer, process.returncode, deadline))
@@ -270,6 +275,20 @@ def _ended(answer: Answer, code: int, deadline: float) -> str:
     return f"it takes more than {most}: make it simpler, or look at fewer messages"
 
 
+def _advice(expression: str, unknown: str | None, columns: Sequence[str]) -> str:
+    """Return how to write what the user probably means, behind the reason of a refusal."""
+    if unknown is not None:
+        if f'"{unknown}"' in expression:
+            return f"; a text takes single quotes: '{unknown[:_SHOWN]}'"
+        near = near_match(unknown, columns)
+        return f"; did you mean {near}?" if near else f"; a field of a JSON body is body_json->>'$.{unknown[:_SHOWN]}'"
+    path = _PATH.search(expression)
+    if path is not None:
+        return f"; a number in the body is compared as ({path[1]}->>{path[2]})::double > 3"
+    return ""
+
+
 def _refuse(expression: str, why: str) -> NoReturn:
     # DuckDB quotes values that it cannot convert, and they come from messages.
-    raise ConfigurationError(f"The expression {expression[:_SHOWN]!r} cannot be used: {printable(why)}") from None
+    end = "" if why.endswith(("?", ".")) else "."
+    raise ConfigurationError(f"The expression {expression[:_SHOWN]!r} cannot be used: {printable(why)}{end}") from None

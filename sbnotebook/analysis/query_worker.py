@@ -11,7 +11,6 @@ this module imports nothing else of sbnotebook, and hides numpy and pandas from 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import faulthandler
 import json
 import os
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-__all__ = ["INDEX", "READY", "Answer", "Found", "Request", "answer_requests", "work"]
+__all__ = ["BODY_JSON", "INDEX", "READY", "Answer", "Found", "Request", "answer_requests", "work"]
 
 INDEX: Final = "row_index_"
 """The column that numbers the rows."""
 READY: Final = b"ready\n"
 """The first line that the process writes."""
 _BODY: Final = "body_text"
-_BODY_JSON: Final = "body_json"
+BODY_JSON: Final = "body_json"
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "enable_external_access": "false",
     "python_enable_replacements": "false",
@@ -45,7 +44,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 _MOST_NAME: Final = 200
 _MOST_REASON: Final = 500
 # A body that is not JSON must not fail the expression for all the others.
-_COLUMNS: Final = f"* REPLACE (CASE WHEN json_valid({_BODY_JSON}) THEN CAST({_BODY_JSON} AS JSON) END AS {_BODY_JSON})"
+_COLUMNS: Final = f"* REPLACE (CASE WHEN json_valid({BODY_JSON}) THEN CAST({BODY_JSON} AS JSON) END AS {BODY_JSON})"
 _SELECT: Final = "SELECT "
 _CLAUSES: Final = ("modifiers", "where_clause", "group_expressions", "having", "qualify", "sample")
 _OUTSIDE: Final = frozenset(
@@ -62,6 +61,8 @@ _OUTSIDE: Final = frozenset(
 _POSITIONS: Final = frozenset({"STAR", "POSITIONAL_REFERENCE"})
 """Parts of an expression that need all columns in their places."""
 _NO_COLUMN: Final = re.compile(r"Referenced (?:column|table) \"([^\"]+)\" not found")
+_ADVICE: Final = " You might need to add explicit type casts."
+_KIND: Final = re.compile(r"^\w+ Error: ")
 _TRUTHS: Final = frozenset({"BOOLEAN", "NULL", '"NULL"', "SQLNULL"})
 _TEXTS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """The texts of JSON. Possessive, so that a text without an end takes no longer than others."""
@@ -98,6 +99,8 @@ class Answer(TypedDict, total=False):
     found: Found
     refused: str
     """Why the expression cannot be used. It may quote messages."""
+    unknown: str
+    """With ``refused``: the column that does not exist."""
     exhausted: bool
     """The expression needs more memory than the limit; then this process ends."""
 
@@ -183,7 +186,7 @@ def _answer(database: duckdb.DuckDBPyConnection, table: pa.Table, request: Reque
     except duckdb.OutOfMemoryException:
         raise
     except duckdb.Error as error:
-        return {"refused": _reason(error, tree, table, expression)}
+        return _reason(error, tree, expression)
     return {"found": {"rows": sorted(index for (index,) in found), "columns": _needed(tree, table)}}
 
 
@@ -204,7 +207,7 @@ def _with_json(table: pa.Table, levels: int, characters: int) -> pa.Table:
         left_out[index] = _levels(bodies[index].as_py()) > levels
     if any(left_out):
         bodies = pc.if_else(pa.array(left_out, pa.bool_()), pa.scalar(None, bodies.type), bodies)
-    return table.append_column(_BODY_JSON, bodies)
+    return table.append_column(BODY_JSON, bodies)
 
 
 def _levels(text: str) -> int:
@@ -259,21 +262,19 @@ def _needed(tree: Any, table: pa.Table) -> list[str]:
     if any(part.get("class") in _POSITIONS for part in parts):
         return table.column_names
     named = {str(name).lower() for part in parts for name in part.get("column_names", ())}
-    if _BODY_JSON in named:
+    if BODY_JSON in named:
         named.add(_BODY)
     return [column for column in table.column_names if column in named or column == INDEX]
 
 
-def _reason(error: duckdb.Error, tree: Any, table: pa.Table, expression: str) -> str:
+def _reason(error: duckdb.Error, tree: Any, expression: str) -> Answer:
     missing = _NO_COLUMN.search(str(error))
     if missing is None:
-        return _shown(error)
+        return {"refused": _shown(error)}
     name = missing[1]
     places = [part["query_location"] for part in _parts(tree) if part.get("column_names", [None])[0] == name]
-    columns = [column for column in (*table.column_names, _BODY_JSON) if column != INDEX]
-    near = difflib.get_close_matches(name.lower(), columns, n=1)
-    advice = f"did you mean {near[0]}?" if near else f"the columns are {', '.join(columns)}."
-    return f"there is no column {name[:_MOST_NAME]!r}{_place(expression, min(places, default=None))}; {advice}"
+    place = _place(expression, min(places, default=None))
+    return {"refused": f"there is no column {name[:_MOST_NAME]!r}{place}", "unknown": name}
 
 
 def _place(expression: str, position: Any) -> str:
@@ -286,8 +287,9 @@ def _place(expression: str, position: Any) -> str:
 
 
 def _shown(reason: object) -> str:
-    # DuckDB adds a line of its own query, which is not what the user wrote.
-    return " ".join(str(reason).partition("\nLINE ")[0].split())[:_MOST_REASON]
+    # DuckDB adds a line of its own query, which is not what the user wrote, or a page of functions.
+    text = str(reason).partition("\nLINE ")[0].partition("Candidate functions:")[0].replace(_ADVICE, "")
+    return _KIND.sub("", " ".join(text.split()))[:_MOST_REASON]
 
 
 def _refuse(why: str) -> NoReturn:

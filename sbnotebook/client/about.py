@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import anyio
 
 from sbnotebook.analysis import tables
+from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.identity import signed_in_as
+from sbnotebook.settlement.connecting.refusals import unreachable
 
 __all__ = ["About", "about"]
 
@@ -67,16 +68,22 @@ async def about(connection: Connection, found_by: str) -> About:
     Args:
         connection: the connection.
         found_by: how its target was found, in words.
+
+    Raises:
+        ConfigurationError: there is no such host, or nothing listens there.
     """
     tier: str | None = None
     who = ""
+    why_not: str | None = None
 
     async def ask_tier() -> None:
-        nonlocal tier
+        nonlocal tier, why_not
         with anyio.move_on_after(_TIER_WITHIN):
             # A user without the right to ask is connected nevertheless.
-            with suppress(Exception):
+            try:
                 tier = await administration.tier_of(connection)
+            except Exception as error:  # noqa: BLE001
+                why_not = unreachable(connection.host, str(error), is_emulator=connection.is_emulator)
 
     async def ask_who() -> None:
         nonlocal who
@@ -85,4 +92,6 @@ async def about(connection: Connection, found_by: str) -> About:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask_tier)
         tasks.start_soon(ask_who)
+    if why_not is not None:
+        raise ConfigurationError(why_not)
     return About(connection.host, connection.is_emulator, tier, who, found_by, connection.read_only)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 from functools import partial
+from numbers import Integral
 from typing import Final, overload
 
 from sbnotebook.analysis import query
@@ -12,7 +13,7 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.settlement.actions.selection import Filter
 
-__all__ = ["address", "duration", "message_filter", "message_state", "start_time"]
+__all__ = ["address", "duration", "message_filter", "message_state", "start_time", "whole_number"]
 
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _PART: Final = re.compile(r"(?<!\d)(\d++(?:\.\d++)?)\s*+(ms|s|m|h|d)")
@@ -78,6 +79,23 @@ def message_state(state: str | None) -> MessageState | None:
         return MessageState(state)
     except ValueError:
         raise ConfigurationError(f"{state[:40]!r} is not a state: use {', '.join(MessageState)}.") from None
+
+
+def whole_number(value: int, name: str, *, least: int = 0) -> int:
+    """Check a number that a user gives.
+
+    Args:
+        value: the number.
+        name: what it is, for the error.
+        least: the lowest allowed number.
+
+    Raises:
+        ConfigurationError: it is something else, or too low.
+    """
+    if not isinstance(value, Integral) or value < least:
+        hint = "; an expression is given as where=…" if isinstance(value, str) and not value.isdigit() else ""
+        raise ConfigurationError(f"{name} is a whole number from {least}, not {str(value)[:40]!r}{hint}.")
+    return int(value)
 
 
 def message_filter(where: str | None) -> Filter | None:

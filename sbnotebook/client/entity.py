@@ -12,7 +12,7 @@ from sbnotebook.analysis import query
 from sbnotebook.analysis.frames import messages_from, table_of_pages, to_send
 from sbnotebook.client.batch import LockedBatch, LockedSession
 from sbnotebook.client.choosing import Choice, chosen
-from sbnotebook.client.coercions import address, duration, message_filter, message_state, start_time
+from sbnotebook.client.coercions import address, duration, message_filter, message_state, start_time, whole_number
 from sbnotebook.client.messages import DeferredMessages, Messages
 from sbnotebook.client.plan import Plan, SendPlan
 from sbnotebook.client.portal import progress_bar, run
@@ -83,8 +83,10 @@ class Entity:
                 alone.
 
         Raises:
-            ConfigurationError: the expression or the state is wrong.
+            ConfigurationError: the expression, the state or the number is wrong.
         """
+        if max_messages is not None:
+            max_messages = whole_number(max_messages, "max_messages")
         is_searched = where is not None and max_messages is not None
         total = None if is_searched else max_messages
         with progress_bar(f"peek {self.address}", total, shown=show_progress) as advance:
@@ -172,6 +174,7 @@ class Entity:
             max_wait: seconds to wait for the first.
             renew_for: for how long locks are renewed, such as ``"30m"``.
         """
+        count = whole_number(count, "count")
         batch = LockedBatch(self._entity, self._entity.batch(renew_for=duration(renew_for)))
         try:
             if count:

@@ -7,9 +7,10 @@ import re
 import socket
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from sbnotebook.client.scrubbing import secrets_of
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
 
@@ -38,11 +39,13 @@ _FORMS: Final = {
     _BAD_DATABRICKS: re.compile(r"secret:.*", re.DOTALL),
     _HOST_NAME: re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9-]+)+", re.IGNORECASE),
 }
+_LONGEST_NAME: Final = 50
+_FORM: Final = (
+    "emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE, secret:SCOPE/KEY or, in Python only, a connection string"
+)
 _REFUSED: Final = {
     _BAD_VARIABLE: "An environment variable is written env:VARIABLE, by its name.",  # not shown: it may be a secret
     _BAD_DATABRICKS: "A Databricks secret is written secret:SCOPE/KEY.",
-    "": "The target is emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE, secret:SCOPE/KEY "
-    "or, in Python only, a connection string.",
 }
 
 
@@ -98,7 +101,9 @@ class NamespaceTarget:
                 "The emulator runs on the machine of Spark's driver only, and a worker on another machine needs it: "
                 "use a local Spark, or a namespace in Azure."
             )
-        return resolve(self.text, allow_remote=True).connection
+        connection = resolve(self.text, allow_remote=True).connection
+        connection.has_answered = True  # where this was made
+        return connection
 
 
 def refuse_secret(target: str | Hidden | None) -> None:
@@ -145,7 +150,30 @@ def resolve(target: str | Hidden | None = None, credential: Any = None, *, allow
         return Target(Connection(secret, allow_remote=allow_remote), "a Databricks secret")
     if form == _HOST_NAME:
         return Target(Connection.with_credential(target.reveal().strip(), credential), "a credential")
-    raise ConfigurationError(_REFUSED.get(form, _REFUSED[""]))
+    raise ConfigurationError(_REFUSED.get(form) or _unknown(target.reveal().strip()))
+
+
+def _unknown(text: str) -> str:
+    """Return why a text is no target, and the near match; without the text itself, which may be a secret."""
+    host = _host_in(text)
+    if host is not None:
+        return f"A namespace is written as its host name alone: did you mean {host}?"
+    if near_match(text, (EMULATOR,)):
+        return f"The target is {_FORM}: did you mean emulator?"
+    if near_match(text, ENVIRONMENT_VARIABLES):
+        return f"An environment variable is written env:VARIABLE: did you mean env:{ENVIRONMENT_VARIABLES[0]}?"
+    if text.isascii() and text.replace("-", "").isalnum() and len(text) <= _LONGEST_NAME:
+        return "A namespace is written as its whole host name: NAMESPACE.servicebus.windows.net."
+    return f"The target is {_FORM}."
+
+
+def _host_in(text: str) -> str | None:
+    """Return the host of a URL, or of what is like one."""
+    try:
+        host = urlsplit(text if "://" in text else f"//{text}").hostname or ""
+    except ValueError:
+        return None
+    return host if ".servicebus." in host and _FORMS[_HOST_NAME].fullmatch(host) else None
 
 
 def _form(target: Hidden) -> str:
@@ -176,7 +204,7 @@ def _default(credential: Any, *, allow_remote: bool) -> Target:
 def _from_environment(variable: str, credential: Any, *, allow_remote: bool) -> Target:
     value = Hidden(os.environ.get(variable, ""))
     if not value.reveal().strip():
-        raise ConfigurationError(f"The environment variable {variable[:80]} is not set.")
+        raise ConfigurationError(f"The environment variable {variable[:80]} is not set: set it before Python starts.")
     if _form(value) in (_VARIABLE, _BAD_VARIABLE):
         raise ConfigurationError(f"The environment variable {variable[:80]} names another variable.")
     found = resolve(value, credential, allow_remote=allow_remote)

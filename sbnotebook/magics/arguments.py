@@ -16,7 +16,7 @@ from IPython.utils.text import DollarFormatter
 
 from sbnotebook.client.coercions import duration
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.model import MessageState, Report
+from sbnotebook.model import MessageState, OutcomeStatus, Report
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden, is_loopback, read
 from sbnotebook.settlement.connecting.failures import explained
@@ -185,7 +185,11 @@ def _with_report(shell: Any, error: BaseException, said: str) -> str:
         return said
     shell.push({LAST_REPORT: report})
     rest = f"{report}. What is unconfirmed may have happened, what is skipped did not; {LAST_REPORT} has all outcomes."
-    return rest if isinstance(error, KeyboardInterrupt) else f"{said} Until then - {rest}"
+    if isinstance(error, KeyboardInterrupt):
+        return rest
+    if set(report.counts) == {OutcomeStatus.SKIPPED}:
+        return f"{said} Nothing was sent or settled; {LAST_REPORT} has all outcomes."
+    return f"{said} Until then - {rest}"
 
 
 def _is_of_the_service(error: Exception) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.magic import Magics, needs_local_scope, no_var_expand
@@ -13,16 +13,15 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from sbnotebook.client import Plan
-from sbnotebook.errors import ConfigurationError, DecisionError, ReadOnlyError
+from sbnotebook.errors import ConfigurationError, DecisionError, ReadOnlyError, near_match
 from sbnotebook.magics.arguments import (
     LAST_REPORT,
     MagicArguments,
-    expanded,
     in_one_line,
     refuse_connection_string,
-    split_words,
 )
 from sbnotebook.magics.display import say
+from sbnotebook.magics.parsing import parsed
 from sbnotebook.model import Message, ReceivedMessage, Release, Report
 from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.plan import Edit
@@ -33,6 +32,9 @@ if TYPE_CHECKING:
     from sbnotebook.magics.current import Current
 
 __all__ = ["ApplyOptions", "PlanMagics", "command", "edit_function", "variable", "warn_of_failures"]
+
+
+_ALIKE: Final = 0.75
 
 
 class ApplyOptions(TypedDict):
@@ -129,7 +131,8 @@ def command(*arguments: argument) -> Callable[[Callable[[Any, MagicArguments], o
             args = MagicArguments(cell, {**shell.user_ns, **(local_ns or {})})
             with in_one_line(shell):
                 refuse_connection_string(line)
-                parser.parse_args([expanded(word, args.variables) for word in split_words(line)], args)
+                if not parsed(parser, line, args):
+                    return None
                 result = function(self, args)
                 if isinstance(result, Plan):
                     result = self.carry_out(result, args)
@@ -175,7 +178,10 @@ def variable(args: MagicArguments, name: str) -> Any:
         ConfigurationError: there is no such variable.
     """
     if name not in args.variables:
-        raise ConfigurationError(f"There is no variable {name[:40]!r}; a text to send stands in quotes.")
+        near = near_match(name, (each for each in args.variables if not each.startswith("_")), cutoff=_ALIKE)
+        hint = f" (did you mean {near}?)" if near else ""
+        text = ", and a text to send needs quotes" if hasattr(args, "what") else ""
+        raise ConfigurationError(f"There is no variable {name[:40]!r}{hint}{text}.")
     return args.variables[name]
 
 

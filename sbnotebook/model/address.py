@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from sbnotebook.errors import InvalidEntityAddressError
+from sbnotebook.errors import InvalidEntityAddressError, near_match
 
 __all__ = ["EntityAddress", "SubQueue"]
 
@@ -87,6 +87,8 @@ class EntityAddress:
         """
         if isinstance(text, EntityAddress):
             return text
+        if not isinstance(text, str):
+            raise InvalidEntityAddressError(f"An address is a text such as orders/$dlq, not {type(text).__name__}.")
         path, sub_queue = _cut_sub_queue(text.strip().strip("/"))
         parts = path.split("/")
         if parts[1:] and parts[-2].lower() == "subscriptions" and parts[:-2]:
@@ -137,5 +139,7 @@ def _cut_sub_queue(path: str) -> tuple[str, SubQueue | None]:
         return path, None
     sub_queue = _SUB_QUEUES.get(f"${rest}".lower())
     if sub_queue is None:
-        raise InvalidEntityAddressError(f"{path[:80]!r} names no known sub-queue. {_HINT}.")
+        near = near_match(f"${rest}", _SUB_QUEUES)
+        advice = f": did you mean {name[:80]}/{_SUB_QUEUES[near].short}?" if near else f". {_HINT}."
+        raise InvalidEntityAddressError(f"{path[:80]!r} names no known sub-queue{advice}")
     return name, sub_queue

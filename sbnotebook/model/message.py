@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 from uuid import UUID
 
-from sbnotebook.errors import AmqpDecodeError, ConfigurationError
+from sbnotebook.errors import AmqpDecodeError, ConfigurationError, near_match
 from sbnotebook.model.address import EntityAddress
 from sbnotebook.model.amqp import AmqpValue, decode_exactly, encode
 from sbnotebook.model.body import BodyType, body_text, decode_body
@@ -162,7 +162,15 @@ class Message:
         return _text_or_none(self.extras.get(UNREADABLE))
 
     def with_changes(self, **changes: Any) -> Self:
-        """Return the same message with other field values."""
+        """Return the same message with other field values.
+
+        Raises:
+            ConfigurationError: a message has no such field.
+        """
+        for name in changes.keys() - self.__dataclass_fields__.keys():
+            near = near_match(name, self.__dataclass_fields__)
+            hint = f"did you mean {near}?" if near else f"there are {', '.join(self.__dataclass_fields__)}."
+            raise ConfigurationError(f"A message has no field {name[:_REPR_TEXT]!r}; {hint}")
         return replace(self, **changes)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from azure.core.exceptions import ResourceNotFoundError
+from azure.core.exceptions import (
+    AzureError,
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+    ServiceRequestError,
+)
 
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.connecting.administration_clients import (
-    AsyncServiceBusAdministrationClient,
-    async_administration_client,
-)
-from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.connecting.administration_clients import AsyncServiceBusAdministrationClient
+from sbnotebook.settlement.connecting.connection import Connection, scrub
+from sbnotebook.settlement.connecting.refusals import unreachable
 
 __all__ = [
     "DestinationDescription",
@@ -31,6 +36,10 @@ __all__ = [
     "lock_duration",
     "tier_of",
 ]
+
+_NO_RIGHT: Final = (401, 403)
+_DETAIL: Final = re.compile(r"<Detail>([^<]*)")
+_NOISE: Final = re.compile(r"(?i) ?(?:SubCode=\d+\.|To know more visit|TrackingId).*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,7 @@ async def describe(connection: Connection, name: str) -> DestinationDescription:
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client:
+    async with client_of(connection) as client, _in_words(connection, EntityAddress(name)):
         found, is_topic = await _queue_or_topic(client, name)
         places, addresses = [found], [EntityAddress(name)]
         if is_topic:
@@ -102,7 +111,7 @@ async def lock_duration(connection: Connection, address: EntityAddress) -> timed
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client:
+    async with client_of(connection) as client, _in_words(connection, address):
         if address.subscription is not None:
             found: Any = await client.get_subscription(address.name, address.subscription)
         else:
@@ -117,7 +126,7 @@ async def detects_duplicates(connection: Connection, name: str) -> bool:
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client:
+    async with client_of(connection) as client, _in_words(connection, EntityAddress(name)):
         found, _ = await _queue_or_topic(client, name)
         return bool(found.requires_duplicate_detection)
 
@@ -146,7 +155,7 @@ async def list_entities(connection: Connection, topics: Collection[str] | None =
         topics: list the subscriptions of these topics only; None for all.
     """
     wanted = None if topics is None else {name.casefold() for name in topics}
-    async with client_of(connection) as client:
+    async with client_of(connection) as client, _in_words(connection):
         queues = [_queue(counts) async for counts in client.list_queues_runtime_properties()]
         found = sorted(queues, key=lambda counts: counts.address.path.casefold())
         listed = [topic async for topic in client.list_topics_runtime_properties()]
@@ -167,12 +176,16 @@ async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) 
     found: list[EntityCounts] = []
     async with client_of(connection) as client:
         for address in addresses:
-            if address.subscription is None:
-                found.append(_queue(await client.get_queue_runtime_properties(address.name)))
-            else:
-                counts = await client.get_subscription_runtime_properties(address.name, address.subscription)
-                found.append(_subscription(address.name, counts))
+            async with _in_words(connection, address):
+                found.append(await _counts(client, address))
     return found
+
+
+async def _counts(client: AsyncServiceBusAdministrationClient, address: EntityAddress) -> EntityCounts:
+    if address.subscription is None:
+        return _queue(await client.get_queue_runtime_properties(address.name))
+    counts = await client.get_subscription_runtime_properties(address.name, address.subscription)
+    return _subscription(address.name, counts)
 
 
 async def tier_of(connection: Connection) -> str:
@@ -209,7 +222,7 @@ async def create_queue(
     connection.require_writing()
     options: dict[str, Any] = {"lock_duration": lock_duration, "max_delivery_count": max_delivery_count}
     options["requires_session"] = requires_session or None
-    async with client_of(connection) as client:
+    async with client_of(connection) as client, _in_words(connection, EntityAddress.parse(name)):
         await client.create_queue(name, **{key: value for key, value in options.items() if value is not None})
 
 
@@ -220,20 +233,62 @@ async def delete_queue(connection: Connection, name: str) -> None:
         ReadOnlyError: the connection is read-only.
     """
     connection.require_writing()
-    async with client_of(connection) as client:
+    async with client_of(connection) as client, _in_words(connection, EntityAddress.parse(name)):
         await client.delete_queue(name)
 
 
 @asynccontextmanager
 async def client_of(connection: Connection) -> AsyncGenerator[AsyncServiceBusAdministrationClient]:
     """Open the SDK's administration client of a namespace while the block runs."""
-    if connection.parsed is not None:
-        # The connection was allowed to go where it goes.
-        client = async_administration_client(connection.parsed.text, allow_remote=True)
-    else:
-        client = AsyncServiceBusAdministrationClient(*connection.host_and_credential())
-    async with client:
+    async with connection.administration_client() as client:
         yield client
+
+
+@asynccontextmanager
+async def _in_words(connection: Connection, address: EntityAddress | None = None) -> AsyncGenerator[None]:
+    """Raise the SDK's errors, whose texts have the service's XML, with a sentence that says what to do.
+
+    Args:
+        connection: the namespace.
+        address: the entity that the block is about.
+
+    Raises:
+        azure.core.exceptions.AzureError: of the same class.
+    """
+    try:
+        yield
+        connection.has_answered = True
+    except AzureError as error:
+        raise await _explained(error, connection, address) from None
+
+
+async def _explained(error: AzureError, connection: Connection, address: EntityAddress | None) -> AzureError:
+    status: int | None = getattr(error, "status_code", None)
+    if address is not None and isinstance(error, ResourceNotFoundError):
+        words = await connection.missing(address)
+    elif address is not None and isinstance(error, ResourceExistsError):
+        there = f"There is a queue or topic {str(address)!r} in {connection.host} already"
+        words = f"{there}: use it, or choose another name."
+    elif status in _NO_RIGHT:
+        words = (
+            f"{connection.host} does not let this connection list or change its entities: that needs the right Manage, "
+            "or the role Azure Service Bus Data Owner."
+        )
+    elif isinstance(error, ServiceRequestError):
+        words = unreachable(connection.host, str(error), is_emulator=connection.is_emulator)
+    else:
+        words = None
+    clear = type(error)(message=words or f"{connection.host} did not do this: {_detail(error)}.")
+    if isinstance(clear, HttpResponseError):
+        clear.status_code, clear.reason = status, getattr(error, "reason", None)
+    return clear
+
+
+def _detail(error: AzureError) -> str:
+    """Return the service's own words, which are in XML, in one line."""
+    text = str(error)
+    found = _DETAIL.search(text)
+    return scrub(_NOISE.sub("", " ".join((found[1] if found else text.partition("\n")[0]).split())).rstrip(". "), 500)
 
 
 def _queue(counts: Any) -> EntityCounts:

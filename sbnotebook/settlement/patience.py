@@ -10,10 +10,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import anyio
-from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError, ServiceBusServerBusyError
 
 from sbnotebook.model import EntityAddress, OutcomeStatus
 from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
+from sbnotebook.settlement.sdk.errors import condition_of
 
 __all__ = ["PATIENCE", "is_transient", "patiently"]
 
@@ -61,5 +62,7 @@ def is_transient(error: Exception, address: EntityAddress) -> bool:
     """Return whether an error is about the connection or the load of Service Bus, and not about the request."""
     if isinstance(error, ServiceBusServerBusyError):
         return True
+    if isinstance(error, ServiceBusConnectionError) and condition_of(error)[1] is False:
+        return False  # explained: there is no such host, or nothing listens there
     outcome = outcome_of_error(error, verb="ask", entity=address, sequence_number=None, message_id=None)
     return outcome.status is OutcomeStatus.UNCONFIRMED

@@ -121,19 +121,21 @@ def test_positions_are_ascending_over_many_rows() -> None:
 @pytest.mark.parametrize(
     ("expression", "why"),
     [
-        ("", "without selection list"),
+        ("", "is empty: write a condition such as subject = 'UA', or leave it out"),
         ("subjet = 'a'", "there is no column 'subjet' at character 1; did you mean subject\\?"),
         ("true and (SUBJET = 'a')", "there is no column 'SUBJET' at character 11; did you mean subject\\?"),
         ("subject = 'Größe' and subjet = ''", "no column 'subjet' at character 23"),
         ("subject = 'Größe' und true", "at character 23"),
         ("body_jsn->>'$.a' = '1'", "no column 'body_jsn' at character 1; did you mean body_json\\?"),
-        ("zzz = 1", "no column 'zzz' at character 1; the columns are entity, sequence_number"),
+        ("zzz = 1", "no column 'zzz' at character 1; a field of a JSON body is body_json->>'\\$.zzz'"),
+        ('subject = "UA"', "no column 'UA' at character 11; a text takes single quotes: 'UA'"),
+        ("body_json->'$.total' > 3", "is compared as \\(body_json->>'\\$.total'\\)::double > 3\\.$"),
         ("zzz.subject = 1", "no column 'zzz' at character 1"),
         ("subject = ", "syntax error .* at character 9"),
         ("subject == 'a' und true", "syntax error .*true.* at character 20"),
         ("subject = 'a", "unterminated .* at character 11"),
         ("nosuch(subject)", "nosuch does not exist"),
-        ("subject::int = 1", "cannot be used: Conversion Error: Could not convert string 'a' to INT32[^\n]*$"),
+        ("subject::int = 1", "cannot be used: Could not convert string 'a' to INT32[^\n]*$"),
         ("subject", "it gives a VARCHAR, and not true or false"),
         ("delivery_count", "it gives a INTEGER, and not true or false"),
         ("body_json->'$.late'", "it gives a JSON, and not true or false"),
@@ -147,7 +149,7 @@ def test_positions_are_ascending_over_many_rows() -> None:
         ("not " * 4_000 + "true", "cannot be used"),
         ("\ud800", "surrogate"),
     ],
-    ids=range(25),
+    ids=range(27),
 )
 def test_wrong_expression_is_refused_with_the_place(expression: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why) as refused:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from azure.servicebus.exceptions import ServiceBusAuthenticationError
+from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
@@ -137,7 +137,7 @@ def test_plan_keeps_its_batch_alive(namespace: Namespace) -> None:
 
 
 def test_batch_that_fails_to_open_leaves_nothing(namespace: Namespace) -> None:
-    with pytest.raises(ServiceBusAuthenticationError, match="There is no queue or topic 'nowhere'"):
+    with pytest.raises(MessagingEntityNotFoundError, match="There is no queue or topic 'nowhere'"):
         namespace.entity("nowhere").lock(1)
 
 

@@ -77,7 +77,7 @@ def test_send_takes_quoted_names_and_values_as_texts(shell: Shell, orders: str) 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("%sb_send orders no_such_name", "There is no variable 'no_such_name'; a text to send stands in quotes."),
+        ("%sb_send orders no_such_name", "There is no variable 'no_such_name', and a text to send needs quotes."),
         (
             "%sb_send orders list(pd)",
             "'list(pd)' is an expression: give its value a name and send that, or put a text to send in quotes.",
@@ -93,7 +93,7 @@ def test_send_takes_quoted_names_and_values_as_texts(shell: Shell, orders: str) 
             "--subject, --message-id, --content-type, --session-id and --lines are for a text, not a variable.",
         ),
         ("%sb_send orders/$dlq 'x'", "Messages cannot be sent to orders/$dlq: name a queue or a topic."),
-        ("%sb_push no_frame orders", "There is no variable 'no_frame'; a text to send stands in quotes."),
+        ("%sb_push no_frame orders", "There is no variable 'no_frame'."),
     ],
 )
 @pytest.mark.usefixtures("orders")
@@ -181,7 +181,7 @@ def test_schedule_shows_and_cancels_messages(shell: Shell, emulator: RunningEmul
     ("line", "sentence"),
     [
         ("%sb_schedule orders 'x'", "Say when: --delay 5m or --at 2026-11-22T08:00."),
-        ("%sb_schedule orders 'x' --at noon", "argument --at: 'noon' is not a time such as 2026-11-22T08:00"),
+        ("%sb_schedule orders 'x' --at noon", "--at: 'noon' is not a time such as 2026-11-22T08:00."),
         ("%sb_schedule orders 'x' --at 2050-01-01 --delay 5m", "Say when by a moment or by a delay, not by both."),
         (
             "%sb_schedule orders 'x' --cancel",

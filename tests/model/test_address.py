@@ -102,7 +102,9 @@ def test_addresses_are_read_as_users_type_them(text: str, expected: tuple[str, s
     ],
 )
 def test_an_invalid_address_is_refused_with_a_hint(text: str) -> None:
-    with pytest.raises(InvalidEntityAddressError, match=r"Write QUEUE, TOPIC or TOPIC/subscriptions/NAME"):
+    with pytest.raises(
+        InvalidEntityAddressError, match=r"Write QUEUE, TOPIC or TOPIC/subscriptions/NAME|did you mean orders/\$dlq\?"
+    ):
         EntityAddress.parse(text)
 
 

@@ -59,20 +59,21 @@ def administration_client(
 
 
 def async_administration_client(
-    connection_string: str | Hidden, *, allow_remote: bool = False
+    connection_string: str | Hidden, *, allow_remote: bool = False, **given: Any
 ) -> AsyncServiceBusAdministrationClient:
     """Return the same as :func:`administration_client` with ``await``.
 
     Args:
         connection_string: of an emulator, or of a namespace in Azure, which is reached over HTTPS.
         allow_remote: whether the emulator may be on another machine. Requests go there unencrypted.
+        given: options of the SDK's client, such as ``retry_connect``.
 
     Raises:
         ConfigurationError: the emulator is on another machine, or the connection string cannot be read.
     """
     connection_string = hidden(connection_string)
     parsed = _parsed(connection_string, allow_remote=allow_remote)
-    options: dict[str, Any] = {"transport": _AsyncPlainHttpTransport(parsed.host)} if parsed.is_emulator else {}
+    options = {"transport": _AsyncPlainHttpTransport(parsed.host)} | given if parsed.is_emulator else given
     return AsyncServiceBusAdministrationClient.from_connection_string(parsed.for_sdk.reveal(), **options)
 
 

@@ -14,12 +14,17 @@ import anyio
 import anyio.to_thread
 from azure.servicebus import ServiceBusReceiveMode, ServiceBusSubQueue, TransportType
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.model import EntityAddress, SubQueue
-from sbnotebook.settlement.connecting import connection_strings, transport
+from sbnotebook.settlement.connecting import connection_strings, refusals, transport
+from sbnotebook.settlement.connecting.administration_clients import (
+    AsyncServiceBusAdministrationClient,
+    async_administration_client,
+)
 from sbnotebook.settlement.connecting.connection_strings import ConnectionString, Hidden
-from sbnotebook.settlement.connecting.refusals import refusal
+from sbnotebook.settlement.connecting.known_addresses import known_addresses
 from sbnotebook.settlement.sdk import errors, links, management, receivers, senders
 from sbnotebook.settlement.sdk.patches import prepare_sdk
 
@@ -99,6 +104,10 @@ class Connection:
         read_only: refuse to send, lock, settle, create or delete anything.
         allow_remote: whether an emulator may be on another machine. Everything goes there unencrypted.
 
+    Attributes:
+        has_answered: whether the namespace has answered before, so that it is worth waiting for. Set it to True where
+            another process has connected before.
+
     Raises:
         ConfigurationError: neither or both are given, the connection string or the host cannot be read, an emulator is
             on another machine, or sbnotebook does not work with the version of azure-servicebus that is installed.
@@ -108,6 +117,7 @@ class Connection:
     host: str
     credential: AsyncTokenCredential | None = field(repr=False)
     read_only: bool
+    has_answered: bool
     _clients: dict[int, ServiceBusClient] = field(repr=False)
     _owns_credential: bool = field(repr=False)
 
@@ -123,7 +133,7 @@ class Connection:
         connection_string = connection_strings.hidden(connection_string)
         host = connection_strings.hidden(host)  # a key may be here by mistake
         self.parsed, self.host, self.credential, self.read_only = None, "", credential, read_only
-        self._clients, self._owns_credential = {}, False
+        self._clients, self._owns_credential, self.has_answered = {}, False, False
         prepare_sdk()
         if (connection_string is None) == (host is None):
             raise ConfigurationError("Give a connection string, or a namespace's host name with a credential.")
@@ -286,11 +296,31 @@ class Connection:
     def _explain_refusals(
         self, client: ServiceBusReceiver | ServiceBusSender | management.Browser, address: EntityAddress
     ) -> None:
-        def explained(error: ServiceBusError) -> str | None:
-            words = refusal(error, address, self.host)
-            return scrub(words) if words is not None else None
+        async def explained(error: ServiceBusError) -> ServiceBusError | None:
+            if refusals.is_missing(error):
+                return MessagingEntityNotFoundError(message=await self.missing(address))
+            words = refusals.refusal(error, address, self.host)
+            if words is None and not self.has_answered:  # Service Bus is back soon, an address that is wrong never
+                words = refusals.unreachable(self.host, str(error), is_emulator=self.is_emulator)
+            return errors.with_words(error, scrub(words)) if words is not None else None
 
-        errors.explain_refusals(client, explained)
+        def opened() -> None:
+            self.has_answered = True
+
+        errors.explain_refusals(client, explained, opened)
+
+    async def missing(self, address: EntityAddress) -> str:
+        """Return that an entity is not there, with the one that may be meant where this connection may list them."""
+        async with self.administration_client() as client:
+            return scrub(refusals.missing(address, self.host, await known_addresses(client, address)))
+
+    def administration_client(self) -> AsyncServiceBusAdministrationClient:
+        """Return the SDK's administration client of the namespace, not open yet."""
+        options: dict[str, Any] = {} if self.has_answered else {"retry_connect": 0}
+        if self.parsed is not None:
+            # The connection was allowed to go where it goes.
+            return async_administration_client(self.parsed.text, allow_remote=True, **options)
+        return AsyncServiceBusAdministrationClient(*self.host_and_credential(), **options)
 
     def _client(self, retries: int) -> ServiceBusClient:
         if retries not in self._clients:

@@ -8,6 +8,7 @@ although the answer stays the same.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 from azure.servicebus.exceptions import (
@@ -17,25 +18,69 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
 )
 
+from sbnotebook.errors import near_match
 from sbnotebook.model import EntityAddress
 
-__all__ = ["refusal"]
+__all__ = ["is_missing", "missing", "refusal", "unreachable"]
 
 _NOT_FOUND: Final = 404
-_REFUSED: Final = frozenset({400, 401, 403, _NOT_FOUND})
+_REFUSED: Final = frozenset({400, 401, 403})
 _NOT_ALLOWED, _NOT_IMPLEMENTED = "amqp:not-allowed", "amqp:not-implemented"
 _ABOUT_SESSIONS: Final = (
     ("SessionId was not set", "requires sessions: give each message a session_id"),
-    ("entity that requires sessions", "requires sessions: use one of its sessions in place of all"),
+    (
+        "entity that requires sessions",
+        "requires sessions: lock one with %sb_lock {} --next-session, or in Python with next_session()",
+    ),
     ("sessionful message receiver cannot be created", "has no sessions: use it without naming one"),
 )
 # The operating systems' words for a name that is not in the DNS, not for a DNS that did not answer.
 _NO_SUCH_HOST: Final = re.compile(r"Errno -2\]|Errno -5\]|nodename nor servname|Errno 1100[14]\]")
+_NOTHING_LISTENS: Final = re.compile(r"Errno (?:111|61|10061|1225)\]|Connect call failed|Connection refused")
 # What the SDK puts before an answer of a management node, what Azure adds for its support, and a second mention of the
 # status.
 _NOISE: Final = re.compile(
     r"(?i)\AService request failed\. b[\"']| ?(?:tracking-?id|reference) ?:.*| ?Error condition: ?[\w:.-]++ ?$"
 )
+
+
+def is_missing(error: ServiceBusError) -> bool:
+    """Return whether the service says that there is no such entity."""
+    return _answer(error)[0] == _NOT_FOUND or isinstance(error, MessagingEntityNotFoundError)
+
+
+def missing(address: EntityAddress, host: str, known: Collection[str] = ()) -> str:
+    """Return that an entity does not exist, and which one may be meant.
+
+    Args:
+        address: the entity.
+        host: the namespace.
+        known: the addresses in the namespace, as far as they are known.
+
+    Example:
+        >>> missing(EntityAddress("ordres"), "HOST", ["orders", "events"])
+        "There is no queue or topic 'ordres' in HOST (did you mean orders?): %sb_entities or entities() lists all."
+    """
+    subscription = str(address).replace("/", "/subscriptions/", 1)  # of events/audit
+    near = subscription if subscription in known else near_match(str(address), known)
+    hint = f" (did you mean {near}?)" if near else ""
+    return f"There is no {_kind(address)} {str(address)!r} in {host}{hint}: %sb_entities or entities() lists all."
+
+
+def unreachable(host: str, words: str, *, is_emulator: bool) -> str | None:
+    """Return why a host cannot be reached, and what to do; None for another reason, which may pass.
+
+    Args:
+        host: the namespace.
+        words: of the operating system.
+        is_emulator: whether the namespace is an emulator.
+    """
+    if _NO_SUCH_HOST.search(words):
+        return f"There is no host {host}: check the namespace's name, and the network of this machine."
+    if _NOTHING_LISTENS.search(words):
+        advice = "start the emulator, or check its port" if is_emulator else "check the name, and the firewall"
+        return f"Nothing listens at {host}: {advice}."
+    return None
 
 
 def refusal(error: ServiceBusError, address: EntityAddress, host: str) -> str | None:
@@ -48,32 +93,26 @@ def refusal(error: ServiceBusError, address: EntityAddress, host: str) -> str | 
     """
     status, words = _answer(error)
     place = f"{_kind(address)} {str(address)!r}"
-    if status == _NOT_FOUND or isinstance(error, MessagingEntityNotFoundError):
-        return (
-            f"There is no {place} in {host}: check the name, or list what is there with entities(). "
-            f"The service says: {words}"
-        )
     if status in _REFUSED or isinstance(error, ServiceBusAuthorizationError):
         return (
             f"{host} does not let this connection use the {place}: check that the key or token is right, has not "
-            f"expired and has the right to do this. The service says: {words}"
+            f"expired and has the right to do this{_said(words)}."
         )
     if isinstance(error, MessagingEntityDisabledError):
-        return f"The {place} is disabled: enable it, or wait until it is. The service says: {words}"
-    if _NO_SUCH_HOST.search(words):
-        return f"There is no host {host}: check the namespace's name, and the network of this machine."
+        return f"The {place} is disabled: enable it, or wait until it is{_said(words)}."
     condition = getattr(error, "_condition", None)
     if condition == _NOT_IMPLEMENTED or (condition == _NOT_ALLOWED and "from the topic" in words):
         return (
-            f"The {place} cannot do this: if it is a topic, whose messages stand in its subscriptions, name one of "
-            f"these, {address.name}/subscriptions/NAME. The service says: {words}"
+            f"The {place} cannot do this: the messages of a topic are in its subscriptions, so name one of these, "
+            f"{address.name}/subscriptions/NAME."
         )
     if condition == _NOT_ALLOWED:
-        return next(
-            (f"The {place} {what}. The service says: {words}" for found, what in _ABOUT_SESSIONS if found in words),
-            None,
-        )
+        return next((f"The {place} {what.format(address)}." for found, what in _ABOUT_SESSIONS if found in words), None)
     return None
+
+
+def _said(words: str) -> str:
+    return f" (Service Bus says: {words.rstrip('.')})"
 
 
 def _answer(error: ServiceBusError) -> tuple[int | None, str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Generator
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
@@ -15,7 +15,7 @@ from sbnotebook.settlement.sdk.protocol import AMQPException, AnyClient, private
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["answered_within", "as_service_bus_error", "condition_of", "explain_refusals"]
+__all__ = ["answered_within", "as_service_bus_error", "condition_of", "explain_refusals", "with_words"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -26,36 +26,53 @@ def condition_of(error: BaseException) -> tuple[str | None, bool | None]:
     return (str(condition) if condition else None), getattr(error, "_retryable", None)
 
 
-def explain_refusals(client: AnyClient, explained: Callable[[ServiceBusError], str | None]) -> None:
+def explain_refusals(
+    client: AnyClient,
+    explained: Callable[[ServiceBusError], Awaitable[ServiceBusError | None]],
+    opened: Callable[[], None],
+) -> None:
     """Make a client raise a refusal at once and in clearer words, instead of retrying it for many seconds.
 
     Args:
         client: not open yet.
-        explained: returns the words for an error, None for an error that may pass.
+        explained: returns the error to raise instead, None for an error that may pass.
+        opened: is called each time after the client was opened.
     """
     parts = private(client)
     # The one place where the SDK's clients look at an error and decide whether to try again.
-    handle = parts._handle_exception
+    handle, open_once = parts._handle_exception, parts._open
 
     async def handle_or_explain(exception: Exception) -> Exception:
         try:
             error = await handle(exception)
         except ServiceBusError as final:
-            _raise_explained(final, explained)
+            await _raise_explained(final, explained)
             raise
-        _raise_explained(error, explained)
+        await _raise_explained(error, explained)
         return error
 
-    parts._handle_exception = handle_or_explain
+    async def open_and_tell(*args: Any, **options: Any) -> None:
+        await open_once(*args, **options)
+        opened()
+
+    parts._handle_exception, parts._open = handle_or_explain, open_and_tell
 
 
-def _raise_explained(error: Exception, explained: Callable[[ServiceBusError], str | None]) -> None:
-    words = explained(error) if isinstance(error, ServiceBusError) else None
-    if isinstance(error, ServiceBusError) and words is not None:
-        # Only the base class takes its message by position.
-        clear = ServiceBusError(words) if type(error) is ServiceBusError else type(error)(message=words)
+async def _raise_explained(
+    error: Exception, explained: Callable[[ServiceBusError], Awaitable[ServiceBusError | None]]
+) -> None:
+    if not isinstance(error, ServiceBusError):
+        return
+    clear = await explained(error)
+    if clear is not None:
         private(clear)._condition, private(clear)._retryable = private(error)._condition, False
         raise clear from error
+
+
+def with_words(error: ServiceBusError, words: str) -> ServiceBusError:
+    """Return an error of the same class with another text."""
+    # Only the base class takes its message by position.
+    return ServiceBusError(words) if type(error) is ServiceBusError else type(error)(message=words)
 
 
 @contextlib.contextmanager

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from azure.core.exceptions import AzureError
 from azure.servicebus import __version__
 
+from sbnotebook.errors import render_traceback
 from sbnotebook.settlement.sdk.protocol import sender_module, session_module, transport_module
 from sbnotebook.settlement.sdk.sharing import share_connections
 from sbnotebook.settlement.sdk.tokens import refresh_beside_work
@@ -26,6 +28,8 @@ _FRAME_ROOM: Final = bytes(64)
 def prepare_sdk(installed: str = __version__) -> None:
     """Check the SDK's version, and replace what is too slow, or loses types or locks. Calling it again changes nothing.
 
+    In a notebook, the SDK's errors show the user's own frames only, as sbnotebook's errors do.
+
     Args:
         installed: the version of azure-servicebus, by default the one that is imported.
 
@@ -38,6 +42,7 @@ def prepare_sdk(installed: str = __version__) -> None:
     transport_module.AsyncTransportMixin.receive_frame = _receive_frame
     refresh_beside_work()
     share_connections()
+    AzureError._render_traceback_ = render_traceback  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class Encoded:

@@ -183,7 +183,8 @@ async def deliver_many(
             delivery.close()
     report = delivery.tally.report()
     if packer.failure is not None:
-        packer.failure.add_note(f"The messages before it: {report}.")
+        if report:
+            packer.failure.add_note(f"The messages before it: {report}.")
         raise packer.failure
     return report
 

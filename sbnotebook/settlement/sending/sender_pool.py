@@ -58,12 +58,15 @@ class SenderPool:
         Raises:
             azure.servicebus.exceptions.ServiceBusError: the entity cannot be sent to.
         """
+        failures: list[Exception] = []
         try:
             async with anyio.create_task_group() as tasks:
                 for _ in range(count - len(self._idle)):
                     tasks.start_soon(self._open_one)
         except ExceptionGroup as group:
-            raise group.exceptions[0] from None  # they all failed for the same reason
+            failures = [*group.exceptions]
+        if failures:  # not within except: IPython shows all frames of an error that has a group as its context
+            raise failures[0]  # they all failed for the same reason
 
     async def sizes(self) -> Sizes:
         """Return the size limits of the entity. Open a sender if none was open yet.

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import anyio
 import pytest
-from azure.servicebus.exceptions import ServiceBusAuthenticationError
+from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from sbnotebook.errors import BatchClosedError, DecisionError
 from sbnotebook.model import (
@@ -235,7 +235,7 @@ async def test_locks_are_renewed_while_a_receive_waits(namespace_by_hand: AsyncN
 
 
 async def test_an_entity_that_is_not_there_is_told_clearly(namespace: AsyncNamespace) -> None:
-    with pytest.raises(ServiceBusAuthenticationError, match="There is no queue or topic 'nowhere' in"):
+    with pytest.raises(MessagingEntityNotFoundError, match="There is no queue or topic 'nowhere' in"):
         async with namespace.entity("nowhere").batch():
             pytest.fail("it was opened")
 

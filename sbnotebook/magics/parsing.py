@@ -1,0 +1,143 @@
+"""Parse the line of a magic: help where it is asked for, and a sentence with the near match for what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any, Final
+
+from IPython.core.error import UsageError
+
+from sbnotebook.errors import near_match
+from sbnotebook.magics.arguments import MagicArguments, Quoted, expanded, split_words
+from sbnotebook.magics.display import say
+
+__all__ = ["parsed", "suggest_magics"]
+
+_HELP: Final = frozenset({"-h", "--help"})
+_REQUIRED: Final = "the following arguments are required: "
+_CHOICE: Final = "invalid choice: "
+_NOT_FOUND: Final = re.compile(r"magic(?: function)? `%{1,2}(sb\w*)` not found")
+_SHOWN: Final = 60
+_WORDS_OF_OTHERS: Final = {
+    "--limit": "--count",
+    "--max": "--count",
+    "--max-messages": "--count",
+    "--top": "--count",
+    "--filter": "--where",
+    "--query": "--where",
+    "--delete": "--complete",
+    "--remove": "--complete",
+    "--move": "--resubmit",
+    "--older-than": "--before",
+    "--force": "--yes",
+    "--error-description": "--description",
+    "sb_receive": "sb_lock",
+    "sb_list": "sb_entities",
+    "sb_queues": "sb_entities",
+    "sb_move": "sb_resubmit",
+    "sb_redrive": "sb_resubmit",
+    "sb_replay": "sb_resubmit",
+    "sb_requeue": "sb_resubmit",
+    "sb_delete": "sb_purge",
+    "sb_causes": "sb_groups",
+}
+"""What other tools call it."""
+
+
+def parsed(parser: argparse.ArgumentParser, line: str, args: MagicArguments) -> bool:
+    """Parse the line of a magic, or show the magic's help where the line asks for it.
+
+    Args:
+        parser: the magic's.
+        line: what is behind its name.
+        args: gets the values.
+
+    Returns:
+        False if the help was shown and there is nothing to do.
+
+    Raises:
+        UsageError: the line is wrong; says how to write it.
+    """
+    words = [expanded(word, args.variables) for word in split_words(line)]
+    if any(word in _HELP and not isinstance(word, Quoted) for word in words):
+        say(parser.format_help())
+        return False
+    parser.exit_on_error = False
+    try:
+        _, rest = parser.parse_known_args(words, args)
+    except argparse.ArgumentError as error:
+        raise UsageError(_about_value(parser, error)) from None
+    except UsageError as error:
+        raise UsageError(_about_missing(parser, str(error))) from None
+    if rest:
+        raise UsageError(_about_rest(parser, line, args, rest))
+    return True
+
+
+def _about_value(parser: argparse.ArgumentParser, error: argparse.ArgumentError) -> str:
+    if error.message.startswith(_REQUIRED):  # Python 3.13
+        return _about_missing(parser, error.message)
+    name = str(error.argument_name).rpartition("/")[2]
+    action: Any = next((each for each in parser._actions if name in (*each.option_strings, each.metavar)), None)  # noqa: SLF001
+    if "expected" in error.message:
+        return f"{name} needs a value: {name} {getattr(action, 'metavar', None) or 'VALUE'}."
+    if error.message.startswith(_CHOICE):
+        given = error.message.removeprefix(_CHOICE).partition(" (")[0].strip("'\"")[:_SHOWN]
+        choices = [str(choice) for choice in action.choices]
+        near = near_match(given, choices)
+        hint = f"did you mean {near}? There are" if near else "there are"
+        return f"{name} has no value {given!r}; {hint} {', '.join(choices)}."
+    return f"{name}: {error.message.rstrip('.')}."
+
+
+def _about_missing(parser: argparse.ArgumentParser, message: str) -> str:
+    if not message.startswith(_REQUIRED):
+        return message
+    missing = message.removeprefix(_REQUIRED)
+    return f"{missing} is missing: write %{parser.prog} {missing}; %{parser.prog} --help shows an example."
+
+
+def _about_rest(parser: argparse.ArgumentParser, line: str, args: MagicArguments, rest: list[str]) -> str:
+    option = next((word for word in rest if word.startswith("-") and not isinstance(word, Quoted)), None)
+    if option is not None and option.lstrip("-")[:1].isalpha():
+        return _about_option(parser, option.partition("=")[0])
+    if getattr(args, "where", None) is not None:
+        expression = line.partition("--where" if "--where" in line else "-w")[2].partition(" -")[0].strip(" =")
+        quote = "'" if '"' in expression else '"'
+        return f"An expression with spaces needs quotes around it: --where {quote}{expression[: 2 * _SHOWN]}{quote}."
+    too_much = repr(" ".join(rest)[:_SHOWN])
+    if hasattr(args, "what"):
+        return f"{too_much} is too much for %{parser.prog}: put a text to send into quotes, or name its variable."
+    return f"{too_much} is too much for %{parser.prog}: see %{parser.prog} --help."
+
+
+def _about_option(parser: argparse.ArgumentParser, option: str) -> str:
+    options = [each for action in parser._actions for each in action.option_strings if each.startswith("--")]  # noqa: SLF001
+    meant = _WORDS_OF_OTHERS.get(option.lower())
+    near = meant if meant in options else near_match(option, options)
+    hint = f"did you mean {near}? There are" if near else "there are"
+    return f"%{parser.prog} has no option {option[:_SHOWN]}; {hint} {', '.join(options)}."
+
+
+def suggest_magics(shell: Any) -> None:
+    """Have a shell say which magic of sbnotebook a misspelt name may mean.
+
+    Args:
+        shell: one that has not been changed by this function yet.
+    """
+    show = shell.show_usage_error
+
+    def show_usage_error(error: BaseException) -> None:
+        found = _NOT_FOUND.search(str(error))
+        show(UsageError(_about_magic(shell, found[1])) if found else error)
+
+    shell.show_usage_error = show_usage_error
+
+
+def _about_magic(shell: Any, name: str) -> str:
+    magics = shell.magics_manager.magics
+    known = sorted({each for kind in magics.values() for each in kind if each.startswith("sb_")})
+    near = _WORDS_OF_OTHERS.get(name) or near_match(name, known)
+    hint = f"did you mean %{near}? Type" if near else "type"
+    return f"There is no magic %{name[:_SHOWN]}; {hint} %sb_ and press Tab for all."
