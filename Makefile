@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check conformance soak crash mutants format bench docs lab lock dist audit
+.PHONY: help setup demo test check answers conformance soak crash mutants format bench docs lab lock dist audit
 .PHONY: check-clients check-install check-lowest check-next-sdk check-pythons check-spark
 
 help: ## Show these lines
@@ -51,6 +51,10 @@ crash: ## Kill Spark's driver, its processes and the emulator under 20 streams, 
 
 mutants: ## Test the tests: change the code in 60 random places, and count how often a test fails; MUTANTS="--seed 7"
 	$(BIN)/python -m scripts.mutants $(MUTANTS)
+
+answers: ## Write down what wrong input is answered, to review (tests/answers)
+	SBNOTEBOOK_WRITE_ANSWERS=1 $(BIN)/pytest -q -o faulthandler_timeout=0 tests/test_errors_answers.py \
+		tests/spark/test_source_answers.py
 
 format: ## Format and mend what ruff can mend by itself
 	$(BIN)/ruff format

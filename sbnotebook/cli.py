@@ -8,14 +8,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from importlib import import_module
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from sbnotebook.errors import ConfigurationError, MissingExtraError, SbNotebookError
+from sbnotebook.errors import ConfigurationError, MissingExtraError, SbNotebookError, near_match
 
 __all__ = ["app", "main"]
 
@@ -30,17 +30,66 @@ app: Final = typer.Typer(
 # The command's own parser reads everything behind its name, --help too.
 _PASS_ON: Final[dict[str, Any]] = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 # A wheel has the tutorials inside the package, a source tree next to it.
+_SHOWN: Final = 60
 _COPIED_TO: Final = Path("sbnotebook-tutorials")
 _TUTORIALS: Final = (Path(__file__).parent / "tutorials", Path(__file__).parent.parent / "notebooks")
 
 
 def main() -> None:
-    """Run the command line; an error of our own is one line, and ends with exit code 2."""
+    """Run the command line; a wrong line, an error of our own or of Service Bus is a sentence, with exit code 2."""
     try:
-        app()
-    except SbNotebookError as error:
-        print(f"sbnotebook: {error}", file=sys.stderr)  # noqa: T201
-        sys.exit(2)
+        code = app(standalone_mode=False)
+    except typer.Abort:
+        code = 1
+    except Exception as error:
+        words = _in_words(error)
+        if words is None:
+            raise
+        print(words, end="", file=sys.stderr)  # noqa: T201
+        code = 2
+    sys.exit(code or 0)
+
+
+def _in_words(error: Exception) -> str | None:
+    """Return the line to print for an error; None for an error that is a bug."""
+    if isinstance(error, SbNotebookError) or type(error).__module__.startswith("azure."):
+        return f"sbnotebook: {error}\n"
+    # Typer has its own copies of click's classes, under names that change.
+    said, context = getattr(error, "format_message", None), getattr(error, "ctx", None)
+    if said is None:
+        return None
+    if context is None or type(error).__name__ == "NoArgsIsHelpError":
+        return ""  # the help was shown
+    if hasattr(error, "option_name"):
+        names = [name for option in context.command.params for name in (*option.opts, *option.secondary_opts)]
+        known = [name for name in names if name.startswith("-")]
+        return _unknown("option", str(getattr(error, "option_name", "")), known, context)
+    if str(said()).startswith("No such command"):
+        return _unknown("command", str(said()).split("'")[1], list(context.command.commands), context)
+    return f"sbnotebook: {str(said()).rstrip('.')}: see {context.command_path} --help.\n"
+
+
+def _unknown(kind: str, name: str, known: list[str], context: Any) -> str:
+    near = near_match(name, known)
+    hint = f"did you mean {near}? See" if near else "see"
+    return f"sbnotebook: There is no {kind} {name[:_SHOWN]}; {hint} {context.command_path} --help.\n"
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"sbnotebook {metadata.version('sbnotebook')}")  # noqa: T201
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Read the options in front of a command."""
+    del version  # its callback has shown it
 
 
 @app.command(context_settings=_PASS_ON)

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,12 @@ def test_help_imports_no_command() -> None:
     script = "import sys, sbnotebook.cli; print([name for name in sys.modules if name.startswith('sbnotebook.')])"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "['sbnotebook.errors', 'sbnotebook.cli']"
+
+
+def test_version_is_shown() -> None:
+    shown = run("--version")
+    assert shown.returncode == 0
+    assert shown.stdout == f"sbnotebook {metadata.version('sbnotebook')}\n"
 
 
 def test_an_unknown_command_is_refused() -> None:

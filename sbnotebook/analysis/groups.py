@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.descriptions import Cause, cause_of, masked_reason
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.model.budget import CAUSE_SECONDS_OF_TABLE
 
@@ -205,7 +205,10 @@ def group_by_cause(
     """
     by = (by,) if isinstance(by, str) else by
     if not by or not set(by) <= set(TRAITS):
-        raise ConfigurationError(f"Messages are grouped by some of {', '.join(TRAITS)}, not by {str(by)[:80]!r}.")
+        wrong = next((str(each) for each in by if each not in TRAITS), "nothing")
+        near = near_match(wrong, TRAITS)
+        hint = f" (did you mean {near}?)" if near else ""
+        raise ConfigurationError(f"Messages are grouped by some of {', '.join(TRAITS)}, not by {wrong[:80]!r}{hint}.")
     read = read or CauseReader()
     if not isinstance(messages, pa.Table):
         messages = tuple(messages)

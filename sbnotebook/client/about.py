@@ -70,7 +70,7 @@ async def about(connection: Connection, found_by: str) -> About:
         found_by: how its target was found, in words.
 
     Raises:
-        ConfigurationError: there is no such host, or nothing listens there.
+        ConfigurationError: nothing listens where the emulator should be.
     """
     tier: str | None = None
     who = ""
@@ -83,7 +83,8 @@ async def about(connection: Connection, found_by: str) -> About:
             try:
                 tier = await administration.tier_of(connection)
             except Exception as error:  # noqa: BLE001
-                why_not = unreachable(connection.host, str(error), is_emulator=connection.is_emulator)
+                if connection.is_emulator:  # which listens at one port for both
+                    why_not = unreachable(connection.host, str(error), is_emulator=True)
 
     async def ask_who() -> None:
         nonlocal who

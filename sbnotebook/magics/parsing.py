@@ -113,11 +113,14 @@ def _about_rest(parser: argparse.ArgumentParser, line: str, args: MagicArguments
 
 
 def _about_option(parser: argparse.ArgumentParser, option: str) -> str:
-    options = [each for action in parser._actions for each in action.option_strings if each.startswith("--")]  # noqa: SLF001
+    spellings = [[each for each in action.option_strings if each.startswith("--")] for action in parser._actions]  # noqa: SLF001
+    options = [each for action in spellings for each in action]
     meant = _WORDS_OF_OTHERS.get(option.lower())
     near = meant if meant in options else near_match(option, options)
-    hint = f"did you mean {near}? There are" if near else "there are"
-    return f"%{parser.prog} has no option {option[:_SHOWN]}; {hint} {', '.join(options)}."
+    if near is not None:
+        return f"%{parser.prog} has no option {option[:_SHOWN]}; did you mean {near}?"
+    there = ", ".join(action[0] for action in spellings if action)
+    return f"%{parser.prog} has no option {option[:_SHOWN]}; there are {there}."
 
 
 def suggest_magics(shell: Any) -> None:

@@ -161,9 +161,10 @@ def serve(wanted: TriageRequest, *, port: int = 0, is_opened: bool = True) -> No
 
     Raises:
         ConfigurationError: the namespace cannot be found, or the entity is not an address.
+        azure.servicebus.exceptions.ServiceBusError: there is no such entity, or it cannot be read.
     """
     with wanted.namespace() as namespace:  # what cannot be is said here, and not in the page
-        namespace.entity(wanted.entity)
+        namespace.entity(wanted.entity).peek(1, show_progress=False)
     wanted.keep()
     logging.getLogger("tornado").setLevel(logging.ERROR)
     with _home() as home:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
 from sbnotebook.client import Namespace, connect
 from sbnotebook.client.about import About
 from sbnotebook.emulator import RunningEmulator
+from sbnotebook.errors import ConfigurationError
 
 SECRET = "c2VjcmV0a2V5"
 NOBODY_THERE = f"Endpoint=sb://127.0.0.1:1/;SharedAccessKeyName=reader;SharedAccessKey={SECRET}"
@@ -21,6 +24,16 @@ def test_read_only_is_said_with_the_way_to_write(shared_emulator: RunningEmulato
     with connect(shared_emulator.connection_string, read_only=True) as namespace:
         assert "writing       off: nothing can be changed; %sb_connect --write turns it on" in repr(namespace.about())
         assert repr(namespace).endswith("found by a connection string, read-only>")
+
+
+def test_about_an_emulator_that_does_not_run_says_so() -> None:
+    with (
+        connect(f"{NOBODY_THERE};UseDevelopmentEmulator=true") as namespace,
+        pytest.raises(
+            ConfigurationError, match=r"Nothing listens at 127\.0\.0\.1:1: start the emulator, or check its port"
+        ),
+    ):
+        namespace.about()
 
 
 def test_about_without_an_answer_shows_no_secret() -> None:

@@ -108,7 +108,7 @@ def test_help_is_shown_and_nothing_else_happens(unconnected: Shell, line: str) -
     ("line", "near"),
     [
         ("%sb_peak orders", "%sb_peek"),
-        ("%sb_dead_letter", "%sb_deadletter"),
+        ("%sb_dead_leter", "%sb_dead_letter"),
         ("%%sb_sent orders\ntext", "%sb_send"),
         ("%sb_requeue orders", "%sb_resubmit"),
         ("%sb_peek orders --readonly", None),
@@ -149,7 +149,7 @@ def test_help_shows_the_arguments_and_an_example(unconnected: Shell) -> None:
 def test_magics_have_an_example(unconnected: Shell) -> None:
     manager = unconnected.ipython.magics_manager
     magics = {name: magic for name, magic in manager.magics["line"].items() if name.startswith("sb_")}
-    assert len(magics) == 26
+    assert len(magics) == 27
     assert not [name for name, magic in magics.items() if f"    %{name}" not in magic.__doc__]
 
 
