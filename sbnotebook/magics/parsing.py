@@ -1,4 +1,4 @@
-"""Parse the line of a magic: help where it is asked for, and a sentence with the near match for what is wrong."""
+"""Parse the line of a magic: show its help on request, and answer a mistake with a sentence and the near match."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def parsed(parser: argparse.ArgumentParser, line: str, args: MagicArguments) -> 
 
     Args:
         parser: the magic's.
-        line: what is behind its name.
+        line: the text behind its name.
         args: gets the values.
 
     Returns:

@@ -22,7 +22,7 @@ _MOST: Final = 1_000
 
 
 async def known_addresses(client: AsyncServiceBusAdministrationClient, address: EntityAddress) -> list[str]:
-    """Return the addresses of a namespace that are like one that is not there, as far as the connection may list them.
+    """Return addresses of a namespace that a misspelt address may mean, as far as the connection may list them.
 
     Args:
         client: of the namespace. Listing needs the right Manage.

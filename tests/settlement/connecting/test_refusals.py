@@ -275,7 +275,7 @@ async def test_missing_entity_comes_with_the_near_match(spaces: Spaces, written:
     check_sentence(refused.value, f"(did you mean {meant}?): %sb_entities or entities() lists all.")
 
 
-async def test_missing_entity_without_the_right_to_list_has_no_near_match(spaces: Spaces) -> None:
+async def test_listing_without_the_right_to_manage_says_so(spaces: Spaces) -> None:
     with pytest.raises(HttpResponseError) as refused:
         await spaces.wrong_key.counts("orders")
     check_sentence(refused.value, "does not let this connection list or change its entities")
