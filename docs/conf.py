@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS.parent))  # for the extension of our own
 
 project = "sbnotebook"
 author = "sbnotebook contributors"
 project_copyright = f"2026 {author}"
 version = release = sbnotebook.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "scripts.reference_pages"]
 exclude_patterns = ["_build"]
 html_title = f"sbnotebook {release}"
 html_theme = "furo"

@@ -25,6 +25,8 @@ from sbnotebook.magics.current import SbMagics
 from sbnotebook.settlement.probing.run import PROBES
 from sbnotebook.spark import options
 from sbnotebook.testing import plugin
+from scripts.reference_pages import WORDS
+from tests.browser.conftest import chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -40,6 +42,13 @@ PUBLIC = (
     "sbnotebook.testing.hostile",
     "sbnotebook.testing.strategies",
 )
+# What a reader with a phone would have to scroll sideways for.
+CUT_OFF = """() => [...document.querySelectorAll('article :is(.table-wrapper, table, pre, img, dt.sig)')]
+    .filter((each) => each.scrollWidth > each.clientWidth + 1 || each.getBoundingClientRect().right > innerWidth + 1)
+    .map((each) => `${each.tagName} ${each.textContent.slice(0, 60)}`)"""
+# What Sphinx's search does with a query, best first, without a new page for each.
+RESULTS = "(query) => Search._performSearch(...Search._parseQuery(query)).reverse().slice(0, 3).map((each) => each[0])"
+HIGHEST = 20_000  # pixels at a width of 1,280; the reference of Python was one page of 81,821
 PAGES = [*ROOT.glob("*.md"), ROOT / "notebooks" / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
@@ -66,6 +75,51 @@ def page(name: str) -> str:
 
 def test_the_documentation_builds_without_a_warning(site: Path) -> None:
     assert (site / "reference" / "errors.html").is_file()
+
+
+@pytest.mark.browser
+def test_pages_are_whole_on_a_phone_and_not_endless(site: Path) -> None:
+    cut_off: dict[str, list[str]] = {}
+    heights: dict[str, int] = {}
+    pages = sorted(site.rglob("*.html"))
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 400, "height": 800})
+        page.route("**/*.js", lambda route: route.abort())  # what is laid out needs no script
+        for path in pages:
+            page.goto(path.as_uri())
+            cut_off[path.stem] = page.evaluate(CUT_OFF)
+            cut_off[path.stem] += ["the page"] * (page.evaluate("document.documentElement.scrollWidth") > 400)
+        page.set_viewport_size({"width": 1280, "height": 800})
+        for path in site.glob("reference/**/*.html"):
+            page.goto(path.as_uri())
+            heights[path.stem] = page.evaluate("document.documentElement.scrollHeight")
+    assert {name: parts for name, parts in cut_off.items() if parts} == {}
+    assert {name: height for name, height in heights.items() if height > HIGHEST} == {}
+
+
+@pytest.mark.browser
+def test_words_of_users_lead_to_the_right_page(site: Path) -> None:
+    wrong: dict[str, str] = {}
+    wanted = {word: page for page, words in WORDS.items() for word in words}
+    searched = "redrive requeue replay reprocess restore RBAC firewall troubleshooting FAQ glossary"
+    assert {*searched.split(), "service principal", "private endpoint"} <= wanted.keys()
+    with chromium() as browser:
+        page = browser.new_page()
+        page.goto((site / "search.html").as_uri())
+        page.wait_for_function("Search.hasIndex()")
+        for word, place in wanted.items():
+            results: list[str] = page.evaluate(RESULTS, word)
+            if results[:1] != [place]:
+                wrong[word] = ", ".join(results)
+    assert wrong == {}
+
+
+def test_the_index_of_guides_lists_each_once() -> None:
+    text = page("how-to/index.md")
+    listed = re.findall(r"^- \[.+\]\(([\w-]+)\.md\)", text, re.MULTILINE)
+    guides = sorted(path.stem for path in (DOCS / "how-to").glob("*.md") if path.stem != "index")
+    assert sorted(listed) == guides
+    assert text.count("toctree") == text.count(":hidden:") == 1
 
 
 @pytest.mark.parametrize("module", PUBLIC)

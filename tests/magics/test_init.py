@@ -7,6 +7,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+from scripts.reference_pages import MARK, magics_of, section
 from tests.magics.conftest import Kernel, Shell
 
 
@@ -36,16 +37,23 @@ def test_the_magics_load_without_pyspark_and_plotly() -> None:
 
 
 def test_magics_are_in_the_reference_with_their_options(unconnected: Shell) -> None:
-    page = Path(__file__).parents[2] / "docs" / "reference" / "magics.md"
-    rows = {row.split("`")[1].split()[0]: row for row in page.read_text().splitlines() if row.startswith("| `%")}
-    everywhere = {"--into", "--dry-run", "--yes"}  # the page names these once for all
+    reference = Path(__file__).parents[2] / "docs" / "reference"
+    rows = re.findall(r"^\| `%(\w+)", (reference / "magics.md").read_text(), re.MULTILINE)
+    marks = [mark for page in reference.glob("magics/*.md") for mark in MARK.findall(page.read_text())]
     line_magics: dict[str, Any] = unconnected.ipython.magics_manager.magics["line"]
-    magics = {name: magic for name, magic in line_magics.items() if name.startswith("sb_")}
-    assert rows.keys() == {f"%{name}" for name in magics}
-    for name, magic in magics.items():
-        options = set(re.findall(r"^  (?:-\w.*, )?(--[a-z-]+)", magic.__doc__, re.MULTILINE))
-        assert "--into" in options
-        assert [option for option in options - everywhere if f"`{option}`" not in rows[f"%{name}"]] == [], name
+    magics = sorted(name for name in line_magics if name.startswith("sb_"))
+    aliases = {"sb_deadletter"}
+    assert sorted(name for mark in marks for name in magics_of(mark)) == magics
+    assert sorted({*rows, *aliases}) == magics
+
+
+def test_options_in_the_reference_have_meaning_and_default() -> None:
+    text = section("SelectionMagics")
+    rows = re.findall(r"^\| (`-.*) \| (.*) \| (.*) \|$", text, re.MULTILINE)
+    assert ("`--max-resubmits` N", "5 for dead letters") in {(option, default) for option, _, default in rows}
+    assert len(rows) > 50
+    assert [option for option, meaning, _ in rows if not meaning.strip()] == []
+    assert "positional arguments" not in text
 
 
 def test_magics_are_also_python_methods() -> None:

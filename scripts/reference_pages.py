@@ -1,0 +1,129 @@
+"""Write parts of the reference from the code as Sphinx reads its pages: the magics, and words to search for.
+
+A page with the comment ``<!-- magics: LockMagics -->`` gets, in its place, each magic of that class: its help, an
+example, and a table of its options with meaning and default. WORDS lead to pages in the site's search.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from argparse import SUPPRESS, Action
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sbnotebook.magics import _MAGICS  # pyright: ignore[reportPrivateUsage]
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+__all__ = ["MARK", "WORDS", "magics_of", "section", "setup"]
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+GROUPS: Final[dict[str, Any]] = {each.__name__: each for each in _MAGICS}
+WORDS: Final = {
+    "how-to/causes": ("cause", "reason", "group"),
+    "how-to/connect": ("connect", "connection string", "sign in"),
+    "how-to/delay": ("delay", "postpone"),
+    "how-to/export": ("export", "backup", "CSV"),
+    "how-to/from-the-sdk": ("azure-servicebus", "migrate", "migration", "Service Bus Explorer"),
+    "how-to/lock": ("lock", "settle", "complete"),
+    "how-to/move": ("move", "copy"),
+    "how-to/permissions": ("RBAC", "role", "permission", "service principal", "managed identity", "unauthorized"),
+    "how-to/pick": ("pick", "delete message", "delete one message"),
+    "how-to/purge": ("purge", "clear", "drain", "delete all", "empty queue"),
+    "how-to/query": ("where", "query", "SQL"),
+    "how-to/resubmit": ("resubmit", "redrive", "requeue", "replay", "reprocess", "resend", "retry"),
+    "how-to/runbook": ("runbook", "alert", "incident", "on call"),
+    "how-to/sessions": ("session", "order"),
+    "how-to/topics": ("topic", "subscription"),
+    "how-to/troubleshooting": ("troubleshooting", "FAQ", "firewall", "private endpoint", "proxy", "timeout", "error"),
+    "how-to/undo": ("undo", "restore", "rollback", "recycle bin"),
+    "how-to/where-cookbook": ("cookbook", "filter", "expression"),
+    "reference/terms": ("glossary", "terminology", "definition"),
+}
+MARK: Final = re.compile(r"^<!-- magics: (\w+) -->$", re.MULTILINE)
+_PYTHON: Final = re.compile(r"^\| `%(\w+)[^`]*` \|.*\| ([^|]+) \|$", re.MULTILINE)
+# IPython puts the usage before the text of a docstring, and the options behind it.
+_HELP: Final = re.compile(r"::\n\n.*?\n\n(.*?)(?:\n\n(?:positional arguments|options):\n.*)?$", re.DOTALL)
+_DEFAULT: Final = re.compile(r" \((?:the )?default:? ([^()]*)\)")
+
+
+def setup(app: Sphinx) -> None:
+    """Register this as an extension of Sphinx."""
+    app.connect("source-read", _complete)
+
+
+def magics_of(group: str) -> list[str]:
+    """Return the names of the magics of a class, in the order of its code.
+
+    Args:
+        group: the name of the class.
+    """
+    kind = GROUPS[group]
+    return [name for name in vars(kind) if name in {*kind.magics["line"], *kind.magics["cell"]}]
+
+
+def _complete(_app: Sphinx, page: str, source: list[str]) -> None:
+    source[0] = MARK.sub(lambda mark: section(mark[1]), source[0])
+    if words := WORDS.get(page):
+        # Exclamation marks make them main entries of the index, which the search shows first.
+        entries = ", ".join(f"! {word}" for word in words)
+        source[0] = re.sub(r"^# .*$", rf"\g<0>\n\n```{{index}} {entries}\n```", source[0], count=1, flags=re.MULTILINE)
+
+
+def section(group: str) -> str:
+    """Return the Markdown of all magics of a class.
+
+    Args:
+        group: the name of the class.
+    """
+    python = dict(_PYTHON.findall((ROOT / "docs/reference/magics.md").read_text()))
+    return "\n\n".join(_magic(GROUPS[group], magic, python.get(magic, "")) for magic in magics_of(group))
+
+
+def _magic(kind: Any, name: str, python: str) -> str:
+    function = getattr(kind, name)
+    first, _, rest = _HELP.sub(r"\1", inspect.cleandoc(function.__doc__)).partition("\n\n")
+    text, _, example = rest.partition("Example::")
+    actions = [each for each in function.parser._actions if each.help is not SUPPRESS]  # noqa: SLF001
+    operands = " ".join(
+        f"[{_name(each)}]" if each.nargs else _name(each) for each in actions if not each.option_strings
+    )
+    percent = "%%" if name in kind.magics["cell"] and name not in kind.magics["line"] else "%"
+    return "\n\n".join(
+        part
+        for part in (
+            f"## `{percent}{name}`",
+            f"`{percent}{name} {operands}`".replace(" `", "`"),
+            _markdown(first),
+            _markdown(text).strip(),
+            f"```ipython\n{textwrap.dedent(example).strip()}\n```" if example.strip() else "",
+            "| option | meaning | default |\n|---|---|---|\n" + "\n".join(map(_row, actions)),
+            f"In Python: {python}" if python.strip() else "",
+        )
+        if part
+    )
+
+
+def _name(action: Action) -> str:
+    return str(action.metavar or action.dest)
+
+
+def _row(action: Action) -> str:
+    meaning = (action.help or "").replace("%%", "%")
+    default = _DEFAULT.search(meaning)
+    meaning = _DEFAULT.sub("", meaning) if default else meaning
+    if action.choices is not None:
+        meaning += f": {', '.join(f'`{each}`' for each in action.choices)}"
+    value = "" if action.default in {None, False} or action.nargs == 0 else f"{action.default}"
+    said = default[1] if default else value
+    names = [f"`{each}`" for each in action.option_strings] or [f"`{_name(action)}`"]
+    operand = f" {_name(action)}" if action.option_strings and action.nargs != 0 and action.choices is None else ""
+    return f"| {', '.join(names)}{operand} | {_markdown(meaning).replace('|', chr(92) + '|')} | {said} |"
+
+
+def _markdown(text: str) -> str:
+    plain = re.sub(r"``(.+?)``", r"`\1`", text.replace("%%", "%"))
+    return re.sub(r"(?<![`\w-])(--[a-z-]+|%sb_\w+)", r"`\1`", re.sub(r"::$", ":", plain))
