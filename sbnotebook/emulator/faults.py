@@ -16,6 +16,7 @@ Persistent faults are fields. They apply until you change them or call ``Running
 ``max_unsettled``        messages of one link that may be unsettled; ``over_max_unsettled`` says what happens then
 ``mixed_partitions``     ``refused``: a request about lock tokens of several partitions is refused
 ``refused_tokens``       ``settled``: a request about lock tokens of which some are lost settles the others all the same
+``broken_off``           so many of the next settlements get ``amqp:internal-error``; ``broken_off_is``: their effect
 ``order_after_release``  where a message comes again that was given back: ``front``, ``place`` or ``back``
 ``activated_state``      ``scheduled``: a peek says so of a message that was scheduled and is active by now
 ``slow_disk_ms``         each commit takes longer, and nothing else happens meanwhile; for all entities only
@@ -33,11 +34,12 @@ Faults that happen once and at once are methods of ``RunningEmulator``: ``lose_l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum, auto
 from typing import Any, Final, Literal, Self, cast
 
+from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 from sbnotebook.errors import ConfigurationError
 
 __all__ = ["MAX_COUNT", "MAX_DELAY_MS", "Drop", "EntityFaults", "Faults"]
@@ -53,6 +55,7 @@ _CHOICES: Final[dict[str, tuple[object, ...]]] = {
     "over_max_unsettled": ("detach", "stop"),
     "mixed_partitions": ("taken", "refused"),
     "refused_tokens": ("kept", "settled"),
+    "broken_off_is": ("kept", "settled"),
     "activated_state": ("active", "scheduled"),
     "transaction_refusal": ("rejected", "in_state", "detach"),
     "settles_before_discharge": (True, False),
@@ -61,6 +64,7 @@ _CHOICES: Final[dict[str, tuple[object, ...]]] = {
 }
 """The faults that are one of several values, by name."""
 _MAX_PATH: Final = 400
+_BROKEN_OFF: Final = "The service was unable to process the request; please retry the operation."
 
 
 class Drop(Enum):
@@ -102,6 +106,9 @@ class EntityFaults:
             (azure-service-bus-dotnet issue 386), ``taken`` for any.
         refused_tokens: what becomes of the other messages of a request that is refused because some of its lock tokens
             are lost: they are ``kept``, or ``settled`` all the same. No source says what Azure does.
+        broken_off: number of the next settlements, over a link or by a request, that are answered with
+            ``amqp:internal-error``, which does not say how far the service came.
+        broken_off_is: what becomes of their messages: they are ``kept``, or ``settled`` all the same.
         order_after_release: where a message comes again after it was released or abandoned, or after its lock or
             session ended: in its old ``place``, at the ``front`` of the active messages, or at the ``back``. In a
             session, Azure was seen to place it behind messages that came meanwhile (azure-sdk-for-net issue 35846,
@@ -125,6 +132,8 @@ class EntityFaults:
     over_max_unsettled: str = "detach"
     mixed_partitions: str = "taken"
     refused_tokens: str = "kept"
+    broken_off: int = 0
+    broken_off_is: str = "kept"
     order_after_release: str = "place"
     activated_state: str = "active"
 
@@ -150,6 +159,22 @@ class EntityFaults:
         if before == 1:
             return Drop.BEFORE
         return Drop.AFTER if after == 1 else None
+
+    def break_off(self, settle: Callable[[], object]) -> None:
+        """Break off the settlement that has just come in, if it is one of those.
+
+        Args:
+            settle: carries it out.
+
+        Raises:
+            RefusedError: it is broken off.
+        """
+        if self.broken_off <= 0:
+            return
+        self.broken_off -= 1
+        if self.broken_off_is == "settled":
+            settle()
+        raise RefusedError(Refusal.BROKEN_OFF, _BROKEN_OFF)
 
     def hides_messages(self) -> bool:
         """Return whether the peek that has just come in comes back empty."""

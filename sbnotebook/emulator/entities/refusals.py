@@ -23,6 +23,7 @@ class Refusal(Enum):
     SESSION_LOCK_LOST = auto()
     MESSAGE_NOT_FOUND = auto()
     UNKNOWN_TRANSACTION = auto()
+    BROKEN_OFF = auto()
 
 
 class RefusedError(EmulatorError):

@@ -286,6 +286,7 @@ class ReceiverLink(LinkHandler):
         since = self._given.pop(token, now)
         try:
             is_held, echo = (False, _ACCEPTED)
+            faults.break_off(partial(self._settle, token, event.outcome))
             if not faults.refuses_on_link(now - since):
                 is_held, echo = self._settle(token, event.outcome)
         except RefusedError as error:

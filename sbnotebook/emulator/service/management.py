@@ -166,6 +166,12 @@ class ManagementNode:
         return _failure(condition, sentence)
 
 
+def _settle_later(
+    transaction: Transaction, entity: Receivable, settle: Callable[[UUID, int], bool], token: UUID, now: int
+) -> None:
+    transaction.settle(entity, token, partial(settle, token), now)
+
+
 class MissingNode:
     """Refuses requests about a missing subscription. Azure gives no answer (azure-sdk-for-net 43492).
 
@@ -304,11 +310,11 @@ class _Receiving:
             raise
         for token in tokens:
             self._entity.check_properties(token, now, _properties(body))
+        if transaction is None:
+            self._broker.faults.at(self._entity.path).break_off(lambda: [settle(token, now) for token in tokens])
+        act = settle if transaction is None else partial(_settle_later, transaction, self._entity, settle)
         for token in tokens:
-            if transaction is None:
-                settle(token, now)
-            else:
-                transaction.settle(self._entity, token, partial(settle, token), now)
+            act(token, now)
         return _done(None)
 
     def batch_delete(self, body: dict[str, Any], now: int) -> Reply:

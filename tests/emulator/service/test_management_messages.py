@@ -214,3 +214,15 @@ def test_a_request_with_a_lost_lock_keeps_or_settles_the_others(
     answer = Node(connect(), "orders").ask("update-disposition", completing)
     assert answer[:2] == (410, "com.microsoft:message-lock-lost")
     assert emulator.counts("orders").locked == (3 if refused == "kept" else 0)
+
+
+@pytest.mark.parametrize("effect", ["kept", "settled"])
+def test_a_request_is_broken_off_before_or_after_its_effect(
+    connect: Connect, emulator: RunningEmulator, lock: Callable[[int], list[Any]], effect: str
+) -> None:
+    emulator.faults.broken_off, emulator.faults.broken_off_is = 1, effect
+    completing: dict[AmqpValue, AmqpValue] = {"disposition-status": "completed", "lock-tokens": Array(lock(3))}
+    node = Node(connect(), "orders")
+    assert node.ask("update-disposition", completing)[:2] == (500, "amqp:internal-error")
+    assert emulator.counts("orders").locked == (3 if effect == "kept" else 0)
+    assert node.ask("update-disposition", completing)[0] == (200 if effect == "kept" else 410)
