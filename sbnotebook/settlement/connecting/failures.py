@@ -28,7 +28,7 @@ from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.sdk import errors
 
-__all__ = ["explained", "outcome_of_error"]
+__all__ = ["explained", "is_broken_off", "outcome_of_error"]
 
 _TRACKING_ID: Final = re.compile(r"(?i)tracking-?id\s*[:=]\s*([^,\s]+)")
 _MAX_DESCRIPTION: Final = 500
@@ -52,9 +52,10 @@ _STATUSES: Final[tuple[tuple[type[BaseException], OutcomeStatus], ...]] = (
     (ServiceBusCommunicationError, OutcomeStatus.UNCONFIRMED),
 )
 # Conditions about the way to the service or inside of it, not about the message. The SDK makes some of them up; others
-# end a connection, session or link (AMQP 1.0 sections 2.8.16 to 2.8.18) while an answer may be on its way. The last
-# three mean that Service Bus broke off what it was doing, and not how far it was (an internal error; an abnormal end of
-# a link, as the SDK for Java explains OperationCancelledException; an entity that moves to another node).
+# end a connection, session or link (AMQP 1.0 sections 2.8.16 to 2.8.18) while an answer may be on its way.
+_BROKEN_OFF: Final = ("amqp:internal-error", "com.microsoft:operation-cancelled", "com.microsoft:container-close")
+"""Service Bus broke off what it was doing, which does not say how far it was (an internal error; an abnormal end of a
+link, as the SDK for Java explains OperationCancelledException; an entity that moves to another node)."""
 _NO_ANSWER: Final = (
     "amqp:client-error",
     "amqp:unknown-error",
@@ -65,9 +66,7 @@ _NO_ANSWER: Final = (
     "amqp:link:detach-forced",
     "amqp:link:redirect",
     "amqp:link:stolen",
-    "amqp:internal-error",
-    "com.microsoft:operation-cancelled",
-    "com.microsoft:container-close",
+    *_BROKEN_OFF,
 )
 
 
@@ -96,6 +95,11 @@ def outcome_of_error(
         tracking_id=tracking[1] if tracking else None,
         retryable=retryable,
     )
+
+
+def is_broken_off(error: BaseException) -> bool:
+    """Return whether Service Bus answered that it broke off an operation: how far it came is unknown."""
+    return errors.condition_of(error)[0] in _BROKEN_OFF
 
 
 def explained(error: BaseException, secrets: Iterable[str] = ()) -> str:

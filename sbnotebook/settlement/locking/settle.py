@@ -15,6 +15,7 @@ from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     ServiceBusConnectionError,
     ServiceBusError,
+    ServiceBusServerBusyError,
     SessionLockLostError,
 )
 
@@ -32,7 +33,7 @@ from sbnotebook.model import (
     Report,
 )
 from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement.connecting.failures import outcome_of_error
+from sbnotebook.settlement.connecting.failures import is_broken_off, outcome_of_error
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.locking.by_number import those_deferred
 from sbnotebook.settlement.pace import AUTO, Window
@@ -63,6 +64,8 @@ _NOT_RELEASED: Final = "The link refused to release it, although its lock was re
 _LOST: Final = (MessageLockLostError, SessionLockLostError)
 _TOKENS: Final = 200
 """Messages that one request settles over the management node, at most. Service Bus documents no limit."""
+_PAUSES: Final = (0.5, 2.0)
+"""Seconds before each further attempt by token where Service Bus answers that it is busy, or breaks off."""
 _DEFERRING_FRAMES: Final = 4
 """Frames that defer as many messages as may be in flight together."""
 
@@ -70,7 +73,8 @@ _DEFERRING_FRAMES: Final = 4
 class Settling:
     """One decision that is carried out on messages of one batch; never raises for one message.
 
-    A lock that was renewed and that the link calls lost is tried once more by its token, over the management node.
+    A lock that was renewed and that the link calls lost is tried once more by its token, over the management node. The
+    same is done where Service Bus is busy, or breaks off (``amqp:internal-error``: 'please retry the operation').
 
     The settlements are pipelined: N messages cost about N / window round trips. After one that had no answer
     nothing more is attempted: the connection is most likely lost, and each further attempt would be one more message
@@ -153,8 +157,8 @@ class Settling:
             if self._is_silent_range(receiver, errors):
                 return  # in doubt: their tokens are tried next
             for hold, error, doubt in zip(parts[index], errors, doubts[index], strict=True):
-                if not isinstance(self.decision, Release) and _is_refused_by_link(hold, error):
-                    hold.in_doubt = doubt  # its token is tried next
+                if not isinstance(self.decision, Release) and (_is_refused_by_link(hold, error) or _may_pass(error)):
+                    hold.in_doubt = doubt or _is_unclear(error)  # its token is tried next
                 else:
                     self._note(hold, self._ended(hold, error, receiver), was_in_doubt=doubt)
 
@@ -212,16 +216,20 @@ class Settling:
         attempt may find the lock of a message lost that the first has settled.
         """
         doubts = {hold: hold.in_doubt for hold in holds}
-        todo = [(part, False) for part in reversed(self._requests(holds))]
+        todo = [(part, False, 0) for part in reversed(self._requests(holds))]
         lost: list[tuple[Hold, Outcome]] = []
         while todo:
-            part, may_be_done = todo.pop()
+            part, may_be_done, again = todo.pop()
             skipped = [self._skipped(hold) for hold in part]
             error = None if all(skipped) else await self._attempt_by_tokens(receiver, part)
+            if again < len(_PAUSES) and _may_pass(error):
+                todo.append((part, may_be_done or _is_unclear(error), again + 1))
+                await anyio.sleep(_PAUSES[again])
+                continue
             if len(part) > 1 and isinstance(error, (*_LOST, MessageSizeExceededError)):
                 may_be_done = may_be_done or isinstance(error, _LOST)
                 middle = len(part) // 2
-                todo += [(part[middle:], may_be_done), (part[:middle], may_be_done)]
+                todo += [(part[middle:], may_be_done, again), (part[:middle], may_be_done, again)]
                 continue
             for hold, skip in zip(part, skipped, strict=True):
                 outcome = skip or self._ended(hold, error, receiver)
@@ -338,6 +346,15 @@ def _is_refused_by_link(hold: Hold, error: Exception | None) -> bool:
     issues 684 and 685; azure-sdk-for-net, issues 28025 and 40339.
     """
     return hold.renewals > 0 and isinstance(error, _LOST)
+
+
+def _may_pass(error: Exception | None) -> bool:
+    """Return whether Service Bus answered, and another attempt may succeed."""
+    return isinstance(error, ServiceBusServerBusyError) or _is_unclear(error)
+
+
+def _is_unclear(error: Exception | None) -> bool:
+    return error is not None and is_broken_off(error)
 
 
 async def settled_elsewhere(

@@ -13,6 +13,7 @@ from sbnotebook.model import (
     Abandon,
     Complete,
     DeadLetter,
+    Decision,
     Defer,
     LockedMessage,
     Message,
@@ -271,6 +272,65 @@ async def test_lost_locks_among_deferred_messages_hide_no_outcome(
     assert of(report, UNCONFIRMED) == unknown, "the first request may have settled them"
     assert of(report, SETTLED) == numbers(deferred) - unknown - {there.sequence_number}
     assert set(await standing(queue)) & numbers(deferred) == {there.sequence_number}
+
+
+@pytest.mark.parametrize("decision", [Complete(), DeadLetter("Bad"), Abandon(), Defer()], ids=lambda each: each.verb)
+async def test_a_settlement_that_is_broken_off_is_tried_again(
+    queue: AsyncEntity, emulator: RunningEmulator, decision: Decision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "_PAUSES", (0.1, 0.1))
+    async with queue.batch() as batch:
+        held = await batch.receive(10)
+        # Three over the link, and one request for those three.
+        emulator.faults.entity("orders").broken_off = 4 if not isinstance(decision, Defer) else 1
+        report = await batch.settle(decision, held)
+        assert report.counts == {SETTLED: 10}, report.failures
+    assert emulator.faults.entity("orders").broken_off == 0
+
+
+@pytest.mark.parametrize(("effect", "over_link"), [("settled", True), ("settled", False), ("kept", False)])
+async def test_what_was_broken_off_hides_no_outcome(
+    queue: AsyncEntity, emulator: RunningEmulator, effect: str, over_link: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "_PAUSES", (0.1, 0.1))
+    async with queue.batch() as batch:
+        held = await batch.receive(10)
+        if not over_link:
+            (await batch.settle(Defer(), held)).raise_for_failures()
+            held = await batch.receive_deferred(numbers(held))
+        emulator.faults.entity("orders").broken_off, emulator.faults.entity("orders").broken_off_is = 1, effect
+        report = await batch.settle(Complete(), held)
+    # One message over its link, or all by their tokens.
+    unknown = numbers(held[:1] if over_link else held) if effect == "settled" else set[int]()
+    assert of(report, UNCONFIRMED) == unknown
+    assert of(report, SETTLED) == numbers(held) - unknown
+    assert not set(await standing(queue)) & numbers(held)
+
+
+async def test_a_service_that_goes_on_breaking_off_is_left_alone(
+    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "_PAUSES", (0.1, 0.1))
+    async with queue.batch() as batch:
+        held = await batch.receive(COUNT)
+        emulator.faults.entity("orders").broken_off = 1_000
+        report = await batch.settle(Complete(), held)
+        assert report.counts == {UNCONFIRMED: COUNT}
+        left = emulator.faults.entity("orders").broken_off
+        assert 1_000 - left == COUNT + 3, "each once over its link, and all three times by their tokens"
+        emulator.faults.entity("orders").broken_off = 0
+        assert (await batch.settle(Complete(), held)).settled == COUNT
+
+
+async def test_a_busy_service_is_asked_again_to_settle(
+    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "_PAUSES", (0.1, 0.1))
+    async with queue.batch() as batch:
+        (await batch.settle(Defer(), await batch.receive(10))).raise_for_failures()
+        deferred = await batch.receive_deferred(range(1, 11))
+        emulator.faults.entity("orders").server_busy = 2
+        assert (await batch.settle(Complete(), deferred)).settled == 10
 
 
 async def test_deferred_messages_are_settled_in_few_requests(queue: AsyncEntity, emulator: RunningEmulator) -> None:
