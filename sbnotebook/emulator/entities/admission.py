@@ -29,6 +29,14 @@ from sbnotebook.errors import AmqpDecodeError
 __all__ = ["Admission", "Destination", "Forwarded"]
 
 _MEGABYTE: Final = 1_048_576
+_DISTINCT_KEYS: Final = (
+    "Batching brokered messages with distinct SessionId or PartitionKey is not supported for an entity with "
+    "partitioning enabled."
+)
+_DISTINCT_IDS: Final = (
+    "Batching brokered messages with distinct SessionId, PartitionKey, or MessageId  is not supported for an entity "
+    "with partitioning and duplicate detection enabled."
+)
 _TRANSFER_FAILURES: Final = {
     Refusal.DISABLED: "MessagingEntityDisabled",
     Refusal.QUOTA_EXCEEDED: "QuotaExceeded",
@@ -110,6 +118,19 @@ class Admission:
             raise RefusedError(Refusal.QUOTA_EXCEEDED, text)
         for message in messages:
             self._check(message, options)
+
+    def check_batch(self, messages: Sequence[SentMessage]) -> None:
+        """Check that messages may come in one batch: those for a partitioned entity have one key.
+
+        Raises:
+            RefusedError: they have several.
+
+        Source: amqpnetlite issue 120 and azure-sdk-for-python issue 21955, with these texts.
+        """
+        options = self._destination.options
+        if options.enable_partitioning and len({self._key(message) for message in messages}) > 1:
+            text = _DISTINCT_IDS if options.requires_duplicate_detection else _DISTINCT_KEYS
+            raise RefusedError(Refusal.NOT_ALLOWED, text)
 
     def next_number(self, sent: SentMessage) -> int:
         """Return a new sequence number for a checked message."""

@@ -178,6 +178,8 @@ class SenderLink(LinkHandler):
             # All messages of a batch are checked before the first is taken in.
             self._check_batch(event)
             messages = _messages(event)
+            if event.message_format == _BATCH_FORMAT:
+                self._destination.admission.check_batch(messages)
             self._destination.admission.check(messages)
             # A fault on demand refuses messages that are valid.
             fault = _fault(faults, len(messages))

@@ -76,6 +76,36 @@ def send(client: ServiceBusClient, queue: str, *messages: ServiceBusMessage) -> 
         sender.send_messages(list(messages))
 
 
+@pytest.mark.parametrize(
+    ("options", "keys", "words"),
+    [
+        ({}, "ab", "distinct SessionId or PartitionKey is not supported"),
+        ({}, "aa", None),
+        ({}, [None, None], None),
+        ({"requires_duplicate_detection": True}, "ab", "PartitionKey, or MessageId  is not supported"),
+        ({"requires_duplicate_detection": True}, "aa", None),
+        (
+            {"requires_duplicate_detection": True},
+            [None, None],
+            "PartitionKey, or MessageId  is not supported",
+        ),
+        ({"enable_partitioning": False, "requires_duplicate_detection": True}, "ab", None),
+    ],
+)
+def test_a_batch_for_a_partitioned_queue_has_one_key(
+    client: ServiceBusClient, emulator: RunningEmulator, options: dict[str, Any], keys: Any, words: str | None
+) -> None:
+    given: dict[str, Any] = {"enable_partitioning": True} | options
+    emulator.create_queue("parts", QueueOptions(**given))
+    messages = [ServiceBusMessage("", message_id=str(n), partition_key=key) for n, key in enumerate(keys)]
+    if words is None:
+        send(client, "parts", *messages)
+    else:
+        with pytest.raises(ServiceBusError, match=words):
+            send(client, "parts", *messages)
+    assert emulator.counts("parts").active == (2 if words is None else 0)
+
+
 def test_a_missing_subscription_is_named_as_in_azure(client: ServiceBusClient, emulator: RunningEmulator) -> None:
     emulator.create_topic("Shop")
     words = r"The messaging entity '127\.0\.0\.1:Topic:shop\|nobody' could not be found\. To know more visit"

@@ -13,6 +13,7 @@ from uuid import UUID
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.amqp.connection import AmqpConnection
 from sbnotebook.emulator.entities import box, partitions, transaction
+from sbnotebook.emulator.entities.admission import Admission
 from sbnotebook.emulator.entities.box import Box
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 from sbnotebook.emulator.entities.queue import ReceivingEntity
@@ -234,6 +235,13 @@ def _bad_requests(service: Service) -> None:
     service.patch.setattr(middleware, "_status", status)
 
 
+def _any_batch(service: Service) -> None:
+    def check(*_: Any) -> None:
+        """Check nothing."""
+
+    service.patch.setattr(Admission, "check_batch", check)
+
+
 def _always_with_bodies(service: Service) -> None:
     def rendered(method: Any, self: Box, message: BrokeredMessage, **options: bool) -> bytes:
         return method(self, message, **options | {"without_body": False})
@@ -322,7 +330,7 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "deferred-dead-letter-of-session": _no_deferred_letters,
     "deferred-only-session": _any_session,
     "batch-refused-whole": lambda service: service.queues_have(requires_session=False),
-    "batch-of-one-partition-key": lambda _: None,  # the emulator takes it
+    "batch-of-one-partition-key": _any_batch,
     "partitioned-size": lambda service: service.queues_have(enable_partitioning=False),
     "frame-size": _large_frames,
     "websocket": _no_websocket,

@@ -71,6 +71,18 @@ async def test_message_with_a_too_long_id_fails_alone(
     assert len(report) == 41
 
 
+@pytest.mark.parametrize("keys", [[None], ["a", "b"]], ids=["no key", "two keys"])
+async def test_partitions_with_duplicate_detection_get_all_messages(
+    own: AsyncNamespace, emulator: RunningEmulator, keys: list[str | None]
+) -> None:
+    emulator.create_queue("parts", QueueOptions(enable_partitioning=True, requires_duplicate_detection=True))
+    messages = [Message(message_id=f"m{n:02}", partition_key=keys[n % len(keys)], body=b"x") for n in range(30)]
+    report = await own.entity("parts").send(messages)
+    assert report.ok, report.failures
+    peeked = await own.entity("parts").peek()
+    assert sorted(message.message_id or "" for message in peeked) == [message.message_id for message in messages]
+
+
 async def test_refusal_has_condition_text_and_tracking_id(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
