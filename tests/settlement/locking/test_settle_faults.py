@@ -289,7 +289,7 @@ async def test_a_settlement_that_is_broken_off_is_tried_again(
 
 
 @pytest.mark.parametrize(("effect", "over_link"), [("settled", True), ("settled", False), ("kept", False)])
-async def test_what_was_broken_off_hides_no_outcome(
+async def test_broken_off_settlements_hide_no_outcome(
     queue: AsyncEntity, emulator: RunningEmulator, effect: str, over_link: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settle, "_PAUSES", (0.1, 0.1))
