@@ -77,11 +77,11 @@ class PickReport(Report):
 
 
 class Run:
-    """The state of one plan that is carried out: what is known of each message, and how the run may end.
+    """The state of a plan while it is carried out: the outcome of each message, and the ways the run may end.
 
     Args:
         messages: the messages of the plan, in the order of its report.
-        decision: what is to be done with them.
+        decision: the action on them.
         limits: how fast.
         progress: called with the number of messages that were finished.
         rest: how messages were given back that were locked to reach others, empty so far; None for actions that lock
@@ -99,7 +99,7 @@ class Run:
         self.messages = messages
         self.limits = limits
         self.stopped: str | None = None
-        """Why nothing more is begun, in a sentence; None while the run goes on."""
+        """The reason why the run begins no more messages, in a sentence; None while it continues."""
         self.rest = rest
         """How messages were given back that had to be locked to reach others; None where none had to be."""
         self._decision = decision
@@ -117,7 +117,7 @@ class Run:
         first: dict[object, int] = {}
         self._canonical = [first.setdefault(_key(message), position) for position, message in enumerate(messages)]
         self._by_identity = dict(zip(map(id, messages), self._canonical, strict=True))
-        # A message of which only the number is known gives way to the one that stands there.
+        # A message known only by its number is replaced by the message in the entity.
         in_order = sorted(first.values(), key=lambda position: messages[position].enqueued_time is not None)
         self._by_number = {messages[position].sequence_number: position for position in in_order}
 
@@ -203,7 +203,7 @@ class Run:
             self._progress(fresh)
 
     def expect(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> None:
-        """Note what is to be reported of messages if their steps go no further."""
+        """Note the outcomes to report for messages if their steps end here."""
         self._outcomes |= self._place(messages, outcomes)
 
     def forget(self, messages: Iterable[ReceivedMessage]) -> None:
@@ -217,7 +217,7 @@ class Run:
         Args:
             why: the reason, in a sentence, for the messages that were not attempted.
         """
-        self.stopped = self.stopped or f"{why} {self._decision.verb.capitalize()} again to go on."
+        self.stopped = self.stopped or f"{why} {self._decision.verb.capitalize()} again to continue."
 
     def outcome_of(self, message: ReceivedMessage) -> Outcome | None:
         """Return the outcome of a message; None while it is not known."""
@@ -232,7 +232,7 @@ class Run:
     # ---------------------------------------------------------------- for the loop
 
     def report(self) -> Report:
-        """Return what is known now: UNCONFIRMED is what is under way, SKIPPED what was not begun."""
+        """Return the outcomes known now: UNCONFIRMED for messages in progress, SKIPPED for messages not begun."""
         outcomes = map(self._known, self._canonical, self.messages)
         return Report(outcomes) if self.rest is None else PickReport(outcomes, self.rest)
 
@@ -250,7 +250,7 @@ class Run:
                 except _ENDS_A_RUN as error:
                     if not self._outcomes:
                         raise
-                    # What was done before must not be hidden. Steps that raised have noted what they did.
+                    # Earlier outcomes must not be hidden. Steps that raised have noted theirs.
                     self._begun.clear()
                     self.stopped = f"Not attempted: {explained(error)}"
         return self.report()
@@ -264,7 +264,7 @@ class Run:
     ) -> None:
         try:
             await self._settle(group, steps, finish_within)
-        except Exception as error:  # noqa: BLE001 (raised where the action goes on)
+        except Exception as error:  # noqa: BLE001 (raised where the action continues)
             self._error = error
         finally:
             done.set()
@@ -335,7 +335,7 @@ def carry_out(
 
     Args:
         messages: the messages, in the order of the report.
-        decision: what is to be done with them.
+        decision: the action on them.
         look: the action: looks for the messages, and hands them to :meth:`Run.take` with their steps.
         limits: how fast.
         progress: called with the number of messages that were finished.
@@ -346,6 +346,6 @@ def carry_out(
         An outcome for each message. After an error that ends the run, messages that were not attempted are SKIPPED.
 
     Raises:
-        Exception: an error that came before there was an outcome, or one that is no failure of the service.
+        Exception: an error before any outcome, or an error that is not a failure of the service.
     """
     return Run(messages, decision, limits, progress, rest).carry_out(look)

@@ -1,4 +1,4 @@
-"""One entity of a namespace, asynchronously: what can be done there."""
+"""One entity of a namespace, and its asynchronous actions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = ["AsyncEntity"]
 
 
 class AsyncEntity(Place):
-    """One queue, topic, subscription or sub-queue: what can be done there.
+    """One queue, topic, subscription or sub-queue, and its actions.
 
     Args:
         namespace: where it is.
@@ -169,7 +169,7 @@ class AsyncEntity(Place):
     def plan_resubmit(
         self, messages: Iterable[ReceivedMessage], decision: Resubmit | None = None, *, edit: Edit | None = None
     ) -> Plan:
-        """Return a plan to send clones of messages that stand here and to complete the originals.
+        """Return a plan to send clones of messages and to complete the originals.
 
         Args:
             messages: which ones, as they were peeked.
@@ -182,7 +182,7 @@ class AsyncEntity(Place):
         return plan_resubmit(self, messages, decision, edit=edit)
 
     async def deferred(self, progress: Progress | None = None) -> Deferrals:
-        """List what is deferred here, by the journal and by peeking at all messages: see :class:`Deferrals`."""
+        """List the deferred messages, by the journal and by peeking at all messages: see :class:`Deferrals`."""
         return await compared(self.namespace.deferral_ledger, self.address, self.pages(), progress)
 
     def plan_deferred(self, messages: Iterable[ReceivedMessage], decision: Decision) -> Plan:
@@ -226,7 +226,7 @@ class AsyncEntity(Place):
         progress: Progress | None = None,
         **options: Unpack[PickOptions],
     ) -> Plan:
-        """Return a plan to settle, defer or resubmit messages wherever they stand: see :func:`plan_pick`."""
+        """Return a plan to settle, defer or resubmit messages anywhere in the entity: see :func:`plan_pick`."""
         return await plan_pick(self, messages, decision, progress=progress, **options)
 
     async def purge(
@@ -239,7 +239,7 @@ class AsyncEntity(Place):
         archived: bool = True,
         progress: Progress | None = None,
     ) -> Plan:
-        """Return a plan to remove messages that stand here now.
+        """Return a plan to remove current messages.
 
         See :func:`sbnotebook.settlement.actions.purge.plan_purge`.
         """
@@ -255,7 +255,7 @@ class AsyncEntity(Place):
         max_messages: int | None = None,
         progress: Progress | None = None,
     ) -> Plan:
-        """Return a plan to defer the active messages that stand here now.
+        """Return a plan to defer the current active messages.
 
         See :func:`sbnotebook.settlement.actions.defer_all.plan_defer_all`.
         """

@@ -16,7 +16,7 @@ __all__ = ["Grace"]
 
 
 class Grace:
-    """Lets blocks of a piece of work go on for some seconds after the work was cancelled.
+    """Lets blocks of a piece of work continue for some seconds after the work was cancelled.
 
     Args:
         on_cancel: called at once when the work is cancelled, and also when it ends.

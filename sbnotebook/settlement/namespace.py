@@ -83,7 +83,7 @@ class AsyncNamespace(Resources):
         )
 
     async def delete_queue(self, name: str) -> None:
-        """Remove a queue with all of its messages; they cannot be had back."""
+        """Remove a queue with all of its messages; you cannot recover them."""
         await administration.delete_queue(self.connection, name)
 
     async def resume(

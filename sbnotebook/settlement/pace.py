@@ -22,7 +22,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 16.0
 _SENDERS: Final = 10
 """Transfers that ``"auto"`` lets wait at once: each holds many messages."""
 _LEAST, _MOST = 10, 400
-"""Settlements that ``"auto"`` lets wait at once. The SDK walks all of them at each answer: more are no faster."""
+"""The most settlements that ``"auto"`` lets wait at once. The SDK checks all at each answer, so more are not faster."""
 _LEAST_QUEUED, _MOST_QUEUED = 3.0, 6.0
 """Settlements that queue up on the way to the service and back, by the time that they take."""
 _STEP: Final = 3.0
@@ -32,13 +32,13 @@ _PERIOD: Final = 10.0
 _BLINK: Final = 0.1
 """Seconds in which refusals count once, where no round trip is known."""
 _RECOVERY: Final = 0.9
-"""What is left of gap and pause after each transfer that was accepted."""
+"""The factor for gap and pause after each accepted transfer."""
 _FORGET_AFTER: Final = 60.0
 """Seconds without a transfer after which nothing is held against the service any more."""
 
 
 class Pause:
-    """Holds work up: what is under way comes to its end, nothing more begins, and locks are renewed meanwhile.
+    """Pauses work: requests in progress end, no new ones begin, and locks are renewed meanwhile.
 
     It is begun and ended on the loop that the work runs in.
     """
@@ -62,7 +62,7 @@ class Pause:
         self._over = self._over or anyio.Event()
 
     def end(self) -> None:
-        """Let everything go on."""
+        """Let all work continue."""
         over, self._over = self._over, None
         if over is not None:
             over.set()
@@ -78,7 +78,7 @@ class Pause:
 
 
 class Pace:
-    """Lets a number of messages go on each second; one object serves one piece of work from its begin to its end.
+    """Limits the messages of each second; one object serves one piece of work from start to end.
 
     Args:
         rate: messages a second at most, None for no limit.
@@ -168,7 +168,7 @@ class Window:
             self._size = min(self._size + (1 if self._grows_fast else _STEP / self._size), _MOST)
 
     def refused(self) -> None:
-        """Let fewer wait, because the service said that it is busy; once for what was under way together."""
+        """Let fewer wait, because the service is busy; once for all requests that were in progress together."""
         shortest = min(self._shortest, self._shortest_before)
         if self.is_fixed or self._now() - self._refused_at < (shortest if shortest < math.inf else _BLINK):
             return
@@ -195,7 +195,7 @@ def transfers(limit: InFlight) -> int:
 
 
 def check_in_flight(limit: object) -> None:
-    """Refuse a limit of what is in flight that cannot be.
+    """Refuse an invalid limit of the transfers in progress.
 
     Raises:
         ConfigurationError: says which can.
@@ -231,7 +231,7 @@ class Throttle:
         self._stopped_until = 0.0
 
     async def wait(self) -> None:
-        """Wait for one's turn; at once where the service was not busy lately."""
+        """Wait for a turn; return at once if the service was not busy lately."""
         if self._gap == 0.0:
             return
         if self._now() > max(self._next_at, self._stopped_until) + _FORGET_AFTER:

@@ -46,7 +46,7 @@ _PRICE: Final = 4
 def covered_up_to(first: int, numbers: Iterable[int]) -> int:
     """Return the number up to which a page says which messages there are.
 
-    A page begins in the partition that was asked for, and goes on in others where that one ends. They come one after
+    A page begins in the requested partition, and continues in others at its end. They come one after
     the other, but not in the order of their numbers.
 
     Args:
@@ -120,19 +120,19 @@ class Peeker:
         return Page(self.address, first, payloads)
 
     async def payloads_of(self, sequence_numbers: Iterable[int]) -> dict[int, bytes]:
-        """Return the AMQP bytes of messages by sequence number; messages that do not stand here are left out."""
+        """Return the AMQP bytes of messages by sequence number; messages that are not in this entity are left out."""
         pages = self._pages_of(sequence_numbers, (), 0.0)
         return {message.sequence_number: payload async for page in pages for payload, message in page}
 
     async def messages_of(
         self, sequence_numbers: Iterable[int], sections: Collection[int] = SECTIONS, *, patience: float = 0.0
     ) -> dict[int, PeekedMessage]:
-        """Return messages by sequence number; messages that do not stand here are left out.
+        """Return messages by sequence number; messages that are not in this entity are left out.
 
         Args:
             sequence_numbers: in any order. Of other messages, only those close by are peeked.
             sections: the sections to read: see :func:`peeked_from_payload`.
-            patience: seconds to go on trying where Service Bus does not answer.
+            patience: seconds to retry while Service Bus does not answer.
         """
         pages = self.pages_of(sequence_numbers, sections, patience=patience)
         return {message.sequence_number: message async for page in pages for message in page}
@@ -203,7 +203,7 @@ class Peeker:
         Args:
             cursor: moved behind each page; its :meth:`PeekCursor.take` counts messages that the reader took.
             session_id: only messages of this session, which stays unlocked; None for all.
-            patience: seconds to go on trying where Service Bus does not answer the first time; later, a minute.
+            patience: seconds to retry while Service Bus does not answer the first time; later, a minute.
             only_busy: whether to try again only when Service Bus answers that it is busy.
         """
         ahead = _Ahead(lambda first, count: self._page_once(first, count, session_id))

@@ -16,7 +16,7 @@ __all__ = ["Place"]
 
 
 class Place:
-    """A queue, topic, subscription or sub-queue: what can be looked at and locked there.
+    """A queue, topic, subscription or sub-queue, with its pages and locks.
 
     Args:
         namespace: the resources of its namespace.

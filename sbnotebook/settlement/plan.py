@@ -116,11 +116,11 @@ class CarryOut(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Messages and what is to be done with them. Making one does nothing; applying it does.
+    """Messages and a decision on them. Making a plan does nothing; applying it carries it out.
 
     Args:
-        entity: where the messages stand.
-        decision: what is to be done.
+        entity: that holds the messages.
+        decision: the action.
         messages: with which messages.
         edit: changes what a resubmit sends, None for nothing.
         describe: gives the preview, told how many rows; None where the decision says all.
@@ -209,7 +209,7 @@ def _beyond(entity: EntityAddress) -> str:
 
 
 def refuse_coroutine_function(function: object, what: str) -> None:
-    """Refuse an ``async def`` where an ordinary function is called: nobody would wait for it.
+    """Refuse an ``async def`` in place of an ordinary function: its result would never be awaited.
 
     Raises:
         DecisionError: it is one.

@@ -43,7 +43,7 @@ def next_number_of(entity: Place, patience: float = 0.0) -> NextNumber:
 
     Args:
         entity: a queue, a subscription, or a sub-queue.
-        patience: seconds to go on trying where Service Bus does not answer.
+        patience: seconds to retry while Service Bus does not answer.
     """
     peeker = entity.namespace.peeker(entity.address)
 
@@ -78,7 +78,7 @@ async def first_numbers(next_number: NextNumber, known: Mapping[int, int] = _NOT
     while first is not None and (partition := partition_of(first)) not in seen:
         seen.add(partition)
         passed = known.get(partition, -1)
-        if first <= passed:  # what was asked for was another partition
+        if first <= passed:  # the request was for another partition
             first = await next_number(passed + 1) if passed < _LARGEST else None
             if first is None or partition_of(first) != partition:
                 continue

@@ -72,9 +72,9 @@ def outcome_until_now(message: ReceivedMessage, decision: Decision, why: str, *,
 
     Args:
         message: which one.
-        decision: what is to be done with it.
+        decision: the action on it.
         why: it was not attempted, in a sentence.
-        begun: it is under way, and nobody knows how far.
+        begun: it is in progress, and its outcome is unknown.
     """
     status = OutcomeStatus.UNCONFIRMED if begun else OutcomeStatus.SKIPPED
     return outcome_for(message, decision, status, _UNDER_WAY if begun else why)

@@ -1,10 +1,10 @@
-"""What is known of work that is cut off.
+"""The report of interrupted work.
 
-Work that sends, settles or removes says while it goes on how its report looks so far (:func:`reporting`). Whoever may
-cut it off watches it (:class:`Watch`) and has the report also when it was cancelled. In synchronous code that is done
-for every call: the ``KeyboardInterrupt`` of a Ctrl-C has the report as its attribute ``report``.
+Work that sends, settles or removes publishes its report so far (:func:`reporting`). A caller that may cancel it uses a
+:class:`Watch`, which has the report even after a cancellation. In synchronous code that is done for every call: the
+``KeyboardInterrupt`` of a Ctrl-C has the report as its attribute ``report``.
 
-The work of a plan also tells each outcome as it comes, so that nobody has to look through all of them again and again.
+The work of a plan also tells each outcome as it comes, so that callers need not search all of them repeatedly.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Watch:
     def report(self) -> Report:
         """Return the outcomes that are known now, of all work in the block one after the other.
 
-        UNCONFIRMED is what was under way, SKIPPED what was not begun; input that was not pulled yet is not in it.
+        UNCONFIRMED marks messages in progress, SKIPPED messages not begun; it lacks input that was not read yet.
         """
         reports = [work() for work in self._works]
         return sum(reports[1:], reports[0]) if reports else Report()
@@ -86,10 +86,10 @@ def _both(one: Tell, other: Tell) -> Tell:
 
 @contextmanager
 def reporting(so_far: Callable[[], Report]) -> Generator[Tell]:
-    """Let whoever watches see how far the work of this block is; sends and settlements in it are a part of it.
+    """Show the progress of this block to watchers; sends and settlements in it are a part of it.
 
     Args:
-        so_far: the report of what is known, asked for at any time, also after the block.
+        so_far: returns the current report at any time, also after the block.
 
     Returns:
         A block that is given a function, which tells outcomes as they come.

@@ -172,7 +172,7 @@ async def test_a_stop_says_how_to_go_on() -> None:
 
     done, left = await carry_out(peeked(2), Complete(), look, Limits())
     assert done.ok
-    assert left.description == "Not attempted: the connection was lost before. Complete again to go on."
+    assert left.description == "Not attempted: the connection was lost before. Complete again to continue."
 
 
 async def test_an_empty_plan_has_a_report_like_any_other(namespace: AsyncNamespace) -> None:

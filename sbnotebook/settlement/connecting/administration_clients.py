@@ -1,8 +1,8 @@
 """The SDK's administration clients, able to reach an emulator.
 
 The SDK's administration client speaks HTTPS only, and an emulator has no certificate, so these speak plain HTTP to an
-emulator. Others can read what goes over the network then, so the emulator must be on this machine unless the caller
-allows another one.
+emulator. Then others can read the network traffic, so the emulator must be on this machine unless the caller allows
+another one.
 """
 
 from __future__ import annotations

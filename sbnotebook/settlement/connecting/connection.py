@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "scrub"]
 
-# A secret's name, what may stand between it and the secret (as text, JSON, HTML or in a URL), and the secret. All in
+# A secret's name, the separator (as text, JSON, HTML or in a URL), and the secret. All in
 # lower case: to ignore case takes the engine three times as long.
 _QUOTES: Final = r"(?:\\*[\"']|&quot;|&#x27;|&#39;|%(?:25)*2[27])*"
 _SECRET: Final = re.compile(

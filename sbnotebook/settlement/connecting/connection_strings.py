@@ -1,4 +1,4 @@
-"""Connection strings: read them, hide them, and explain what is wrong with one without showing any of it."""
+"""Connection strings: read them, hide them, and explain their faults without showing any of them."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ _PORTS: Final = frozenset(("443", "5671", _EMULATOR_PORT))
 
 
 _NO_HOST: Final = (
-    "The namespace is no host name: it is written NAMESPACE.servicebus.windows.net, "
-    "in a connection string Endpoint=sb://NAMESPACE.servicebus.windows.net/, with a semicolon behind it."
+    "The namespace is not a host name: write NAMESPACE.servicebus.windows.net, or in a connection string "
+    "Endpoint=sb://NAMESPACE.servicebus.windows.net/, followed by a semicolon."
 )
 
 
@@ -97,7 +97,7 @@ def hidden(text: str | Hidden) -> Hidden: ...
 @overload
 def hidden(text: str | Hidden | None) -> Hidden | None: ...
 def hidden(text: str | Hidden | None) -> Hidden | None:
-    """Return a text that is not shown, and what is hidden already or None as it is. Bytes count as an empty text."""
+    """Return a hidden text. Hidden values and None are returned unchanged. Bytes count as an empty text."""
     if text is None or isinstance(text, Hidden):
         return text
     return Hidden(text if isinstance(text, str) else "")  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -220,7 +220,7 @@ def _key_behind(token: str) -> str | None:
     return fields.get("skn", [None])[0]
 
 
-# These return what is wrong, because a function that raises shows its variables in a traceback.
+# These return the fault, because a function that raises shows its variables in a traceback.
 
 
 def _read(given: Hidden) -> ConnectionString | str:
@@ -237,7 +237,7 @@ def _read(given: Hidden) -> ConnectionString | str:
         (key and token, "has a SharedAccessKey and a SharedAccessSignature, of which only one can be used"),
         (key and not name, "has a SharedAccessKey without its SharedAccessKeyName"),
         (not ((key + token).isascii() and (key + token).isprintable()), "has a key with characters that no key has"),
-        (name != name.encode(errors="ignore").decode(), "has a SharedAccessKeyName that is no text"),
+        (name != name.encode(errors="ignore").decode(), "has a SharedAccessKeyName that is not text"),
         (emulator not in ("true", "false"), "has a UseDevelopmentEmulator that is neither true nor false"),
         (
             transport not in ("", *TRANSPORTS),
@@ -260,7 +260,7 @@ def _read(given: Hidden) -> ConnectionString | str:
 
 
 def _host(endpoint: str) -> tuple[str, str]:
-    """Return the host and nothing, or else nothing and what is wrong."""
+    """Return the host and nothing, or else nothing and the fault."""
     match = _HOST.fullmatch(endpoint.strip())
     if match is None:  # not shown: a connection string that lost a semicolon has its secret here
         return "", _NO_HOST
@@ -271,7 +271,7 @@ def _host(endpoint: str) -> tuple[str, str]:
 
 
 def _parts(text: str) -> tuple[dict[str, str], str]:
-    """Return the parts by their names, and what is wrong, if anything is."""
+    """Return the parts by their names, and the fault, if there is one."""
     parts: dict[str, str] = {}
     if not text.strip():
         return parts, "is empty"

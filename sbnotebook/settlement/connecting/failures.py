@@ -54,8 +54,8 @@ _STATUSES: Final[tuple[tuple[type[BaseException], OutcomeStatus], ...]] = (
 # Conditions about the way to the service or inside of it, not about the message. The SDK makes some of them up; others
 # end a connection, session or link (AMQP 1.0 sections 2.8.16 to 2.8.18) while an answer may be on its way.
 _BROKEN_OFF: Final = ("amqp:internal-error", "com.microsoft:operation-cancelled", "com.microsoft:container-close")
-"""Service Bus broke off what it was doing, which does not say how far it was (an internal error; an abnormal end of a
-link, as the SDK for Java explains OperationCancelledException; an entity that moves to another node)."""
+"""Service Bus aborted the operation, and does not tell its progress: an internal error, an abnormal end of a link (as
+the SDK for Java explains OperationCancelledException), or an entity that moves to another node."""
 _NO_ANSWER: Final = (
     "amqp:client-error",
     "amqp:unknown-error",

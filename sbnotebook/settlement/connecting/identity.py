@@ -41,11 +41,11 @@ async def signed_in_as(connection: Connection) -> str:
         with anyio.fail_after(_WITHIN):
             token = await credential.get_token(_SCOPE)
     except TimeoutError:
-        return f"nobody yet: signing in took longer than {_WITHIN:.0f} seconds"
-    except Exception as error:  # noqa: BLE001 (a credential may raise anything; one is connected to look at this, too)
+        return f"no identity yet: signing in took longer than {_WITHIN:.0f} seconds"
+    except Exception as error:  # noqa: BLE001 (a credential may raise anything, and the connection still works to show this)
         if "DefaultAzureCredential failed" in str(error):
-            return "nobody: no account was found here; sign in with az login, or give connect(…) a credential"
-        return f"nobody: {type(error).__name__}: {explained(error)[:_MAX_ERROR]}"
+            return "no identity: found no account here; sign in with az login, or give connect(…) a credential"
+        return f"no identity: {type(error).__name__}: {explained(error)[:_MAX_ERROR]}"
     return account_of(token.token)
 
 

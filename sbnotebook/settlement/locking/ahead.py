@@ -1,8 +1,8 @@
 """Locking an entity from its head until chosen messages have come, while all others are held and then given back.
 
-Service Bus gives the messages of a queue in their order, and none from the middle. Who wants one there locks all that
-stand before it; and who wants the others to stay as they are holds them until the end, because one that is given back
-at once would come again next, and releases them then, because that alone does not raise a delivery count.
+Service Bus gives the messages of a queue in their order, and none from the middle. To reach a message, lock all
+messages before it. To leave the others unchanged, hold them until the end and then release them: a message given back
+at once would come again next, and only a release does not raise the delivery count.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DEFAULT_MAX_HELD: Final = 50_000
 _CHUNK: Final = 1_000
 """Messages asked for at once."""
 _SLACK: Final = 100
-"""A message is missing when so many that stand behind it have come: the order is not exact where others give back."""
+"""A message is missing after this many later ones have arrived: the order is not exact if others give messages back."""
 _WITH_BODY: Final = 100
 """Chosen messages, which have their bodies, that are asked for at once."""
 _BODIES: Final = 32_000_000
@@ -95,7 +95,7 @@ class AheadBatch(LockedBatch):
         return tuple(hold.message for hold in holds if self._held.of(hold.message) is hold)
 
     async def ask_no_more(self) -> None:
-        """Take back what is left of the last request, so that what is given back does not come again at once."""
+        """Take back the rest of the last request, so that released messages do not come again at once."""
         await self._withdraw_credit()
 
     @property
@@ -121,7 +121,7 @@ class AheadBatch(LockedBatch):
 
         Args:
             wanted: sequence numbers of messages that the report leaves out.
-            abandon: what cannot be released is abandoned, which raises its delivery count.
+            abandon: abandon messages that cannot be released, which raises their delivery counts.
 
         Returns:
             An outcome for each of the others, also for those whose lock was lost before.
@@ -152,15 +152,15 @@ def needs_session(error: ServiceBusError) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is looked for, and how far.
+    """The messages of a search, and its limits.
 
     Args:
         wanted: sequence numbers of the chosen messages.
         bodies: False where the chosen messages are not read, and only their locks are kept, too.
-        expected: how many messages stand up to the last of them, as far as that is known.
+        expected: the number of messages up to the last of them, if known.
         max_held: messages that are held at once at most.
         max_wait: seconds to wait until the entity has no more messages.
-        abandon_rest: what cannot be released in the end is abandoned, which raises its delivery count.
+        abandon_rest: abandon messages that cannot be released in the end, which raises their delivery counts.
         per_link: messages that are held on one link at most.
         limit: what ``max_held`` is called where the search ends at it.
     """
@@ -181,7 +181,7 @@ class Search:
 
 @dataclass(slots=True)
 class _Link:
-    """One batch, which is open for as long as the search goes on, in a task of its own."""
+    """One batch, open during the search, in its own task."""
 
     batch: AheadBatch
     opened: anyio.Event = field(default_factory=anyio.Event)
@@ -192,11 +192,11 @@ class _Link:
 class LockedAhead:
     """Locks ahead in order, over as many links as that needs, and gives the chosen messages out as they come.
 
-    An asynchronous context manager. What was not settled when it ends is released.
+    An asynchronous context manager. At its end, it releases unsettled messages.
 
     Args:
         make_batch: gives a batch of the entity, not open yet.
-        search: what is looked for.
+        search: the messages to find.
         progress: told of every message that is locked.
 
     Example:
@@ -338,7 +338,7 @@ class LockedAhead:
                 # An interrupt ends the body first: it may have to settle what it has begun, under locks that last.
                 with anyio.CancelScope(shield=True):
                     await self._ended.wait()
-                    # The batch itself releases as it closes; here also what cannot be released is seen to.
+                    # The batch itself releases as it closes; this also handles messages that cannot be released.
                     link.rest = await link.batch.give_back(self._search.wanted, abandon=self._search.abandon_rest)
         except Exception as error:  # noqa: BLE001 (raised where the search waits for the link)
             link.error = error
@@ -355,7 +355,7 @@ class LockedAhead:
             room = min(room, needed if needed > 0 else _SLACK)
         with_body = max(1, min(_WITH_BODY, _BODIES // self._largest))
         if self._search.bodies and len(self.left) > with_body:
-            # No more messages stand up to a number than there are numbers.
+            # There are at most as many messages up to a number as there are numbers.
             last = max(nsmallest(with_body, self.left))
             room = min(room, max(last - self._reached, with_body))
         return room

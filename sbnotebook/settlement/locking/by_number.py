@@ -27,11 +27,11 @@ CANNOT_ALL_BE_HAD: Final = (MessageNotFoundError, MessageLockLostError, MessageS
 async def receive_those_there(
     receiver: ServiceBusReceiver, peeker: Peeker, sequence_numbers: Sequence[int]
 ) -> list[ServiceBusReceivedMessage]:
-    """Lock deferred messages of one partition; those that cannot be had are left out.
+    """Lock deferred messages of one partition; those that cannot be received are left out.
 
-    The service refuses a request when one of its messages cannot be had: then it is asked for those that are deferred,
-    and when one of these is locked, the request is halved until that one is alone. What an answer leaves out, because
-    it would be too large, is asked for again.
+    The service refuses a request if one of its messages cannot be received. Then request only deferred ones. If one of
+    these is locked, halve the request until that one is alone. What an answer leaves out, because it would be too
+    large, is asked for again.
     """
     received: list[ServiceBusReceivedMessage] = []
     left = list(sequence_numbers)
@@ -46,7 +46,7 @@ async def receive_those_there(
 
 
 def _left_out(asked: Sequence[int], received: Sequence[ServiceBusReceivedMessage]) -> list[int]:
-    """Return what is to be asked for again; nothing where no message has come at all."""
+    """Return the numbers to request again; none if no message arrived."""
     came = {message.sequence_number for message in received}
     return [number for number in asked if number not in came] if came else []
 

@@ -53,7 +53,7 @@ _SLICE: Final = 1.0
 """Seconds of waiting between two such chances."""
 _MORE_WAIT: Final = 1.0
 _FIRST_DEFERRED, _MOST_DEFERRED = 50, 200
-"""Deferred messages asked for at once: they come in one answer, whatever their size."""
+"""Deferred messages in one request: they come in one answer of any size."""
 _DEFERRED_BYTES: Final = 8_000_000
 """Bytes of an answer with deferred messages, by the largest that has come so far."""
 _WITHDRAW_TIMEOUT: Final = 5.0
@@ -66,15 +66,15 @@ PER_LINK: Final = 5_000
 class LockedBatch:
     """Messages of one entity that this process holds.
 
-    An asynchronous context manager. While it is open, locks are renewed in the background; when it closes, what
-    was not settled is released, which does not raise a delivery count. Another link is opened for every 5,000 messages.
+    An asynchronous context manager. While it is open, it renews locks in the background. When it closes, it releases
+    unsettled messages, which does not raise their delivery counts. It opens another link for every 5,000 messages.
 
     Args:
         connection: the namespace.
         address: a queue, a subscription, or a sub-queue of one.
         renew_for: for how long locks are renewed, counted from when the batch is made.
         clock: where the time comes from.
-        records: what is written down around each settlement.
+        records: written around each settlement.
     """
 
     per_link: ClassVar[int] = PER_LINK
@@ -142,7 +142,7 @@ class LockedBatch:
         """Return whether messages can be held: from when the batch is opened until it is closed."""
         return self._receiver is not None
 
-    # ---------------------------------------------------------------- what is held
+    # ---------------------------------------------------------------- held messages
 
     @property
     def messages(self) -> tuple[LockedMessage, ...]:
@@ -177,7 +177,7 @@ class LockedBatch:
 
     @property
     def renewal_error(self) -> str | None:
-        """Return what is wrong with renewing, in a sentence; None when all is well."""
+        """Return the fault of renewing, in a sentence; None if there is none."""
         status = self.status
         return status.description if status.is_trouble else None
 
@@ -243,7 +243,7 @@ class LockedBatch:
             BatchClosedError: the batch is closed.
         """
         if count < 0 or max_wait < 0:
-            raise ConfigurationError("What is received is 0 messages or more, within 0 seconds or more.")
+            raise ConfigurationError("Receive at least 0 messages, and wait at least 0 seconds.")
         taken: list[Hold] = []
         wait = max_wait
         try:
@@ -262,8 +262,8 @@ class LockedBatch:
         """Lock deferred messages, which stay deferred when the batch closes: their locks end by themselves.
 
         Args:
-            sequence_numbers: which ones. Those that cannot be had are left out: they are not deferred, are locked by
-                another receiver, or have expired.
+            sequence_numbers: of the messages. Some are left out: those that are not deferred, are locked by another
+                receiver, or have expired.
 
         Returns:
             The messages that were locked, in the order of their numbers.
@@ -308,7 +308,7 @@ class LockedBatch:
                 continue
             payload = payloads.get(message.sequence_number)
             found = message if payload is None else locked_from_payload(payload, self.address, token)
-            # Nobody says when the lock ends: it is renewed at once.
+            # The end of the lock is unknown, so renew it at once.
             hold = Hold(found, receivers.lock_by_token(token, payload), asked, asked, is_adopted=True)
             self._held.add(hold)
             adopted.append(hold)
@@ -326,7 +326,7 @@ class LockedBatch:
         return holds
 
     async def _receiver_with_room(self) -> ServiceBusReceiver:
-        """Return the receiver for more messages: another one, where too many of the last one's are not settled."""
+        """Return the receiver for more messages: another one, if too many messages of the last one are unsettled."""
         receiver = self._open_receiver()
         await links.reopen(receiver)
         if settling.unsettled(receiver) >= self.per_link and not receivers.waiting(receiver):
@@ -368,7 +368,7 @@ class LockedBatch:
         for hold in holds:
             payload = receivers.payload_of_received(hold.received) or b""
             message = locked_from_payload(payload, self.address, hold.message.lock_token)
-            # What cannot be read may have lost its number, but the SDK has found it.
+            # An unreadable message may have lost its number, but the SDK has found it.
             hold.message = message.with_changes(sequence_number=hold.message.sequence_number)
             hold.is_read = True
 
@@ -493,7 +493,7 @@ class LockedBatch:
             for start in range(0, len(messages), size):
                 await self._settle_held(act, messages[start : start + size])
         except BaseException as error:
-            # What is known by then must not be lost. Records that could not be written have settled nothing.
+            # Outcomes known by then must not be lost. If records could not be written, nothing was settled.
             if act.outcomes or not isinstance(error, Exception):
                 run.expect(messages, act.report(messages))
             raise
@@ -556,7 +556,7 @@ class LockedBatch:
     # ---------------------------------------------------------------- the end
 
     async def _release_and_close(self) -> None:
-        # Deferred messages stay deferred, whatever becomes of their locks; what was adopted is not ours.
+        # Deferred messages stay deferred after their locks; adopted messages are not ours.
         left = [h.message for h in self._held if not (h.is_adopted or h.message.state is MessageState.DEFERRED)]
         settling = Settling(self._receivers, Release(), self._held)
         try:
@@ -588,6 +588,6 @@ def _at_once(run: Run) -> int:
 
 
 async def _close(client: ServiceBusReceiver | Peeker) -> None:
-    # What cannot be closed is lost already, and is no reason to hide the error that ended the body.
+    # A link that cannot be closed is lost already. That must not hide the error that ended the body.
     with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True), contextlib.suppress(Exception):
         await client.close()

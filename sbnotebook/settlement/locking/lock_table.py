@@ -189,7 +189,7 @@ class HeldMessages:
             )
 
     def _is_ours(self, message: object) -> bool:
-        # A number alone is no proof: each entity counts from 1, and a message may be locked again elsewhere.
+        # A number alone is not enough: each entity counts from 1, and a message may be locked again elsewhere.
         if not isinstance(message, LockedMessage) or message.entity != self._address:
             return False
         number, *_ = self._ended.get(message.lock_token, (None,))
@@ -204,7 +204,7 @@ class HeldMessages:
             was_in_doubt: whether an earlier attempt is without an answer.
 
         Returns:
-            What is known of the message after all attempts: what an earlier one may have done stays unconfirmed.
+            The outcome of the message after all attempts: if an earlier one may have settled it, it stays unconfirmed.
         """
         if was_in_doubt and not outcome.ok:
             text = f"{_MAY_BE_DONE} Since then: {outcome.description or outcome.status}"

@@ -44,7 +44,7 @@ class Record(Protocol):
     """A local record of settlements, written before they are attempted and again when their outcomes are known."""
 
     async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
-        """Write down what is about to be done; on disk when this returns.
+        """Record the intended settlements; they are on disk when this returns.
 
         Raises:
             SbNotebookError: it cannot be written; then these messages are not settled.
@@ -64,7 +64,7 @@ class DeferralRecord:
         self._were_deferred: set[UUID] = set()
 
     async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
-        """Write down what is about to be deferred."""
+        """Record the messages to defer."""
         if isinstance(decision, Defer | Complete | DeadLetter):
             deferred = (hold.message for hold in holds if hold.message.state is MessageState.DEFERRED)
             self._were_deferred |= {message.lock_token for message in deferred}
@@ -72,10 +72,10 @@ class DeferralRecord:
             await anyio.to_thread.run_sync(self._ledger.intend, [hold.message for hold in holds])
 
     async def after(self, decision: Decision, outcomes: Mapping[UUID, Outcome]) -> None:
-        """Write down what is deferred now, and what is not any more."""
+        """Record the messages that are deferred now, and those that no longer are."""
         if isinstance(decision, Defer):
             await self._note(self._ledger.confirm, (o for o in outcomes.values() if o.ok))
-            # What has no answer stays as it was intended: it is unknown. What was deferred before still is.
+            # Without an answer, the intent stays: the outcome is unknown. Messages deferred before still are.
             active = [o for token, o in outcomes.items() if token not in self._were_deferred]
             undone = (o for o in active if not o.ok and o.status is not OutcomeStatus.UNCONFIRMED)
             await self._note(self._ledger.forget, undone)
@@ -85,7 +85,7 @@ class DeferralRecord:
 
     async def _note(self, write: Callable[[list[_Place]], None], outcomes: Iterable[Outcome]) -> None:
         keys = [(o.entity, o.sequence_number) for o in outcomes if o.sequence_number is not None]
-        # Without it an entry stays as it was, which `compared` sees; that is no reason to hide how a settlement ended.
+        # Without this record an entry stays as it was, which `compared` finds. That must not hide the outcome.
         if keys:
             try:
                 await anyio.to_thread.run_sync(write, keys)
@@ -153,7 +153,7 @@ class RemovalRecord:
             else:
                 ends = untouched if outcome.status in _UNTOUCHED else kept
                 (removed if outcome.ok else ends).append(row)
-        # Without this they count as unconfirmed, which is no reason to hide how the settlement ended.
+        # Without this record they count as unconfirmed. That must not hide the outcome.
         with contextlib.suppress(ArchiveError):
             self._archive.note_ends(removed=removed, kept=kept, untouched=untouched)
 
@@ -174,7 +174,7 @@ class RemovalRecord:
     def _archived(self, hold: Hold, payload: bytes | None, namespace: str) -> ArchivedMessage:
         message: ReceivedMessage = hold.message
         if payload is None:
-            payload = payload_of(message)  # it is gone already, most likely; this is what was read of it
+            payload = payload_of(message)  # it is gone already, most likely; this is the message as it was read
         elif not hold.is_read:
             message = replace(peeked_from_payload(payload, message.entity), sequence_number=message.sequence_number)
         return archived_from(message, payload, namespace, self._verb)
@@ -184,7 +184,7 @@ def archived_from(message: ReceivedMessage, payload: bytes, namespace: str, verb
     """Return what the archive keeps of a message.
 
     Args:
-        message: what was read of it.
+        message: as it was read.
         payload: its AMQP bytes.
         namespace: its identity.
         verb: what removes it.

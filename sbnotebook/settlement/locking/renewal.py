@@ -33,14 +33,14 @@ _TICK: Final = 1.0
 _CHUNK: Final = 100
 """Locks renewed in one request."""
 _STILL: Final = timedelta(seconds=5)
-"""What is longer between two looks is no delay of a busy loop any more."""
+"""A longer time between two checks is more than the delay of a busy loop."""
 _LEFT: Final = 1 / 3
 """The part of a lock that is left at least when it is renewed."""
 _WAIT_FOR_LINK: Final = (1 / 8, 2.0)
-"""Limits of the wait for the batch's receiver: a part of what is left of the lock, and seconds. Then a renewal opens
+"""Limits of the wait for the batch's receiver: a part of the remaining lock time, and seconds. Then a renewal opens
 another one, which takes several round trips."""
 _ANSWER_WITHIN: Final = (2.0, 10.0)
-"""Seconds that a renewal may take: half of what is left of the lock, but at least and at most these."""
+"""Seconds that a renewal may take: half of the remaining lock time, but at least and at most these."""
 _TOKENS_WITHIN: Final = 1.0
 """Seconds that a look at the tokens may take; the next look takes up what this one began."""
 _PROBE_WITHIN: Final = 2.0
@@ -84,11 +84,11 @@ class Renewing(Protocol):
         ...
 
     async def run(self) -> None:
-        """Renew what is due, until it is cancelled."""
+        """Renew due locks, until it is cancelled."""
         ...
 
     def tell_lost(self) -> None:
-        """Tell of the locks that were lost since this was told last."""
+        """Report the locks lost since the last report."""
         ...
 
 
@@ -187,7 +187,7 @@ class Links:
         """Close the other receiver, if it was opened."""
         spare, self._spare = self._spare, None
         if spare is not None:
-            # What cannot be closed is lost already.
+            # A link that cannot be closed is lost already.
             with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True), contextlib.suppress(Exception):
                 await spare.close()
 
@@ -232,7 +232,7 @@ class Renewal:
         self._looked = clock.now()
 
     async def run(self) -> None:
-        """Renew what is due, each second, until it is cancelled."""
+        """Renew due locks, each second, until it is cancelled."""
         try:
             while True:
                 await self._clock.sleep(_TICK)
@@ -246,7 +246,7 @@ class Renewal:
         return self._standstill(self._clock.now()) or self._events.state
 
     def tell_lost(self, description: str = "The locks ended before the messages were settled.") -> None:
-        """Tell of the locks that were lost since this was told last."""
+        """Report the locks lost since the last report."""
         lost = self._held.take_newly_lost()
         if lost:
             self._events.tell(LockEvent(LockEventKind.LOST, self._clock.now(), lost, description))
@@ -305,7 +305,7 @@ class Renewal:
             holds = [hold for hold in queue.popleft() if self._held.of(hold.message) is hold]
             try:
                 await self._renew(holds)
-            except Exception as error:  # noqa: BLE001 (whatever it is must not end the batch, and its locks with it)
+            except Exception as error:  # noqa: BLE001 (no error may end the batch, and its locks with it)
                 if _is_about_messages(error) and len(holds) > 1:
                     middle = len(holds) // 2
                     queue += [holds[:middle], holds[middle:]]

@@ -62,14 +62,14 @@ async def session_ids(
     """
     _refuse_sub_queue(address)
     found = connection.session_ids(address, state_updated_after=updated_after)
-    # The service counts its way through a list that may change meanwhile, so one may come twice.
+    # The list may change while the service reads it page by page, so a session may appear twice.
     return list(dict.fromkeys([session_id async for session_id in found]))
 
 
 class SessionBatch(LockedBatch):
     """A session that this process holds alone, with the messages of it that are locked.
 
-    A batch like any other: its messages are settled by :meth:`settle`, and what is left is released as it closes. One
+    A batch like any other: :meth:`settle` settles its messages, and closing releases the others. One
     lock holds all; it is renewed in the background, also while no message is held. When it is lost, all messages are
     lost with it, which the batch reports at once, and the batch is of no more use: open another one.
 
@@ -80,7 +80,7 @@ class SessionBatch(LockedBatch):
         max_wait: seconds to wait for the next one.
         renew_for: for how long the lock is renewed, counted from when the batch is made.
         clock: where the time comes from.
-        records: what is written down around each settlement.
+        records: written around each settlement.
 
     Raises:
         DecisionError: a sub-queue, which has no sessions.
@@ -134,7 +134,7 @@ class SessionBatch(LockedBatch):
         return None if state is None else bytes(state)
 
     async def get_state_text(self) -> str | None:
-        """Return the session's state as text; bytes in it that are no UTF-8 are shown by their numbers."""
+        """Return the session's state as text; bytes that are not UTF-8 are shown by their numbers."""
         state = await self.get_state()
         return None if state is None else state.decode(errors="backslashreplace")
 
@@ -142,13 +142,13 @@ class SessionBatch(LockedBatch):
         """Return the session's state, parsed as JSON; None when it has none.
 
         Raises:
-            DecisionError: it is no JSON.
+            DecisionError: it is not JSON.
         """
         state = await self.get_state()
         try:
             return None if state is None else json.loads(state)
         except (ValueError, RecursionError):
-            raise DecisionError("The session's state is no JSON: read it as text or as bytes.") from None
+            raise DecisionError("The session's state is not JSON: read it as text or as bytes.") from None
 
     async def set_state(self, state: SessionState) -> None:
         """Give the session another state, which stays when its messages are gone; None takes it away.
@@ -204,7 +204,7 @@ class SessionBatch(LockedBatch):
         return {number: self._lock.ends or end for number, end in super().lock_ends.items()}
 
     def _new_receiver(self) -> ServiceBusReceiver:
-        # Never tried again behind one's back: what waits for a session has waited, and a lost one is lost.
+        # Do not retry by itself: the wait for a session is over, and a lost session is lost.
         receiver = self._connection.receiver(
             self.address,
             retries=0,
@@ -315,7 +315,7 @@ class _SessionRenewal:
             self._lose("The session's lock was lost with its link.")
 
     def tell_lost(self) -> None:
-        """Tell of messages that were lost since this was told last."""
+        """Report the messages lost since the last report."""
         lost = self._held.take_newly_lost()
         if lost:
             why = self.lost or "The locks ended before the messages were settled."
@@ -332,7 +332,7 @@ class _SessionRenewal:
                     until = await receiver.session.renew_lock()
         except SessionLockLostError as error:
             self._lose(f"The session's lock was lost: {explained(error)}")
-        except Exception as error:  # noqa: BLE001 (whatever it is must not end the batch, and the session with it)
+        except Exception as error:  # noqa: BLE001 (no error may end the batch, and the session with it)
             if self._events.state.kind is not LockEventKind.FAILING:
                 text = f"Renewing the session fails and is tried again each second: {type(error).__name__}"
                 self._events.tell(LockEvent(LockEventKind.FAILING, self._clock.now(), (), text))

@@ -55,11 +55,11 @@ ActElsewhere: TypeAlias = "Callable[[Hold], Awaitable[Outcome]]"
 _ANSWER_WITHIN: Final = 20.0
 """Seconds."""
 _RELEASED_WITHIN: Final = 10.0
-"""Seconds: what is released need not be known, and others wait for it."""
+"""Seconds: the outcome of a release may stay unknown, and other consumers wait for the message."""
 _UNANSWERED_WITHIN: Final = 0.5
 """Seconds, where releases are not confirmed."""
 _FINISH_WITHIN: Final = 5.0
-"""Seconds to wait for what is under way when the caller is cancelled."""
+"""Seconds to wait for requests in progress when the caller is cancelled."""
 _NOT_RELEASED: Final = "The link refused to release it, although its lock was renewed: it comes again when that ends."
 _LOST: Final = (MessageLockLostError, SessionLockLostError)
 _TOKENS: Final = 200
@@ -81,8 +81,8 @@ class Settling:
     of which it is unknown whether it is settled.
 
     Args:
-        receivers: gives those that the messages were received from, as :meth:`run` begins, and that no other task uses
-            meanwhile; the last one settles by tokens what came on none of their links.
+        receivers: returns the receivers of the messages, as :meth:`run` begins; no other task uses them meanwhile. The
+            last one settles other messages by their tokens.
         decision: complete, abandon, dead-letter, defer or release.
         held: notes each outcome at once, so that none is lost when the caller is cancelled.
         each: reasons and descriptions of their own, by sequence number, where messages are dead-lettered.
@@ -105,7 +105,7 @@ class Settling:
         self._receivers = receivers
         self.decision = decision
         self.outcomes: dict[UUID, Outcome] = {}
-        """What is known so far, by lock token; it is there also when :meth:`run` was cancelled."""
+        """The outcomes so far, by lock token, also after :meth:`run` was cancelled."""
         self._operation = _operation(decision)
         self._each = each or {}
         self._held = held
@@ -118,8 +118,8 @@ class Settling:
     async def run(self, holds: Sequence[Hold]) -> None:
         """Settle some messages, and add their outcomes to those that are known.
 
-        When the caller is cancelled nothing more is begun, and what is under way is waited for, for five seconds. What
-        has no answer then is cut off, and in doubt from then on.
+        If the caller is cancelled, this begins no more settlements and waits five seconds for those in progress. Those
+        without an answer by then stay unconfirmed.
         """
         grace = Grace(self._interrupt)
         async with grace.watching():
@@ -249,7 +249,7 @@ class Settling:
         return [mine[start : start + most] for mine in alike.values() for start in range(0, len(mine), most)]
 
     async def _look_at_lost(self, lost: Sequence[tuple[Hold, Outcome]]) -> None:
-        """Look for messages that were refused: those that are there still were not settled before."""
+        """Look for messages that were refused: those that still exist were not settled before."""
         there: Collection[int] = ()
         if lost and self._peeker is not None and isinstance(self.decision, Complete | DeadLetter):
             with contextlib.suppress(ServiceBusError, OSError):  # then they stay unconfirmed
@@ -283,7 +283,7 @@ class Settling:
         return self._window
 
     def report(self, messages: Iterable[LockedMessage]) -> Report:
-        """Return what is known now of messages of the batch, in their order."""
+        """Return the outcomes known now of messages of the batch, in their order."""
         known = self.outcomes
         return Report(known.get(each.lock_token) or self._held.outcome_of(each, self.decision) for each in messages)
 
@@ -364,13 +364,13 @@ async def settled_elsewhere(
 
     Args:
         held: the messages of the batch.
-        records: what is written down around each settlement.
+        records: written around each settlement.
         decision: what becomes of the message.
         message: one of the batch.
         act: settles it.
 
     Returns:
-        What is known of the message then.
+        The outcome of the message.
 
     Raises:
         SbNotebookError: the records cannot be written; then it is not settled.

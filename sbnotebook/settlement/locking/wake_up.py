@@ -1,8 +1,8 @@
 """Wake-up messages: scheduled messages to oneself, each of which carries the number of a deferred message.
 
-A deferred message is received by its number only, and nothing limits for how long it is deferred. A wake-up message
-is scheduled before the message is deferred, so that a crash in between leaves a wake-up for a message that is not
-deferred, which does no harm, and never a deferred message without a wake-up.
+A deferred message is received by its number only, and nothing limits for how long it is deferred. The wake-up message
+is scheduled before the message is deferred. So a crash in between leaves a harmless wake-up for a message that is not
+deferred, and never a deferred message without a wake-up.
 
 Source: "4 ways to defer messages in Azure Service Bus", section "Defer the Message".
 """
@@ -40,7 +40,7 @@ class WakeUp:
     """What a wake-up message says.
 
     Args:
-        entity: where the deferred message stands.
+        entity: of the deferred message.
         sequence_number: its number.
         enqueued_time: when it was enqueued, in ISO format; it tells the message from one with the same number in a
             queue that was made anew.
@@ -54,7 +54,7 @@ class WakeUp:
     def of(cls, message: Message) -> Self | None:
         """Return what a wake-up message says; None for any other message.
 
-        Anybody can send such a message: it is read, and nothing in it is obeyed but which message to receive.
+        Any sender can write such a message, so use it only to find the message to receive.
 
         Example:
             >>> WakeUp.of(Message(body=b"{}", subject="order"))
@@ -111,14 +111,14 @@ async def wake(batch: LockedBatch, wake_up: WakeUp) -> LockedMessage | None:
     Settle it first, and complete the wake-up after it: then a crash in between leaves the wake-up, which comes again.
 
     Args:
-        batch: open, on the entity that the deferred message stands in.
+        batch: open, on the entity of the deferred message.
         wake_up: what the wake-up message says.
 
     Returns:
         The message, held by the batch; None when it is not deferred there any more, or is locked by another receiver.
 
     Raises:
-        DecisionError: the message stands in another entity.
+        DecisionError: the message is in another entity.
     """
     if batch.address != wake_up.entity:
         raise DecisionError(f"The wake-up is for a message of {wake_up.entity}, and the batch is of {batch.address}.")

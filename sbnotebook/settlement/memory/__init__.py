@@ -1,1 +1,1 @@
-"""Files of this user on this machine: the journal, the archive, deferrals, notes and what was seen."""
+"""Files of this user on this machine: the journal, the archive, deferrals, notes and seen messages."""

@@ -76,20 +76,20 @@ _PRUNE: Final = """
     DELETE FROM archived WHERE id IN (SELECT id FROM archived WHERE archived < ? ORDER BY archived LIMIT ?)
 """
 _WAYS_ON: Final = (
-    "Keep more with archive=Archive(max_bytes=…), remove what is old with archive.prune(older_than=…), "
-    "or do without an archive: archive=False, or SBNOTEBOOK_ARCHIVE=off in the environment."
+    "Keep more with archive=Archive(max_bytes=…), remove old messages with archive.prune(older_than=…), or use no "
+    "archive: archive=False, or SBNOTEBOOK_ARCHIVE=off in the environment."
 )
 _ROW_BYTES: Final = 300
 """What a row takes beside the message's bytes."""
 _PRUNED_AT_ONCE: Final = 1_000
-"""Rows that are removed while somebody waits to remove a message."""
+"""Rows that are removed while a caller waits to remove a message."""
 _PRUNE_EVERY: Final = 60.0
 """Seconds."""
 _OFF, _ON = frozenset({"off", "0", "false", "no"}), frozenset({"", "on", "1", "true", "yes"})
 
 
 class ArchiveState(StrEnum):
-    """What is known of the original of an archived message."""
+    """The state of the original of an archived message."""
 
     REMOVING = "removing"
     """It was about to be removed, and no answer was written down: it may or may not have happened."""
@@ -108,9 +108,9 @@ class ArchivedCount:
     """How many messages of one entity were removed in one way.
 
     Args:
-        entity: where they stood.
+        entity: that held them.
         verb: what removed them.
-        state: what is known of the originals.
+        state: of the originals.
         count: how many.
         last: when the last of them was removed.
     """
@@ -124,7 +124,7 @@ class ArchivedCount:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedMessage:
-    """One message and where it stood.
+    """One message and its entity.
 
     Args:
         namespace: its identity.
@@ -134,7 +134,7 @@ class ArchivedMessage:
         enqueued_time: when it was enqueued, as ISO text; tells it from one of a queue of that name before.
         verb: what removed it, such as complete, resubmit or purge.
         payload: its AMQP bytes.
-        state: what is known of the original.
+        state: of the original.
         row: the archive's own number, 0 before it is there.
         archived: when it was written, seconds since 1970.
     """
@@ -152,7 +152,7 @@ class ArchivedMessage:
 
     @property
     def address(self) -> EntityAddress:
-        """Return where the message stood."""
+        """Return the entity that held the message."""
         return EntityAddress.parse(self.entity)
 
     @property
@@ -225,7 +225,7 @@ class Archive:
             database.executemany("DELETE FROM archived WHERE id = ?", [(row,) for row in untouched])
 
     def require_room(self, size: int = 0) -> None:
-        """Refuse what cannot be archived before anything is done for it.
+        """Refuse messages that cannot be archived before any other step.
 
         Args:
             size: bytes of the messages that are to be removed.
@@ -247,7 +247,7 @@ class Archive:
 
         Args:
             namespace: its identity.
-            entity: only those that stood here.
+            entity: only its messages.
             since: only those that were archived then or later.
         """
         values = {
@@ -287,8 +287,8 @@ class Archive:
         """Write that messages are about to be sent back, on disk before this returns.
 
         Args:
-            expected: the rows and the states that they were found in; one in another state is left alone, because
-                somebody else was quicker.
+            expected: the rows and the states in which they were found; a row in another state is left alone, because
+                another process was quicker.
 
         Returns:
             The rows that may be sent now.
@@ -366,7 +366,7 @@ class Archive:
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
         with self._database.transaction() as database:
-            # What is taken out, after its time, is bodies of messages: their bytes are overwritten.
+            # Expired rows hold bodies of messages: overwrite their bytes.
             database.execute("PRAGMA secure_delete = ON")
             yield database
 

@@ -39,7 +39,7 @@ VERSION: Final = (
 )
 """What the journal's second version adds for deferrals."""
 _Place = tuple[EntityAddress, int]
-"""Where a message stands: an entity and a sequence number."""
+"""The place of a message: an entity and a sequence number."""
 _KEY: Final = "namespace = ? AND entity = ? AND sequence_number = ?"
 
 
@@ -53,7 +53,7 @@ class DeferralEntry:
         enqueued_time: the message's, in ISO format; it tells the message from one with the same number in a queue that
             was made anew.
         confirmed: False when no answer came: the message may be deferred or not.
-        deferred_by: who did it, and on which machine.
+        deferred_by: the user and the machine.
         deferred_at: when.
     """
 
@@ -78,7 +78,7 @@ class DeferralLedger:
         self._namespace = namespace
 
     def intend(self, messages: Iterable[LockedMessage]) -> None:
-        """Write down what is about to be deferred, on disk before this returns."""
+        """Record the messages to defer, on disk before this returns."""
         who, now = f"{_user()}@{platform.node()}", datetime.now(UTC).isoformat()
         rows = [
             (*self._key(m.entity, m.sequence_number), m.message_id, time_text(m.enqueued_time), False, who, now)

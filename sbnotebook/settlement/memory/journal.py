@@ -1,4 +1,4 @@
-"""What was intended, sent and completed, on disk, so that a crash in between can be mended."""
+"""Intended, sent and completed resubmits, on disk, so that you can recover from a crash."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ResubmitState(StrEnum):
     NOT_SENT = "not sent"
     """The service refused the clone, or it was not attempted; the original is where it was."""
     GONE = "gone"
-    """The original is gone, and nobody knows of the clone; or another resubmit took its place."""
+    """The original is gone, and the clone's outcome is unknown; or another resubmit replaced it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,13 @@ class ResubmitEntry:
 
     Args:
         namespace: the identity of the namespace that both entities are in.
-        source: the entity that the original stands in.
+        source: the entity of the original.
         sequence_number: the original's.
         message_id: the original's.
         destination: where the clone goes.
         clone_id: the clone's message id, derived from the original's.
         enqueued_time: the original's, which tells it from one with the same number in a queue that was made anew.
-        edited: whether the clone was edited: then nobody but who knows the edit can make it again.
+        edited: whether the clone was edited: then only the same edit can make it again.
         scheduled: when the clone becomes active, None for at once.
         state: how far it came.
         id: names it in the journal, 0 before it is written.
@@ -134,7 +134,7 @@ class ResubmitEntry:
 class Journal:
     """The journal of one user on one machine, an SQLite file that only the owner can read.
 
-    What is finished is forgotten after 30 days.
+    Finished resubmits are deleted after 30 days.
 
     Args:
         path: the file; None for the one in the user's data directory.
@@ -157,7 +157,7 @@ class Journal:
         """Write intentions, on disk before this returns; the ids are for :meth:`mark`.
 
         Args:
-            entries: what is intended.
+            entries: the intended resubmits.
             ended: how far others came, by id, to be written at once with these: each writing waits for the disk.
         """
         now = datetime.now(UTC)
@@ -173,7 +173,7 @@ class Journal:
         return ids
 
     def mark(self, ids: Iterable[int], state: ResubmitState) -> None:
-        """Write how far resubmits came, on disk before this returns; what has ended stays as it is."""
+        """Write the progress of resubmits, on disk before this returns; ended ones stay as they are."""
         found = list(ids)
         if found:
             with self.database.transaction() as database:
@@ -201,7 +201,7 @@ class Journal:
     def find_begun(self, entries: Sequence[ResubmitEntry]) -> dict[tuple[str, int, str], ResubmitEntry]:
         """Return the last resubmit of each of some originals whose clone was or may have been sent, by key.
 
-        An original that is there although its resubmit has ended was taken for gone too early: a peek had not shown it.
+        If an original exists although its resubmit has ended, it counted as gone too early: a peek had missed it.
         """
         wanted = {entry.key for entry in entries}
         found: dict[tuple[str, int, str], ResubmitEntry] = {}

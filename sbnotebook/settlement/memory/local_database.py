@@ -29,7 +29,7 @@ class LocalDatabase:
         path: the file.
         failed: gives the error for one of SQLite or of the system, where the file cannot be used; None to raise that.
         what: what it is, in an error: ``"a journal"``.
-        table: a table that every version of it has, which tells it from somebody else's file.
+        table: a table in every version of it, which distinguishes it from other files.
         versions: the statements of each version: the first make the tables, those after it bring a file from the
             version before to theirs.
     """
@@ -49,7 +49,7 @@ class LocalDatabase:
         self._table = table
         self._versions = versions
         self._database: sqlite3.Connection | None = None
-        # Python 3.13 complains of one that nobody has closed.
+        # Python 3.13 warns of a connection that was not closed.
         self._closing: finalize[..., LocalDatabase] | None = None
         self._lock = threading.Lock()
 
@@ -76,7 +76,7 @@ class LocalDatabase:
             raise self._failed(error) from error
 
     def vacuum(self) -> None:
-        """Give the room of what was taken out back to the disk, where nobody else uses the file just now."""
+        """Return the space of deleted rows to the disk, if no other process uses the file now."""
         with self._lock, suppress(sqlite3.OperationalError):
             if self._database is not None:
                 self._database.execute("VACUUM")
@@ -112,8 +112,8 @@ class LocalDatabase:
         version = self._version(database)
         if version in (None, len(self._versions)):
             return version is not None
-        # Two kernels may get here at once: the second waits and finds it done. No write-ahead mode, because nobody
-        # can wait for his turn to switch to it.
+        # Two kernels may get here at once: the second waits and finds it done. No write-ahead mode, because SQLite does
+        # not wait for a lock to switch to it.
         with _begun(database):
             version = self._version(database)
             if version is None:
@@ -146,7 +146,7 @@ def _begun(database: sqlite3.Connection) -> Generator[None]:
         yield
         database.execute("COMMIT")
     except BaseException:
-        # A commit may fail, too, while somebody else reads; where the disk is full SQLite has rolled back by itself.
+        # A commit may also fail while another process reads. If the disk is full, SQLite has rolled back by itself.
         if database.in_transaction:
             database.execute("ROLLBACK")
         raise

@@ -15,7 +15,7 @@ __all__ = ["adopt", "canonical_version"]
 def canonical_version(*tables: str) -> tuple[str, ...]:
     """Return the statements of a version of a file that knows each namespace by one spelling.
 
-    A row that stands under both spellings stays under its own: nothing is lost.
+    A row that exists under both spellings keeps its own: nothing is lost.
 
     Args:
         tables: those with a column ``namespace``.

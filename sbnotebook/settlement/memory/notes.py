@@ -1,4 +1,4 @@
-"""Notes on the causes of dead letters, kept in the journal: what was found out about one is there the next time."""
+"""Notes on the causes of dead letters, kept in the journal for the next time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Notes:
             text: the note, of 2,000 characters at most; it takes the place of an earlier one.
 
         Raises:
-            ConfigurationError: the note is too long, or is no text that can be kept.
+            ConfigurationError: the note is too long, or is not text that can be stored.
         """
         key = (self._namespace().casefold(), _checked(fingerprint, "A fingerprint", _MAX_FINGERPRINT))
         note = _checked(text.strip(), "A note", MAX_NOTE)

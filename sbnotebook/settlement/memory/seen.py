@@ -82,7 +82,7 @@ class Seen:
             )
 
     def forget_old(self) -> None:
-        """Forget what is older than the retention."""
+        """Delete records older than the retention."""
         values = (self._namespace(), self._cut_off())
         with self._database.transaction() as database:
             database.execute("DELETE FROM seen WHERE namespace = ? AND done <= ?", values)

@@ -40,7 +40,7 @@ async def _all_or_none(site: Site) -> Saw:
         numbers = await _deferred(site, queue, receiver, 2)
         error = await site.refusal(receive_deferred(receiver, [*numbers, _NOWHERE]))
         after = [await site.refusal(receive_deferred(receiver, [number])) for number in numbers]
-    words = f"two and one that is not there: {words_of(error)}; then each alone: {words_of(after[0])}"
+    words = f"two and a missing one: {words_of(error)}; then each alone: {words_of(after[0])}"
     return Saw(isinstance(error, MessageNotFoundError) and after == [None, None], words)
 
 
@@ -116,7 +116,7 @@ async def _expiry(site: Site) -> Saw:
 
 @probe(
     "deferred-dead-letter-of-session",
-    "A deferred dead letter of an entity that requires sessions can be had over another link.",
+    "A deferred dead letter of an entity that requires sessions can be received over another link.",
     operations=16,
     seconds=10,
 )

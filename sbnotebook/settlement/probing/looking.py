@@ -137,7 +137,7 @@ async def _time_to_live(site: Site) -> Saw:
 
 @probe(
     "partition-pages",
-    "All messages of a partitioned queue are peeked by going on behind the last message of each page.",
+    "Peeks that continue behind the last message of each page return all messages of a partitioned queue.",
     operations=60,
     seconds=10,
 )

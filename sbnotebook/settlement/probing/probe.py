@@ -28,7 +28,7 @@ class Saw(NamedTuple):
     """What a probe saw.
 
     Args:
-        is_expected: whether the expectation is met; None where this cannot be told from it.
+        is_expected: whether the expectation is met; None if it does not show that.
         words: the figures and texts of errors behind it, without anything of the user's.
     """
 

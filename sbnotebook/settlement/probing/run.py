@@ -29,7 +29,7 @@ MAX_SECONDS: Final = 300
 """A run takes no longer."""
 _REMOVE_WITHIN: Final = 15
 _CLEAN_UP: Final = 45
-"""Seconds of them that are kept for removing what is left."""
+"""Seconds of them that are reserved for removing queues."""
 _VERDICTS: Final = {True: ProbeVerdict.EXPECTED, False: ProbeVerdict.DIFFERENT, None: ProbeVerdict.UNKNOWN}
 
 
@@ -63,7 +63,7 @@ class ProbeRun:
 
     Attributes:
         prefix: begins the names of all queues that the run makes.
-        findings: what was found, in the order of the probes once the run has ended.
+        findings: in the order of the probes once the run has ended.
         left: the names of queues that it has made and not removed.
     """
 
@@ -102,7 +102,7 @@ class ProbeRun:
             try:
                 async with Site(self.connection, name, wait=self.wait, made=self.left) as site:
                     saw = await probe.look(site)
-            except Exception as error:  # noqa: BLE001 (a probe says what it met, whatever that is)
+            except Exception as error:  # noqa: BLE001 (a probe reports any error)
                 saw = Saw(None, words_of(error))
             finally:
                 with anyio.move_on_after(_REMOVE_WITHIN, shield=True):
@@ -117,7 +117,7 @@ class ProbeRun:
         return Finding(probe, _VERDICTS[saw.is_expected], without_names(saw.words, self.connection.host))
 
     async def _clean_up(self) -> None:
-        """Try once more to remove what is left."""
+        """Try once more to remove the remaining queues."""
         async with anyio.create_task_group() as tasks:
             for name in sorted(self.left):
                 tasks.start_soon(self._remove, name)

@@ -109,8 +109,8 @@ async def _listen(site: Site) -> Saw:
 
 @probe(
     "administration-statuses",
-    "Administration answers 409 for a name that is taken, 404 where there is nothing to remove, and an empty feed for "
-    "what is not there.",
+    "Administration answers 409 for an existing name, 404 if there is nothing to remove, and an empty feed for a "
+    "missing entity.",
     operations=6,
 )
 async def _statuses(site: Site) -> Saw:

@@ -46,7 +46,7 @@ def second_name(name: str) -> str:
 
 
 async def remove_queue(connection: Connection, name: str) -> None:
-    """Remove a queue; one that is not there counts as removed."""
+    """Remove a queue; a missing one counts as removed."""
     async with client_of(connection) as client:
         with suppress(ResourceNotFoundError):
             await client.delete_queue(name)
@@ -59,7 +59,7 @@ class Site:
         connection: the namespace.
         name: begins the names of its queues.
         wait: waits some seconds; a test turns the emulator's clock meanwhile.
-        made: told of the name of each queue before it is made, so that it is removed whatever happens.
+        made: gets the name of each queue before it is made, so that it is removed in any case.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Site:
         return found
 
     async def peek(self, receiver: ServiceBusReceiver, count: int = 1) -> list[ServiceBusReceivedMessage]:
-        """Peek from the beginning; the SDK goes on behind the last message that it received."""
+        """Peek from the beginning; the SDK continues behind the last message that it received."""
         return await receiver.peek_messages(max_message_count=count, sequence_number=1)
 
     async def settle(

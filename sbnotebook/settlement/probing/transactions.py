@@ -63,7 +63,7 @@ async def _to_another(site: Site) -> Saw:
     another = await site.queue(is_second=True)
     error = await site.refusal(_move(site, queue, token, another))
     if error is None:
-        await site.wait(1)  # what is forwarded comes a little later
+        await site.wait(1)  # forwarded messages arrive a little later
     there, letters = await _left(site, queue, another)
     words = f"{words_of(error)}; {there} of 1 clone came, {letters} of 1 dead letter is left"
     return Saw((error, there, letters) == (None, 1, 0), words)
@@ -105,7 +105,7 @@ async def _move(site: Site, queue: str, token: UUID, to: str) -> None:
 
 @asynccontextmanager
 async def _line(site: Site, queue: str, to: str) -> AsyncGenerator[TransactionLine]:
-    """Open a connection for transactions, the end of which rolls back what is open."""
+    """Open a connection for transactions; its end rolls back open ones."""
     via = site.client.get_queue_sender(queue) if to != queue else None
     line = TransactionLine(browser(site.client, f"{queue}/$DeadLetterQueue"), site.client.get_queue_sender(to), via)
     try:

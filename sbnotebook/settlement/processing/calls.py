@@ -153,7 +153,7 @@ class FunctionCaller:
                 return done
         try:
             await cast("AsyncFunction", self._function)(message)
-        except BaseException as error:  # noqa: BLE001 (as above; a child task's CancelledError is no cancellation)
+        except BaseException as error:  # noqa: BLE001 (as above; a child task's CancelledError is not a cancellation)
             _take_back_cancellations()
             return self._ended_by(message, error)
         return EndedCall(message, End.COMPLETED)

@@ -151,7 +151,7 @@ class Finisher:
                 outcomes[message.lock_token] = _of_envelope(message, destination, outcome)
         return outcomes
 
-    # ---------------------------------------------------------------- the memory of what is done
+    # ---------------------------------------------------------------- the memory of finished work
 
     async def remember(self, ends: Sequence[EndedCall]) -> None:
         """Remember the messages whose work is done, before they are settled.

@@ -40,7 +40,7 @@ class RejectMessage(Exception):  # noqa: N818
 
     Args:
         reason: short and the same for the same cause, because messages are grouped by it.
-        description: what is wrong with this message.
+        description: the fault of this message.
     """
 
     def __init__(self, reason: str, description: str | None = None) -> None:
@@ -149,7 +149,7 @@ class PolicyRow:
 
     Example:
         >>> print(PolicyRow(Complete(), envelope_to="faults"))
-        an envelope to faults, complete, go on
+        an envelope to faults, complete, continue
     """
 
     decision: Decision
@@ -207,11 +207,11 @@ class Policy:
 
     Example:
         >>> print(Policy(rejected=PolicyRow(Complete(), envelope_to="faults"), failed=PolicyRow(Abandon(), Then.GO_ON)))
-        completed: complete, go on
-        skipped: complete, go on
-        rejected: an envelope to faults, complete, go on
+        completed: complete, continue
+        skipped: complete, continue
+        rejected: an envelope to faults, complete, continue
         stopped: abandon, stop
-        failed: abandon, go on
+        failed: abandon, continue
     """
 
     completed: PolicyRow | Decision = _DEFAULTS[End.COMPLETED]

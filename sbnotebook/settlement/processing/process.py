@@ -129,7 +129,7 @@ class Processing:
                 self._run.stop()
 
     async def _work(self, over: anyio.CancelScope) -> None:
-        # What is done has still to be settled, under renewed locks.
+        # Finished messages are not settled yet, so renew their locks.
         with anyio.CancelScope(shield=True):
             try:
                 await self._prepare()

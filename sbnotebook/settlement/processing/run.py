@@ -84,7 +84,7 @@ class Options:
         if self.max_messages is not None and self.max_messages < 1:
             raise ConfigurationError("max_messages is 1 or more, or None for all.")
         if self.max_wait is not None and self.max_wait <= 0:
-            raise ConfigurationError("max_wait is above 0 seconds, or None to go on until it is stopped.")
+            raise ConfigurationError("max_wait is above 0 seconds, or None to continue until you stop it.")
 
     @property
     def redelivers(self) -> bool:
@@ -187,7 +187,7 @@ class ConsumerRun:
         """Wait before the next attempt, twice as long each time up to 30 seconds, and show the error in the status.
 
         Only a run without an end survives, once Service Bus was reached. Then no error ends it: even a refusal may
-        pass, as that of a credential or of a disabled entity does. The processors of Microsoft's SDKs go on likewise.
+        pass, as that of a credential or of a disabled entity does. The processors of Microsoft's SDKs also continue.
 
         Raises:
             Exception: the error, where the run does not survive it.
@@ -230,7 +230,7 @@ class ConsumerRun:
         self.error = self.error or error
         self.stop()
 
-    # ---------------------------------------------------------------- what was done
+    # ---------------------------------------------------------------- finished work
 
     def note_end(self, worker: int, ended: EndedCall) -> None:
         """Count a function that has ended, and stop the run if the policy says so."""

@@ -1,4 +1,4 @@
-"""The status of a run of ``process`` while it goes on: its leases, its counts and its errors.
+"""The status of a run of ``process``: its leases, its counts and its errors.
 
 A lease is a record of work and not ownership. Service Bus distributes the messages of an entity among all receivers,
 and a receiver owns each message only as long as its lock lasts. Only a session belongs to one receiver alone.

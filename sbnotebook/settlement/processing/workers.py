@@ -60,7 +60,7 @@ class Workers(Protocol):
     """The workers of one run."""
 
     async def work(self) -> None:
-        """Work until there is no more to do or the run is stopped, then settle what has ended."""
+        """Work until no messages are left or the run is stopped, then settle finished messages."""
         ...
 
     @property
@@ -122,7 +122,7 @@ class SharedWorkers:
         return self._settling + sum(map(len, waiting))
 
     async def work(self) -> None:
-        """Work until there is no more to do or the run is stopped, then settle what has ended."""
+        """Work until no messages are left or the run is stopped, then settle finished messages."""
         with self._run.until_stopped() as opening:
             async with self._batch:
                 self._run.protect(opening)
@@ -144,7 +144,7 @@ class SharedWorkers:
     async def _or_fail(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
         try:
             await task(*args)
-        except BaseException as error:  # noqa: BLE001 (the other tasks settle what has ended; then it is raised)
+        except BaseException as error:  # noqa: BLE001 (the other tasks settle finished messages; then it is raised)
             self._run.fail(error)
         self._run.changed.notify()
 
@@ -352,10 +352,10 @@ class SharedWorkers:
 class SessionWorkers:
     """Workers that each take the next session, do its messages one after the other, and continue with another session.
 
-    A message is settled before the next one of its session is begun. If one is not removed, because its function
-    failed or its settlement was not confirmed, the session continues with that message as often as Service Bus delivers
-    it. Until it has come again, those behind it are held: Service Bus does not promise that what is given back comes
-    again before them (azure-sdk-for-net issue 35846, azure-sdk-for-java issues 24064, 30027 and 36478).
+    A message is settled before the next one of its session is begun. If one is not removed, because its function failed
+    or its settlement was not confirmed, the session continues with that message as often as Service Bus delivers it.
+    Until it has come again, hold those behind it: Service Bus does not promise that it returns before them. See
+    azure-sdk-for-net issue 35846, azure-sdk-for-java issues 24064, 30027 and 36478.
 
     Args:
         run: the state that the workers share.
@@ -386,7 +386,7 @@ class SessionWorkers:
         return self._settling
 
     async def work(self) -> None:
-        """Work until there is no more to do or the run is stopped, then settle what has ended."""
+        """Work until no messages are left or the run is stopped, then settle finished messages."""
         async with anyio.create_task_group() as tasks:
             for worker in range(self._run.options.max_in_flight):
                 tasks.start_soon(self._work, worker)
@@ -396,7 +396,7 @@ class SessionWorkers:
             while not self._run.is_stopping and self._run.left != 0:
                 if not await self._work_on_next(worker):
                     break
-        except BaseException as error:  # noqa: BLE001 (the other workers settle what has ended; then it is raised)
+        except BaseException as error:  # noqa: BLE001 (the other workers settle finished messages; then it is raised)
             self._run.fail(error)
 
     async def _work_on_next(self, worker: int) -> bool:
@@ -411,7 +411,7 @@ class SessionWorkers:
                     run.note_reachable()
                     await self._work_on(worker, batch)
             except SessionLockLostError:
-                run.problem = "A session's lock was lost: what is left of it is delivered again."
+                run.problem = "A session's lock was lost: its remaining messages are delivered again."
             except SERVICE_ERRORS as error:
                 if isinstance(error, OperationTimeoutError) and not was_open:  # there is no session
                     run.note_reachable()
@@ -443,7 +443,7 @@ class SessionWorkers:
                 if not await self._work_through(worker, batch, held, awaited):
                     break
         finally:
-            # What is given back now may also come again behind later ones.
+            # Messages given back now may also come again behind later ones.
             self._remember(batch.session_id, known, {*(known if awaited is None else awaited), *map(_number, held)})
             self._waiting.pop(worker, None)
             run.leases.end(worker, run.clock.now())
@@ -481,8 +481,8 @@ class SessionWorkers:
             return False
         standing = await self._standing_before(batch, held)
         gone = before - (before if standing is None else standing)
-        # What did not come either each time that the session was opened does not come at all. In a long session this
-        # shows when what was given back behind it comes again first.
+        # What did not come either each time that the session was opened does not come at all. In a long session, a
+        # message given back behind it may come again first.
         if not gone and (is_silent or (len(held) >= _SESSION_MOST and held[0].sequence_number in known)):
             gone = {number for number in before if known.get(number, 0) >= _AWAITED_TIMES}
         awaited -= gone
@@ -491,7 +491,7 @@ class SessionWorkers:
     async def _work_through(
         self, worker: int, batch: SessionBatch, held: list[LockedMessage], awaited: set[int]
     ) -> bool:
-        """Do what is held, in its order, up to an awaited message. Return False where the session is given back."""
+        """Process held messages in order, up to an awaited one. Return False if the session is given back."""
         while held and not self._run.is_stopping and self._run.left != 0:
             message = held[0]
             self._waiting[worker] = len(held) - 1

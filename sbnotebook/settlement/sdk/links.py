@@ -47,13 +47,13 @@ _OPEN_WITHIN: Final = 60.0
 
 
 def is_open(client: ServiceBusReceiver | ServiceBusSender) -> bool:
-    """Return whether a client's connection and link stand, as far as the SDK has noticed; see :func:`catch_up`."""
+    """Return whether a client's connection and link are open, as far as the SDK has noticed; see :func:`catch_up`."""
     parts = private(client)
     return parts._handler is not None and parts._running and is_attached(parts._handler)
 
 
 def is_attached(handler: Handler) -> bool:
-    """Return whether the connection and the link of a client's handler stand."""
+    """Return whether the connection and the link of a client's handler are open."""
     link, connection = handler._link, handler._connection
     if link is None or link.state is not LinkState.ATTACHED or connection is None or connection._error is not None:
         return False
@@ -75,7 +75,7 @@ async def catch_up(client: ServiceBusReceiver | ServiceBusSender) -> None:
     """Let the SDK read what the service has said meanwhile, such as a detach, so that :func:`is_open` knows it."""
     handler: Handler | None = private(client)._handler
     if handler is not None and handler._connection is not None:
-        with contextlib.suppress(Exception):  # is_open tells what is wrong with it
+        with contextlib.suppress(Exception):  # is_open reports its fault
             await handler._connection.listen(wait=_GLANCE, batch=_MANY_FRAMES)
 
 

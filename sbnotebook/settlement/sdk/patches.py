@@ -26,7 +26,7 @@ _FRAME_ROOM: Final = bytes(64)
 
 
 def prepare_sdk(installed: str = __version__) -> None:
-    """Check the SDK's version, and replace what is too slow, or loses types or locks. Calling it again changes nothing.
+    """Check the SDK's version, and replace slow functions and those that lose types or locks. Repeating it is safe.
 
     In a notebook, the SDK's errors show the user's own frames only, as sbnotebook's errors do.
 

@@ -190,7 +190,8 @@ def keep_locks_alone(receiver: ServiceBusReceiver) -> None:
                 frame, message = frame[:_FRAME_PAYLOAD], BareLock(frame, annotations)
             keeps = wanted is not None or getattr(receiver, _KEEPS)
             if keeps and not parts._receive_context.is_set():
-                # The SDK would release what comes between two calls, and it would come again behind later ones.
+                # The SDK would release messages that arrive between two calls, and they would come again behind later
+                # ones.
                 handler._received_messages.put((frame, message))
             else:
                 await arrived(frame, message)
@@ -220,8 +221,8 @@ def keep_bodies_of(receiver: ServiceBusReceiver, wanted: Container[int] | None) 
 def keep_between_calls(receiver: ServiceBusReceiver) -> None:
     """Keep what arrives between two calls, such as while a lock is renewed: it waits for the next one, in its order.
 
-    The SDK would release it while later messages are on their way. Service Bus may place what is released behind
-    messages that come meanwhile (azure-sdk-for-net issue 35846).
+    The SDK would release it while later messages are on their way. Service Bus may place released messages behind
+    messages that arrive meanwhile (azure-sdk-for-net issue 35846).
 
     Args:
         receiver: prepared by :func:`keep_locks_alone`.
@@ -241,8 +242,8 @@ def waiting(receiver: ServiceBusReceiver) -> int:
 def take_down(receiver: ServiceBusReceiver, sink: Callable[[bytes], None]) -> None:
     """Pass on the AMQP bytes of each message as it arrives.
 
-    In receive-and-delete mode a message is gone from the service when it is sent. ``receive_messages`` loses what has
-    arrived when it is cancelled, when the connection breaks, or when a message comes after the call.
+    In receive-and-delete mode a message is gone from the service when it is sent. ``receive_messages`` loses messages
+    that have arrived if it is cancelled, if the connection breaks, or if a message arrives after the call.
 
     Args:
         receiver: not open yet, made by :meth:`sbnotebook.settlement.connecting.connection.Connection.receiver`.
@@ -272,7 +273,7 @@ def _on_arrival(parts: Receiver, wrap: Callable[[ReceiveHandler, _Arrived], _Arr
 
 
 async def withdraw_credit(receiver: ServiceBusReceiver) -> None:
-    """Take back what is left of the last request for messages, and release what still came for it.
+    """Take back the rest of the last request for messages, and release messages that still arrived for it.
 
     Otherwise messages that arrive later are sent to this receiver, and are locked although nothing asks for them.
     It takes a round trip, at most 0.4 seconds, and no time when everything asked for has arrived. A receiver of
@@ -286,7 +287,7 @@ async def withdraw_credit(receiver: ServiceBusReceiver) -> None:
 
 
 async def drain_credit(receiver: ServiceBusReceiver, answer_within: float) -> bool:
-    """Take back what is left of the last request for messages, and keep what still comes for it.
+    """Take back the rest of the last request for messages, and keep messages that still arrive for it.
 
     Args:
         receiver: open.

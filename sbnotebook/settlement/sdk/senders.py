@@ -1,4 +1,4 @@
-"""Sends of AMQP bytes as they are: the SDK's own messages drop the types of what was received."""
+"""Sends of AMQP bytes as they are: the SDK's own messages drop the types of received values."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class LinkSettling:
                         break
                     try:
                         await self._send(index, [private(message) for message in parts[index]], answer_within())
-                    except Exception as error:  # noqa: BLE001 (the SDK raises whatever comes of a link that is gone)
+                    except Exception as error:  # noqa: BLE001 (the SDK raises various errors for a link that is gone)
                         self._waiting.pop(index, None)
                         ended(index, [self._explained(error)] * len(parts[index]))
                 if not self._waiting:
@@ -171,7 +171,7 @@ class LinkSettling:
         except BaseException:
             self._forget(numbers)
             raise
-        # As the SDK does for the one tag that it is given: what was tried once is not tried on this link again.
+        # As the SDK does for a single tag: do not try a message again on this link.
         self._link._received_delivery_tags.difference_update(message._delivery_tag for message in messages)
 
     async def _listen(self) -> Exception | None:

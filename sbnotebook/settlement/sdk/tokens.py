@@ -1,9 +1,9 @@
 """Refreshed tokens: the one that is valid serves until the service has confirmed the next one.
 
-The SDK refreshes a token when a tenth of its life is left, in the middle of whichever operation comes next, and marks
-the connection as 'in progress' before it asks the credential. When the credential then fails, is slow, or the caller
-is cancelled, the connection refuses all work for good, although its token is valid for minutes: the locks of its
-messages end, and nothing can be released.
+The SDK refreshes a token when a tenth of its lifetime is left, in the middle of the next operation. It marks the
+connection as 'in progress' before it asks the credential. If the credential then fails or is slow, or the caller is
+cancelled, the connection refuses all further work, although its token is valid for minutes. The locks of its messages
+end, and nothing can be released.
 
 Source: ``update_token`` and ``handle_token`` in ``_pyamqp/aio/_cbs_async.py`` of azure-servicebus 7.15.
 """
@@ -46,7 +46,7 @@ _GLANCE: Final = 0.1
 _LOOK_AGAIN: Final = 1
 """Seconds until the next look at a credential that has not answered."""
 _TRY_AGAIN: Final = 5
-"""Seconds until the next attempt, at most: a quarter of what is left of the valid token."""
+"""The most seconds until the next attempt: a quarter of the remaining time of the valid token."""
 _LAST: Final = 5
 """Seconds before the end of the valid token in which operations wait for the next one, because they may outlast it.
 
@@ -69,7 +69,7 @@ async def refresh_if_due(receiver: ServiceBusReceiver) -> None:
     """
     handler = private(receiver)._handler
     if handler is not None:
-        with contextlib.suppress(Exception):  # whichever operation comes next says what is wrong
+        with contextlib.suppress(Exception):  # the next operation reports the fault
             await handler.auth_complete_async()
 
 
@@ -123,7 +123,7 @@ def _no_token() -> ServiceBusConnectionError:
 async def _asked(cbs: Authenticator) -> AccessToken | None:
     try:
         return await cbs._auth.get_token()
-    except Exception as error:  # noqa: BLE001 (whatever the credential raises, the valid token serves)
+    except Exception as error:  # noqa: BLE001 (after any error of the credential, the valid token still works)
         _LOGGER.warning("A token could not be refreshed, which is tried again: %s", type(error).__name__)
         return None
 
@@ -149,7 +149,7 @@ async def _on_answer(
         await _on_first_answer(cbs, result, status, description, answer, error_condition or error)
         return
     setattr(cbs, _PUT, None)
-    cbs.auth_state = CbsAuthState.OK  # whichever token it has; the SDK looks next whether that has expired
+    cbs.auth_state = CbsAuthState.OK  # any token that it has; next, the SDK checks whether that has expired
     if result is not PutResult.OK or error_condition:
         _LOGGER.warning("A refreshed token was refused, which is tried again: %s", error_condition or status)
         return

@@ -2,7 +2,7 @@
 
 The SDK has no transactions. Its links can do what they need: a control link on which a transaction is declared and
 discharged, and a state on each transfer that names it. All of it runs on one connection and one AMQP session, in one
-task, and nothing is tried twice. Close the connection after anything that fails, which rolls back what is open.
+task, and nothing is tried twice. Close the connection after any failure, which rolls back open work.
 
 Sources: AMQP 1.0 part 4, transactions; Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs
 protocol guide" and "AMQP 1.0 in Azure Service Bus request-response-based operations"; azure-sdk-for-net,
@@ -156,7 +156,7 @@ class TransactionLine:
             state = await self._transfer(self._control, _value(_DECLARE, [None]))
             if getattr(state, "descriptor", None) != _DECLARED:
                 raise self._refusal(state)
-            # The work. Whatever fails, closing the connection rolls it back.
+            # The work. After any failure, closing the connection rolls it back.
             self._txn_id = self._open_id = bytes(state[0])
             self._expect_accepted(await self._transfer(self._out, payload))
             await self._complete(lock_token)
@@ -200,8 +200,8 @@ class TransactionLine:
         self._name_transactions(session)
         entity = f"amqps://{parts._auth_uri.partition('://')[2]}"
         target: Any = private(self._sender)._entity_uri
-        # Where the control link comes first, the first entity after it takes what goes to others. Elsewhere there is
-        # only one queue or topic.
+        # If the control link comes first, the first entity after it accepts messages to others. Otherwise there is only
+        # one queue or topic.
         if self._via is not None:
             await self._open_control(session)
         await self._attach(session.create_receiver_link(entity, link_credit=0, on_transfer=_ignore))
@@ -252,7 +252,7 @@ class TransactionLine:
         session._outgoing_transfer = transfer_in_transaction
         session._connection._remote_max_frame_size -= _STATE_ROOM
 
-    # ---------------------------------------------------------------- what is said, and answered
+    # ---------------------------------------------------------------- requests and answers
 
     async def _transfer(self, link: Any, payload: bytes) -> Any:
         """Send a message, and return the state that answers it."""
@@ -272,7 +272,7 @@ class TransactionLine:
         return state
 
     async def _complete(self, lock_token: UUID) -> None:
-        left = max(self._until - anyio.current_time(), 0.001)  # none at all is no limit to the SDK
+        left = max(self._until - anyio.current_time(), 0.001)  # for the SDK, none means no limit
         transport = self._parts._amqp_transport
         request = {
             constants.MGMT_REQUEST_DISPOSITION_STATUS: constants.MESSAGE_MGMT_SETTLEMENT_TERM_MAP["complete"],
@@ -338,7 +338,7 @@ def _outcome(state: Any) -> Any:
 
 @contextmanager
 def _answered_until(until: float) -> Generator[None]:
-    """Limit a block, writing included: a service that reads no more holds up what is written to it."""
+    """Limit a block, including writes: a service that stops reading blocks writes to it."""
     try:
         with anyio.fail_after(max(until - anyio.current_time(), 0)):
             yield

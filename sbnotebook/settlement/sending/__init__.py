@@ -1,1 +1,1 @@
-"""Messages sent with a limit on what is in flight, now or later."""
+"""Sending messages now or later, with a limit on the transfers in progress."""

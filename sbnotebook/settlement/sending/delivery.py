@@ -346,7 +346,7 @@ class _Delivery:
             except ServiceBusServerBusyError as latest:
                 error = latest
                 self._pool.throttle.refused()
-            except Exception as latest:  # noqa: BLE001 (each message has an outcome, whatever the SDK raises)
+            except Exception as latest:  # noqa: BLE001 (each message has an outcome, for any error of the SDK)
                 # Only a connection that could not be opened is tried again.
                 if pack.in_doubt or not _is_unanswered(latest) or attempt >= _ATTEMPTS_TO_CONNECT - 1:
                     return latest

@@ -211,7 +211,7 @@ class Packer:
             pulled = next(self._input)
         except StopIteration:
             self._end(None)
-        except Exception as error:  # noqa: BLE001 (the user's own; it is raised when what came before is sent)
+        except Exception as error:  # noqa: BLE001 (the user's own; it is raised after earlier messages are sent)
             self._end(error)
         else:
             items = self._of_rows(pulled) if isinstance(pulled, EncodedRows) else [self._encoded(pulled)]
@@ -261,7 +261,7 @@ class Packer:
                 self._changed.notify()
 
     def take(self) -> PulledBatch:
-        """Return what was pulled, one pack at a time."""
+        """Return the packs read so far, one at a time."""
         with self._changed:
             self._has_woken = False
             if not self._ready:
@@ -284,7 +284,7 @@ class Packer:
             self._changed.notify()
 
     def leftovers(self) -> tuple[list[Pack], list[tuple[int, Outcome]]]:
-        """Return all packs and refusals that were not taken, and drop what is pulled after this call."""
+        """Return all packs and refusals not taken yet, and drop input read after this call."""
         with self._changed:
             self._stopped = self._closed = True
             self._changed.notify()

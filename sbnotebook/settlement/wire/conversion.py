@@ -55,7 +55,7 @@ _REASON: Final = 200
 
 
 def peeked_from_payload(payload: bytes, entity: EntityAddress, sections: Collection[int] = SECTIONS) -> PeekedMessage:
-    """Return a peeked message from its AMQP bytes. Bytes that are no message give one that says so in ``unreadable``.
+    """Return a peeked message from its AMQP bytes. Other bytes return a message with the reason in ``unreadable``.
 
     Args:
         payload: the encoded message, with the annotations that the service added.

@@ -146,7 +146,7 @@ def read_service_part(payload: bytes) -> ServicePart:
 
 
 def what_can_be_read(payload: bytes) -> dict[str, Any]:
-    """Return the fields that the service set, of bytes that are no message."""
+    """Return the fields that the service set, of bytes that are not a message."""
     header: list[Any] = []
     annotations: dict[Any, Any] = {}
     for section in readable_start(payload):
@@ -161,7 +161,7 @@ def what_can_be_read(payload: bytes) -> dict[str, Any]:
 def lock_annotations(payload: bytes) -> bytes:
     """Return a message with nothing but the sequence number and the end of the lock of another, both encoded.
 
-    It is small, and holds no byte that a sender chose. Of bytes that are no message, it has what can be read.
+    It is small, and holds no byte that a sender chose. Of bytes that are not a message, it has the readable parts.
     """
     try:
         fields = read_service_part(payload).fields

@@ -131,7 +131,7 @@ async def test_defer_all_journals_every_message_when_connection_breaks(
     report = await plan.apply()
     assert len(report) == 450
     assert not report.ok
-    assert "Defer again to go on" in (report[-1].description or "")
+    assert "Defer again to continue" in (report[-1].description or "")
     found = await queue.deferred()
     assert found.orphans == (), "each was written to the journal before"
     settled = {outcome.sequence_number for outcome in report if outcome.ok}

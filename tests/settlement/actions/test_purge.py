@@ -268,7 +268,7 @@ async def test_purge_broken_connection_leaves_queue_or_archive_complete(
     report = await plan.apply()
     assert len(report) == 450
     assert not report.ok
-    assert "Purge again to go on" in (report[-1].description or "")
+    assert "Purge again to continue" in (report[-1].description or "")
     there = {message.message_id for message in await queue.peek()}
     archived = states(own)
     for outcome in report:

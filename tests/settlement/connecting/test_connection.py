@@ -193,7 +193,7 @@ def test_one_way_is_given(options: dict[str, Any]) -> None:
 
 def test_connection_string_as_host_is_refused_and_not_shown() -> None:
     for options in ({"host": TEXT}, {"host": TEXT, "credential": Credential()}):
-        with pytest.raises(ConfigurationError, match="no host name") as refused:
+        with pytest.raises(ConfigurationError, match="not a host name") as refused:
             Connection(**options)  # pyright: ignore[reportArgumentType]
         assert KEY not in str(refused.value)
 

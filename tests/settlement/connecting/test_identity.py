@@ -76,11 +76,11 @@ def test_whatever_a_token_is_it_is_not_shown(text: str) -> None:
 @pytest.mark.parametrize(
     ("error", "who"),
     [
-        (ValueError(f"no\nSharedAccessKey={SECRET}"), "nobody: ValueError: no SharedAccessKey=***"),
-        (ValueError(), "nobody: ValueError: "),
+        (ValueError(f"no\nSharedAccessKey={SECRET}"), "no identity: ValueError: no SharedAccessKey=***"),
+        (ValueError(), "no identity: ValueError: "),
         (
             ValueError("DefaultAzureCredential failed to retrieve …"),
-            "nobody: no account was found here; sign in with az login, or give connect(…) a credential",
+            "no identity: found no account here; sign in with az login, or give connect(…) a credential",
         ),
     ],
 )

@@ -44,9 +44,9 @@ CONNECTION_STRINGS = {
     "a key alone": (KEY.rstrip("="), "has no = in part 1"),
     "no endpoint": (f"{NAME};{SECRET}", "has no Endpoint"),
     "no value": (f"Endpoint=;{NAME};{SECRET}", "nothing behind Endpoint="),
-    "no host": (f"Endpoint=sb:///;{NAME};{SECRET}", "no host name"),
-    "a host with a blank": (f"Endpoint=sb://my shop/;{NAME};{SECRET}", "no host name"),
-    "a user in the host": (f"Endpoint=sb://root:{KEY}@shop/;{NAME};{SECRET}", "no host name"),
+    "no host": (f"Endpoint=sb:///;{NAME};{SECRET}", "not a host name"),
+    "a host with a blank": (f"Endpoint=sb://my shop/;{NAME};{SECRET}", "not a host name"),
+    "a user in the host": (f"Endpoint=sb://root:{KEY}@shop/;{NAME};{SECRET}", "not a host name"),
     "a port that is none": (f"Endpoint=sb://shop:99999/;{NAME};{SECRET}", "from 1 to 65,535"),
     "no key": (f"{ENDPOINT};{NAME}", "neither a SharedAccessKey nor a SharedAccessSignature"),
     "no name": (f"{ENDPOINT};{SECRET}", "without its SharedAccessKeyName"),
@@ -55,8 +55,8 @@ CONNECTION_STRINGS = {
     "an empty token": (f"{ENDPOINT};SharedAccessSignature=", "nothing behind SharedAccessSignature="),
     "key and token": (f"{ENDPOINT};{NAME};{SECRET};{TOKEN}", "only one can be used"),
     "a key twice": (f"{ENDPOINT};{NAME};{SECRET};{SECRET}", "has SharedAccessKey twice"),
-    "a lost semicolon": (f"{ENDPOINT}{NAME};{SECRET}", "no host name"),
-    "a comma": (f"{ENDPOINT},{NAME},{SECRET}", "no host name"),
+    "a lost semicolon": (f"{ENDPOINT}{NAME};{SECRET}", "not a host name"),
+    "a comma": (f"{ENDPOINT},{NAME},{SECRET}", "not a host name"),
     "two semicolons": (f"{ENDPOINT};;{NAME};{SECRET}", "has no = in part 2"),
     "an empty entity": (f"{ENDPOINT};{NAME};{SECRET};EntityPath=", "nothing behind EntityPath="),
 }
@@ -318,8 +318,8 @@ async def test_decision_that_is_impossible_is_refused(spaces: Spaces) -> None:
             (DecisionError, "A decision is one of", lambda: batch.settle(nonsense)),
             (DecisionError, "planned on the entity", lambda: batch.settle(Resubmit())),
             (ConfigurationError, "max_in_flight is 1 or more", lambda: batch.settle(Complete(), max_in_flight=0)),
-            (ConfigurationError, "0 messages or more", lambda: batch.receive(-1)),
-            (ConfigurationError, "0 seconds or more", lambda: batch.receive(1, max_wait=-1)),
+            (ConfigurationError, "at least 0 messages", lambda: batch.receive(-1)),
+            (ConfigurationError, "at least 0 seconds", lambda: batch.receive(1, max_wait=-1)),
         ]
         for kind, pattern, act in rows:
             with pytest.raises(kind) as refused:

@@ -146,7 +146,7 @@ async def test_a_state_outlives_the_lock_and_the_messages(
                 assert await session.get_state_json() is None
             case bytes():
                 assert await session.get_state() == state
-                with pytest.raises(DecisionError, match="no JSON"):
+                with pytest.raises(DecisionError, match="not JSON"):
                     await session.get_state_json()
             case str():
                 assert await session.get_state_text() == state
@@ -160,7 +160,7 @@ async def test_a_hostile_state_is_told_and_not_followed(
     shared_emulator.create_queue("hostile", SESSIONS)
     async with namespace.entity("hostile").session("a") as session:
         await session.set_state(b"[" * 100_000)
-        with pytest.raises(DecisionError, match="no JSON"):
+        with pytest.raises(DecisionError, match="not JSON"):
             await session.get_state_json()
         await session.set_state(b"\xc3(")
         assert await session.get_state_text() == "\\xc3("
