@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,8 +31,7 @@ from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import Message
-from sbnotebook.model.budget import LEVELS, PARSED_CHARACTERS, UNPACKED_BYTES_OF_TABLE, Allowance
-from sbnotebook.settlement.terms import Progress
+from sbnotebook.model.budget import LEVELS, PARSED_CHARACTERS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -94,34 +93,23 @@ def filtered(table: pa.Table, expression: str) -> pa.Table:
     return table.filter(pa.array(chosen, pa.bool_()))
 
 
-async def first_matching(
-    pages: AsyncIterator[Sequence[Message]],
-    expression: str,
-    count: int | None,
-    progress: Progress | None = None,
-    unpacking: Allowance | None = None,
-) -> pa.Table:
+async def first_matching(tables: AsyncGenerator[pa.Table], expression: str, count: int | None) -> pa.Table:
     """Collect the first so many messages for which an expression is true into a table, and read few pages behind them.
 
     Args:
-        pages: of messages.
+        tables: of the messages of each page: see :func:`sbnotebook.analysis.frames.tables_of_pages`.
         expression: as for :func:`where`.
         count: how many messages at most; None for all.
-        progress: told of every page, in messages.
-        unpacking: as for :func:`sbnotebook.analysis.frames.to_arrow`.
 
     Raises:
         ConfigurationError: the expression is wrong; then no page was read.
     """
-    unpacking = unpacking or Allowance(UNPACKED_BYTES_OF_TABLE)
     found = [await anyio.to_thread.run_sync(filtered, to_arrow(()), expression)]
     waiting: list[pa.Table] = []
     step, left = _FIRST_STEP, count
-    async with aclosing(cast("AsyncGenerator[Sequence[Message]]", pages)):
-        async for page in pages:
-            waiting.append(to_arrow(page, unpacking))
-            if progress is not None:
-                progress(len(page))
+    async with aclosing(tables):
+        async for table in tables:
+            waiting.append(table)
             if left is not None and sum(map(len, waiting)) >= step:
                 found.append(await anyio.to_thread.run_sync(filtered, pa.concat_tables(waiting), expression))
                 waiting, step, left = [], min(2 * step, _LARGEST_STEP), left - len(found[-1])

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal, Unpack
 
 from sbnotebook.analysis import query
-from sbnotebook.analysis.frames import messages_from, table_of_pages, to_send
+from sbnotebook.analysis.frames import messages_from, one_table, tables_of_pages, to_send
 from sbnotebook.client.batch import LockedBatch, LockedSession
 from sbnotebook.client.choosing import Choice, chosen
 from sbnotebook.client.coercions import address, duration, message_filter, message_state, start_time, whole_number
@@ -28,6 +28,7 @@ from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR
 from sbnotebook.settlement.pace import AUTO, InFlight
+from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.settlement.plan import Edit, refuse_coroutine_function
 from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.processing.calls import Function
@@ -87,21 +88,13 @@ class Entity:
         """
         if max_messages is not None:
             max_messages = whole_number(max_messages, "max_messages")
-        is_searched = where is not None and max_messages is not None
-        total = None if is_searched else max_messages
-        with progress_bar(f"peek {self.address}", total, shown=show_progress) as advance:
-            pages = self._entity.pages(
-                from_sequence_number=from_sequence_number,
-                to_sequence_number=to_sequence_number,
-                max_messages=None if is_searched else max_messages,
-                state=message_state(state),
-                session_id=session_id,
-            )
-            if is_searched:
-                found = run(query.first_matching, pages, where, max_messages, advance, unpacking)
-            else:
-                found = run(table_of_pages, pages, advance, unpacking)
-        return Messages(found, where_from=str(self.address)).where(None if is_searched else where)
+        most = max_messages if where is None else None
+        with progress_bar(f"peek {self.address}", most, shown=show_progress) as advance:
+            cursor = PeekCursor(from_sequence_number, to_sequence_number, most, message_state(state), session_id)
+            pages = self._entity.unread_pages(cursor, session_id=session_id)
+            tables = tables_of_pages(pages, cursor, advance, unpacking)
+            found = run(one_table, tables) if where is None else run(query.first_matching, tables, where, max_messages)
+        return Messages(found, where_from=str(self.address))
 
     def parts(
         self,

@@ -20,9 +20,9 @@ from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, Described, decode_all
 from sbnotebook.model.binary_xml import DATA_CONTRACT, read_binary_xml
 from sbnotebook.model.budget import UNPACKED_BYTES, UNPACKED_BYTES_OF_TABLE, UNPACKED_TIMES, Allowance
-from sbnotebook.model.decoders import decoded_by_others
+from sbnotebook.model.decoders import decoded_by_others, has_others
 
-__all__ = ["BodyType", "body_of_text", "body_text", "decode_body"]
+__all__ = ["UNUSUAL_STARTS", "BodyType", "body_of_text", "body_text", "decode_body", "is_usually_utf8"]
 
 _XML_STRING: Final = re.compile(
     rf'\s*(?:<\?xml[^>]*\?>\s*)?<string xmlns="{re.escape(DATA_CONTRACT)}">(.*)</string>\s*', re.DOTALL
@@ -31,6 +31,8 @@ _LONGEST_HEADER: Final = 200
 _MARK: Final = 2
 _MARKED: Final = {codecs.BOM_UTF8[:_MARK]: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 """The charsets of bodies that do not name one, by the byte order mark that they begin with."""
+UNUSUAL_STARTS: Final = b"@< \n\r\t\xef\xff\xfe"
+"""First bytes of bodies that may be more than text: wrappers of the older .NET clients, and byte order marks."""
 # Not all that Python has under a name is a charset: some unpack, some evaluate escapes, some take quadratic time.
 _CHARSETS: Final = re.compile(
     r"utf-(?:8|16|32)(?:-[bl]e)?|ascii|iso8859-\d+|cp\d+|koi8-[ru]|shift_jis|euc_(?:jp|kr)|gb(?:2312|k|18030)|big5"
@@ -108,6 +110,11 @@ def body_text(
     if text is None:
         text = _data_text(body, _charset(content_type), is_cut=bool(end))
     return None if text is None else text + end
+
+
+def is_usually_utf8(content_type: str | None) -> bool:
+    """Return whether the text of bodies is their bytes as UTF-8, but for those that begin with ``UNUSUAL_STARTS``."""
+    return not has_others() and _charset(content_type) in (None, "utf-8")
 
 
 def body_of_text(text: str, content_type: str | None = None, content_encoding: str | None = None) -> bytes:

@@ -19,7 +19,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Final
 
-__all__ = ["GROUP", "BodyDecoder", "decoded_by_others"]
+__all__ = ["GROUP", "BodyDecoder", "decoded_by_others", "has_others"]
 
 GROUP: Final = "sbnotebook.body_decoders"
 BodyDecoder = Callable[[bytes, str | None], str | None]
@@ -42,6 +42,11 @@ def decoded_by_others(body: bytes, content_type: str | None) -> str | None:
         if text is not None:
             _tell(name, f"it gave {type(text).__name__}, not str or None")
     return None
+
+
+def has_others() -> bool:
+    """Return whether decoders are installed."""
+    return bool(_decoders())
 
 
 @cache

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import anyio
 from azure.servicebus.exceptions import ServiceBusError
@@ -277,6 +277,18 @@ class Page:
         return last or self.messages(())[-1].sequence_number
 
 
+class _HasNumber(Protocol):
+    @property
+    def sequence_number(self) -> int: ...
+    @property
+    def state(self) -> MessageState: ...
+    @property
+    def session_id(self) -> str | None: ...
+
+
+_Numbered = TypeVar("_Numbered", bound=_HasNumber)
+
+
 class _Stretch(NamedTuple):
     """Numbers whose messages were asked for ahead.
 
@@ -447,8 +459,8 @@ class PeekCursor:
         is_over = last is not None and self._is_in_order and not self._first <= number <= last
         self.next_number = last + 1 if is_over and last is not None else number + 1
 
-    def take(self, page: list[PeekedMessage]) -> list[PeekedMessage]:
-        """Return the wanted messages of a page, and move behind it."""
+    def take(self, page: list[_Numbered]) -> list[_Numbered]:
+        """Return the wanted messages of a page, or what stands for them, and move behind it."""
         self.go_on_behind(page[-1].sequence_number)
         state, last = self.state, self.to_sequence_number
         kept = page if state is None else [message for message in page if message.state is state]

@@ -9,6 +9,7 @@ from sbnotebook.model import Complete, EntityAddress, MessageState, PeekedMessag
 from sbnotebook.settlement.locking.ahead import AheadBatch, SessionAheadBatch
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch, session_ids
+from sbnotebook.settlement.peek import Page, PeekCursor
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress
 
@@ -46,6 +47,10 @@ class Place:
             state=state,
             session_id=session_id,
         )
+
+    def unread_pages(self, cursor: PeekCursor, *, session_id: str | None = None) -> AsyncIterator[Page]:
+        """Yield page after page as bytes: see :meth:`sbnotebook.settlement.peek.Peeker.unread_pages`."""
+        return self.namespace.peeker(self.address).unread_pages(cursor, session_id=session_id, only_busy=True)
 
     async def peek(
         self,

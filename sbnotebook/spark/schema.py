@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from sbnotebook.analysis.page_columns import PageColumns
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.model.schema import COLUMNS, Column, ColumnType, values_of
@@ -26,6 +27,7 @@ from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, 
 
 if TYPE_CHECKING:
     from sbnotebook.model import PeekedMessage
+    from sbnotebook.settlement.peek import Page, PeekCursor
 
 __all__ = ["MessageBatches", "arrow_schema_for", "arrow_type", "message_schema"]
 
@@ -86,6 +88,7 @@ class MessageBatches:
         """The sections of a message that these columns need: see :func:`peeked_from_payload`."""
         # Spark compares each batch with this very schema.
         self._schema: Any = arrow_schema_for(schema)
+        self._pages = PageColumns(self._columns, self._schema, self.sections)
 
     def of(self, messages: Sequence[PeekedMessage]) -> pa.RecordBatch:
         """Return the messages as one batch."""
@@ -95,6 +98,15 @@ class MessageBatches:
             for column, field in zip(self._columns, self._schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def of_page(self, page: Page, cursor: PeekCursor, unpacking: Allowance) -> pa.RecordBatch:
+        """Return the wanted messages of a page as a batch: see :meth:`PageColumns.taken`."""
+        return self._pages.taken(page, cursor, unpacking)
+
+    def together(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Return batches as one, or as few where it would be too large for Arrow."""
+        table: Any = pa.Table.from_batches(batches, schema=self._schema)
+        return table.combine_chunks().to_batches()
 
 
 def _column(field: StructField) -> Column:
