@@ -96,7 +96,7 @@ class PageColumns:
         Args:
             page: with one message at least.
             cursor: tells which messages are wanted; for those of a session, the column of sessions is needed.
-            unpacking: what is left of the bytes that packed bodies may take.
+            unpacking: the rest of the bytes that packed bodies may take.
         """
         batch, numbers, states = self._all(page, unpacking)
         untyped: Any = batch

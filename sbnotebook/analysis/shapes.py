@@ -55,7 +55,7 @@ _MOST_STEPS, _MOST_CONSTANT = 200, 4096
 """With more steps, or more bytes that are the same, it would take longer than to decode each message."""
 _MAX_COUNT: Final = 2**31 - 1
 _LAST_TIME: Final = 2**47
-"""Milliseconds since 1970, in the year 6429: with any time to live, the calendar still has what is before it."""
+"""Milliseconds since 1970, in the year 6429: no time to live leads from an earlier time out of the calendar."""
 
 # Constructors (AMQP 1.0 section 1.6).
 _NULL, _TRUE, _FALSE, _TIMESTAMP, _UUID = 0x40, 0x41, 0x42, 0x83, 0x98
@@ -257,7 +257,7 @@ class _Walk:
         self._fields: set[str] = set()
 
     def shape(self) -> Shape | None:
-        """Return what was noted; None for a message that is better decoded by itself."""
+        """Return the steps; None for a message that is better decoded by itself."""
         self._take(None, self.at)
         if self._constant > _MOST_CONSTANT or "sequence_number" not in self._fields:
             return None

@@ -1,4 +1,4 @@
-"""Columns straight from bytes: the same as from decoded messages, whatever a sender or a fault made of the bytes."""
+"""Columns straight from bytes: the same as from decoded messages, also for damaged and hostile bytes."""
 
 from __future__ import annotations
 
