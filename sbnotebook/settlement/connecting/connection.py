@@ -209,10 +209,7 @@ class Connection:
             address: a queue or a subscription.
             options: passed on to the SDK, such as ``state_updated_after``.
         """
-        client = self._client(retries=3)
-        if address.subscription is None:
-            return client.list_queue_sessions(address.name, **options)
-        return client.list_subscription_sessions(address.name, address.subscription, **options)
+        return self.browser(address).list_sessions(**options)
 
     def receiver(self, address: EntityAddress, *, retries: int = 3, **options: Any) -> ServiceBusReceiver:
         """Return a peek-lock receiver that keeps the bytes of each message, not open yet.

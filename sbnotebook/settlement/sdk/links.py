@@ -6,7 +6,12 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-from azure.servicebus.exceptions import ServiceBusConnectionError, SessionLockLostError
+from azure.servicebus.exceptions import (
+    OperationTimeoutError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    SessionLockLostError,
+)
 
 from sbnotebook.settlement.sdk.protocol import (
     AnyClient,
@@ -40,6 +45,7 @@ _LOOKS: Final = 20
 _GLANCE: Final = 0.005
 """Seconds to look for frames that have come already."""
 _MANY_FRAMES: Final = 100
+_ANSWER_WITHIN: Final = 60.0
 _HANG_UP_WITHIN: Final = 2.0
 """Seconds."""
 _OPEN_WITHIN: Final = 60.0
@@ -140,7 +146,7 @@ def spare_waits(client: AnyClient) -> None:
     def create_ready(auth: Any) -> None:
         create(auth)
         _look_often(parts._handler)
-        _take_more_answers(parts._handler)
+        _take_more_answers(parts, parts._handler)
 
     async def close_all() -> None:
         handler: Handler | None = parts._handler
@@ -169,13 +175,15 @@ def _open_in_time(parts: Client) -> None:
             await open_once(*given, **options)
         if scope.cancelled_caught:
             place = parts._auth_uri.partition("://")[2]
-            error = ServiceBusConnectionError(
-                message=f"No link to {place} could be opened in {within:g} seconds: Service Bus did not answer."
-            )
-            private(error)._retryable = False  # by the SDK, which would wait as long again
-            raise error
+            text = f"No link to {place} could be opened in {within:g} seconds: Service Bus did not answer."
+            raise _given_up(ServiceBusConnectionError(message=text))
 
     parts._open = open_in_time
+
+
+def _given_up(error: ServiceBusError) -> ServiceBusError:
+    private(error)._retryable = False  # by the SDK, which would wait as long again
+    return error
 
 
 def _look_often(handler: Handler) -> None:
@@ -191,8 +199,11 @@ def _look_often(handler: Handler) -> None:
     handler.client_ready_async = look_often
 
 
-def _take_more_answers(handler: Handler) -> None:
-    """Give the service new credit for answers. The SDK gives it once, for 10,000."""
+def _take_more_answers(parts: Client, handler: Handler) -> None:
+    """Give the service new credit for answers, and wait for each for a limited time.
+
+    The SDK gives credit once, for 10,000 answers, and waits without end.
+    """
     ask = handler.mgmt_request_async
 
     async def ask_for_more(*request: Any, **options: Any) -> Any:
@@ -201,7 +212,18 @@ def _take_more_answers(handler: Handler) -> None:
             if answers.current_link_credit < answers.link_credit // 2:
                 answers._received_delivery_tags.clear()  # the SDK keeps those of all answers, and uses none of them
                 await answers.flow()
-        return await ask(*request, **options)
+        answer = None
+        with anyio.move_on_after(_ANSWER_WITHIN) as scope:
+            answer = await ask(*request, **options)
+        if scope.cancelled_caught:
+            place = parts._auth_uri.partition("://")[2]
+            # Azure was seen to give no answer about a missing subscription (azure-sdk-for-net 43492).
+            hint = ": check that the subscription exists" if "/subscriptions/" in place.casefold() else ""
+            text = f"{place} did not answer a request in {_ANSWER_WITHIN:g} seconds{hint}."
+            error = _given_up(OperationTimeoutError(message=text))
+            private(error)._shutdown_handler = handler._link is None  # no message came on a link of this connection
+            raise error
+        return answer
 
     handler.mgmt_request_async = ask_for_more
 

@@ -363,6 +363,7 @@ class Failure(Protocol):
 
     _condition: Any
     _retryable: bool
+    _shutdown_handler: bool
 
 
 @overload

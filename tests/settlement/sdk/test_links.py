@@ -16,7 +16,7 @@ import pytest
 import trustme
 from azure.servicebus._pyamqp.aio import _link_async
 from azure.servicebus._pyamqp.aio._transport_async import AsyncTransport
-from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
@@ -207,6 +207,42 @@ async def test_a_silent_service_is_not_waited_for_without_end(
     await links.reopen(client)
     assert links.is_open(client) or kind == "browser"
     await client.close()
+
+
+@pytest.mark.parametrize(("path", "hint"), [("orders", ""), ("news/subscriptions/all", ": check that the subscr")])
+async def test_an_answer_is_not_waited_for_without_end(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, path: str, hint: str
+) -> None:
+    monkeypatch.setattr(links, "_ANSWER_WITHIN", 0.5)
+    await own.create_queue("orders")
+    emulator.create_topic("news")
+    emulator.create_subscription("news", "all")
+    browser = own.connection.browser(EntityAddress.parse(path))
+    assert await management.peek_payloads(browser, 1, 1) == []
+    emulator.freeze()
+    words = f"(?i)/{path} did not answer a request in 0.5 seconds{hint}"
+    with anyio.fail_after(10), pytest.raises(OperationTimeoutError, match=words):
+        await management.peek_payloads(browser, 1, 1)
+    emulator.thaw()
+    assert await management.peek_payloads(browser, 1, 1) == []
+    await browser.close()
+
+
+async def test_an_unanswered_request_ends_no_link_with_messages(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "_ANSWER_WITHIN", 0.5)
+    await own.create_queue("orders")
+    await own.entity("orders").send([Message()])
+    async with own.connection.receiver(EntityAddress("orders")) as receiver:
+        (message,) = await receiver.receive_messages(1, max_wait_time=5)
+        await management.peek_payloads(receiver, 1, 1)
+        emulator.freeze()
+        with anyio.fail_after(10), pytest.raises(OperationTimeoutError):
+            await management.peek_payloads(receiver, 1, 1)
+        emulator.thaw()
+        await receiver.complete_message(message)
+    assert emulator.counts("orders").active == 0
 
 
 def port_of(server: asyncio.Server) -> int:
