@@ -6,9 +6,13 @@ import base64
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
-from datetime import date, time
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from functools import cache
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, cast
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -311,14 +315,30 @@ def _from_row(row: Mapping[str, Any]) -> Message:
 def _json(content: Mapping[str, Any]) -> bytes:
     try:
         return json.dumps(content, ensure_ascii=False, default=_json_text, allow_nan=False).encode()
+    except ConfigurationError:
+        raise
     except ValueError as error:  # JSON has no infinity, and no value that holds itself
         raise ConfigurationError(f"A row cannot be sent as JSON: {error}.") from None
 
 
-def _json_text(value: Any) -> str:
+def _json_text(value: Any) -> Any:
+    """Return what stands for a value that JSON does not have.
+
+    Raises:
+        ConfigurationError: nothing does: its text would not be what the user meant.
+    """
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    return value.isoformat() if isinstance(value, (date, time)) else str(value)
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if isinstance(value, (Decimal, UUID, timedelta, Enum, PurePath)):
+        return str(value)
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return value.tolist()
+    raise ConfigurationError(
+        f"A value of the type {type(value).__name__} cannot be sent as JSON: make it a text, a number, a list or a "
+        "dictionary first."
+    )
 
 
 def _arrow_of_frame(frame: pd.DataFrame) -> pa.Table:

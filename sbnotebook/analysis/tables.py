@@ -7,11 +7,13 @@ that change the reading order, are shown as a dot.
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final
 
-from sbnotebook.model import Message, MessageState, Report
+from sbnotebook.model import Message, MessageState, Outcome, OutcomeStatus, Report
 from sbnotebook.settlement.plan import Change, Preview
 
 __all__ = [
@@ -34,6 +36,9 @@ _MAX_CELL, _ENDING = 120, 40
 """The most characters of a cell, and of the note about a cut: a text with this note is not cut again."""
 _TEXT_WIDTH: Final = 140
 _MAX_FAILURES: Final = 20
+_FEW: Final = 3
+"""Messages that were skipped for the same reason and are rows; more are one sentence."""
+_MAX_REASONS: Final = 5
 _CONTEXT: Final = 24
 """Characters shown around the change of an edit in a long value."""
 _SHORT: Final = 28
@@ -187,16 +192,29 @@ def preview_text(preview: Preview) -> str:
 
 def report_html(report: Report) -> str:
     """Return a report as HTML: the number of messages by outcome, and the first that were not settled."""
-    failures = report.failures[:_MAX_FAILURES]
+    failures, skipped = _failures(report)
     table = html_table(*_used(_OUTCOME_COLUMNS, failures), _failures_caption(report)) if failures else ""
-    return f"<p {_NO_FORMULAS}>{_html(str(report))}</p>{table}"
+    return "".join([f"<p {_NO_FORMULAS}>{_html(line)}</p>" for line in (str(report), *skipped)]) + table
 
 
 def report_text(report: Report) -> str:
     """Return a report as text: the number of messages by outcome, and the first that were not settled."""
-    failures = report.failures[:_MAX_FAILURES]
+    failures, skipped = _failures(report)
     table = text_table(*_used(_OUTCOME_COLUMNS, failures), _failures_caption(report)) if failures else ""
-    return f"{report}\n{table}".rstrip()
+    return "\n".join([str(report), *map(printable, skipped), table]).rstrip()
+
+
+def _failures(report: Report) -> tuple[list[Outcome], list[str]]:
+    """Return the first outcomes to show as rows, and a sentence for each reason for which many were skipped."""
+    failures = report.failures
+    reasons = Counter(each.description or "" for each in failures if each.status is OutcomeStatus.SKIPPED)
+    many = {reason: count for reason, count in reasons.most_common(_MAX_REASONS) if count > _FEW}
+    rows = (each for each in failures if each.status is not OutcomeStatus.SKIPPED or each.description not in many)
+    said = [
+        f"{count:,} skipped: {reason}{' Run it again to continue.' if 'interrupted' in reason else ''}"
+        for reason, count in many.items()
+    ]
+    return list(islice(rows, _MAX_FAILURES)), said
 
 
 def printable(text: str, keep: str = "") -> str:

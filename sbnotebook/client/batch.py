@@ -17,15 +17,15 @@ from weakref import WeakSet
 
 from sbnotebook.analysis import query, tables
 from sbnotebook.client.choosing import Choice, chosen_of
-from sbnotebook.client.coercions import address, duration
+from sbnotebook.client.coercions import address, dead_letter, duration
 from sbnotebook.client.mirroring import mirrors
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import portal, run
+from sbnotebook.client.sdk_names import SdkNames
 from sbnotebook.errors import BatchClosedError
 from sbnotebook.model import (
     Abandon,
     Complete,
-    DeadLetter,
     Decision,
     Defer,
     LockedMessage,
@@ -34,6 +34,7 @@ from sbnotebook.model import (
     Report,
 )
 from sbnotebook.settlement.entity import AsyncEntity
+from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.locking.lock import LockedBatch as AsyncLockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockWatcher
 from sbnotebook.settlement.locking.sessions import SessionBatch, SessionState
@@ -116,7 +117,7 @@ class Keeper:
                 self._loop.call_soon_threadsafe(self._close.set)
 
 
-class LockedBatch:
+class LockedBatch(SdkNames):
     """Messages that are held under locks, renewed in the background until they are settled or the batch is closed.
 
     Closing releases what was not settled, which does not raise a delivery count. Made by ``entity.lock(…)``. A batch
@@ -200,9 +201,21 @@ class LockedBatch:
         """
         return portal().call(self._batch.extend, duration(renew_for))
 
-    @mirrors(AsyncLockedBatch.receive)
-    def receive(self, count: int, *, max_wait: float = 5.0) -> tuple[LockedMessage, ...]:
-        return run(self._batch.receive, count, max_wait=max_wait)
+    def receive(self, count: int | None = 10, *, max_wait: float | str | timedelta = 5.0) -> tuple[LockedMessage, ...]:
+        """Lock more messages.
+
+        Args:
+            count: how many at most; None for all that come, up to 50,000.
+            max_wait: seconds to wait for the first, or a duration such as ``"1m"``.
+
+        Returns:
+            The messages that were locked by this call; fewer than asked for when the entity has no more.
+
+        Raises:
+            BatchClosedError: the batch is closed.
+        """
+        wait = duration(max_wait).total_seconds()
+        return run(self._batch.receive, DEFAULT_MAX_HELD if count is None else count, max_wait=wait)
 
     def plan(self, decision: Decision, messages: Choice | None = None, *, where: str | None = None) -> Plan:
         """Plan to settle messages of this batch.
@@ -252,9 +265,18 @@ class LockedBatch:
         where: str | None = None,
         reason: str | None = None,
         description: str | None = None,
+        error_description: str | None = None,
     ) -> Report:
-        """Dead-letter messages with a reason and a description. Other arguments as for :meth:`plan`."""
-        return self.plan(DeadLetter(reason, description), messages, where=where).apply()
+        """Dead-letter messages with a reason and a description. Other arguments as for :meth:`plan`.
+
+        Args:
+            messages: which ones, all that are held by default.
+            where: of these, only those for which this SQL expression is true.
+            reason: short, and the same for the same cause.
+            description: what is wrong with the message.
+            error_description: the name of ``description`` in the SDK, which is accepted, too.
+        """
+        return self.plan(dead_letter(reason, description, error_description), messages, where=where).apply()
 
     def defer(
         self,

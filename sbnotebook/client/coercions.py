@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from numbers import Integral
 from typing import Final, overload
 
 from sbnotebook.analysis import query
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import EntityAddress, MessageState
+from sbnotebook.model import DeadLetter, EntityAddress, MessageState
 from sbnotebook.settlement.actions.selection import Filter
 
-__all__ = ["address", "duration", "message_filter", "message_state", "start_time", "whole_number"]
+__all__ = [
+    "address",
+    "dead_letter",
+    "duration",
+    "message_filter",
+    "message_state",
+    "moment",
+    "start_time",
+    "time_to_come",
+    "whole_number",
+]
 
-_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_PART: Final = re.compile(r"(?<!\d)(\d++(?:\.\d++)?)\s*+(ms|s|m|h|d)")
+_UNITS: Final = {
+    "milliseconds": ("ms", "msec", "msecs", "millisecond", "milliseconds"),
+    "seconds": ("s", "sec", "secs", "second", "seconds"),
+    "minutes": ("m", "min", "mins", "minute", "minutes"),
+    "hours": ("h", "hr", "hrs", "hour", "hours"),
+    "days": ("d", "day", "days"),
+    "weeks": ("w", "wk", "wks", "week", "weeks"),
+}
+_BY_UNIT: Final = {name: unit for unit, names in _UNITS.items() for name in names}
+_PART: Final = re.compile(r"(?<!\d)(\d++(?:\.\d++)?+)\s*+([a-z]++)")
+_NUMBER: Final = re.compile(r"\d++(?:\.\d++)?+")
 _LONGEST: Final = 60
+_GRACE: Final = timedelta(minutes=1)
+"""By which clocks may differ, and for which a user may hesitate."""
 
 
 @overload
@@ -25,14 +46,16 @@ def duration(text: str | float | timedelta) -> timedelta: ...
 @overload
 def duration(text: None) -> None: ...
 def duration(text: str | float | timedelta | None) -> timedelta | None:
-    """Read a duration from a text such as ``90s``, ``5m`` or ``1h30m``; a number is seconds, and None stays None.
+    """Read a duration from a text such as ``90s``, ``5m``, ``5 minutes`` or ``1h30m``; None stays None.
+
+    A number, also as a text, is seconds.
 
     Raises:
         ConfigurationError: the text is not a duration.
 
     Example:
-        >>> duration("1h30m")
-        datetime.timedelta(seconds=5400)
+        >>> duration("1h30m"), duration("5")
+        (datetime.timedelta(seconds=5400), datetime.timedelta(seconds=5))
     """
     if text is None or isinstance(text, timedelta):
         return text
@@ -43,19 +66,84 @@ def duration(text: str | float | timedelta | None) -> timedelta | None:
 
 
 def _parse(text: str) -> timedelta:
-    parts = _PART.findall(text) if len(text) <= _LONGEST else []
-    if not parts or _PART.sub("", text).strip():
+    if len(text) > _LONGEST:
         raise ValueError(text)
-    return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())
+    if _NUMBER.fullmatch(text.strip()):
+        return timedelta(seconds=float(text))
+    parts = _PART.findall(text)
+    if not parts or _PART.sub("", text).strip(" ,") or not all(unit in _BY_UNIT for _, unit in parts):
+        raise ValueError(text)
+    return sum((timedelta(**{_BY_UNIT[unit]: float(number)}) for number, unit in parts), timedelta())
 
 
 def start_time(since: str | datetime | timedelta | None) -> datetime | timedelta | None:
-    """Read a time, or a duration that counts back from now, such as ``2d``.
+    """Read a time such as ``2026-01-31T08:00``, or a duration that counts back from now, such as ``2d``.
+
+    A text without a time zone is in this machine's.
 
     Raises:
-        ConfigurationError: the text is not a duration.
+        ConfigurationError: the text is neither.
     """
-    return duration(since) if isinstance(since, str) else since
+    if not isinstance(since, str):
+        return since
+    try:
+        return moment(since)
+    except ConfigurationError:
+        pass
+    try:
+        return duration(since)
+    except ConfigurationError:
+        raise ConfigurationError(
+            f"{since[:40]!r} is neither a time nor a duration: write 2026-01-31, 2026-01-31T08:00 or 2d."
+        ) from None
+
+
+def moment(time: str | datetime | None) -> datetime | None:
+    """Read a time such as ``2026-01-31`` or ``2026-01-31T08:00``, in this machine's time zone unless it has one.
+
+    A datetime and None stay as they are.
+
+    Raises:
+        ConfigurationError: the text is not a time.
+    """
+    if not isinstance(time, str):
+        return time
+    try:
+        if len(time) <= _LONGEST and "-" in time:  # 20260131 may as well be a number
+            return datetime.fromisoformat(time.strip()).astimezone()
+    except (ValueError, OverflowError):
+        pass
+    raise ConfigurationError(f"{time[:40]!r} is not a time: write 2026-01-31 or 2026-01-31T08:00.")
+
+
+def time_to_come(at: str | datetime | None, now: datetime | None = None) -> datetime | None:
+    """Read the time at which messages are to become active; None stays None.
+
+    Args:
+        at: as for :func:`moment`.
+        now: the time now; None for the clock's.
+
+    Raises:
+        ConfigurationError: the text is not a time, or it is more than a minute ago.
+    """
+    when = moment(at)
+    if when is not None and when.tzinfo is not None and when < (now or datetime.now(UTC)) - _GRACE:
+        raise ConfigurationError(
+            f"{when:%Y-%m-%d %H:%M %Z} is in the past, and Service Bus would make the messages active at once: give a "
+            "later time, or send them with %sb_send or send(…)."
+        )
+    return when
+
+
+def dead_letter(reason: str | None, description: str | None, error_description: str | None) -> DeadLetter:
+    """Return the decision to dead-letter; ``error_description`` is the SDK's name of the description.
+
+    Raises:
+        ConfigurationError: both names are given.
+    """
+    if description is not None and error_description is not None:
+        raise ConfigurationError("Give description or error_description, which is the SDK's name of it, not both.")
+    return DeadLetter(reason, error_description if description is None else description)
 
 
 def address(entity: str | EntityAddress | None) -> EntityAddress | None:

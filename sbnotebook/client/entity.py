@@ -6,17 +6,27 @@ import warnings
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 from sbnotebook.analysis import query
 from sbnotebook.analysis.frames import messages_from, one_table, tables_of_pages, to_send
 from sbnotebook.client.batch import LockedBatch, LockedSession
 from sbnotebook.client.choosing import Choice, chosen
-from sbnotebook.client.coercions import address, duration, message_filter, message_state, start_time, whole_number
+from sbnotebook.client.coercions import (
+    address,
+    duration,
+    message_filter,
+    message_state,
+    start_time,
+    time_to_come,
+    whole_number,
+)
 from sbnotebook.client.messages import DeferredMessages, Messages
 from sbnotebook.client.plan import Plan, SendPlan
 from sbnotebook.client.portal import progress_bar, run
-from sbnotebook.client.processing import Processing
+from sbnotebook.client.processing import Processing, process_options
+from sbnotebook.client.sdk_names import SdkNames
+from sbnotebook.client.unread import watched
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Decision, EntityAddress, MessageState, PeekedMessage, ReceivedMessage, Report, Resubmit
 from sbnotebook.model.budget import Allowance
@@ -32,6 +42,7 @@ from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.settlement.plan import Edit, refuse_coroutine_function
 from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.processing.calls import Function
+from sbnotebook.settlement.processing.policy import Policy
 from sbnotebook.settlement.processing.process import Processing as AsyncProcessing
 from sbnotebook.settlement.processing.run import ProcessOptions
 from sbnotebook.settlement.sequence_numbers import spans_of
@@ -40,7 +51,7 @@ from sbnotebook.settlement.terms import Progress
 __all__ = ["Entity"]
 
 
-class Entity:
+class Entity(SdkNames):
     """One queue, topic, subscription or sub-queue.
 
     Args:
@@ -158,19 +169,24 @@ class Entity:
     # ---------------------------------------------------------------- locking
 
     def lock(
-        self, count: int = 0, *, max_wait: float = 5.0, renew_for: str | timedelta = DEFAULT_RENEW_FOR
+        self,
+        count: int | None = 10,
+        *,
+        max_wait: float | str | timedelta = 5.0,
+        renew_for: str | timedelta = DEFAULT_RENEW_FOR,
     ) -> LockedBatch:
         """Lock messages and hold them, with their locks renewed, until they are settled or the batch is closed.
 
         Args:
-            count: how many messages at most; ``batch.receive`` locks more.
-            max_wait: seconds to wait for the first.
+            count: how many messages at most; None for all that come, up to 50,000, and 0 for none yet.
+                ``batch.receive`` locks more.
+            max_wait: seconds to wait for the first, or a duration such as ``"1m"``.
             renew_for: for how long locks are renewed, such as ``"30m"``.
         """
-        count = whole_number(count, "count")
+        count = None if count is None else whole_number(count, "count")
         batch = LockedBatch(self._entity, self._entity.batch(renew_for=duration(renew_for)))
         try:
-            if count:
+            if count != 0:
                 batch.receive(count, max_wait=max_wait)
         except BaseException:
             batch.close()
@@ -193,7 +209,9 @@ class Entity:
         """
         return LockedSession(self._entity, self._entity.session(session_id, renew_for=duration(renew_for)))
 
-    def next_session(self, *, max_wait: float = 60.0, renew_for: str | timedelta = DEFAULT_RENEW_FOR) -> LockedSession:
+    def next_session(
+        self, *, max_wait: float | str | timedelta = 60.0, renew_for: str | timedelta = DEFAULT_RENEW_FOR
+    ) -> LockedSession:
         """Lock the next session that has messages and no receiver.
 
         Args:
@@ -203,7 +221,8 @@ class Entity:
         Raises:
             OperationTimeoutError: the SDK's own: there was none within ``max_wait`` seconds.
         """
-        following = self._entity.next_session(max_wait=max_wait, renew_for=duration(renew_for))
+        wait = duration(max_wait).total_seconds()
+        following = self._entity.next_session(max_wait=wait, renew_for=duration(renew_for))
         return LockedSession(self._entity, following)
 
     def settle_by_token(self, decision: Decision, locks: Iterable[Lock]) -> Plan:
@@ -219,7 +238,12 @@ class Entity:
         return Plan(self._entity.plan_by_token(decision, locks))
 
     def receive_and_delete(
-        self, count: int, *, max_wait: float = 5.0, archived: bool = True, show_progress: bool = True
+        self,
+        count: int,
+        *,
+        max_wait: float | str | timedelta = 5.0,
+        archived: bool = True,
+        show_progress: bool = True,
     ) -> Messages:
         """Receive messages that the service removes as it sends them: those lost on the way are lost for good.
 
@@ -235,7 +259,8 @@ class Entity:
         warnings.warn(deleting.WARNING, stacklevel=2)
         taken: list[PeekedMessage] = []
         with progress_bar(f"receive from {self.address}", count, shown=show_progress) as advance:
-            receive = partial(deleting.receive_and_delete, self._entity, count, max_wait=max_wait, archived=archived)
+            wait = duration(max_wait).total_seconds()
+            receive = partial(deleting.receive_and_delete, self._entity, count, max_wait=wait, archived=archived)
             try:
                 run(receive, into=taken, progress=advance)
             except KeyboardInterrupt as interrupt:
@@ -420,7 +445,7 @@ class Entity:
             An outcome for each message, in the same order.
         """
         with progress_bar(f"send to {self.address}", _count_of(messages), shown=show_progress) as advance:
-            return run(
+            report = run(
                 self._entity.send,
                 to_send(messages),
                 max_in_flight=max_in_flight,
@@ -428,8 +453,11 @@ class Entity:
                 rate=rate,
                 progress=advance,
             )
+        return watched(report)
 
-    def plan_send(self, data: Any, *, at: datetime | None = None, delay: str | timedelta | None = None) -> SendPlan:
+    def plan_send(
+        self, data: Any, *, at: str | datetime | None = None, delay: str | timedelta | None = None
+    ) -> SendPlan:
         """Plan to send messages, at once or later: see :class:`sbnotebook.client.SendPlan`."""
         return SendPlan(self._entity, data, at=at, delay=delay)
 
@@ -437,7 +465,7 @@ class Entity:
         self,
         messages: Any,
         *,
-        at: datetime | None = None,
+        at: str | datetime | None = None,
         delay: str | timedelta | None = None,
         max_in_flight: InFlight = AUTO,
         rate: float | None = None,
@@ -447,22 +475,24 @@ class Entity:
 
         Args:
             messages: as for :meth:`send`.
-            at: when, with a time zone; None for each message's own ``scheduled_enqueue_time``.
+            at: when, with a time zone, or a text such as ``"2026-11-22T08:00"``, which is in this machine's time zone
+                unless it says another; None for each message's own ``scheduled_enqueue_time``.
             delay: how much later than now instead, such as ``"5m"``.
             max_in_flight: requests that wait for their confirmation at once.
             rate: messages a second at most, None for no limit.
             show_progress: False for no bar.
         """
         with progress_bar(f"schedule to {self.address}", _count_of(messages), shown=show_progress) as advance:
-            return run(
+            report = run(
                 self._entity.schedule,
                 messages_from(messages),
-                at=at,
+                at=time_to_come(at),
                 delay=duration(delay),
                 max_in_flight=max_in_flight,
                 rate=rate,
                 progress=advance,
             )
+        return watched(report)
 
     def cancel_scheduled(self, messages: Choice) -> Plan:
         """Plan to remove scheduled messages.
@@ -485,43 +515,74 @@ class Entity:
 
     # ---------------------------------------------------------------- consuming
 
-    def process(
+    def process(  # noqa: PLR0913 (each option has a name)
         self,
         function: Function,
         *,
+        policy: Policy | None = None,
+        max_in_flight: int = 1,
+        rate: float | None = None,
+        max_messages: int | None = None,
+        max_wait: float | str | timedelta | None = 2.0,
+        by_session: bool = False,
         seen: bool | str | timedelta = False,
+        archived: bool = True,
         show_progress: bool = True,
-        **options: Unpack[ProcessOptions],
     ) -> Report:
         """Consume messages with a function until there are no more, and settle each by how that ended.
 
         Args:
             function: is called with each message. It raises ``SkipMessage``, ``RejectMessage`` or ``StopProcessing``
                 to say how it ended, and anything else when it failed.
+            policy: how a message is settled by how the function ended; None for ``Policy()``.
+            max_in_flight: how many messages the function is called with at once, each in its own thread, or with
+                ``by_session`` how many sessions. With 1, the default, messages are processed in their order; a
+                function that is safe in several threads may have more.
+            rate: messages a second at most, None for no limit.
+            max_messages: stop after this many, None for all.
+            max_wait: seconds without a message, or a duration such as ``"1m"``, after which the entity counts as empty;
+                None to continue until it is interrupted.
+            by_session: True to consume sessions, each in its order.
             seen: whether messages whose work is done are remembered, or for how long, such as ``"1d"``: when one is
                 delivered again, it is completed and not done twice.
+            archived: False to complete messages for good; otherwise ``namespace.undo`` can send them back.
             show_progress: False for no bar.
-            options: ``policy``, ``max_in_flight``, ``rate``, ``max_messages``, ``max_wait``, ``by_session`` and
-                ``archived``, see :class:`sbnotebook.settlement.processing.run.Options`.
 
         Returns:
             An outcome for each message.
 
         Raises:
+            ConfigurationError: a number is out of range.
             Exception: the function's own, where the policy says so, as it does by default. A note on it says how the
                 messages ended.
         """
-        with progress_bar(f"process {self.address}", options.get("max_messages"), shown=show_progress) as advance:
-            return run(self._processing(function, seen, options, advance).run)
+        options = process_options(
+            policy, max_in_flight, rate, max_messages, max_wait, by_session=by_session, archived=archived
+        )
+        with progress_bar(f"process {self.address}", max_messages, shown=show_progress) as advance:
+            report = run(self._processing(function, seen, options, advance).run)
+        return watched(report)
 
-    def start_processing(
-        self, function: Function, *, seen: bool | str | timedelta = False, **options: Unpack[ProcessOptions]
+    def start_processing(  # noqa: PLR0913 (each option has a name)
+        self,
+        function: Function,
+        *,
+        policy: Policy | None = None,
+        max_in_flight: int = 1,
+        rate: float | None = None,
+        max_messages: int | None = None,
+        max_wait: float | str | timedelta | None = None,
+        by_session: bool = False,
+        seen: bool | str | timedelta = False,
+        archived: bool = True,
     ) -> Processing:
         """Consume messages in the background; arguments as for :meth:`process`.
 
         It runs until it is stopped, unless ``max_wait`` says when the entity counts as empty.
         """
-        options.setdefault("max_wait", None)
+        options = process_options(
+            policy, max_in_flight, rate, max_messages, max_wait, by_session=by_session, archived=archived
+        )
         return Processing(self._processing(function, seen, options))
 
     def _processing(

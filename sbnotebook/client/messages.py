@@ -11,8 +11,9 @@ import pyarrow as pa
 from sbnotebook.analysis import exports, frames, query, tables
 from sbnotebook.analysis.groups import CAUSE, Groups, Trait, group_by_cause, messages_figure
 from sbnotebook.client.choosing import Choice, chosen_of
+from sbnotebook.client.coercions import dead_letter
 from sbnotebook.client.plan import Plan
-from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, PeekedMessage
+from sbnotebook.model import Abandon, Complete, Decision, PeekedMessage
 from sbnotebook.settlement.actions.deferred import Deferrals
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
@@ -211,9 +212,18 @@ class DeferredMessages(Messages):
         where: str | None = None,
         reason: str | None = None,
         description: str | None = None,
+        error_description: str | None = None,
     ) -> Plan:
-        """Plan to dead-letter messages with a reason and a description. Other arguments as for :meth:`plan`."""
-        return self.plan(DeadLetter(reason, description), messages, where=where)
+        """Plan to dead-letter messages with a reason and a description. Other arguments as for :meth:`plan`.
+
+        Args:
+            messages: which ones, all of these by default.
+            where: of these, only those for which this SQL expression is true.
+            reason: short, and the same for the same cause.
+            description: what is wrong with the message.
+            error_description: the name of ``description`` in the SDK, which is accepted, too.
+        """
+        return self.plan(dead_letter(reason, description, error_description), messages, where=where)
 
 
 def read_messages(path: Path | str) -> Messages:

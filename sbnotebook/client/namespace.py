@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sbnotebook.client.about import About, about
 from sbnotebook.client.batch import close_batches
-from sbnotebook.client.coercions import address, start_time
+from sbnotebook.client.coercions import address, duration, start_time
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.frame_plan import FramePlan, outcomes_in
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
 from sbnotebook.client.remembered import Remembered
+from sbnotebook.client.sdk_names import SdkNames
 from sbnotebook.client.targets import Target, resolve
+from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
@@ -66,7 +68,7 @@ def connect(
     return Namespace(found, archive=archive)
 
 
-class Namespace:
+class Namespace(SdkNames):
     """A Service Bus namespace.
 
     Args:
@@ -156,7 +158,7 @@ class Namespace:
         self,
         name: str,
         *,
-        lock_duration: timedelta | None = None,
+        lock_duration: str | timedelta | None = None,
         max_delivery_count: int | None = None,
         requires_session: bool = False,
     ) -> None:
@@ -164,7 +166,7 @@ class Namespace:
 
         Args:
             name: its name.
-            lock_duration: how long a lock lasts, None for the service's default of a minute.
+            lock_duration: how long a lock lasts, such as ``"2m"``; None for the service's default of a minute.
             max_delivery_count: deliveries until a message is dead-lettered, None for the service's default of 10.
             requires_session: True when each message belongs to a session.
 
@@ -174,7 +176,55 @@ class Namespace:
         run(
             self._namespace.create_queue,
             name,
-            lock_duration=lock_duration,
+            lock_duration=duration(lock_duration),
+            max_delivery_count=max_delivery_count,
+            requires_session=requires_session,
+        )
+
+    def create_topic(self, name: str) -> None:
+        """Create a topic; :meth:`create_subscription` gives it subscriptions.
+
+        Args:
+            name: its name.
+
+        Raises:
+            azure.core.exceptions.ResourceExistsError: an entity has this name already.
+
+        Example:
+            >>> connect("emulator").create_topic("events")  # doctest: +SKIP
+        """
+        run(self._namespace.create_topic, name)
+
+    def create_subscription(
+        self,
+        topic: str,
+        name: str,
+        *,
+        lock_duration: str | timedelta | None = None,
+        max_delivery_count: int | None = None,
+        requires_session: bool = False,
+    ) -> None:
+        """Create a subscription of a topic, which gets all messages that are sent to the topic.
+
+        Args:
+            topic: the name of its topic.
+            name: its own name.
+            lock_duration: as for :meth:`create_queue`.
+            max_delivery_count: as for :meth:`create_queue`.
+            requires_session: True when each message belongs to a session.
+
+        Raises:
+            azure.core.exceptions.ResourceExistsError: the topic has such a subscription already.
+            azure.core.exceptions.ResourceNotFoundError: there is no such topic.
+
+        Example:
+            >>> connect("emulator").create_subscription("events", "audit")  # doctest: +SKIP
+        """
+        run(
+            self._namespace.create_subscription,
+            topic,
+            name,
+            lock_duration=duration(lock_duration),
             max_delivery_count=max_delivery_count,
             requires_session=requires_session,
         )
@@ -184,14 +234,18 @@ class Namespace:
         run(self._namespace.delete_queue, name)
 
     def resume(
-        self, entity: str | EntityAddress | None = None, *, resend_unknown: bool = False, max_wait: float = 0.0
+        self,
+        entity: str | EntityAddress | None = None,
+        *,
+        resend_unknown: bool = False,
+        max_wait: float | str | timedelta = 0.0,
     ) -> list[Plan]:
         """Plan to finish the resubmits that were cut off, by a crash or a lost connection.
 
         Args:
             entity: only originals of this one, None for all.
             resend_unknown: send again also what may have arrived and been consumed.
-            max_wait: seconds to wait for originals that are still locked.
+            max_wait: seconds to wait for originals that are still locked, or a duration such as ``"1m"``.
 
         Returns:
             A plan for each entity with originals; none where nothing was cut off.
@@ -201,7 +255,8 @@ class Namespace:
             ...     print(plan)
             ...     plan.apply()
         """
-        found = run(self._namespace.resume, entity, resend_unknown=resend_unknown, max_wait=max_wait)
+        wait = duration(max_wait).total_seconds()
+        found = run(self._namespace.resume, entity, resend_unknown=resend_unknown, max_wait=wait)
         return [Plan(plan) for plan in found]
 
     def unfinished(self, entity: str | EntityAddress | None = None) -> list[ResubmitEntry]:
@@ -229,7 +284,7 @@ class Namespace:
 
     def undo(
         self,
-        report: Iterable[Outcome] | DataFrame | None = None,
+        report: Iterable[Outcome] | DataFrame | str | EntityAddress | None = None,
         *,
         entity: str | EntityAddress | None = None,
         since: str | datetime | timedelta | None = None,
@@ -240,8 +295,8 @@ class Namespace:
         """Plan to send removed messages back from the archive: the same messages, with new sequence numbers.
 
         Args:
-            report: messages that these outcomes removed; may be a frame from :meth:`settle_frame`. Without it, give
-                ``entity`` or ``since`` or both.
+            report: messages that these outcomes removed; may be a frame from :meth:`settle_frame`. An address, such as
+                ``"orders"``, is the same as ``entity``. Without it, give ``entity`` or ``since`` or both.
             entity: messages that were removed from this entity.
             since: messages that were removed then or later; a duration such as ``"2h"`` counts back from now.
             to: the queue or topic that they are sent to; by default the one that each was in.
@@ -255,6 +310,10 @@ class Namespace:
         Example:
             >>> connect("emulator").undo(entity="orders/$dlq", since="2h").apply()  # doctest: +SKIP
         """
+        if isinstance(report, (str, EntityAddress)):
+            if entity is not None and address(entity) != address(report):
+                raise ConfigurationError(f"Give one entity to undo, not {report} and {entity}.")
+            report, entity = None, report
         plan = run(
             self._namespace.undo,
             outcomes_in(report),

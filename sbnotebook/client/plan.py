@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_send
-from sbnotebook.client.coercions import duration
+from sbnotebook.client.coercions import duration, time_to_come
 from sbnotebook.client.mirroring import mirrors
 from sbnotebook.client.portal import Work, portal, progress_bar, run
+from sbnotebook.client.unread import watched
 from sbnotebook.model import Decision, EntityAddress, Message, Outcome, ReceivedMessage, Report, Send
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.pace import AUTO, InFlight, Pause
@@ -82,7 +83,7 @@ class Plan:
         """
         limits = Limits(max_in_flight, rate)
         with progress_bar(self.decision.verb, self.total, shown=show_progress) as advance:
-            return run(self._plan.carry_out, self._plan, limits, advance)
+            return watched(run(self._plan.carry_out, self._plan, limits, advance))
 
     def start(self, *, max_in_flight: InFlight = AUTO, rate: float | None = None) -> Running:
         """Carry the plan out in the background: watch, pause or cancel it. Arguments as for :meth:`apply`.
@@ -112,7 +113,7 @@ class SendPlan(Plan):
     Args:
         entity: their destination.
         data: what :func:`sbnotebook.analysis.frames.messages_from` takes, of a length that is known.
-        at: when they become active, with a time zone; None for at once.
+        at: when they become active, as for :meth:`Entity.schedule`; None for at once.
         delay: how much later than when they are sent instead, such as ``"5m"``.
 
     Raises:
@@ -125,10 +126,10 @@ class SendPlan(Plan):
     """
 
     def __init__(
-        self, entity: AsyncEntity, data: Any, *, at: datetime | None = None, delay: str | timedelta | None = None
+        self, entity: AsyncEntity, data: Any, *, at: str | datetime | None = None, delay: str | timedelta | None = None
     ) -> None:
         held: Any = [data] if isinstance(data, (Message, str, bytes, Mapping)) else collect_spark_frame(data)
-        decision = Send(at, duration(delay))
+        decision = Send(time_to_come(at), duration(delay))
         make = to_send if decision.is_for_now else messages_from
         shown = islice(messages_from(held), _SHOWN)
         super().__init__(entity.plan_send(lambda: make(held), decision, total=len(held), shown=shown))
@@ -223,9 +224,9 @@ class Running:
             Exception: what ended it; its attribute ``report`` has the outcomes until then, where there are any.
         """
         try:
-            return self._result.result()
+            return watched(self._result.result())
         except InterruptedError:
-            return self._work.report
+            return watched(self._work.report)
         except Exception as error:
             if report := self._work.report:
                 error.__dict__.setdefault("report", report)

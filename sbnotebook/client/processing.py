@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from sbnotebook.analysis import tables
+from sbnotebook.client.coercions import duration
 from sbnotebook.client.mirroring import mirrors
 from sbnotebook.client.portal import portal
 from sbnotebook.model import Report
+from sbnotebook.settlement.processing.policy import Policy
 from sbnotebook.settlement.processing.process import Processing as AsyncProcessing
+from sbnotebook.settlement.processing.run import ProcessOptions
 from sbnotebook.settlement.processing.status import ProcessStatus
 
-__all__ = ["Processing"]
+__all__ = ["Processing", "process_options"]
 
 _COLUMNS = (
     "worker",
@@ -103,3 +107,30 @@ class Processing:
 def _table(status: ProcessStatus) -> tuple[list[str], list[list[object]], str]:
     rows = [[getattr(lease, name) for name in _COLUMNS] for lease in status.leases]
     return list(_COLUMNS), rows, str(status)
+
+
+def process_options(
+    policy: Policy | None,
+    max_in_flight: int,
+    rate: float | None,
+    max_messages: int | None,
+    max_wait: float | str | timedelta | None,
+    *,
+    by_session: bool,
+    archived: bool,
+) -> ProcessOptions:
+    """Return the options of a run, as :meth:`sbnotebook.client.Entity.process` takes them.
+
+    Raises:
+        ConfigurationError: ``max_wait`` is not a duration.
+    """
+    wait = duration(max_wait)
+    return ProcessOptions(
+        policy=policy or Policy(),
+        max_in_flight=max_in_flight,
+        rate=rate,
+        max_messages=max_messages,
+        max_wait=None if wait is None else wait.total_seconds(),
+        by_session=by_session,
+        archived=archived,
+    )

@@ -139,6 +139,11 @@ def resolve(target: str | Hidden | None = None, credential: Any = None, *, allow
         return _default(credential, allow_remote=allow_remote)
     # The error never repeats the text, which may be a secret.
     form = _form(target)
+    if credential is not None and form in (EMULATOR, _CONNECTION_STRING, _DATABRICKS):
+        raise ConfigurationError(
+            "A credential goes with a host name, NAMESPACE.servicebus.windows.net. The emulator and connection strings "
+            "have a key of their own: leave the credential out, or give the host name."
+        )
     if form == EMULATOR:
         return Target(_emulator(), "the emulator on this machine")
     if form == _CONNECTION_STRING:
@@ -198,6 +203,8 @@ def _default(credential: Any, *, allow_remote: bool) -> Target:
     for variable in ENVIRONMENT_VARIABLES:
         if os.environ.get(variable):
             return _from_environment(variable, credential, allow_remote=allow_remote)
+    if credential is not None:
+        raise ConfigurationError('A credential needs a host name: connect("NAMESPACE.servicebus.windows.net", …).')
     return Target(_emulator(), f"the emulator on this machine, because {' and '.join(ENVIRONMENT_VARIABLES)} are unset")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from sbnotebook.client.unread import warn_after_cells
 from sbnotebook.magics import completion, display
 from sbnotebook.magics.connection_magics import ConnectionMagics
 from sbnotebook.magics.current import Current, SbMagics
@@ -43,6 +44,7 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     current = Current(settings)
     ipython.register_magics(*(magics(ipython, current) for magics in _MAGICS))
     display.show_results(ipython, current)
+    warn_after_cells(ipython)
     completion.offer_completion(ipython, current)
     keep_secrets_out(ipython)
     suggest_magics(ipython)

@@ -28,6 +28,7 @@ __all__ = [
     "MagicArguments",
     "Quoted",
     "count",
+    "count_or_all",
     "expanded",
     "in_one_line",
     "refuse_connection_string",
@@ -184,9 +185,10 @@ def _with_report(shell: Any, error: BaseException, said: str) -> str:
     if not isinstance(report, Report) or not report:
         return said
     shell.push({LAST_REPORT: report})
+    again = " Run it again to continue." if OutcomeStatus.SKIPPED in report.counts else ""
     rest = f"{report}. What is unconfirmed may have happened, what is skipped did not; {LAST_REPORT} has all outcomes."
     if isinstance(error, KeyboardInterrupt):
-        return rest
+        return rest + again
     if set(report.counts) == {OutcomeStatus.SKIPPED}:
         return f"{said} Nothing was sent or settled; {LAST_REPORT} has all outcomes."
     return f"{said} Until then - {rest}"
@@ -213,7 +215,8 @@ def count(text: str) -> int:
     return int(text)
 
 
-def _count_or_all(text: str) -> int:
+def count_or_all(text: str) -> int:
+    """Convert a whole number from 1 on, or the word all, which is 0: the type of an argument."""
     return 0 if text.lower() == "all" else count(text)
 
 
@@ -255,7 +258,7 @@ PEEK_COUNT: Final = argument(
     "-n",
     "--count",
     metavar="N",
-    type=_count_or_all,
+    type=count_or_all,
     help="at most so many messages, or all (default 1000; with --where all that match)",
 )
 FROM: Final = argument(

@@ -13,19 +13,17 @@ from IPython.display import display
 from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.magics.arguments import INTO, MagicArguments
+from sbnotebook.magics.arguments import INTO, MagicArguments, count
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
+from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.settlement.connecting.connection_strings import Hidden
 
 __all__ = ["ConnectionMagics", "Entities"]
 
 _COLUMNS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter", "size_bytes")
-_NO_ENTITIES: Final = (
-    "There are no entities in this namespace. After %sb_connect --into namespace, "
-    'namespace.create_queue("orders") makes a queue.'
-)
+_NO_ENTITIES: Final = "There are no entities in this namespace: %sb_create queue orders creates a queue."
 
 
 class Entities(list[EntityCounts]):
@@ -105,6 +103,48 @@ class ConnectionMagics(PlanMagics):
             %sb_entities
         """
         return Entities(self.current.namespace.entities())
+
+    @line_magic
+    @command(
+        argument(
+            "kind", metavar="KIND", choices=("queue", "topic", "subscription"), help="queue, topic or subscription"
+        ),
+        argument("name", metavar="NEW", help="its name; of a subscription events/subscriptions/audit"),
+        argument("--lock-duration", metavar="DURATION", help="how long a lock lasts (default of the service, 1m)"),
+        argument("--max-delivery-count", metavar="N", type=count, help="deliveries until it is dead-lettered (10)"),
+        argument("--requires-session", action="store_true", help="each message belongs to a session"),
+    )
+    def sb_create(self, args: MagicArguments) -> None:
+        """Create a queue, a topic or a subscription.
+
+        Example::
+
+            %sb_create queue orders --lock-duration 2m
+            %sb_create topic events
+            %sb_create subscription events/subscriptions/audit
+        """
+        place = EntityAddress.parse(args.name)
+        wanted = EntityAddress(place.name, place.subscription)
+        if place != wanted or (place.subscription is None) == (args.kind == "subscription"):
+            raise ConfigurationError(
+                "A queue and a topic have a plain name, such as orders, and a subscription that of its topic, too: "
+                "events/subscriptions/audit."
+            )
+        options = {
+            "lock_duration": args.lock_duration,
+            "max_delivery_count": args.max_delivery_count,
+            "requires_session": args.requires_session,
+        }
+        namespace = self.current.namespace
+        if args.kind == "topic":
+            if any(options.values()):
+                raise ConfigurationError("A topic has no locks and sessions: give these options to its subscriptions.")
+            namespace.create_topic(place.name)
+        elif place.subscription is not None:
+            namespace.create_subscription(place.name, place.subscription, **options)
+        else:
+            namespace.create_queue(place.name, **options)
+        say(f"Created the {args.kind} {wanted}.")
 
 
 def _prompted() -> Hidden:

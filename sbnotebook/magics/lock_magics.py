@@ -12,7 +12,6 @@ from sbnotebook.client import LockedBatch, Plan
 from sbnotebook.client.coercions import address, duration
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import (
-    COUNT,
     DESCRIPTION,
     DRY_RUN,
     ENTITY,
@@ -21,6 +20,7 @@ from sbnotebook.magics.arguments import (
     WHERE,
     YES,
     MagicArguments,
+    count_or_all,
     seconds,
 )
 from sbnotebook.magics.choosing import MESSAGES, named
@@ -41,7 +41,7 @@ class LockMagics(PlanMagics):
     @line_magic
     @command(
         ENTITY,
-        COUNT,
+        argument("-n", "--count", metavar="N", type=count_or_all, help="at most so many messages, or all (default 10)"),
         argument("--session", metavar="SESSION", help="lock the session of this name and messages of it"),
         argument("--next-session", action="store_true", help="lock the next session that has messages"),
         argument("--renew-for", metavar="DURATION", default=_RENEW_FOR, help="how long locks are kept (default 30m)"),
@@ -66,7 +66,7 @@ class LockMagics(PlanMagics):
         released = self.current.release()
         if released:
             say(f"Released {released:,} of the messages that were held before.")
-        count = args.count or self.current.settings.lock_count
+        count = self.current.settings.lock_count if args.count is None else args.count or None
         entity, renew_for = self.current.namespace.entity(args.entity), args.renew_for
         # A session is held before its first messages are received; a batch is held with them.
         if args.session is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from IPython.core.magic import line_magic, magics_class
@@ -112,19 +113,64 @@ class PeekMagics(PlanMagics):
             %sb_groups orders/$dlq
             %sb_groups orders/$dlq --by reason --by subject
         """
-        found = self.current.namespace.entity(args.entity).peek(
+        return self._found(args).groups(args.by or CAUSE)
+
+    @line_magic
+    @command(
+        ENTITY,
+        argument(
+            "file", metavar="FILE", help="orders.parquet or orders.jsonl keep everything; orders.csv is to look at"
+        ),
+        COUNT,
+        WHERE,
+        STATE,
+        FROM,
+        UP_TO,
+        argument("--overwrite", action="store_true", help="replace an existing file"),
+        INTO,
+    )
+    def sb_export(self, args: MagicArguments) -> Path | None:
+        """Write messages of an entity to a file; nothing is locked or removed.
+
+        Example::
+
+            %sb_export orders/$dlq letters.parquet
+            %sb_export orders/$dlq late.csv --where "dead_letter_reason = 'Late'" --overwrite
+        """
+        found = self._found(args)
+        path = found.export(args.file, overwrite=args.overwrite)
+        say(f"Wrote {len(found):,} messages of {args.entity} to {path}.")
+        return path if args.into else None
+
+    @line_magic
+    @command(ENTITY, INTO)
+    def sb_sessions(self, args: MagicArguments) -> list[str]:
+        """List the sessions of an entity that have active messages or a state.
+
+        %sb_peek ENTITY --session NAME looks into one, and %sb_lock ENTITY --session NAME locks it.
+
+        Example::
+
+            %sb_sessions orders
+        """
+        return self.current.namespace.entity(args.entity).sessions()
+
+    def _found(self, args: MagicArguments) -> Messages:
+        return self.current.namespace.entity(args.entity).peek(
             args.count,
             where=args.where,
             from_sequence_number=args.from_sequence_number,
             to_sequence_number=args.to_sequence_number,
             state=args.state,
         )
-        return found.groups(args.by or CAUSE)
 
     @line_magic
     @command(
         ENTITY,
         COUNT,
+        argument(
+            "-w", "--where", metavar="EXPRESSION", help="only messages for which this is true, in the SQL of Spark"
+        ),
         STATE,
         FROM,
         UP_TO,
@@ -149,6 +195,7 @@ class PeekMagics(PlanMagics):
             self.current.namespace,
             args.entity,
             say=say,
+            where=args.where,
             maxMessages=args.count,
             fromSequenceNumber=args.from_sequence_number,
             toSequenceNumber=args.to_sequence_number,

@@ -71,6 +71,24 @@ class RecoveryMagics(PlanMagics):
 
     @line_magic
     @command(
+        argument("fingerprint", metavar="FINGERPRINT", help="of a cause, as %%sb_groups shows it"),
+        argument("text", nargs="*", metavar="TEXT", help="the note; an empty text in quotes removes it"),
+    )
+    def sb_note(self, args: MagicArguments) -> None:
+        """Keep a note on a cause of dead letters on this machine, or show it.
+
+        Example::
+
+            %sb_note 4a7d1ed41474 price list was empty, see INC-4711
+            %sb_note 4a7d1ed41474
+        """
+        namespace = self.current.namespace
+        if args.text:
+            namespace.note(args.fingerprint, " ".join(args.text))
+        say(namespace.notes().get(args.fingerprint, f"There is no note on {args.fingerprint[:40]}."))
+
+    @line_magic
+    @command(
         MAYBE_ENTITY,
         argument(
             "--resend-unknown", action="store_true", help="send again what may have arrived and been consumed already"

@@ -185,7 +185,9 @@ class SelectionMagics(PlanMagics):
         ENTITY,
         WHERE,
         STATE,
-        argument("--before", metavar="DURATION", help="only what was enqueued longer ago, such as 2d"),
+        argument(
+            "--before", metavar="DURATION", help="only what was enqueued before 2026-01-31, or longer ago than 2d"
+        ),
         UP_TO,
         argument("--no-archive", action="store_true", help="keep no copy: %%sb_undo cannot send them back"),
         *_ACTING,

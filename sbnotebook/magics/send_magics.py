@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import json
-from datetime import datetime
 from typing import Any, Final
 
 from IPython.core.magic import line_cell_magic, line_magic, magics_class
@@ -40,13 +38,6 @@ _WHAT: Final = (
 )
 
 
-def _moment(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a time such as 2026-11-22T08:00") from None
-
-
 @magics_class
 class SendMagics(PlanMagics):
     """Magics that send messages."""
@@ -75,7 +66,7 @@ class SendMagics(PlanMagics):
         DESTINATION,
         *_WHAT,
         argument("--delay", metavar="DURATION", help="how much later than now, such as 90s, 5m or 1h30m"),
-        argument("--at", metavar="TIME", type=_moment, help="when, such as 2026-11-22T08:00 in this machine's time"),
+        argument("--at", metavar="TIME", help="when, such as 2026-11-22T08:00 in this machine's time"),
         argument("--cancel", action="store_true", help="remove what is scheduled; with --where only some of it"),
         WHERE,
         *_ACTING,

@@ -113,10 +113,28 @@ class Report(Sequence[Outcome]):
         (0, True)
     """
 
+    @dataclass(slots=True)
+    class Look:
+        """Whether a user has looked at a report."""
+
+        is_done: bool = False
+
     def __init__(self, outcomes: Iterable[Outcome] = ()) -> None:
+        self._looks: tuple[Report.Look, ...] = ()
         self._chunks = outcomes.chunks if isinstance(outcomes, _Chunked) else tuple(_chunks_of(outcomes))
         self._ends = tuple(accumulate(chunk.size for chunk in self._chunks))
         self._last_read: tuple[int, tuple[Outcome, ...]] = (-1, ())
+
+    def watch(self) -> Look:
+        """Return an object that knows whether anything of this report, but its length, is read from now on."""
+        look = Report.Look()
+        self._looks = (*(each for each in self._looks if not each.is_done), look)
+        return look
+
+    def _look(self) -> tuple[_Chunk, ...]:
+        for look in self._looks:
+            look.is_done = True
+        return self._chunks
 
     @property
     def ok(self) -> bool:
@@ -126,17 +144,17 @@ class Report(Sequence[Outcome]):
     @property
     def settled(self) -> int:
         """Return the number of confirmed messages."""
-        return sum(chunk.counts[OutcomeStatus.SETTLED] for chunk in self._chunks)
+        return sum(chunk.counts[OutcomeStatus.SETTLED] for chunk in self._look())
 
     @property
     def failures(self) -> tuple[Outcome, ...]:
         """Return the outcomes that are not a success, unconfirmed ones included."""
-        return tuple(outcome for chunk in self._chunks for outcome in chunk.failures)
+        return tuple(outcome for chunk in self._look() for outcome in chunk.failures)
 
     @property
     def counts(self) -> dict[OutcomeStatus, int]:
         """Return the number of messages by status, for the statuses that occurred."""
-        found = {status: sum(chunk.counts[status] for chunk in self._chunks) for status in OutcomeStatus}
+        found = {status: sum(chunk.counts[status] for chunk in self._look()) for status in OutcomeStatus}
         return {status: count for status, count in found.items() if count}
 
     def raise_for_failures(self) -> None:
@@ -150,13 +168,15 @@ class Report(Sequence[Outcome]):
             raise SettlementFailedError(f"{len(failures)} of {len(self)} messages: {self}.", failures)
 
     def __add__(self, other: Report) -> Report:
-        return Report(_Chunked((*self._chunks, *other._chunks)))
+        both = Report(_Chunked((*self._chunks, *other._chunks)))
+        both._looks = tuple(look for look in (*self._looks, *other._looks) if not look.is_done)
+        return both
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
     def __iter__(self) -> Iterator[Outcome]:
-        return iter(_Chunked(self._chunks))
+        return iter(_Chunked(self._look()))
 
     @overload
     def __getitem__(self, index: int) -> Outcome: ...
@@ -170,7 +190,7 @@ class Report(Sequence[Outcome]):
         number = bisect_right(self._ends, position)
         last_read, outcomes = self._last_read
         if number != last_read:
-            outcomes = self._chunks[number].outcomes()
+            outcomes = self._look()[number].outcomes()
             self._last_read = (number, outcomes)
         return outcomes[position - self._ends[number] + len(outcomes)]
 

@@ -29,6 +29,8 @@ __all__ = [
     "client_of",
     "counts_of",
     "create_queue",
+    "create_subscription",
+    "create_topic",
     "delete_queue",
     "describe",
     "detects_duplicates",
@@ -220,10 +222,59 @@ async def create_queue(
         ReadOnlyError: the connection is read-only.
     """
     connection.require_writing()
+    options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
+    async with client_of(connection) as client, _in_words(connection, EntityAddress.parse(name)):
+        await client.create_queue(name, **options)
+
+
+async def create_topic(connection: Connection, name: str) -> None:
+    """Create a topic.
+
+    Raises:
+        azure.core.exceptions.ResourceExistsError: an entity of this name exists.
+        ReadOnlyError: the connection is read-only.
+    """
+    connection.require_writing()
+    async with client_of(connection) as client, _in_words(connection, EntityAddress.parse(name)):
+        await client.create_topic(name)
+
+
+async def create_subscription(
+    connection: Connection,
+    topic: str,
+    name: str,
+    *,
+    lock_duration: timedelta | None = None,
+    max_delivery_count: int | None = None,
+    requires_session: bool = False,
+) -> None:
+    """Create a subscription of a topic, which gets all messages that are sent to the topic.
+
+    Args:
+        connection: the namespace.
+        topic: the topic's name.
+        name: the subscription's name.
+        lock_duration: as for :func:`create_queue`.
+        max_delivery_count: as for :func:`create_queue`.
+        requires_session: as for :func:`create_queue`.
+
+    Raises:
+        azure.core.exceptions.ResourceExistsError: the topic has such a subscription.
+        azure.core.exceptions.ResourceNotFoundError: there is no such topic.
+        ReadOnlyError: the connection is read-only.
+    """
+    connection.require_writing()
+    options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
+    async with client_of(connection) as client, _in_words(connection, EntityAddress(topic, name)):
+        await client.create_subscription(topic, name, **options)
+
+
+def _given(
+    lock_duration: timedelta | None, max_delivery_count: int | None, *, requires_session: bool
+) -> dict[str, Any]:
     options: dict[str, Any] = {"lock_duration": lock_duration, "max_delivery_count": max_delivery_count}
     options["requires_session"] = requires_session or None
-    async with client_of(connection) as client, _in_words(connection, EntityAddress.parse(name)):
-        await client.create_queue(name, **{key: value for key, value in options.items() if value is not None})
+    return {key: value for key, value in options.items() if value is not None}
 
 
 async def delete_queue(connection: Connection, name: str) -> None:

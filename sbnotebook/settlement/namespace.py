@@ -82,6 +82,29 @@ class AsyncNamespace(Resources):
             requires_session=requires_session,
         )
 
+    async def create_topic(self, name: str) -> None:
+        """Create a topic: see :func:`sbnotebook.settlement.administration.create_topic`."""
+        await administration.create_topic(self.connection, name)
+
+    async def create_subscription(
+        self,
+        topic: str,
+        name: str,
+        *,
+        lock_duration: timedelta | None = None,
+        max_delivery_count: int | None = None,
+        requires_session: bool = False,
+    ) -> None:
+        """Create a subscription: see :func:`sbnotebook.settlement.administration.create_subscription`."""
+        await administration.create_subscription(
+            self.connection,
+            topic,
+            name,
+            lock_duration=lock_duration,
+            max_delivery_count=max_delivery_count,
+            requires_session=requires_session,
+        )
+
     async def delete_queue(self, name: str) -> None:
         """Remove a queue with all of its messages; you cannot recover them."""
         await administration.delete_queue(self.connection, name)

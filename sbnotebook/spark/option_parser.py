@@ -45,7 +45,7 @@ class OptionParser:
     """
 
     def __init__(self, options: Mapping[str, Option], names: Iterable[str]) -> None:
-        options = hidden_options(options)
+        options = _with_entity(hidden_options(options))
         self._values = options
         known = {name.lower(): name for name in (*_EVERYWHERE, *names)}
         for name in sorted(self._values.keys() - known.keys()):
@@ -146,6 +146,17 @@ class OptionParser:
             return None if text is None else kind(text.lower())
         except ValueError:
             raise ConfigurationError(f"{name} is {' or '.join(kind)}, not {_quoted(text)}.") from None
+
+
+def _with_entity(options: Mapping[str, Hidden | NamespaceTarget]) -> Mapping[str, Hidden | NamespaceTarget]:
+    """Return options in which the path of ``load("orders")`` and ``save("orders")`` is the entity."""
+    named = dict(options)
+    path = named.pop("path", None)
+    if path is None:
+        return named
+    if named.setdefault("entity", path) != path:
+        raise ConfigurationError('Name the entity once: .load("orders"), or .option("entity", "orders").')
+    return named
 
 
 def hidden_options(options: Mapping[str, Option]) -> dict[str, Hidden | NamespaceTarget]:

@@ -125,6 +125,7 @@ def load(
     namespace: Namespace,
     entity: str,
     *,
+    where: str | None = None,
     spark: SparkSession | None = None,
     say: Callable[[str], None] = print,
     **options: object,
@@ -138,6 +139,8 @@ def load(
     Args:
         namespace: where the entity is.
         entity: ``orders``, ``orders/$dlq``, ``events/subscriptions/audit``.
+        where: only messages for which this expression over the message columns is true, in the SQL of Spark. Then
+            ``maxMessages`` counts the messages that match.
         spark: the session; None for the current one, or a new one on this machine.
         say: receives a sentence about which session it is, and about a session that cannot reach the namespace.
         options: those of :mod:`sbnotebook.spark.options` to read, such as ``partitions=4``; None for one not given.
@@ -151,6 +154,7 @@ def load(
     """
     from sbnotebook.spark.options import ReadOptions
 
+    most = options.pop("maxMessages", None) if where is not None else None
     given = {name: str(value) for name, value in options.items() if value is not None}
     given |= {"entity": entity, "fullyQualifiedNamespace": namespace.host}
     ReadOptions.parse(given)  # here, in a sentence, and before Spark starts
@@ -159,7 +163,21 @@ def load(
     register(spark, *filter(None, [namespace.connection_string]), allow_remote=True)
     if namespace.is_emulator and is_elsewhere(spark):
         say("This emulator is on this machine only: Spark's workers on other machines do not reach it.")
-    return spark.read.format("servicebus").options(**given).load()
+    frame = spark.read.format("servicebus").options(**given).load()
+    if where is None:
+        return frame
+    matching = _where(frame, where)
+    return matching if most is None else matching.limit(int(str(most)))
+
+
+def _where(frame: DataFrame, expression: str) -> DataFrame:
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        return frame.where(expression)
+    except (AnalysisException, ParseException) as error:
+        said = str(error).partition("\n")[0]
+        raise ConfigurationError(f"The expression {expression[:200]!r} cannot be used in Spark: {said}") from None
 
 
 def _active() -> SparkSession | None:

@@ -236,3 +236,15 @@ def test_printable_keeps_printable_characters(text: str) -> None:
     assert len(shown) == len(text)
     assert printable(text, keep=text) == text
     assert printable(shown) == shown
+
+
+def test_messages_that_were_skipped_for_one_reason_are_a_sentence() -> None:
+    why = "It was interrupted before the message was sent."
+    skipped = [Outcome(OutcomeStatus.SKIPPED, "send", ORDERS, number, description=why) for number in range(1, 1_001)]
+    lost = Outcome(OutcomeStatus.LOCK_LOST, "send", ORDERS, 4711)
+    for shown in (report_text(Report([*skipped, lost])), report_html(Report([*skipped, lost]))):
+        assert f"1,000 skipped: {why} Run it again to continue." in shown
+        assert "4711" in shown
+        assert ">17<" not in shown
+        assert " 17 " not in shown
+    assert "Run it again" not in report_text(Report([*skipped[:3], lost]))

@@ -42,12 +42,9 @@ def test_duration_of_a_timedelta_is_itself() -> None:
     [
         "",
         " ",
-        "5",
         "m",
-        "5 minutes",
         "5m later",
         "-5m",
-        "1h, 30m",
         "5mm",
         ".5m",
         "5..5m",

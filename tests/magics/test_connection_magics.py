@@ -125,9 +125,19 @@ def test_entities_of_an_empty_namespace_give_advice(unconnected: Shell) -> None:
     with running() as empty:
         unconnected.run(f"%sb_connect {empty.connection_string} --into namespace")
         shown = unconnected.run("%sb_entities").value
-        assert repr(shown).startswith("There are no entities in this namespace.")
+        assert repr(shown).startswith("There are no entities in this namespace: %sb_create queue orders")
         assert shown._repr_html_() is None
-        assert 'namespace.create_queue("orders")' in repr(shown)
-        unconnected.run('namespace.create_queue("orders")')
+        unconnected.run("%sb_create queue orders")
         assert "orders" in unconnected.run("%sb_entities").value._repr_html_()
         unconnected.run("%sb_connect env:NOT_SET")  # ends the connection while the other end is there
+
+
+def test_entities_are_created(shell: Shell) -> None:
+    ran = shell.run("%sb_create queue new-queue --lock-duration 2m --max-delivery-count 3")
+    assert ran.out == "Created the queue new-queue.\n"
+    shell.run("%sb_create topic new-topic\n%sb_create subscription new-topic/subscriptions/audit --requires-session")
+    shown = repr(shell.run("%sb_entities").value)
+    assert all(name in shown for name in ("new-queue", "new-topic ", "new-topic/subscriptions/audit"))
+    for wrong in ("subscription new-topic", "queue new-topic/subscriptions/b", "topic new/$dlq"):
+        assert shell.error(f"%sb_create {wrong}").startswith("A queue and a topic have a plain name")
+    assert "give these options to its subscriptions" in shell.error("%sb_create topic other --requires-session")

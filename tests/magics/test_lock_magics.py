@@ -138,3 +138,14 @@ def test_deferring_may_send_a_wake_up(shell: Shell, queue: str) -> None:
 def test_lock_of_an_empty_queue_gives_an_empty_batch(shell: Shell) -> None:
     shell.run("namespace.create_queue('empty')")
     assert len(shell.run("%sb_lock empty --max-wait 100ms").value) == 0
+
+
+def test_all_messages_are_locked(shell: Shell) -> None:
+    shell.run("%sb_create queue wholly\nrows = list('abcdefghijkl')\n%sb_send wholly rows")
+    assert len(shell.run("%sb_lock wholly").value) == 10
+    assert len(shell.run("%sb_lock wholly -n all").value) == 12
+    assert shell.run("%sb_complete --messages 1-3").value.settled == 3
+    assert shell.run("%sb_dead_letter --messages 4 --reason R").value.settled == 1
+    assert shell.run("%sb_deadletter --messages 5 --reason R").value.settled == 1
+    assert "1 of the chosen messages are not held here" in shell.error("%sb_complete --messages 1")
+    shell.run("%sb_release")

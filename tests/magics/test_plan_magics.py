@@ -61,3 +61,16 @@ def test_confirmed_it_is_done_and_what_failed_is_said(outside: Kernel, line: str
     ran = outside.run(line, answer=answer)
     assert "Nothing was done" not in ran.text
     assert "Connection" in ran.text, "it was tried, and nobody answers there"
+
+
+def test_python_warns_of_failures_when_the_cell_ends(kernel: Kernel, emulator: RunningEmulator) -> None:
+    kernel.run(f"from sbnotebook import Complete, connect\nns = connect({emulator.connection_string!r})")
+    kernel.run("ns.create_queue('unseen'); queue = ns.entity('unseen')")
+    unseen = kernel.run("report = queue.pick([4711], Complete()).apply()\nprint('the end')")
+    assert "Not every message was settled: complete: 1 not found" in unseen.text.partition("the end")[2]
+    assert "Not every message" not in kernel.run("queue.pick([4711], Complete()).apply()").text
+    assert "Not every message" not in kernel.run("1 + 1").text
+    by_magic = kernel.run(
+        f"%sb_connect {emulator.connection_string}\n%sb_pick unseen --messages 4711 --complete --into r"
+    )
+    assert by_magic.text.count("Not every message was settled") == 1

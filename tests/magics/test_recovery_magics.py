@@ -88,3 +88,10 @@ def test_undo_says_how_to_take_other_actions_back(shell: Shell, settle: str, sen
     if settle:
         shell.run(f"%sb_lock still -n 1\n{settle}")
     assert shell.error("%sb_undo") == f"There is nothing to send back. {sentence}"
+
+
+def test_a_note_is_kept_and_shown(shell: Shell) -> None:
+    assert shell.run("%sb_note 4a7d1ed41474").out == "There is no note on 4a7d1ed41474.\n"
+    assert shell.run("%sb_note 4a7d1ed41474 price list was empty").out == "price list was empty\n"
+    assert shell.run("%sb_note 4a7d1ed41474").out == "price list was empty\n"
+    assert shell.run("%sb_note 4a7d1ed41474 ''").out == "There is no note on 4a7d1ed41474.\n"

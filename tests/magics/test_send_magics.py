@@ -181,7 +181,7 @@ def test_schedule_shows_and_cancels_messages(shell: Shell, emulator: RunningEmul
     ("line", "sentence"),
     [
         ("%sb_schedule orders 'x'", "Say when: --delay 5m or --at 2026-11-22T08:00."),
-        ("%sb_schedule orders 'x' --at noon", "--at: 'noon' is not a time such as 2026-11-22T08:00."),
+        ("%sb_schedule orders 'x' --at noon", "'noon' is not a time: write 2026-01-31 or 2026-01-31T08:00."),
         ("%sb_schedule orders 'x' --at 2050-01-01 --delay 5m", "Say when by a moment or by a delay, not by both."),
         (
             "%sb_schedule orders 'x' --cancel",

@@ -116,3 +116,19 @@ def test_sb_spark_leaves_a_variable_spark_alone(shell: Shell, queue: str) -> Non
 )
 def test_sb_spark_reports_errors_in_one_line(shell: Shell, line: str, says: str) -> None:
     assert shell.error(f"%sb_spark {line}") == says
+
+
+@pytest.mark.usefixtures("spark")
+def test_sb_spark_takes_an_expression_and_a_limit(shell: Shell, deferred_two: str) -> None:
+    shell.run(f"""%sb_spark {deferred_two} --where "body_text >= '5'" -n 3 --into frame""")
+    assert shell.run("sorted(row.body_text for row in frame.collect())").value == ["5", "6", "7"]
+    said = shell.error(f"%sb_spark {deferred_two} --where 'no_such_column = 1'")
+    assert said.startswith("The expression 'no_such_column = 1' cannot be used in Spark: ")
+    assert "\n" not in said
+
+
+def test_the_path_of_a_load_is_the_entity(spark: SparkSession, connection_string: str, deferred_two: str) -> None:
+    reader = spark.read.format("servicebus").option("connectionString", connection_string)
+    assert reader.load(deferred_two).count() == 10
+    with pytest.raises(Exception, match="Name the entity once"):
+        reader.option("entity", "other").load(deferred_two).count()

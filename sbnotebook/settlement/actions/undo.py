@@ -44,11 +44,8 @@ from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 __all__ = ["UndoRequest", "plan_undo"]
 
-_GROUP: Final = 500
-"""Messages that are marked and sent together, and not interrupted: each group takes at least a round trip."""
-_GROUP_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of bodies in a group, if all are as large as the largest one. A group has 100 messages in any case."""
-_LEAST: Final = 100
+_GROUP: Final = 100
+"""Messages that are marked and sent together, and not interrupted."""
 _READ_AT_ONCE: Final = 500
 _MAX_MESSAGE_ID: Final = 128
 _NOT_REMOVING: Final = frozenset({"abandon", "defer", "release", "schedule", "send", "undo"})
@@ -278,12 +275,16 @@ def _new_id(message: PeekedMessage, row: ArchivedMessage) -> str:
 def _sentence(found: _Found, places: Mapping[int, EntityAddress], renamed: set[EntityAddress]) -> str:
     ways = Counter((row.address, places[row.row]) for row in found.rows)
     said = [f"{count:,} of {source} to {to}" for (source, to), count in ways.items()]
-    sentences = [f"send back {len(found.rows):,} message{'s' if len(found.rows) != 1 else ''}: {', '.join(said)}."]
+    clones = sum(row.verb == Resubmit.verb for row in found.rows)
+    what = "restore the originals of" if clones == len(found.rows) else "send back"
+    sentences = [f"{what} {len(found.rows):,} message{'s' if len(found.rows) != 1 else ''}: {', '.join(said)}."]
     if any(source.sub_queue is not None and source.sends_to == to for source, to in ways):
         sentences.append("Nothing can be sent to a dead-letter queue, so they go to its entity.")
-    clones = sum(row.verb == Resubmit.verb for row in found.rows)
     if clones:
-        sentences.append(f"{clones:,} of them were resubmitted: their clones exist, so there will be both.")
+        sentences.append(
+            f"{clones:,} of them were resubmitted: this restores the originals and does not remove their clones, so "
+            "there will be both."
+        )
     unknown = sum(row.state in _UNKNOWN for row in found.rows)
     if unknown:
         sentences.append(f"{unknown:,} of them may have arrived already, so there may be duplicates.")
@@ -321,9 +322,7 @@ class _Undoing:
 
         async def look(run: Run) -> None:
             for to, messages in by_destination.items():
-                largest = max(len(message.body) for message in messages)
-                size = max(_LEAST, min(_GROUP, _GROUP_BYTES // max(largest, 1)))
-                await run.take(messages, partial(self._send, to, limits), size=size)
+                await run.take(messages, partial(self._send, to, limits), size=_GROUP)
 
         return await engine.carry_out(plan.messages, plan.decision, look, limits, progress)
 
