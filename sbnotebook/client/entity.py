@@ -22,12 +22,11 @@ from sbnotebook.client.coercions import (
     whole_number,
 )
 from sbnotebook.client.messages import DeferredMessages, Messages
-from sbnotebook.client.plan import Plan, SendPlan
+from sbnotebook.client.plan import Plan, SendPlan, count_of
 from sbnotebook.client.portal import progress_bar, run
 from sbnotebook.client.processing import Processing, process_options
 from sbnotebook.client.sdk_names import SdkNames
 from sbnotebook.client.unread import watched
-from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Decision, EntityAddress, MessageState, PeekedMessage, ReceivedMessage, Report, Resubmit
 from sbnotebook.model.budget import Allowance
 from sbnotebook.model.decision import AUTO as DEFAULT_LIMIT
@@ -134,8 +133,7 @@ class Entity(SdkNames):
             >>> for part in letters.parts(500):  # doctest: +SKIP
             ...     letters.resubmit(part, to="orders").apply(rate=100).raise_for_failures()
         """
-        if size < 1:
-            raise ConfigurationError("A part has 1 message or more.")
+        size = whole_number(size, "size", least=1)
         for first, last in run(spans_of, self._entity):
             start = max(first, from_sequence_number)
             while start <= last:
@@ -444,7 +442,7 @@ class Entity(SdkNames):
         Returns:
             An outcome for each message, in the same order.
         """
-        with progress_bar(f"send to {self.address}", _count_of(messages), shown=show_progress) as advance:
+        with progress_bar(f"send to {self.address}", count_of(messages), shown=show_progress) as advance:
             report = run(
                 self._entity.send,
                 to_send(messages),
@@ -482,7 +480,7 @@ class Entity(SdkNames):
             rate: messages a second at most, None for no limit.
             show_progress: False for no bar.
         """
-        with progress_bar(f"schedule to {self.address}", _count_of(messages), shown=show_progress) as advance:
+        with progress_bar(f"schedule to {self.address}", count_of(messages), shown=show_progress) as advance:
             report = run(
                 self._entity.schedule,
                 messages_from(messages),
@@ -598,7 +596,3 @@ class Entity(SdkNames):
 
     def __repr__(self) -> str:
         return f"<Entity {self.address} on {self._entity.namespace.host}>"
-
-
-def _count_of(messages: Any) -> int | None:
-    return len(messages) if hasattr(messages, "__len__") and not isinstance(messages, (str, bytes)) else None

@@ -21,7 +21,7 @@ from sbnotebook.settlement.plan import Limits, Preview
 from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.terms import Progress
 
-__all__ = ["Plan", "Running", "SendPlan"]
+__all__ = ["Plan", "Running", "SendPlan", "count_of"]
 
 _SHOWN: Final = 5
 """Messages that the preview of a send has."""
@@ -231,3 +231,8 @@ class Running:
             if report := self._work.report:
                 error.__dict__.setdefault("report", report)
             raise
+
+
+def count_of(messages: Any) -> int | None:
+    """Return how many messages there are to send; None where that is not known before."""
+    return len(messages) if hasattr(messages, "__len__") and not isinstance(messages, (str, bytes)) else None

@@ -112,5 +112,5 @@ def test_a_loop_over_parts_ends_while_the_consumer_still_fails(namespace: Namesp
     assert {message.resubmit_count for message in letters.peek()} == {1}
     assert [len(part) for part in letters.parts(100, where="subject = 'odd'")] == [100, 25]
     assert list(queue.parts()) == []
-    with pytest.raises(ConfigurationError, match="1 message or more"):
+    with pytest.raises(ConfigurationError, match="size is a whole number from 1"):
         next(letters.parts(0))
