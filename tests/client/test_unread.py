@@ -57,7 +57,7 @@ def test_a_report_that_is_looked_at_is_not_told(look: str) -> None:
     assert warned() == []
 
 
-def test_its_length_is_not_a_look_and_a_sum_is_looked_at_for_its_parts() -> None:
+def test_a_length_is_no_look_and_a_sum_counts_for_its_parts() -> None:
     assert len(watched(Report([FAILED]))) == 1
     assert len(warned()) == 1
     total = Report()
