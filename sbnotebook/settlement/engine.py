@@ -11,7 +11,7 @@ import math
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -32,6 +32,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.grace import Grace
+from sbnotebook.settlement.pace import AUTO
 from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.terms import Progress, outcome_for, outcome_until_now
 from sbnotebook.settlement.watch import Tell, ignore_outcomes, reporting
@@ -39,10 +40,12 @@ from sbnotebook.settlement.watch import Tell, ignore_outcomes, reporting
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-__all__ = ["GROUP", "PickReport", "Run", "carry_out"]
+__all__ = ["BESIDE", "GROUP", "PickReport", "Run", "carry_out"]
 
 GROUP: Final = 200
 """Messages that take their steps together, at most."""
+BESIDE: Final = 4
+"""Groups of a run that are under way at once, at most. While one waits for the network, another is written down."""
 _ENDS_A_RUN: Final = (SbNotebookError, AzureError, OSError, sqlite3.Error)
 """The errors that end a run: a refusal, the service, the network, and the files of the journal and the archive."""
 
@@ -50,6 +53,7 @@ _MEANS: Final = frozenset({CancelScheduled.verb, Complete.verb, Send.verb})
 """What actions of other names do with their messages."""
 
 M = TypeVar("M", bound=ReceivedMessage)
+_Steps: TypeAlias = Callable[[Sequence[M]], Awaitable[Sequence[Outcome | None]]]
 
 
 class PickReport(Report):
@@ -111,7 +115,8 @@ class Run:
         self._begun: set[int] = set()
         self._grace = Grace()
         self._tasks: TaskGroup | None = None
-        self._under_way: anyio.Event | None = None
+        self._under_way = 0
+        self._ended = anyio.Event()
         self._error: Exception | None = None
         # A message that is in the plan twice has one outcome, which is reported in both places.
         first: dict[object, int] = {}
@@ -126,35 +131,39 @@ class Run:
     async def take(
         self,
         messages: Sequence[M],
-        steps: Callable[[Sequence[M]], Awaitable[Sequence[Outcome]]],
+        steps: _Steps[M],
         *,
         size: int = GROUP,
         finish_within: float = math.inf,
-        overlap: bool = False,
+        beside: int = 0,
     ) -> None:
         """Take messages through their steps, group by group.
 
         Args:
             messages: messages of the plan, or the locked ones of the same numbers.
-            steps: carries out the action on a group, and returns the outcome of each of its messages in their order.
+            steps: carries out the action on a group, and returns the outcome of each of its messages in their order;
+                None for those that were not attempted.
             size: messages in a group, at most.
             finish_within: seconds that a group may still take after an interrupt; without a limit by default.
-            overlap: return while the last group is under way, so that the action can look for the next one. Call
-                :meth:`finish` before what holds the messages is closed.
+            beside: groups that may be under way when this returns, so that the action looks for the next one meanwhile;
+                one at most where ``max_in_flight`` is a number, which limits all of them together. Call :meth:`finish`
+                before what holds the messages is closed.
 
         Raises:
-            Exception: what the steps raised; for a group that overlapped, the next call raises it.
+            Exception: what the steps raised; for a group that was under way, the next call raises it.
         """
         size = self.group_size(size)
+        if self.limits.max_in_flight != AUTO:
+            beside = min(beside, 1)
         for start in range(0, len(messages), size):
-            await self.finish()
+            await self._wait_for_room(max(beside, 1))
             if self.stopped is not None:
                 return
             group = messages[start : start + size]
             await self._pace.wait(len(group))
-            if overlap and self._tasks is not None:
-                self._under_way = anyio.Event()
-                self._tasks.start_soon(self._beside, group, steps, finish_within, self._under_way)
+            if beside and self._tasks is not None:
+                self._under_way += 1
+                self._tasks.start_soon(self._beside, group, steps, finish_within)
             else:
                 await self._settle(group, steps, finish_within)
 
@@ -168,13 +177,25 @@ class Run:
         Raises:
             Exception: what the steps of the group raised.
         """
-        if self._under_way is not None:
-            with anyio.CancelScope(shield=True):
-                await self._under_way.wait()
-            self._under_way = None
+        await self.let_end()
         error, self._error = self._error, None
         if error is not None:
             raise error
+        await anyio.lowlevel.checkpoint_if_cancelled()
+
+    async def let_end(self) -> None:
+        """Wait until no group is under way, also when the caller is cancelled; :meth:`finish` raises what they did."""
+        with anyio.CancelScope(shield=True):
+            while self._under_way:
+                await self._ended.wait()
+
+    async def _wait_for_room(self, most: int) -> None:
+        """Wait until fewer groups are under way; raise what the steps of an earlier one raised when all have ended."""
+        with anyio.CancelScope(shield=True):
+            while self._under_way >= most and self._error is None:
+                await self._ended.wait()
+        if self._error is not None:
+            await self.finish()
 
     def end(self, messages: Iterable[ReceivedMessage], status: OutcomeStatus, why: str) -> None:
         """Give messages an outcome that the service did not give.
@@ -258,25 +279,31 @@ class Run:
     async def _beside(
         self,
         group: Sequence[M],
-        steps: Callable[[Sequence[M]], Awaitable[Sequence[Outcome]]],
+        steps: _Steps[M],
         finish_within: float,
-        done: anyio.Event,
     ) -> None:
         try:
             await self._settle(group, steps, finish_within)
         except Exception as error:  # noqa: BLE001 (raised where the action continues)
-            self._error = error
+            self._error = self._error or error
         finally:
-            done.set()
+            self._under_way -= 1
+            self._ended.set()
+            self._ended = anyio.Event()
 
     async def _settle(
-        self, group: Sequence[M], steps: Callable[[Sequence[M]], Awaitable[Sequence[Outcome]]], finish_within: float
+        self,
+        group: Sequence[M],
+        steps: _Steps[M],
+        finish_within: float,
     ) -> None:
         # A group is not left half done: an interrupt takes effect between two groups.
         with self._grace.period(finish_within):
             self._begun |= {self._position(message) for message in group}
-            outcomes = await steps(group)
-            self.note(group, outcomes)
+            ends = await steps(group)
+            known = [(message, end) for message, end in zip(group, ends, strict=True) if end is not None]
+            self._begun -= {self._position(message) for message, end in zip(group, ends, strict=True) if end is None}
+            self.note([message for message, _ in known], [end for _, end in known])
         await anyio.lowlevel.checkpoint_if_cancelled()
 
     def _place(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> dict[int, Outcome]:

@@ -136,6 +136,8 @@ class Window:
     def __init__(self, limit: InFlight, now: Callable[[], float] = anyio.current_time) -> None:
         self.is_fixed = limit != AUTO
         """True for a given number, which is never exceeded."""
+        self.waiting = 0
+        """Settlements that wait for their answer now, in all tasks that share the window; they count them here."""
         self._size: float = _LEAST if limit == AUTO else limit
         self._now = now
         self._grows_fast = True
@@ -147,6 +149,11 @@ class Window:
     def size(self) -> int:
         """Return how many settlements may wait for their answer at once."""
         return int(self._size)
+
+    @property
+    def has_room(self) -> bool:
+        """Return whether another settlement may begin."""
+        return self.waiting < int(self._size)
 
     def answered(self, seconds: float, *, in_flight: int) -> None:
         """Learn from an answer.

@@ -24,7 +24,7 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
-from sbnotebook.settlement.engine import GROUP, PickReport, Run, carry_out
+from sbnotebook.settlement.engine import BESIDE, GROUP, PickReport, Run, carry_out
 from sbnotebook.settlement.terms import outcome_for
 from sbnotebook.settlement.watch import Watch
 from tests.filled_queues import filled_queue
@@ -68,24 +68,75 @@ async def test_the_next_group_is_received_beside_the_last() -> None:
 
     async def look(run: Run) -> None:
         first, second = run.messages
-        await run.take([first], steps, overlap=True)
+        await run.take([first], steps, beside=1)
         second_came.set()  # the first group waits for this
-        await run.take([second], steps, overlap=True)
+        await run.take([second], steps, beside=1)
 
     with anyio.fail_after(10):
         report = await carry_out(peeked(2), Complete(), look, Limits())
     assert report.settled == 2
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-async def test_an_error_after_the_first_group_ends_the_run(overlap: bool) -> None:
+@pytest.mark.parametrize(("limits", "most"), [(Limits(), BESIDE), (Limits(max_in_flight=7), 1)])
+async def test_groups_overlap_where_no_number_limits_them(limits: Limits, most: int) -> None:
+    under_way: list[int] = [0]
+
+    async def steps(group: Sequence[ReceivedMessage]) -> list[Outcome]:
+        under_way.append(under_way[-1] + 1)
+        await anyio.sleep(0.01)
+        under_way.append(under_way[-1] - 1)
+        return await settle(group)
+
+    async def look(run: Run) -> None:
+        await run.take(run.messages, steps, size=2, beside=BESIDE)
+
+    report = await carry_out(peeked(20), Complete(), look, limits)
+    assert (report.settled, max(under_way)) == (20, most)
+
+
+async def test_an_error_ends_a_run_after_the_groups_beside_it() -> None:
+    async def steps(messages: Sequence[ReceivedMessage]) -> list[Outcome]:
+        if messages[0].sequence_number == 3:
+            raise DecisionError("The disk is full.")
+        await anyio.sleep(0.01)
+        return await settle(messages)
+
+    async def look(run: Run) -> None:
+        await run.take(run.messages, steps, size=1, beside=3)
+
+    report = await carry_out(peeked(6), Complete(), look, Limits())
+    done = [outcome.sequence_number for outcome in report if outcome.ok]
+    assert 3 not in done
+    assert {1, 2} <= {*done} <= {1, 2, 4}
+    assert {outcome.status for outcome in report.failures} == {OutcomeStatus.SKIPPED}
+
+
+async def test_an_interrupt_lets_all_groups_end_that_are_under_way() -> None:
+    scope = anyio.CancelScope()
+
+    async def steps(messages: Sequence[ReceivedMessage]) -> list[Outcome]:
+        if messages[0].sequence_number == 3:
+            scope.cancel()
+        await anyio.sleep(0.01)
+        return await settle(messages)
+
+    async def look(run: Run) -> None:
+        await run.take(run.messages, steps, size=1, beside=3)
+
+    with Watch() as watch, scope:
+        await carry_out(peeked(6), Complete(), look, Limits())
+    assert [outcome.status for outcome in watch.report] == [OutcomeStatus.SETTLED] * 3 + [OutcomeStatus.SKIPPED] * 3
+
+
+@pytest.mark.parametrize("beside", [0, 1])
+async def test_an_error_after_the_first_group_ends_the_run(beside: int) -> None:
     async def steps(messages: Sequence[ReceivedMessage]) -> list[Outcome]:
         if messages[0].sequence_number > 2:
             raise DecisionError("The disk is full.")
         return await settle(messages)
 
     async def look(run: Run) -> None:
-        await run.take(run.messages, steps, size=2, overlap=overlap)
+        await run.take(run.messages, steps, size=2, beside=beside)
 
     report = await carry_out(peeked(6), Complete(), look, Limits())
     assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 2 + [OutcomeStatus.SKIPPED] * 4
@@ -126,8 +177,8 @@ async def test_steps_that_raise_leave_what_they_noted() -> None:
     assert (rest.status, rest.description) == (OutcomeStatus.SKIPPED, "Not attempted: The disk is full.")
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-async def test_an_interrupt_takes_effect_between_two_groups(overlap: bool) -> None:
+@pytest.mark.parametrize("beside", [0, 1])
+async def test_an_interrupt_takes_effect_between_two_groups(beside: int) -> None:
     scope = anyio.CancelScope()
 
     async def steps(messages: Sequence[ReceivedMessage]) -> list[Outcome]:
@@ -136,7 +187,7 @@ async def test_an_interrupt_takes_effect_between_two_groups(overlap: bool) -> No
         return await settle(messages)
 
     async def look(run: Run) -> None:
-        await run.take(run.messages, steps, size=2, overlap=overlap)
+        await run.take(run.messages, steps, size=2, beside=beside)
 
     with Watch() as watch, scope:
         await carry_out(peeked(4), Complete(), look, Limits())
@@ -197,8 +248,8 @@ MakePlan = Callable[[AsyncNamespace, AsyncEntity, AsyncExitStack], Awaitable[Pla
 
 async def defer_held(_: AsyncNamespace, queue: AsyncEntity, stack: AsyncExitStack) -> Plan:
     batch = await stack.enter_async_context(queue.batch())
-    while len(batch.messages) < COUNT:
-        await batch.receive(COUNT)
+    while len(batch.messages) < (count := len(await queue.peek())):
+        await batch.receive(count)
     return queue.plan(batch, Defer())
 
 
@@ -256,7 +307,20 @@ def break_files(namespace: AsyncNamespace) -> None:
     "make", [defer_held, pick, defer_all, purge, purge_some, complete_deferred, cancel, resubmit, undo]
 )
 async def test_a_journal_that_breaks_ends_every_action_alike(namespace: AsyncNamespace, make: MakePlan) -> None:
-    queue = await filled_queue(namespace, f"breaks-{make.__name__.replace('_', '-')}", COUNT)
+    # The first group is as it was reported, and nothing after it was attempted.
+    limits = Limits(max_in_flight=GROUP // 20)
+    await check_broken_journal(namespace, make, COUNT, limits, GROUP)
+
+
+@pytest.mark.parametrize("make", [defer_held, purge])
+async def test_a_journal_that_breaks_ends_groups_that_overlap(namespace: AsyncNamespace, make: MakePlan) -> None:
+    await check_broken_journal(namespace, make, (BESIDE + 1) * GROUP + 1, Limits(), BESIDE * GROUP)
+
+
+async def check_broken_journal(
+    namespace: AsyncNamespace, make: MakePlan, count: int, limits: Limits, most: int
+) -> None:
+    queue = await filled_queue(namespace, f"breaks-{make.__name__.replace('_', '-')}-{count}", count)
     settled: list[Outcome] = []
 
     def told(outcomes: Iterable[Outcome]) -> None:
@@ -267,10 +331,9 @@ async def test_a_journal_that_breaks_ends_every_action_alike(namespace: AsyncNam
     async with AsyncExitStack() as stack:
         plan = await make(namespace, queue, stack)
         with Watch(told):
-            report = await plan.apply()
+            report = await plan.apply(limits)
     assert len(report) == len(plan.messages)
-    # The first group is as it was reported, and nothing after it was attempted.
-    assert 0 < len(settled) <= GROUP
+    assert 0 < len(settled) <= most
     assert report.counts == {
         OutcomeStatus.SETTLED: len(settled),
         OutcomeStatus.SKIPPED: len(plan.messages) - len(settled),

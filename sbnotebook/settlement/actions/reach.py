@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -30,7 +30,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.engine import GROUP, Run
+from sbnotebook.settlement.engine import BESIDE, GROUP, Run
 from sbnotebook.settlement.locking.ahead import AheadBatch, LockedAhead, Search, needs_session
 from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.locking.settle import ActElsewhere
@@ -114,6 +114,7 @@ class Reach:
         journalled: False on a machine whose journal no user reads.
         group: messages that take their steps together, at most.
         search: limits of the search for messages that are not the first.
+        beside: groups that may be under way while others are looked for.
         in_session: active messages up to the last one that is meant, by session.
         at_the_end: take the steps only when all messages are held.
         again: gives the numbers of messages that are to be locked once more.
@@ -129,6 +130,7 @@ class Reach:
     archived: bool = True
     journalled: bool = True
     group: int = GROUP
+    beside: int = BESIDE
     search: Search = field(default_factory=Search)
     in_session: Mapping[str | None, int] = field(default_factory=dict[str | None, int])
     at_the_end: bool = False
@@ -258,7 +260,7 @@ class Reach:
         batch = partial(self._batch, session_id)
         ahead, kept = LockedAhead(batch, search, progress=self.locked), list[LockedMessage]()
         try:
-            async with ahead:
+            async with ahead, self._groups_ending():
                 while self.run.stopped is None and (came := await ahead.find()):
                     meant = self._those_meant(came, wanted, is_read=search.bodies)
                     if self.at_the_end:
@@ -276,24 +278,41 @@ class Reach:
         """Lock messages as they come, as long as few others are among them."""
         wanted = {message.sequence_number: message for message in messages}
         left, others = set(wanted), 0
-        async with self._batch(session_id) as batch:
+        under_way: dict[int, LockedMessage] = {}
+
+        def see_ends() -> None:
+            # A message whose lock was lost comes again.
+            ends = {number: self.run.outcome_of(message) for number, message in under_way.items()}
+            left.difference_update(number for number, end in ends.items() if end is not None and end.ok)
+            for number in [number for number, end in ends.items() if end is not None]:
+                del under_way[number]
+
+        async with self._batch(session_id) as batch, self._groups_ending():
             while left and others < _OTHERS and self.run.stopped is None:
                 # No more than are left, so that the action ends when they are here; more where others are among them.
-                count = _WINDOW if others else min(_WINDOW, len(left))
-                locked = await batch.receive(count, max_wait=MAX_WAIT)
+                to_come = len(left) - len(under_way)
+                count = _WINDOW if others else min(_WINDOW, to_come)
+                locked = await batch.receive(count, max_wait=MAX_WAIT) if count else ()
                 if not locked:
-                    break
-                # A message whose lock was lost comes again.
+                    await self.run.finish()
+                    see_ends()
+                    if count:
+                        break
+                    continue
                 meant = self._those_meant([m for m in locked if m.sequence_number in left], wanted)
                 others += len(locked) - len(meant)
+                under_way |= {message.sequence_number: message for message in meant}
                 await self._take(batch, meant)
-                ends = [(message.sequence_number, self.run.outcome_of(message)) for message in meant]
-                left -= {number for number, end in ends if end is not None and end.ok}
+                see_ends()
 
     async def _by_number(self, messages: Sequence[ReceivedMessage], session_id: str | None) -> None:
-        """Receive deferred messages: no more at once than may be settled, because they cannot be released."""
+        """Receive deferred messages: no more at once than are settled at once, because they cannot be released."""
         size = self.run.group_size(self.group)
-        async with self._batch(session_id) as batch:
+        async with self._batch(session_id) as batch, self._groups_ending():
+            if self._delay_of(messages) is None:
+                lock_and_take = partial(self._lock_and_take, batch)
+                await self.run.take(messages, lock_and_take, size=size, beside=self.beside)
+                return
             for start in range(0, len(messages), size):
                 if self.run.stopped is not None:
                     return
@@ -301,7 +320,24 @@ class Reach:
                 came = await batch.receive_deferred(some)
                 await self._take(batch, self._those_meant(came, some))
 
+    async def _lock_and_take(self, batch: AheadBatch, messages: Sequence[ReceivedMessage]) -> list[Outcome | None]:
+        """Lock a group of deferred messages, and take those that come through their steps."""
+        some = {message.sequence_number: message for message in messages}
+        came = self._those_meant(await batch.receive_deferred(some), some)
+        ends = await self.steps(batch, came) if came else ()
+        by_number = {message.sequence_number: end for message, end in zip(came, ends, strict=True)}
+        return [by_number.get(message.sequence_number) for message in messages]
+
     # ---------------------------------------------------------------- parts of the ways
+
+    @contextlib.asynccontextmanager
+    async def _groups_ending(self) -> AsyncGenerator[None]:
+        """Let the groups that are under way come to their end before what holds their messages is closed."""
+        try:
+            yield
+        finally:
+            await self.run.let_end()
+        await self.run.finish()
 
     def _note_rest(self, rest: Report) -> None:
         """Note how others were given back; one that was held twice is as it was when that failed."""
@@ -312,7 +348,7 @@ class Reach:
         self.run.rest = Report(known.values())
 
     def _take(self, holder: Holder, messages: Sequence[LockedMessage]) -> Awaitable[None]:
-        take = partial(self.run.take, messages, partial(self.steps, holder), size=self.group)
+        take = partial(self.run.take, messages, partial(self.steps, holder), size=self.group, beside=self.beside)
         delay = self._delay_of(messages)
         return self._take_later(delay, take) if delay else take()
 
@@ -322,7 +358,7 @@ class Reach:
         await (self.place.namespace.clock or SystemClock()).sleep(delay.total_seconds())
         await take()
 
-    def _delay_of(self, messages: Sequence[LockedMessage]) -> timedelta | None:
+    def _delay_of(self, messages: Sequence[ReceivedMessage]) -> timedelta | None:
         """Return for how long messages are held before they are abandoned; None where none is to be."""
         each = self.decision.decisions if isinstance(self.decision, SettleEach) else None
         decisions = [self.decision] if each is None else [each[message.sequence_number] for message in messages]

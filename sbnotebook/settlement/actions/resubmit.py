@@ -114,6 +114,7 @@ async def resubmit(
         decision,
         group=_ATOMIC_GROUP if decision.atomic else _GROUP,
         search=replace(search or Search(), max_wait=MAX_WAIT),
+        beside=0,  # clones of a session are sent in their order
         # A message whose lock was lost after its clone was sent comes again: it is completed, not sent again.
         again=lambda: steps.lost_after_sending,
         patience=0.0 if only_begun else None,  # a resume waits as long as it is asked to

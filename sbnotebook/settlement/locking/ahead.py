@@ -113,7 +113,7 @@ class AheadBatch(LockedBatch):
     @property
     def has_lost_link(self) -> bool:
         """Return whether some held messages came on a link that is gone, and cannot be released."""
-        oldest = next(iter(self._held), None)
+        oldest = next((hold for hold in self._held if hold.asked_at is None), None)
         return oldest is not None and not settling.is_on_link(self._open_receiver(), oldest.received)
 
     async def give_back(self, wanted: Container[int], *, abandon: bool) -> Report:

@@ -25,13 +25,14 @@ from sbnotebook.model import (
     Report,
 )
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.engine import GROUP, Run, carry_out
+from sbnotebook.settlement.engine import BESIDE, GROUP, Run, carry_out
 from sbnotebook.settlement.locking.by_number import receive_those_there, same_partition_chunks
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents, LockWatcher
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.locking.records import Record
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, Renewing, SystemClock
 from sbnotebook.settlement.locking.settle import ActElsewhere, Settling, settled_elsewhere
+from sbnotebook.settlement.locking.turns import RunsInTurn
 from sbnotebook.settlement.pace import AUTO, InFlight, Window
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Limits
@@ -98,6 +99,8 @@ class LockedBatch:
         self._full: list[ServiceBusReceiver] = []
         self._tasks: TaskGroup | None = None
         self._busy = anyio.Lock()
+        """Held by the task that receives, or opens a link. Settlements need no turn."""
+        self._settling = RunsInTurn()
         held, clock = HeldMessages(address), clock or SystemClock()
         now = clock.now()
         events = LockEvents(now)
@@ -342,8 +345,10 @@ class LockedBatch:
         """Close the full links of which no message is held any more."""
         for receiver in tuple(self._full):
             if not any(settling.is_on_link(receiver, hold.received) for hold in self._held):
-                self._full.remove(receiver)
-                await _close(receiver)
+                async with self._busy:  # its credit may be taken back just now
+                    if receiver in self._full:
+                        self._full.remove(receiver)
+                        await _close(receiver)
 
     async def _withdraw_credit(self) -> None:
         with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True):
@@ -440,8 +445,15 @@ class LockedBatch:
         each: Mapping[int, DeadLetter] | None = None,
     ) -> Awaitable[None]:
         steps = partial(self.settle_group, run, decision, each=each, as_they_come=True)
-        # The settling itself ends soon after an interrupt.
-        taking = partial(run.take, messages, steps, size=_at_once(run), finish_within=0.0)
+
+        async def taking() -> None:
+            try:
+                # The settling itself ends soon after an interrupt.
+                await run.take(messages, steps, size=_at_once(run), finish_within=0.0, beside=BESIDE)
+            finally:
+                await run.let_end()
+            await run.finish()
+
         delay = decision.delay if isinstance(decision, Abandon) and messages else None
         return self._keep_for(delay, taking) if delay else taking()
 
@@ -487,11 +499,14 @@ class LockedBatch:
             window=self._window if in_flight == AUTO else Window(in_flight),
             ended=ended,
             peeker=self._peeker,
+            opening=self._busy,
+            now=self.clock.now,
         )
         size = _at_once(run)
         try:
             for start in range(0, len(messages), size):
-                await self._settle_held(act, messages[start : start + size])
+                async with self._settling.turn_of(run):
+                    await self._settle_held(act, messages[start : start + size])
         except BaseException as error:
             # Outcomes known by then must not be lost. If records could not be written, nothing was settled.
             if act.outcomes or not isinstance(error, Exception):
@@ -534,23 +549,22 @@ class LockedBatch:
         return max((hold.locked_until for hold in holds), default=None)
 
     async def _settle_held(self, settling: Settling, messages: Sequence[LockedMessage]) -> None:
-        async with self._busy:
-            # Asked here: while this waited, a lock may have ended, and others may have settled, or closed the batch.
-            holds = [hold for hold in map(self._held.of, messages) if hold is not None]
-            if not holds or self._receiver is None:
-                self._renewal.tell_lost()
-                return
-            for record in self._records:
-                await record.before(settling.decision, holds)
-            try:
-                await settling.run(holds)
-            finally:
-                known = settling.outcomes
-                mine = {token: known[token] for hold in holds if (token := hold.message.lock_token) in known}
-                with anyio.CancelScope(shield=True):
-                    for record in self._records:
-                        await record.after(settling.decision, mine)
-            await self._close_emptied()
+        # Asked here: while this waited, a lock may have ended, and others may have settled, or closed the batch.
+        holds = [hold for hold in map(self._held.of, messages) if hold is not None]
+        if not holds or self._receiver is None:
+            self._renewal.tell_lost()
+            return
+        for record in self._records:
+            await record.before(settling.decision, holds)
+        try:
+            await settling.run(holds)
+        finally:
+            known = settling.outcomes
+            mine = {token: known[token] for hold in holds if (token := hold.message.lock_token) in known}
+            with anyio.CancelScope(shield=True):
+                for record in self._records:
+                    await record.after(settling.decision, holds, mine)
+        await self._close_emptied()
         self._renewal.tell_lost()
 
     # ---------------------------------------------------------------- the end
@@ -558,10 +572,11 @@ class LockedBatch:
     async def _release_and_close(self) -> None:
         # Deferred messages stay deferred after their locks; adopted messages are not ours.
         left = [h.message for h in self._held if not (h.is_adopted or h.message.state is MessageState.DEFERRED)]
-        settling = Settling(self._receivers, Release(), self._held)
+        settling = Settling(self._receivers, Release(), self._held, now=self.clock.now)
         try:
             with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
-                await self._settle_held(settling, left)
+                async with self._settling.turn_of(settling):
+                    await self._settle_held(settling, left)
         finally:
             self.release_report = settling.report(left)
             ours, self._receiver, self._full = self._receivers(), None, []

@@ -31,6 +31,8 @@ _RENEW_AT: Final = 1 / 3
 it is: so a clock that is slow by less than two locks does no harm."""
 _RENEW_MANY_AT: Final = 1 / 2
 """The same for many locks. The promise is that a third is left; half leaves time for a slow answer."""
+_MOMENT: Final = timedelta(seconds=1)
+"""Most settlements are answered sooner, and then need no renewal."""
 _SHORT: Final = timedelta(seconds=20)
 """Shorter ones than three of these are renewed after this time, or half a lock, so that they are not renewed often."""
 
@@ -61,6 +63,7 @@ class Hold:
         locked_until: when it ends, as the service said it.
         is_read: False as long as ``message`` has nothing but its number and its lock token.
         in_doubt: a settlement was begun and its answer is not known.
+        asked_at: when a settlement was sent whose answer is awaited just now; None where none is.
         is_adopted: another receiver locked it: it is not ours to give back.
         renewals: how often it was renewed.
     """
@@ -71,6 +74,7 @@ class Hold:
     locked_until: datetime
     is_read: bool = True
     in_doubt: bool = False
+    asked_at: datetime | None = None
     is_adopted: bool = False
     renewals: int = field(default=-1, init=False)
     ends: datetime = field(init=False)
@@ -111,7 +115,13 @@ class Hold:
             now: the time.
             held: how many locks are held with it. Each renewal counts against what a namespace can do in a second.
         """
-        return now >= (self._due if held <= _MANY else self._due_of_many)
+        # One request renews many locks, and is refused where one of them is settled meanwhile.
+        is_settled_now = self.asked_at is not None and not self.is_silent(now)
+        return not is_settled_now and now >= (self._due if held <= _MANY else self._due_of_many)
+
+    def is_silent(self, now: datetime) -> bool:
+        """Return whether the answer to a settlement of it has been awaited for longer than most answers take."""
+        return self.asked_at is not None and now - self.asked_at >= _MOMENT
 
     def shift(self, by: timedelta) -> None:
         """Note that the clock of this machine was set."""
@@ -211,7 +221,7 @@ class HeldMessages:
             known = replace(outcome, status=OutcomeStatus.UNCONFIRMED, description=text)
         else:
             known = outcome
-        hold.in_doubt = known.status is OutcomeStatus.UNCONFIRMED
+        hold.in_doubt, hold.asked_at = known.status is OutcomeStatus.UNCONFIRMED, None
         # What failed or has no answer is still held, and is released at the end or tried again.
         if outcome.status not in _STILL_HELD:
             self._end(hold, known.status, known.description)

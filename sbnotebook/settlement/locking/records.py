@@ -51,8 +51,14 @@ class Record(Protocol):
         """
         ...
 
-    async def after(self, decision: Decision, outcomes: Mapping[UUID, Outcome]) -> None:
-        """Write down how it ended, by lock token; messages that are missing were not attempted."""
+    async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None:
+        """Write down how it ended.
+
+        Args:
+            decision: what was done.
+            holds: those that were given before. Others may be under way meanwhile.
+            outcomes: by lock token; messages that are missing were not attempted.
+        """
         ...
 
 
@@ -61,26 +67,23 @@ class DeferralRecord:
 
     def __init__(self, ledger: DeferralLedger) -> None:
         self._ledger = ledger
-        self._were_deferred: set[UUID] = set()
 
     async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
         """Record the messages to defer."""
-        if isinstance(decision, Defer | Complete | DeadLetter):
-            deferred = (hold.message for hold in holds if hold.message.state is MessageState.DEFERRED)
-            self._were_deferred |= {message.lock_token for message in deferred}
         if isinstance(decision, Defer):
             await anyio.to_thread.run_sync(self._ledger.intend, [hold.message for hold in holds])
 
-    async def after(self, decision: Decision, outcomes: Mapping[UUID, Outcome]) -> None:
+    async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None:
         """Record the messages that are deferred now, and those that no longer are."""
+        deferred = {h.message.lock_token for h in holds if h.message.state is MessageState.DEFERRED}
         if isinstance(decision, Defer):
             await self._note(self._ledger.confirm, (o for o in outcomes.values() if o.ok))
             # Without an answer, the intent stays: the outcome is unknown. Messages deferred before still are.
-            active = [o for token, o in outcomes.items() if token not in self._were_deferred]
+            active = [o for token, o in outcomes.items() if token not in deferred]
             undone = (o for o in active if not o.ok and o.status is not OutcomeStatus.UNCONFIRMED)
             await self._note(self._ledger.forget, undone)
         elif isinstance(decision, Complete | DeadLetter):
-            done = (o for token, o in outcomes.items() if o.ok and token in self._were_deferred)
+            done = (o for token, o in outcomes.items() if o.ok and token in deferred)
             await self._note(self._ledger.forget, done)
 
     async def _note(self, write: Callable[[list[_Place]], None], outcomes: Iterable[Outcome]) -> None:
@@ -113,6 +116,7 @@ class RemovalRecord:
         self._peeker = peeker
         self._verb = verb
         self._rows: dict[UUID, tuple[int, Hold]] = {}
+        """The rows of what is being completed."""
 
     async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
         """Keep messages that are about to be completed, on disk before this returns.
@@ -120,18 +124,18 @@ class RemovalRecord:
         Raises:
             ArchiveError: they cannot be kept; then they are not completed.
         """
-        self._rows = {}
         if not isinstance(decision, Complete):
             return
         payloads = await self._payloads(holds)
         # Not to be cut off between the writing and the knowledge of it.
         with anyio.CancelScope(shield=True):
             rows = await anyio.to_thread.run_sync(self._keep, holds, payloads)
-            self._rows = {hold.message.lock_token: (row, hold) for hold, row in zip(holds, rows, strict=True)}
+            self._rows |= {hold.message.lock_token: (row, hold) for hold, row in zip(holds, rows, strict=True)}
 
-    async def after(self, decision: Decision, outcomes: Mapping[UUID, Outcome]) -> None:
+    async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None:
         """Write down which of them are removed, and which are not; the others stay unknown."""
-        rows, self._rows = self._rows, {}
+        tokens = [hold.message.lock_token for hold in holds]
+        rows = {token: row for token in tokens if (row := self._rows.pop(token, None)) is not None}
         if rows and isinstance(decision, Complete):
             await anyio.to_thread.run_sync(self._write_ends, rows, outcomes)
 

@@ -122,6 +122,8 @@ class Links:
         self._spare: ServiceBusReceiver | None = None
         self._used_spare = False
         self._avoids_own = False
+        self.is_silent = False
+        """Whether settlements over the batch's own receivers wait for their answers: the other one renews meanwhile."""
 
     @contextlib.asynccontextmanager
     async def one(self, wait: float) -> AsyncGenerator[ServiceBusReceiver]:
@@ -131,7 +133,7 @@ class Links:
             wait: seconds to wait for the batch's own at most, where no other one is open yet.
         """
         self._used_spare = False
-        own = None if self._avoids_own else self._next_own()
+        own = None if self._avoids_own or self.is_silent else self._next_own()
         if own is not None and links.is_open(own) and await self._acquired(wait if self._spare is None else 0):
             try:
                 yield own
@@ -260,6 +262,7 @@ class Renewal:
             self._events.tell(late)
         if now < self.until:
             holds = [*self._held]
+            self._links.is_silent = any(hold.is_silent(now) for hold in holds)
             await self._renew_all([hold for hold in holds if hold.is_due(now, held=len(holds))])
         elif self._events.state.kind is not LockEventKind.ENDED:
             numbers = tuple(hold.message.sequence_number for hold in self._held)

@@ -41,6 +41,8 @@ from sbnotebook.settlement.sdk import links, management, settling
 from sbnotebook.settlement.terms import outcome_for
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from azure.servicebus.aio import ServiceBusReceiver
 
     from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
@@ -85,22 +87,26 @@ class Settling:
             last one settles other messages by their tokens.
         decision: complete, abandon, dead-letter, defer or release.
         held: notes each outcome at once, so that none is lost when the caller is cancelled.
+        now: gives the time.
         each: reasons and descriptions of their own, by sequence number, where messages are dead-lettered.
         window: says how many settlements wait for their answer at once.
         ended: called with each message and its outcome, as they come.
         peeker: looks whether messages are deferred whose deferral was not confirmed.
+        opening: held by the task that opens a receiver.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (all but three have a default)
         self,
         receivers: Callable[[], Sequence[ServiceBusReceiver]],
         decision: Decision,
         held: HeldMessages,
         *,
+        now: Callable[[], datetime],
         each: Mapping[int, DeadLetter] | None = None,
         window: Window | None = None,
         ended: Callable[[LockedMessage, Outcome], object] | None = None,
         peeker: Peeker | None = None,
+        opening: anyio.Lock | None = None,
     ) -> None:
         self._receivers = receivers
         self.decision = decision
@@ -112,6 +118,8 @@ class Settling:
         self._window = window or Window(AUTO)
         self._on_end = ended
         self._peeker = peeker
+        self._opening = opening or anyio.Lock()
+        self._now = now
         self._stopped: str | None = None
         self._interrupted: str | None = None
 
@@ -123,20 +131,27 @@ class Settling:
         """
         grace = Grace(self._interrupt)
         async with grace.watching():
-            with grace.period(_FINISH_WITHIN):
-                *_, last = receivers = self._receivers()
-                for receiver in receivers:
-                    await links.catch_up(receiver)
-                await self._open(last)
-                for receiver in receivers:
-                    here = [hold for hold in holds if settling.is_on_link(receiver, hold.received)]
-                    if here:
-                        await self._settle_on_link(receiver, here)
-                left = [hold for hold in holds if hold.message.lock_token not in self.outcomes]
-                await self._settle_by_tokens(last, left)
-                await self._look_at_deferred(holds)
+            try:
+                with grace.period(_FINISH_WITHIN):
+                    await self._settle(holds)
+            finally:
+                for hold in holds:
+                    hold.asked_at = None
             await anyio.lowlevel.checkpoint_if_cancelled()
         self._interrupted = None  # it has come to its end
+
+    async def _settle(self, holds: Sequence[Hold]) -> None:
+        *_, last = receivers = self._receivers()
+        for receiver in receivers:
+            await links.catch_up(receiver)
+        await self._open(last)
+        for receiver in receivers:
+            here = [hold for hold in holds if settling.is_on_link(receiver, hold.received)]
+            if here:
+                await self._settle_on_link(receiver, here)
+        left = [hold for hold in holds if hold.message.lock_token not in self.outcomes]
+        await self._settle_by_tokens(last, left)
+        await self._look_at_deferred(holds)
 
     def _interrupt(self) -> None:
         self._interrupted = "It was interrupted before."
@@ -150,7 +165,7 @@ class Settling:
                 return False
             doubts[index] = [hold.in_doubt for hold in parts[index]]
             for hold in parts[index]:
-                hold.in_doubt = True
+                hold.in_doubt, hold.asked_at = True, self._now()
             return True
 
         def end(index: int, errors: list[Exception | None]) -> None:
@@ -294,9 +309,10 @@ class Settling:
 
     async def _open(self, receiver: ServiceBusReceiver) -> None:
         # Here and not in the tasks, which would all open it at the same time. Another link cannot release.
-        if self._stopped is None and not isinstance(self.decision, Release):
+        if self._stopped is None and not isinstance(self.decision, Release) and not links.is_open(receiver):
             try:
-                await links.reopen(receiver)
+                async with self._opening:  # a task that receives may be opening it just now
+                    await links.reopen(receiver)
             except (ServiceBusError, OSError) as error:
                 self._stopped = f"Not attempted: there is no connection ({type(error).__name__})."
 
@@ -308,7 +324,7 @@ class Settling:
 
     async def _attempt_by_tokens(self, receiver: ServiceBusReceiver, holds: Sequence[Hold]) -> Exception | None:
         for hold in holds:
-            hold.in_doubt = True
+            hold.in_doubt, hold.asked_at = True, self._now()
         own = self._each.get(holds[0].message.sequence_number)
         operation = self._operation if own is None else _operation(own)
         tokens = [hold.received.lock_token for hold in holds]
@@ -387,7 +403,7 @@ async def settled_elsewhere(
     finally:
         with anyio.CancelScope(shield=True):
             for record in records:
-                await record.after(decision, known)
+                await record.after(decision, [hold], known)
     return known[message.lock_token]
 
 

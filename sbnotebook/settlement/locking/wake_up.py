@@ -163,5 +163,5 @@ class WakeUps:
             why = f"{len(failures):,} of {len(wake_ups):,} wake-up messages to {to} were not confirmed"
             raise SettlementFailedError(f"{why}: {failures[0].description}. Nothing was deferred.", failures)
 
-    async def after(self, decision: Decision, outcomes: Mapping[UUID, Outcome]) -> None:
+    async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None:
         """Do nothing: a wake-up for a message that is not deferred does no harm."""

@@ -7,6 +7,7 @@ turns. The SDK also has no public way to release a message, and does not tell wh
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +43,8 @@ __all__ = ["LinkSettling", "is_on_link", "ranges", "unsettled"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 _GONE: Final = (LinkState.DETACHED, LinkState.ERROR)
+_GLANCE: Final = 0.01
+"""Seconds."""
 _RANGE: Final = 100
 """Deliveries in a range at most. The SDK walks all that it waits for at each confirmation."""
 
@@ -134,31 +137,30 @@ class LinkSettling:
             ended: called with the index of a part that was sent, and the error of each message, None if confirmed.
         """
         self._own_states = {index: _state(*operation) for index, operation in (operations or {}).items()}
-        coming = iter(range(len(parts)))
+        coming = 0
         try:
             while True:
-                while len(self._waiting) < window.size:
-                    index = next(coming, None)
-                    if index is None or not began(index):
-                        coming = iter(())
+                while coming < len(parts) and window.has_room:
+                    if not began(coming):
+                        coming = len(parts)
                         break
-                    try:
-                        await self._send(index, [private(message) for message in parts[index]], answer_within())
-                    except Exception as error:  # noqa: BLE001 (the SDK raises various errors for a link that is gone)
-                        self._waiting.pop(index, None)
-                        ended(index, [self._explained(error)] * len(parts[index]))
-                if not self._waiting:
+                    part = _Waiting(coming, parts[coming], answer_within(), window, self._confirmed)
+                    error = await self._send(part, [private(message) for message in parts[coming]])
+                    if error is not None:
+                        ended(coming, [error] * len(parts[coming]))
+                    coming += 1
+                if not self._waiting and coming == len(parts):
                     return
                 broken = await self._listen()
                 for index, errors in self._finished(broken, window):
                     ended(index, errors)
         finally:
-            for part in self._waiting.values():
-                self._forget(part.numbers)
+            for part in tuple(self._waiting.values()):
+                self._end(part)
 
-    async def _send(self, index: int, messages: Sequence[Delivery], answer_within: float) -> None:
-        numbers = [message._delivery_id for message in messages]
-        part = self._waiting[index] = _Waiting(index, numbers, answer_within, len(self._waiting) + 1, self._confirmed)
+    async def _send(self, part: _Waiting, messages: Sequence[Delivery]) -> Exception | None:
+        numbers, index = part.numbers, part.index
+        self._waiting[index] = part
         self._link._pending_dispositions.update((number, _Pending(part)) for number in numbers)
         try:
             await self._link.send_disposition(
@@ -168,30 +170,35 @@ class LinkSettling:
                 settled=False,
                 delivery_state=self._own_states.get(index, self._state),
             )
-        except BaseException:
-            self._forget(numbers)
-            raise
+        except Exception as error:  # noqa: BLE001 (the SDK raises various errors for a link that is gone)
+            self._end(part)
+            return self._explained(error)
         # As the SDK does for a single tag: do not try a message again on this link.
         self._link._received_delivery_tags.difference_update(message._delivery_tag for message in messages)
+        return None
 
     async def _listen(self) -> Exception | None:
         """Read a frame if one comes within a tenth of a second, and return the error when no more can come."""
         try:
             await self._connection.listen(wait=False)
         except Exception as error:  # noqa: BLE001 (as above)
-            return error
-        if self._link.state in _GONE:
-            return self._link._error or ServiceBusConnectionError(message="The link was detached.")
-        return self._connection._error
+            broken: Exception | None = error
+        else:
+            broken = self._connection._error
+            if self._link.state in _GONE:
+                broken = self._link._error or ServiceBusConnectionError(message="The link was detached.")
+        if broken and not self._waiting:
+            await asyncio.sleep(_GLANCE)  # others that share the window make room when they notice it, too
+        return broken
 
     def _finished(self, broken: Exception | None, window: Window) -> list[tuple[int, list[Exception | None]]]:
         finished: list[tuple[int, list[Exception | None]]] = []
         pending, now = self._link._pending_dispositions, time.monotonic()
         for index in (*self._confirmed, *self._not_in_time(broken, now)):
-            part, state = self._waiting.pop(index), self._own_states.get(index, self._state)
+            part, state = self._waiting[index], self._own_states.get(index, self._state)
             errors = [self._error_of(number, pending[number], state, broken) for number in part.numbers]
             finished.append((index, errors))
-            self._forget(part.numbers)
+            self._end(part)
             if any(isinstance(error, ServiceBusServerBusyError) for error in errors):
                 window.refused()
             elif not part.left:
@@ -222,37 +229,50 @@ class LinkSettling:
             return self._transport.create_servicebus_exception(_LOGGER, error)
         return error
 
-    def _forget(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
+    def _end(self, part: _Waiting) -> None:
+        part.end()
+        self._waiting.pop(part.index, None)
+        for number in part.numbers:
             self._link._pending_dispositions.pop(number, None)
 
 
 class _Waiting:
-    """A part that waits for its confirmation.
+    """A part that waits for its confirmation, and has its place in the window until it ends.
 
     Args:
         index: of the part.
-        numbers: of its deliveries.
+        messages: the messages of it.
         answer_within: seconds to wait.
-        in_flight: how many parts wait, with this one.
+        window: counts the parts that wait.
         confirmed: gets the index once all of its deliveries are confirmed.
     """
 
     def __init__(
-        self, index: int, numbers: Sequence[int], answer_within: float, in_flight: int, confirmed: list[int]
+        self,
+        index: int,
+        messages: Sequence[ServiceBusReceivedMessage],
+        answer_within: float,
+        window: Window,
+        confirmed: list[int],
     ) -> None:
-        self.numbers = numbers
+        self.index = index
+        self.numbers = [private(message)._delivery_id for message in messages]
         self.since = time.monotonic()
         self.until = self.since + answer_within
-        self.in_flight = in_flight
-        self.left = len(numbers)
-        self._index = index
+        self.left = len(self.numbers)
+        self._window = window
         self._confirmed = confirmed
+        window.waiting += 1
+        self.in_flight = window.waiting
+
+    def end(self) -> None:
+        """Leave the window."""
+        self._window.waiting -= 1
 
     def confirm_one(self) -> None:
         self.left -= 1
         if not self.left:
-            self._confirmed.append(self._index)
+            self._confirmed.append(self.index)
 
 
 class _Pending(dict[str, Any]):

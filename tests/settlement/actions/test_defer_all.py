@@ -128,7 +128,7 @@ async def test_defer_all_journals_every_message_when_connection_breaks(
     queue = await filled_queue(own, "orders", 450)
     plan = await queue.defer_all()
     emulator.faults.entity("orders").drop_after_nth = 230
-    report = await plan.apply()
+    report = await plan.apply(Limits(max_in_flight=10))
     assert len(report) == 450
     assert not report.ok
     assert "Defer again to continue" in (report[-1].description or "")

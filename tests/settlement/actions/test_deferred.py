@@ -214,7 +214,8 @@ async def test_deferred_silent_service_blocks_for_a_limited_time(
 
     monkeypatch.setattr(LockedBatch, "settle_group", freeze_after)
     with anyio.fail_after(60):
-        report = await queue.settle_deferred({number: Complete() for number in range(1, 251)})
+        decisions = {number: Complete() for number in range(1, 251)}
+        report = await queue.settle_deferred(decisions, max_in_flight=10)  # one group at a time
     emulator.thaw()
     assert report.counts == {OutcomeStatus.SETTLED: 200, OutcomeStatus.SKIPPED: 50}
     assert report[-1].description == "Not attempted: No answer came within 1 second."

@@ -380,12 +380,16 @@ async def test_pick_reports_a_dropped_connection_and_ends(
 
     report = await plan.apply(progress=after(1_500, lambda: shared_emulator.drop_connections("pick-dropped")))
 
-    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED]
+    # The first one is settled beside the search.
+    assert report[0].status in (OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED)
+    assert report[1].status is OutcomeStatus.SKIPPED
     assert "Not attempted" in str(report[1].description)
     assert isinstance(report, PickReport)
     assert not report.rest.ok
     assert "were not: their delivery counts go up when their locks end" in str(report)
-    assert await counts(queue) == dict.fromkeys(numbers[1:], 0)
+    left = await counts(queue)
+    assert left.pop(numbers[0], None) is None or not report[0].ok
+    assert left == dict.fromkeys(numbers[1:], 0)
 
 
 async def test_pick_abandons_what_it_cannot_release_if_allowed(

@@ -250,7 +250,7 @@ async def test_a_purge_that_is_cut_off_goes_on_with_a_new_plan(own: AsyncNamespa
     queue = await filled_queue(own, "orders", 700)
     plan = await queue.purge()
     with anyio.CancelScope() as scope:
-        await plan.apply(progress=lambda _: scope.cancel())
+        await plan.apply(Limits(max_in_flight=10), progress=lambda _: scope.cancel())
     assert scope.cancelled_caught
     left = await queue.peek()
     assert len(left) == 500
@@ -265,7 +265,7 @@ async def test_purge_broken_connection_leaves_queue_or_archive_complete(
     queue = await filled_queue(own, "orders", 450)
     plan = await queue.purge()
     emulator.faults.entity("orders").drop_after_nth = 230
-    report = await plan.apply()
+    report = await plan.apply(Limits(max_in_flight=10))
     assert len(report) == 450
     assert not report.ok
     assert "Purge again to continue" in (report[-1].description or "")

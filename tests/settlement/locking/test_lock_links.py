@@ -84,21 +84,13 @@ async def test_a_full_link_that_was_closed_is_not_opened_again(own: AsyncNamespa
     async with queue.batch() as other, queue.batch() as batch:
         adopted = await batch.adopt(await other.receive(1))
         parts: Any = batch
-        first, busy = parts._receiver, parts._busy  # noqa: SLF001
+        first = parts._receiver  # noqa: SLF001
         full = await batch.receive(PER_LINK)
+        await batch.receive(PER_LINK)  # it opens another link
         async with anyio.create_task_group() as tasks:
-            # They wait in this order: one opens another link, one empties the first, and one began before all that.
-            steps = (
-                partial(batch.receive, PER_LINK),
-                partial(batch.settle, Complete(), full),
-                partial(batch.settle, Complete(), adopted),
-            )
-            await busy.acquire()
-            for count, step in enumerate(steps, start=1):
-                tasks.start_soon(step)
-                while busy.statistics().tasks_waiting < count:  # noqa: ASYNC110 (a lock has no event for it)
-                    await anyio.sleep(0.01)
-            busy.release()
+            # The one empties the first link, while the other, which began before that, waits for its turn.
+            tasks.start_soon(partial(batch.settle, Complete(), full))
+            tasks.start_soon(partial(batch.settle, Complete(), adopted))
         assert len(batch.messages) == PER_LINK
         assert first not in parts._receivers()  # noqa: SLF001
         assert first._handler is None  # noqa: SLF001
