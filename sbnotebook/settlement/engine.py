@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
@@ -177,14 +178,22 @@ class Run:
         Raises:
             Exception: what the steps of the group raised.
         """
-        await self.let_end()
+        await self._let_end()
         error, self._error = self._error, None
         if error is not None:
             raise error
         await anyio.lowlevel.checkpoint_if_cancelled()
 
-    async def let_end(self) -> None:
-        """Wait until no group is under way, also when the caller is cancelled; :meth:`finish` raises what they did."""
+    @asynccontextmanager
+    async def ending_groups(self) -> AsyncGenerator[None]:
+        """Let the groups that begin in the block end before what holds their messages is closed."""
+        try:
+            yield
+        finally:
+            await self._let_end()
+        await self.finish()
+
+    async def _let_end(self) -> None:
         with anyio.CancelScope(shield=True):
             while self._under_way:
                 await self._ended.wait()

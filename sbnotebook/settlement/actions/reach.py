@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -260,7 +260,7 @@ class Reach:
         batch = partial(self._batch, session_id)
         ahead, kept = LockedAhead(batch, search, progress=self.locked), list[LockedMessage]()
         try:
-            async with ahead, self._groups_ending():
+            async with ahead, self.run.ending_groups():
                 while self.run.stopped is None and (came := await ahead.find()):
                     meant = self._those_meant(came, wanted, is_read=search.bodies)
                     if self.at_the_end:
@@ -287,7 +287,7 @@ class Reach:
             for number in [number for number, end in ends.items() if end is not None]:
                 del under_way[number]
 
-        async with self._batch(session_id) as batch, self._groups_ending():
+        async with self._batch(session_id) as batch, self.run.ending_groups():
             while left and others < _OTHERS and self.run.stopped is None:
                 # No more than are left, so that the action ends when they are here; more where others are among them.
                 to_come = len(left) - len(under_way)
@@ -308,7 +308,7 @@ class Reach:
     async def _by_number(self, messages: Sequence[ReceivedMessage], session_id: str | None) -> None:
         """Receive deferred messages: no more at once than are settled at once, because they cannot be released."""
         size = self.run.group_size(self.group)
-        async with self._batch(session_id) as batch, self._groups_ending():
+        async with self._batch(session_id) as batch, self.run.ending_groups():
             if self._delay_of(messages) is None:
                 lock_and_take = partial(self._lock_and_take, batch)
                 await self.run.take(messages, lock_and_take, size=size, beside=self.beside)
@@ -329,15 +329,6 @@ class Reach:
         return [by_number.get(message.sequence_number) for message in messages]
 
     # ---------------------------------------------------------------- parts of the ways
-
-    @contextlib.asynccontextmanager
-    async def _groups_ending(self) -> AsyncGenerator[None]:
-        """Let the groups that are under way come to their end before what holds their messages is closed."""
-        try:
-            yield
-        finally:
-            await self.run.let_end()
-        await self.run.finish()
 
     def _note_rest(self, rest: Report) -> None:
         """Note how others were given back; one that was held twice is as it was when that failed."""

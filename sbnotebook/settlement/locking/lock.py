@@ -49,7 +49,7 @@ __all__ = ["DEFAULT_RENEW_FOR", "PER_LINK", "LockedBatch"]
 
 DEFAULT_RENEW_FOR: Final = timedelta(minutes=30)
 _ROUND_TRIPS: Final = 20
-"""Round trips of settling between two chances for others to use the receiver."""
+"""Round trips that a group takes, where a number limits what is in flight: then an interrupt can take effect."""
 _SLICE: Final = 1.0
 """Seconds of waiting between two such chances."""
 _MORE_WAIT: Final = 1.0
@@ -346,9 +346,8 @@ class LockedBatch:
         for receiver in tuple(self._full):
             if not any(settling.is_on_link(receiver, hold.received) for hold in self._held):
                 async with self._busy:  # its credit may be taken back just now
-                    if receiver in self._full:
-                        self._full.remove(receiver)
-                        await _close(receiver)
+                    self._full = [each for each in self._full if each is not receiver]
+                    await _close(receiver)
 
     async def _withdraw_credit(self) -> None:
         with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True):
@@ -447,12 +446,8 @@ class LockedBatch:
         steps = partial(self.settle_group, run, decision, each=each, as_they_come=True)
 
         async def taking() -> None:
-            try:
-                # The settling itself ends soon after an interrupt.
+            async with run.ending_groups():  # the settling itself ends soon after an interrupt
                 await run.take(messages, steps, size=_at_once(run), finish_within=0.0, beside=BESIDE)
-            finally:
-                await run.let_end()
-            await run.finish()
 
         delay = decision.delay if isinstance(decision, Abandon) and messages else None
         return self._keep_for(delay, taking) if delay else taking()
@@ -502,11 +497,9 @@ class LockedBatch:
             opening=self._busy,
             now=self.clock.now,
         )
-        size = _at_once(run)
         try:
-            for start in range(0, len(messages), size):
-                async with self._settling.turn_of(run):
-                    await self._settle_held(act, messages[start : start + size])
+            async with self._settling.turn_of(run):
+                await self._settle_held(act, messages)
         except BaseException as error:
             # Outcomes known by then must not be lost. If records could not be written, nothing was settled.
             if act.outcomes or not isinstance(error, Exception):
@@ -597,9 +590,8 @@ class LockedBatch:
 
 
 def _at_once(run: Run) -> int:
-    """Return how many messages are settled between two chances for others, such as a renewal, to use the receiver."""
-    in_flight = run.limits.max_in_flight
-    return GROUP if in_flight == AUTO else in_flight * _ROUND_TRIPS
+    """Return how many messages a group has."""
+    return GROUP if run.limits.max_in_flight == AUTO else run.limits.max_in_flight * _ROUND_TRIPS
 
 
 async def _close(client: ServiceBusReceiver | Peeker) -> None:
