@@ -308,8 +308,8 @@ def break_files(namespace: AsyncNamespace) -> None:
 )
 async def test_a_journal_that_breaks_ends_every_action_alike(namespace: AsyncNamespace, make: MakePlan) -> None:
     # The first group is as it was reported, and nothing after it was attempted.
-    limits = Limits(max_in_flight=GROUP // 20)
-    await check_broken_journal(namespace, make, COUNT, limits, GROUP)
+    limits, group = Limits(max_in_flight=GROUP // 20), 500 if make is undo else GROUP
+    await check_broken_journal(namespace, make, group + 50, limits, group)
 
 
 @pytest.mark.parametrize("make", [defer_held, purge])
