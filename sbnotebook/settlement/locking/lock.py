@@ -49,7 +49,7 @@ __all__ = ["DEFAULT_RENEW_FOR", "PER_LINK", "LockedBatch"]
 
 DEFAULT_RENEW_FOR: Final = timedelta(minutes=30)
 _ROUND_TRIPS: Final = 20
-"""Round trips that a group takes, where a number limits what is in flight: then an interrupt can take effect."""
+"""Round trips of a group, where a number limits the settlements in flight: then an interrupt can take effect."""
 _SLICE: Final = 1.0
 """Seconds of waiting between two such chances."""
 _MORE_WAIT: Final = 1.0

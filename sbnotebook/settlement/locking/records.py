@@ -55,7 +55,7 @@ class Record(Protocol):
         """Write down how it ended.
 
         Args:
-            decision: what was done.
+            decision: the one that was carried out.
             holds: those that were given before. Others may be under way meanwhile.
             outcomes: by lock token; messages that are missing were not attempted.
         """
@@ -116,7 +116,7 @@ class RemovalRecord:
         self._peeker = peeker
         self._verb = verb
         self._rows: dict[UUID, tuple[int, Hold]] = {}
-        """The rows of what is being completed."""
+        """The rows of messages that are being completed."""
 
     async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
         """Keep messages that are about to be completed, on disk before this returns.
