@@ -130,7 +130,7 @@ class PlanRun:
         problem: str | None = None
         try:
             report = self.running.result()
-        except Exception as error:  # noqa: BLE001 (told to whoever looks at the panel)
+        except Exception as error:  # noqa: BLE001 (the panel shows the error)
             problem, report = background.sentence(error), self.running.report
         self._mark(report)
         self._remove(report)
@@ -149,7 +149,7 @@ class PlanRun:
     # ------------------------------------------------------------ the table
 
     def _mark(self, outcomes: Iterable[Outcome]) -> None:
-        """Write outcomes into their rows, those that are not there yet."""
+        """Write new outcomes into their rows."""
         if self._table is None:
             return
         texts = {_key_of(outcome): _text_of(outcome) for outcome in outcomes if outcome.sequence_number is not None}
@@ -206,7 +206,7 @@ class _Stage(Enum):
 class ActionPanel(Panel):
     """Shows a plan, carries it out when that is confirmed, and says how each message ended.
 
-    What is done to messages is written into the table's column ``outcome`` as it happens. In the end the rows of those
+    The table's column ``outcome`` shows the outcomes as they happen. In the end the rows of those
     that have left their entity are removed.
 
     Args:
@@ -246,10 +246,10 @@ class ActionPanel(Panel):
         self._progress = row(self._bar, self._status)
         self._carry_out = self._confirmation(0)
         self._not_now = button("Not now", "Forget the plan: nothing is done", self._dismissed)
-        self._pause = button("Pause", "Begin nothing more, and hold what is locked", self._paused, icon="pause")
+        self._pause = button("Pause", "Begin nothing more, and keep the locks", self._paused, icon="pause")
         self._cancel = button("Cancel", "Begin nothing more, and give the rest back", self.cancel, icon="stop")
-        self._undo = button("Undo", "Plan to send back what was removed", self._undone, icon="undo")
-        self._resume = button("Resume", "Plan to finish what was cut off", self._resumed, icon="forward")
+        self._undo = button("Undo", "Plan to send removed messages back", self._undone, icon="undo")
+        self._resume = button("Resume", "Plan to finish interrupted resubmits", self._resumed, icon="forward")
         self._close = button("Done", "Put the report away", self._put_away)
         self._to = widgets.Text(
             description="Send back to",
@@ -275,7 +275,7 @@ class ActionPanel(Panel):
         Args:
             make: makes it, in a thread of its own; a progress bar of its own would be seen nowhere.
             hidden: how many of its messages are not seen in the table, because a filter hides them.
-            title: stands above it, "" for nothing.
+            title: above it, "" for none.
             max_in_flight: transfers or settlements that wait for their answer at once.
             rate: messages a second at most, None for no limit.
 
@@ -320,7 +320,7 @@ class ActionPanel(Panel):
         return self._quiet.wait(seconds)
 
     def cancel(self) -> None:
-        """Cut off what is being carried out, if anything is; :meth:`wait` until it has given back what it holds."""
+        """Stop the plan in progress, if there is one; :meth:`wait` until it has released its messages."""
         work = self._work
         if work is not None:
             self._cancel.description = "Cancelling …"
@@ -333,7 +333,7 @@ class ActionPanel(Panel):
         return self._report
 
     def close(self) -> None:
-        """Take it from the screen; what is being carried out is cut off."""
+        """Remove it from the screen, and stop the plan in progress."""
         with self._lock:
             self._turn += 1
             work, self._work = self._work, None
@@ -374,7 +374,7 @@ class ActionPanel(Panel):
     def _fail(self, turn: int, why: str, title: str = "") -> None:
         with self._lock:
             if turn == self._turn:
-                # What was reported before can still be undone.
+                # An earlier report can still be undone.
                 stage = _Stage.ENDED if self._report else _Stage.IDLE
                 self._enter(stage, *_heading(title), paragraph(why, "error"))
 
@@ -465,10 +465,10 @@ class ActionPanel(Panel):
     def _resuming(self, report: Report) -> Plan:
         plans = self._namespace.resume(report[0].entity)
         if not plans:
-            raise DecisionError("There is nothing left to finish: load the messages again to see how it stands.")
+            raise DecisionError("Nothing is left to finish: load the messages again to see their state.")
         return plans[0]
 
-    # ------------------------------------------------------------ what is seen
+    # ------------------------------------------------------------ display
 
     def _enter(self, stage: _Stage, *blocks: Block) -> None:
         self._stage = stage
@@ -520,16 +520,12 @@ def _heading(text: str) -> list[Block]:
 
 def _status(work: PlanRun) -> str:
     told = sum(work.counts.values())
-    # What is sent stands nowhere yet, and has no outcomes by number.
+    # Messages to send are in no entity yet, and have no outcomes by number.
     done = told if work.plan.messages else work.running.done
     parts = [f"{done:,} of {len(work.plan):,}"]
     parts += [f"{count:,} {status}" for status, count in sorted(work.counts.items()) if count and count != told]
     if work.running.is_paused:
-        return (
-            "Paused. Locks are renewed. " + ", ".join(parts)
-            if work.running.is_held
-            else "Finishing what is under way …"
-        )
+        return "Paused. Locks are renewed. " + ", ".join(parts) if work.running.is_held else "Finishing …"
     rate, left = work.speed.a_second, work.speed.seconds_for(work.plan.total - work.running.done)
     if rate:
         parts.append(f"{rate:,.0f} a second" if rate >= 1 else "less than one a second")

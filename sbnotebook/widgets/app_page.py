@@ -17,7 +17,7 @@ __all__ = ["TriageRequest", "show"]
 VARIABLE: Final = "SBNOTEBOOK_TRIAGE"
 """The environment variable that tells a kernel what to show: the notebook and the list of processes say nothing."""
 _CLEAN_UP: Final = 15.0
-"""Seconds that what is being carried out may take to give back what it holds."""
+"""Seconds for a plan in progress to release its messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class TriageRequest:
     Args:
         entity: the address.
         target: as for :func:`sbnotebook.connect`.
-        is_read_only: whether it only looks; None for so outside of the emulator.
+        is_read_only: whether it is read-only; None for read-only except on the emulator.
         max_messages: how many are peeked at, None for all.
         folder: where exports are written.
     """

@@ -163,7 +163,7 @@ def serve(wanted: TriageRequest, *, port: int = 0, is_opened: bool = True) -> No
         ConfigurationError: the namespace cannot be found, or the entity is not an address.
         azure.servicebus.exceptions.ServiceBusError: there is no such entity, or it cannot be read.
     """
-    with wanted.namespace() as namespace:  # what cannot be is said here, and not in the page
+    with wanted.namespace() as namespace:  # report errors here, and not in the page
         namespace.entity(wanted.entity).peek(1, show_progress=False)
     wanted.keep()
     logging.getLogger("tornado").setLevel(logging.ERROR)

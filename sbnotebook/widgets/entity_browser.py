@@ -100,7 +100,7 @@ class Browser(Panel):
         return "\n".join([tables.messages_text(self.table.messages, self.tree.chosen), self.messages.words])
 
     def close(self) -> None:
-        """Take it from the screen; looking ends, and what is being carried out is cut off."""
+        """Remove it from the screen, and stop peeking and the plan in progress."""
         for end in self._ends:
             end()
         self._use_plain(False)
@@ -119,7 +119,7 @@ class Browser(Panel):
         return any(each.kind == "topic" and each.address == address for each in self.tree.counts)
 
     def _counted(self, _change: object) -> None:
-        # What was chosen before anything was known of it may be a topic.
+        # An entity chosen before its kind was known may be a topic.
         if self.tree.chosen and not self._note.value and self._is_topic(EntityAddress.parse(self.tree.chosen)):
             self._opened(self.tree.chosen)
 

@@ -1,4 +1,4 @@
-"""The messages of one entity: by state, session or expression, page by page, and what can be done with some of them."""
+"""The messages of one entity: by state, session or expression, page by page, with actions on some of them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PeekBar(widgets.VBox):
 
     Args:
         changed: is called when another view or session is chosen, or the expression has changed.
-        onward: is called to go on behind the last message.
+        onward: is called to continue behind the last message.
         stop: is called to look no further.
     """
 
@@ -76,7 +76,7 @@ class PeekBar(widgets.VBox):
         self.problem = text("", "problem")
         self.status = text("", "quiet")
         self.peek = button("Peek", "Look at messages; none is locked or changed", changed, kind="primary")
-        self.onward = button("Peek onward", "Look at those that stand behind the last one", onward)
+        self.onward = button("Peek onward", "Look at the messages behind the last one", onward)
         self.stop = button("Stop", "Look no further", stop)
         self.views.observe(lambda _: self._tell(), "value")
         self.where.observe(lambda _: self._tell(), "value")
@@ -108,7 +108,7 @@ class PeekBar(widgets.VBox):
         where = self.where.value.strip() or None
         return PeekRequest(self.count.value, int(first), _STATES.get(self.view), where, self.session)
 
-    # ------------------------------------------------------------ what is seen
+    # ------------------------------------------------------------ display
 
     def show_views(self, address: EntityAddress) -> None:
         """Offer the views that an entity has, and show all of its messages.
@@ -118,7 +118,7 @@ class PeekBar(widgets.VBox):
         """
         views = list(View)
         if address.subscription is not None:
-            views.remove(View.SCHEDULED)  # which stand in the topic
+            views.remove(View.SCHEDULED)  # which are in the topic
         if address.sub_queue is not None:
             views = [View.ALL, View.ACTIVE, View.DEFERRED]
         self._quietly(self._set_views, [view.value for view in views])
@@ -147,7 +147,7 @@ class PeekBar(widgets.VBox):
 
         Args:
             words: in words.
-            problem: what is wrong with what was asked for.
+            problem: the fault of the request.
             is_busy: whether peeking is under way, so that it can be stopped.
             follows: whether messages may follow.
         """
@@ -190,7 +190,7 @@ class EntityMessages(widgets.VBox):
     """The messages of an entity, which are peeked at: nothing is locked or changed by looking.
 
     Args:
-        actions: shows the plans of what is done with messages, and carries them out.
+        actions: shows plans and carries them out.
         table: shows the messages.
         go: is called with the address of another entity that is to be opened in its place.
     """
@@ -250,7 +250,7 @@ class EntityMessages(widgets.VBox):
                 self._begin(ask, is_onward=True)
 
     def stop(self) -> None:
-        """Look no further; what is found stays."""
+        """Stop peeking; found messages stay."""
         if self._question is not None:
             self._question.stop.set()
 
@@ -263,7 +263,7 @@ class EntityMessages(widgets.VBox):
 
     @property
     def words(self) -> str:
-        """Return how far peeking is, and what was wrong."""
+        """Return the progress of peeking, and its fault."""
         return "\n".join(filter(None, (self.bar.status.value, self.bar.problem.value)))
 
     def close(self) -> None:
@@ -285,7 +285,7 @@ class EntityMessages(widgets.VBox):
         entity = self._entity
         if entity is None:
             return
-        self.stop()  # what was asked for before is not wanted any more
+        self.stop()  # earlier requests are no longer needed
         question = self._question = _Question(entity, self.bar.view, ask, is_onward)
         self.bar.say("Looking…", is_busy=True)
         if not is_onward:
@@ -354,7 +354,7 @@ class EntityMessages(widgets.VBox):
                 self.bar.say("", why, follows=False)
 
     def _offer(self, actions: list[Action]) -> None:
-        """Offer what can be done with selected messages."""
+        """Offer actions on selected messages."""
         for old in self._selected.children:
             old.close()
         self._selected.children = (SelectionBar(self.table, actions, self._actions),) if actions else ()
@@ -367,7 +367,7 @@ def _found(looked: PeekProgress) -> str:
 
 def _words(looked: PeekProgress, shown: int) -> str:
     if not shown:
-        return "There are no such messages." if looked.looked_at else "No message stands here."
+        return "There are no such messages." if looked.looked_at else "There are no messages here."
     more = "" if shown == looked.found else f", {shown:,} in all"
     return f"{_found(looked)}{more}. {'That is the end.' if looked.is_end else 'More may follow: peek onward.'}"
 

@@ -167,7 +167,7 @@ class EntityList(widgets.VBox):
     """The entities of a tree, in widgets that every notebook has. All topics are open.
 
     Args:
-        tree: whose entities; what is chosen in one is chosen in the other.
+        tree: with the entities; both have the same selection.
     """
 
     def __init__(self, tree: EntityTree) -> None:

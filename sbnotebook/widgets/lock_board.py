@@ -1,4 +1,4 @@
-"""The messages that are held: how long yet, whether that goes well, and what is done with them."""
+"""The held messages, with the state and the remaining time of their locks, and actions on them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LockChanges:
     Args:
         again: keys of messages that were held before, and are held under another lock now.
         new: messages that are held for the first time, and those.
-        changed: cells of messages that were there, by key.
+        changed: cells of earlier messages, by key.
     """
 
     again: list[MessageKey] = field(default_factory=list[MessageKey])
@@ -64,7 +64,7 @@ class LockFollower:
         self._cells: dict[int, tuple[str, datetime | None]] = {}
 
     def look(self) -> LockChanges:
-        """See how it stands now."""
+        """Read the current state."""
         news = LockChanges()
         for message in self._batch.messages:
             known = self._messages.get(message.sequence_number)
@@ -136,12 +136,12 @@ _PAUSE: Final = 0.1
 _MAX_MORE: Final = 10_000
 _MAX_WAIT: Final = 2.0
 _NOTHING: Final = "No message is held. Lock some."
-_LOST: Final = "The session is lost: lock it again to go on."
-_CLOSED: Final = "The batch is closed: what was held was given back. Lock messages again to go on."
+_LOST: Final = "The session is lost: lock it again to continue."
+_CLOSED: Final = "The batch is closed, and its messages were released. Lock messages again to continue."
 
 
 class LockBoard(Panel):
-    """Messages that are held under locks, with what is left of each lock, and what can be done with them.
+    """Messages that are held under locks, with the remaining time of each lock, and actions on them.
 
     The time that is left runs on in the browser, and the locks are renewed, also while a cell runs. An action
     that settles shows its plan first, and asks. Closing the board closes the batch, which releases what it still holds.
@@ -202,7 +202,9 @@ class LockBoard(Panel):
         self._more = button("Lock more", "Lock so many more messages, and hold them, too", self._lock_more, icon="lock")
         self._extend = button("Renew", "Renew the locks for so long from now", self._renew_longer, icon="refresh")
         self._release = button("Release all", "Give back all that is held", self._release_all, icon="unlock")
-        self._put_away = button("Put away what is not held", "Take these rows out of the table", self._put_ended_away)
+        self._put_away = button(
+            "Remove rows of messages that are not held", "Take these rows out of the table", self._put_ended_away
+        )
         self._controls = row(self._count, self._more, self._for, self._extend, self._release, self._put_away)
 
     # ------------------------------------------------------------ following the batch
@@ -220,7 +222,7 @@ class LockBoard(Panel):
             self._closed.wait(_PAUSE)
 
     def refresh(self) -> None:
-        """Show how the batch stands now. This is done each second, and as soon as something happens to a lock."""
+        """Show the current state of the batch. This is done each second, and as soon as something happens to a lock."""
         with self._lock:
             if self._closed.is_set():
                 return
@@ -264,7 +266,7 @@ class LockBoard(Panel):
         return visible(f"{held}{session} Locks are renewed until {until:%H:%M:%S} UTC, {_minutes(left)} from now.")
 
     def _trouble_words(self) -> str:
-        """Return what is wrong with the locks; nothing if all is well."""
+        """Return the faults of the locks; none if all is well."""
         lost, status = self._locks.numbers(LOST), self.batch.status
         parts: list[str] = []
         if lost:
@@ -315,7 +317,7 @@ class LockBoard(Panel):
         background.start(lambda: self.batch.extend(self._for.value), done=done, failed=self._say)
 
     def _reported(self, report: Report) -> None:
-        """Remove the rows of what was given back or set aside."""
+        """Remove the rows of released and deferred messages."""
         self.refresh()
         with self._lock:
             settled = {each.sequence_number for each in report if each.ok}
@@ -336,7 +338,7 @@ class LockBoard(Panel):
     # ------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Take it from the screen and close the batch: what is being carried out is cut off, the rest is released."""
+        """Remove it from the screen and close the batch: stop the plan in progress, and release the other messages."""
         self._closed.set()
         self._news.set()
         self._end_watch()

@@ -56,7 +56,7 @@ class MonitorChart(anywidget.AnyWidget):
 
 
 class Monitor(Panel):
-    """Watches counts, the age of the oldest message, and what comes in and goes out each second, at least.
+    """Watches counts, the age of the oldest message, and the least arrivals and departures of each second.
 
     Samples are taken while the panel can be seen; :meth:`start` takes them also while the panel is hidden. Each costs a
     management operation and a few peeks for each entity, and nothing is locked.
@@ -109,7 +109,7 @@ class Monitor(Panel):
         self._set_wanted(wanted=True)
 
     def stop(self) -> None:
-        """Take no more samples; what was taken stays."""
+        """Take no more samples; earlier ones stay."""
         self._unseen = False
         self._set_wanted(wanted=False)
 
@@ -235,7 +235,7 @@ class Monitor(Panel):
     def _take(self) -> None:
         try:
             self.sample()
-        except Exception as error:  # noqa: BLE001 (it is told, and the next sample may succeed)
+        except Exception as error:  # noqa: BLE001 (it is shown, and the next sample may succeed)
             self._failures += 1
             pause = pause_after(self.every.value, 0.0, self._failures)
             self._say(f"{background.sentence(error)} The next attempt is in {pause:.0f} s.")

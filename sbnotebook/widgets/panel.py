@@ -10,7 +10,7 @@ import ipywidgets as widgets
 
 __all__ = ["NO_MATHEMATICS", "Panel", "button", "panel_style", "row", "set_shown", "text"]
 
-# Jupyter would set a text as mathematics where it stands between two dollar signs: orders/$dlq and events/$dlq.
+# Jupyter would render text between two dollar signs as mathematics: orders/$dlq and events/$dlq.
 NO_MATHEMATICS: Final = ("mathjax_ignore", "tex2jax_ignore")
 _STYLE: Final = """
 .widget-label.sbn-text { white-space: pre-wrap; overflow-wrap: anywhere; overflow: visible; height: auto;
@@ -48,7 +48,7 @@ def button(name: str, tooltip: str, clicked: Callable[[], object], *, icon: str 
     """Make a button as wide as its name.
 
     Args:
-        name: what is on it.
+        name: on it.
         tooltip: what a click does, in a sentence.
         clicked: is called for each click, on any thread.
         icon: a name of Font Awesome's.

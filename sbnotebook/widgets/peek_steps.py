@@ -48,7 +48,7 @@ class PeekProgress:
     Args:
         found: messages that are wanted.
         looked_at: messages in all.
-        next_number: where to go on.
+        next_number: where to continue.
         is_end: whether nothing follows.
     """
 
@@ -71,7 +71,7 @@ def peek_in_steps(
     Args:
         entity: where.
         ask: which ones.
-        part: is given each part of what is found.
+        part: is called with each part of the messages.
         advance: called after each step with the progress.
         stop: ends it after the step that it is in.
 

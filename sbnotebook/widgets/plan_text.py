@@ -20,7 +20,7 @@ __all__ = ["REMOVING", "can_resume", "can_undo", "changes_table", "plan_blocks",
 REMOVING: Final = frozenset({"cancel", "complete", "dead-letter", "purge", "resubmit"})
 """Verbs after which a message has left its entity."""
 _SENDING: Final = frozenset({Send.verb, Undo.verb})
-"""Verbs of which an unconfirmed message is looked for where it was sent to, and not where it stood."""
+"""Verbs for which you find an unconfirmed message in its destination, and not in its source."""
 _ARCHIVED: Final = REMOVING - {"dead-letter"}
 _COLUMNS: Final = (
     "sequence_number",
@@ -90,7 +90,7 @@ def plan_blocks(
         preview: of it.
         namespace: where it is carried out.
         hidden: how many of its messages are not seen in the table, because a filter hides them.
-        title: stands above, "" for the plan's own verb.
+        title: above it, "" for the plan's own verb.
         rate: messages a second at most, None for no limit.
     """
     blocks = [heading(title)] if title else []
@@ -105,7 +105,7 @@ def plan_blocks(
             paragraph(f"{hidden:,} of them {are} hidden by the filter, and not seen in the table.", "warning")
         )
     if not namespace.is_emulator:
-        blocks.append(paragraph(f"It is carried out in {namespace.host}, which is no emulator.", "warning"))
+        blocks.append(paragraph(f"It is carried out in {namespace.host}, which is not an emulator.", "warning"))
     blocks += _of_return(plan.verb, namespace)
     if namespace.read_only:
         blocks.append(
@@ -154,7 +154,7 @@ def changes_table(changes: Sequence[Change], caption: str = "") -> Block:
 
     Args:
         changes: fields of messages before and after.
-        caption: stands above.
+        caption: above it.
     """
     rows: list[list[object]] = []
     room = _MAX_CHANGES
@@ -190,12 +190,12 @@ def _laid_out(text: str) -> list[str]:
 
 
 def report_blocks(report: Report, plan: Plan, *, cut_off: bool = False) -> list[Block]:
-    """Say how many messages ended in which way, what is not done, and what to do about it.
+    """Say how many messages ended in which way, what remains, and what to do about it.
 
     Args:
         report: of the plan.
         plan: that was carried out.
-        cut_off: whether it was told to end before its time.
+        cut_off: whether it was stopped early.
     """
     tone = "good" if report.ok else "warning"
     if cut_off and not report:
@@ -210,7 +210,7 @@ def report_blocks(report: Report, plan: Plan, *, cut_off: bool = False) -> list[
     counts = [[str(status), count, _MEANING[status]] for status, count in report.counts.items()]
     blocks.append(rows_block(["status", "messages", "what it means"], counts))
     blocks += [paragraph(sentence, "warning") for sentence in _advice(report, plan.verb)]
-    # What was not attempted is said already, and would hide the others.
+    # Skipped messages are mentioned already, and would hide the others.
     failures = sorted(report.failures, key=lambda each: each.status is OutcomeStatus.SKIPPED)
     blocks.append(_failures(failures))
     return blocks
@@ -219,7 +219,7 @@ def report_blocks(report: Report, plan: Plan, *, cut_off: bool = False) -> list[
 def _done(plan: Plan) -> str:
     if plan.verb == Undo.verb:
         return "sent back, and confirmed"
-    # What is sent stands nowhere yet.
+    # Messages to send are in no entity yet.
     return f"of {plan.entity} settled" if plan.messages else f"sent to {plan.entity}, and confirmed"
 
 
@@ -227,8 +227,8 @@ def _advice(report: Report, verb: str) -> Iterable[str]:
     unknown = report.counts.get(OutcomeStatus.UNCONFIRMED, 0)
     if unknown and can_resume(report):
         yield (
-            f"Of {_counted(unknown, 'message')} it is unknown whether the clone was sent. Resume looks where they "
-            "stand and where they go, and finishes what can be finished without sending anything twice."
+            f"Of {_counted(unknown, 'message')} it is unknown whether the clone was sent. Resume looks in the "
+            "source and the destination, and finishes all resubmits that it can without sending a message twice."
         )
     elif unknown and verb in _SENDING:
         yield (
@@ -237,12 +237,16 @@ def _advice(report: Report, verb: str) -> Iterable[str]:
         )
     elif unknown:
         yield (
-            f"Of {_counted(unknown, 'message')} it is unknown whether it happened. Load them again: those that are "
-            f"gone are done, and those that are still there can be chosen to {verb} once more."
+            f"Of {_counted(unknown, 'message')} it is unknown whether it happened. Load them again: missing "
+            f"messages are done, and you can choose the others to {verb} once more."
         )
     if report.counts.get(OutcomeStatus.SKIPPED, 0):
         is_sent = verb in _SENDING
-        yield "What was skipped was not sent." if is_sent else "What was skipped is as it was, and can be chosen again."
+        yield (
+            "Skipped messages were not sent."
+            if is_sent
+            else "Skipped messages are unchanged, and you can choose them again."
+        )
 
 
 def _failures(failures: Sequence[Outcome]) -> Block:

@@ -1,4 +1,4 @@
-"""Bodies laid out to be read: JSON and XML indented, bytes in hex, and what cannot be seen made visible.
+"""Readable bodies: JSON and XML indented, bytes in hex, and invisible characters made visible.
 
 Piece by piece: nothing is parsed into values and written again, so numbers keep all of their digits, names that come
 twice stay, and how deep a body is nested does not matter. The time grows with the text and with nothing else.
@@ -18,7 +18,7 @@ __all__ = ["Layout", "cut", "hex_lines", "json_layout", "visible", "weight", "xm
 
 _INDENT: Final = "  "
 _DEEPEST: Final = 40
-"""Levels that are indented; what is nested deeper stands below each other."""
+"""Levels that are indented; deeper ones have the same indentation."""
 _MAX_LINES: Final = 20_000
 _HEX_ROW: Final = 16
 _CONTROLS: Final = (
@@ -176,7 +176,7 @@ def _json_pieces(text: str) -> Iterator[str]:
 
 
 def _unescaped(escape: re.Match[str]) -> str:
-    """Return the letter that a JSON escape stands for, or the escape if that shows better what was sent."""
+    """Return the letter that a JSON escape stands for, or the escape if that is clearer."""
     if escape[0][1] != "u":
         return escape[0]
     try:

@@ -23,11 +23,11 @@ _OTHERS: Final = "The selection was changed after this plan was asked for, so it
 
 
 class SelectionBar(widgets.VBox):
-    """Says how many messages are selected, and opens a form for what is done with them.
+    """Shows how many messages are selected, and opens the forms of actions.
 
     Args:
         table: whose selection it is.
-        actions: what can be done.
+        actions: to offer.
         panel: shows the plans and carries them out.
     """
 
@@ -53,7 +53,7 @@ class SelectionBar(widgets.VBox):
 
     @property
     def words(self) -> str:
-        """Return how many messages are selected, and what was said last."""
+        """Return how many messages are selected, and the last message of the bar."""
         return " ".join(filter(None, (self._count.value, self._said.value)))
 
     def update(self) -> None:

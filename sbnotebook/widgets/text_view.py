@@ -1,7 +1,7 @@
-"""Sentences, tables and changes as a panel shows them: what came in messages is shown as text, and nothing else.
+"""Sentences, tables and changes in a panel: the text of messages is shown as text, and nothing else.
 
-The labels of ipywidgets are no place for it: a notebook sets what stands between two dollar signs as a formula, and
-``orders/$dlq`` has one of them.
+The labels of ipywidgets do not work: a notebook renders text between two dollar signs as a formula, and ``orders/$dlq``
+has a dollar sign.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Tone = Literal["plain", "quiet", "good", "warning", "error"]
 
 
 class Block(TypedDict, total=False):
-    """A part of what is shown. Made by :func:`heading`, :func:`paragraph` and :func:`rows_block`."""
+    """A part of the view. Made by :func:`heading`, :func:`paragraph` and :func:`rows_block`."""
 
     kind: Literal["title", "said", "table"]
     text: str
@@ -65,7 +65,7 @@ def rows_block(
     Args:
         columns: their names.
         rows: cells of any kind; a list of marked lines is shown as what changes.
-        caption: stands above; without one there is nothing to open.
+        caption: above it; without one there is nothing to open.
         is_open: whether the rows are seen at first.
 
     Example:

@@ -1,4 +1,4 @@
-"""Triage: why messages stand in a dead-letter queue, and what becomes of them."""
+"""Triage: the causes of the messages in a dead-letter queue, and actions on them."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ _READ_ONLY: Final = (
     "This connection only looks: plans can be made, and not carried out. To act, turn writing on with "
     "%sb_connect --write, or in Python connect with read_only=False."
 )
-_REFRESH: Final = "Peek at all messages again; what is selected stays selected"
+_REFRESH: Final = "Peek at all messages again; the selection stays"
 _ONWARD: Final = "Look for messages behind the last one that is shown"
 _STOP: Final = "Peek no further; the messages that are here stay"
 
 
 class TriageHeader(widgets.VBox):
-    """Says what is shown, and has the buttons to look again.
+    """Describes the view, and has the buttons to peek again.
 
     Args:
-        entity: where the messages stand.
+        entity: of the messages.
         host: the namespace's host name.
         is_emulator: whether it is an emulator.
         is_read_only: whether nothing can be changed.
         refresh: peeks at all again.
-        onward: peeks at what stands behind the last message.
+        onward: peeks behind the last message.
         stop: peeks no further.
     """
 
@@ -109,8 +109,8 @@ class TriageHeader(widgets.VBox):
         """Show that peeking has ended.
 
         Args:
-            words: what is shown now, such as how many messages.
-            is_fresh: whether that was peeked at now; else it is what was there before.
+            words: on the current view, such as how many messages.
+            is_fresh: whether it was peeked at now; else it is the earlier view.
         """
         if is_fresh:
             self._peeked_at = f"{datetime.now(UTC):%H:%M:%S}"
@@ -118,7 +118,7 @@ class TriageHeader(widgets.VBox):
         self._switch(is_loading=False)
 
     def say(self, words: str) -> None:
-        """Show other words for what was peeked at last."""
+        """Show other words for the last peek."""
         self._count.value = f"{words}, peeked at {self._peeked_at} UTC" if self._peeked_at else words
 
     def say_problem(self, sentence: str) -> None:
@@ -149,7 +149,7 @@ class UnfinishedBanner(widgets.VBox):
 
     Args:
         namespace: whose journal it is.
-        entity: where the originals stand.
+        entity: of the originals.
         propose: is given what makes the plan, when the user wants to see it.
     """
 
@@ -179,8 +179,8 @@ class UnfinishedBanner(widgets.VBox):
         if entries and entries[0].changed is not None:
             self._words.value = (
                 f"{count:,} {'resubmit' if count == 1 else 'resubmits'} from here, begun on "
-                f"{entries[0].changed:%Y-%m-%d at %H:%M} UTC, did not come to an end: cut off, or still going on "
-                "elsewhere. They can be finished, and nothing is sent twice."
+                f"{entries[0].changed:%Y-%m-%d at %H:%M} UTC, did not end: they were interrupted, or still run "
+                "elsewhere. You can finish them, and nothing is sent twice."
             )
         set_shown(self, shown=bool(entries))
 
@@ -204,12 +204,12 @@ _COLUMNS: Final = (
     "body_text",
 )
 _NO_LETTERS: Final = "Nothing is dead-lettered here: the queue is empty, and there is nothing to do."
-_NO_MESSAGES: Final = "No message stands here."
+_NO_MESSAGES: Final = "There are no messages here."
 _BUSY: Final = "Something is being carried out: wait until it has ended, or cancel it."
 
 
 class Triage(Panel):
-    """The messages of an entity by cause, and what can be done with those that are selected.
+    """The messages of an entity by cause, and actions on selected ones.
 
     It peeks, so nothing is locked or changed by looking. Each action shows its plan first, and asks.
 
@@ -270,7 +270,7 @@ class Triage(Panel):
     # ------------------------------------------------------------ looking
 
     def refresh(self) -> None:
-        """Peek at all messages again; what is selected stays selected. Returns at once."""
+        """Peek at all messages again; the selection stays. Returns at once."""
         self._banner.look()
         if not self.table.messages:  # then each part is shown as it comes
             self._look(1, self.table.append)
@@ -279,16 +279,16 @@ class Triage(Panel):
 
         def show() -> None:
             self.table.show(Messages(pa.concat_tables(parts)))
-            self.table.remove(self._gone)  # what was removed after it was peeked at
+            self.table.remove(self._gone)  # messages removed after they were peeked at
 
         self._look(1, lambda messages: parts.append(messages.to_arrow()), complete=show)
 
     def peek_onward(self) -> None:
-        """Peek at what stands behind the last message that is here. Returns at once."""
+        """Peek behind the last message shown. Returns at once."""
         self._look(self._next, self.table.append)
 
     def stop(self) -> None:
-        """Peek no further; what is here stays."""
+        """Stop peeking; the shown messages stay."""
         self._stop.set()
 
     def wait(self, timeout: float = 60.0) -> bool:
@@ -315,7 +315,7 @@ class Triage(Panel):
 
         Args:
             first: the sequence number to begin with.
-            part: is given what is found, part by part.
+            part: is called with the messages, part by part.
             complete: is called when all of it was found, and only then; None where each part counts.
         """
         with self._lock:
@@ -345,7 +345,7 @@ class Triage(Panel):
         self._header.advance(looked.looked_at)
 
     def _looked(self, looked: PeekProgress | None) -> None:
-        if looked is not None:  # else what was there before stays
+        if looked is not None:  # else the earlier messages stay
             self._next, self._is_end = looked.next_number, looked.is_end
         self._header.end(self._count_messages(), is_fresh=looked is not None)
 
@@ -361,7 +361,7 @@ class Triage(Panel):
         return min(_count_in(counts, address.sub_queue), self._limit or sys.maxsize)
 
     def _count_messages(self) -> str:
-        """Return how many messages are shown, in words, and hide what is of no use without any."""
+        """Return how many messages are shown, in words, and hide controls that need messages."""
         count = len(self.table.messages)
         is_letters = self._entity.address.sub_queue is SubQueue.DEAD_LETTER
         self._empty.value = _NO_LETTERS if is_letters else _NO_MESSAGES
@@ -376,7 +376,7 @@ class Triage(Panel):
 
     def _resume(self, make: Callable[[], Plan]) -> None:
         set_shown(self.actions, shown=True)
-        self.actions.propose(make, title="Finish what was cut off")
+        self.actions.propose(make, title="Finish interrupted resubmits")
 
     def _reported(self, report: Report) -> None:
         self._gone += removed_by(report)
@@ -400,7 +400,7 @@ class Triage(Panel):
     # ------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Take it from the screen; peeking ends, and what is being carried out is cut off."""
+        """Remove it from the screen, and stop peeking and the plan in progress."""
         self.stop()
         self._end_notes()
         for part in (self.actions, self.bar, self.table, self._banner, self._header):
@@ -408,12 +408,13 @@ class Triage(Panel):
         super().close()
 
     def to_text(self) -> str:
-        """Return the causes as text, when peeking has ended, and how to go on without buttons."""
+        """Return the causes as text, when peeking has ended, and how to continue without buttons."""
         self.wait()
         lines = self._lines()
         if self.table.messages:
             lines.append(
-                f"Go on with %sb_resubmit {self._entity.address} --where …, or with %sb_pick to settle them; both show "
+                f"Continue with %sb_resubmit {self._entity.address} --where …, or with %sb_pick to settle them; "
+                "both show "
                 "a plan first."
             )
         return "\n".join(lines)

@@ -117,7 +117,7 @@ def send(panel: Locator, notebook: Notebook) -> None:
     panel.get_by_placeholder("value", exact=True).fill("two")
     panel.locator("select:visible").filter(has_text="true or false").select_option(label="whole number")
     panel.get_by_role("button", name="Show what will be sent").click()
-    expect(panel.get_by_text("The value of 'attempt' is no whole number.")).to_be_visible()
+    expect(panel.get_by_text("The value of 'attempt' is not a whole number.")).to_be_visible()
     panel.get_by_placeholder("value", exact=True).fill("2")
     panel.get_by_role("button", name="Show what will be sent").click()
     expect(panel.get_by_text("Send 1 message to orders.")).to_be_visible()

@@ -154,7 +154,7 @@ def test_topics_entities_that_are_not_there_and_no_entity(namespace: Namespace) 
     assert browser.form.to.value == "events"
     browser.choose("events/subscriptions/audit")
     assert browser.wait()
-    assert "No message stands here" in repr(browser)
+    assert "There are no messages here" in repr(browser)
     assert "Scheduled" not in browser.messages.bar.views.options
     at_first = Browser(namespace, "events")
     until(lambda: at_first.messages.layout.display == "none")

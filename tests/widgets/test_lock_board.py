@@ -140,7 +140,7 @@ def test_a_batch_that_is_closed_elsewhere_says_so(namespace: Namespace, boards: 
     boards.append(board)
     batch.complete(batch.messages[:1])
     until(lambda: "no longer held" in repr(board), repr(board))
-    named(board, "Put away what is not held").click()
+    named(board, "Remove rows of messages that are not held").click()
     assert [each.sequence_number for each in board.table.messages] == [2]
     batch.close()
     until(lambda: "The batch is closed" in shown(board), shown(board))
@@ -195,7 +195,7 @@ def test_a_session_has_one_lock_for_all(
     act(board, "Complete…")
     until(lambda: "2 messages are held. Session 'a'." in shown(board), shown(board))
     shared_emulator.close_links("in-session")
-    until(lambda: "The session is lost: lock it again to go on." in shown(board), shown(board))
+    until(lambda: "The session is lost: lock it again to continue." in shown(board), shown(board))
     assert "2 locks are lost: #2, #3" in shown(board)
     assert named(board, "Lock more").disabled
 

@@ -53,7 +53,7 @@ def test_plan_names_the_host_and_says_what_cannot_be_undone() -> None:
     with Namespace(Target(Connection(AZURE), "a test"), archive=None) as azure:
         azure_plan: Any = azure.entity("orders").cancel_scheduled([1])
         said = words(plan_blocks(azure_plan, azure_plan.preview(), azure))
-        assert "carried out in somewhere.servicebus.windows.net, which is no emulator" in said
+        assert "carried out in somewhere.servicebus.windows.net, which is not an emulator" in said
         assert "cannot be undone" in said
         assert not can_undo(report_of("complete", OutcomeStatus.SETTLED), azure)
         assert "c2VjcmV0" not in said
@@ -85,7 +85,7 @@ def test_a_report_says_what_is_not_done_and_what_to_do_about_it(queue: Entity) -
     said = words(blocks)
     assert said.startswith("Purge was cut off\n1 of 3 messages")
     assert "Of 1 message it is unknown whether it happened. Load them again" in said
-    assert "What was skipped is as it was" in said
+    assert "Skipped messages are unchanged" in said
     failures = blocks[-1].get("rows", [])
     assert [row[0] for row in failures] == [3, 1], "what is unknown stands before what was not attempted"
     assert words(report_blocks(Report(), plan, cut_off=True)) == "Purge was cut off\nNothing was done yet."
@@ -97,7 +97,7 @@ def test_a_report_says_what_is_not_done_and_what_to_do_about_it(queue: Entity) -
     sent_once = words(report_blocks(report_of("send", OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED), sent))
     assert sent_once.startswith("Send has ended\n0 of 2 messages sent to")
     assert "Look whether it is there before you send it once more" in sent_once
-    assert "What was skipped was not sent." in sent_once
+    assert "Skipped messages were not sent." in sent_once
     assert "Load them again" not in sent_once, "it is in no table, and what is not there was not sent"
     many = report_blocks(report_of("purge", *[OutcomeStatus.FAILED] * 200), plan)
     assert len(many[-1].get("rows", [])) == 50

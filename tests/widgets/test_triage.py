@@ -333,7 +333,7 @@ def test_triage_finishes_interrupted_resubmits_after_restart(
     shared_emulator: RunningEmulator, namespace: Namespace, tmp_path: Path
 ) -> None:
     letters = letters_of(3, "cut", namespace)
-    assert "did not come to an end" not in said(opened(namespace, "cut/$dlq"))
+    assert "did not end" not in said(opened(namespace, "cut/$dlq"))
     shared_emulator.faults.entity("cut").drop_after_nth = 1
     report = letters.resubmit(letters.peek(), to="cut").apply(max_in_flight=1, show_progress=False)
     assert not report.ok
@@ -344,7 +344,7 @@ def test_triage_finishes_interrupted_resubmits_after_restart(
         click(triage, "Look at the plan")
         until(lambda: "complete the original, whose clone was sent" in repr(triage.actions))
         carry_out(triage)
-        until(lambda: "did not come to an end" not in said(triage))
+        until(lambda: "did not end" not in said(triage))
         triage.close()
     sent, left = namespace.entity("cut").peek(), ids(letters)
     assert len(sent) + len(left) == 3, "nothing is lost and nothing is there twice"

@@ -32,7 +32,7 @@ _FIELDS: Final = "By a form"
 _PYTHON: Final = "By a Python function"
 _TYPED: Final = "written here"
 _HINT: Final = (
-    "The message id of what is sent is always a new one, made of the original's, which stays in the property "
+    "The clone always gets a new message id, derived from the original's, which stays in the property "
     "OriginalMessageId."
 )
 
@@ -149,7 +149,7 @@ class EditForm(widgets.VBox):
             return edit_of_steps(steps) if steps else None
         if self.function.value != _TYPED:
             return edit_named(self.function.value or "", self._names())
-        # What was run is what is used: code that was changed since then was not looked at.
+        # Use the code that was run: later changes were not tried.
         if self._tried is None or self._tried[0] != self.code.value:
             raise DecisionError("The function was not tried as it is now: click Try it, and look at what it changes.")
         return self._tried[1]
@@ -213,10 +213,10 @@ class EditForm(widgets.VBox):
                 self._which.value = which
                 self._shown.show(*blocks)
 
-    # ------------------------------------------------------------ what is clicked
+    # ------------------------------------------------------------ clicks
 
     def _refresh(self) -> None:
-        # What is typed may come after the click that follows it; and what is shown is to be what is written.
+        # Typed text may arrive after the click that follows it, and the preview must show the text that is used.
         if self._shown.blocks:
             self.preview()
 

@@ -174,7 +174,7 @@ class EditStep:
     Args:
         kind: of what.
         name: of the property, the path in JSON, or the text that is looked for.
-        value: what is set.
+        value: the new value.
 
     Example:
         >>> from sbnotebook import PeekedMessage
@@ -249,7 +249,7 @@ def _remove_property(name: str, message: Message) -> Message:
 def _change_text(change: Callable[[str], str], message: Message) -> Message:
     before = message.body_text
     if before is None:
-        raise DecisionError("The body is no text: change it with a Python function.")
+        raise DecisionError("The body is not text: change it with a Python function.")
     after = change(before)
     if after == before:
         return message

@@ -1,4 +1,4 @@
-"""The fields of all forms: they read what was written, and say beneath it what is wrong."""
+"""The fields of all forms: they read the input, and show faults below it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Field(widgets.VBox, Generic[T]):
     """A text box with a name, and a sentence beneath it while its text cannot be used.
 
     Args:
-        name: stands before the box.
+        name: before the box.
         read: takes the text, without spaces around it; raises an error of ours that says what to write instead.
         placeholder: shown in the box while it is empty.
         value: the text at first.
@@ -91,11 +91,11 @@ class Field(widgets.VBox, Generic[T]):
 
     @property
     def problem(self) -> str:
-        """Return what is wrong with the text, in a sentence; "" when nothing is."""
+        """Return the fault of the text, in a sentence; "" for none."""
         return self._problem.value
 
     def read(self) -> T:
-        """Return what was written.
+        """Return the input.
 
         Raises:
             SbNotebookError: it cannot be used; the field shows the same sentence.
@@ -118,7 +118,7 @@ def on_change(form: widgets.Widget, changed: Callable[[], object]) -> None:
 
     Args:
         form: a field, or a box with fields.
-        changed: must not block. While the kernel is busy, what was typed comes after the click that followed it.
+        changed: must not block. While the kernel is busy, typed text arrives after the click that followed it.
 
     Example:
         >>> box = widgets.VBox([widgets.Text()])

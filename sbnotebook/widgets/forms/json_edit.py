@@ -25,7 +25,7 @@ _DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
 class _Item(NamedTuple):
-    """A member of an object or an element of a list: its key, and where it and its value stand."""
+    """A member of an object or an element of a list: its key, and the places of it and its value."""
 
     key: str | int
     start: int
@@ -53,7 +53,9 @@ def parse_path(text: str) -> Path:
         parts.append(int(place) if place else json.loads(quoted) if quoted else name)
         rest = rest[match.end() :]
     if rest or not parts:
-        raise DecisionError(f"{text[:_SHOWN]!r} is no path in JSON: write one such as $.carrier.code or $.legs[0].to.")
+        raise DecisionError(
+            f"{text[:_SHOWN]!r} is not a path in JSON: write one such as $.carrier.code or $.legs[0].to."
+        )
     return tuple(parts)
 
 
@@ -80,7 +82,7 @@ def set_at(text: str, path: Path, value: str) -> str:
         value: in JSON.
 
     Raises:
-        DecisionError: the document is no JSON, or has nothing that the path could lead into.
+        DecisionError: the document is not JSON, or has no place for the path.
 
     Example:
         >>> set_at('{"fare": 1.10, "carrier": {"code": "??"}}', ("carrier", "code"), '"UA"')
@@ -124,7 +126,7 @@ def _checked(text: str) -> int:
     except RecursionError:
         raise DecisionError("The body is JSON that is nested too deep to be changed here.") from None
     except ValueError as error:
-        raise DecisionError(f"The body is no JSON: {error}.") from None
+        raise DecisionError(f"The body is not JSON: {error}.") from None
     return _skip(text, 0)
 
 

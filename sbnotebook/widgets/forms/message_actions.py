@@ -70,7 +70,7 @@ class PlanForm:
     Args:
         title: what will be done.
         words: what that means for the messages.
-        fields: what is asked for.
+        fields: of the form.
         read: reads the fields; raises an error of ours if a field cannot be used.
     """
 
@@ -87,8 +87,8 @@ class TaskForm:
     Args:
         title: what will be done.
         words: what that means.
-        fields: what is asked for.
-        read: reads the fields, and returns a function that does it and says what was done.
+        fields: of the form.
+        read: reads the fields, and returns a function that acts and returns a summary.
         submit: the name of the button.
         on_all: do it to all messages, and not only to the selected ones.
     """
@@ -106,7 +106,7 @@ class Action:
     """Something that can be done with messages.
 
     Args:
-        name: what is on its button.
+        name: on its button.
         tooltip: what a click does, in a sentence.
         form: makes the form that asks how.
         icon: a name of Font Awesome's.
@@ -215,7 +215,7 @@ def deferred_actions(entity: Entity, deferred: DeferredMessages) -> list[Action]
         deferred: all that are deferred there.
     """
     complete = "The messages are done with: they are removed."
-    resubmit = "Clones of the messages are sent to where they stand, and the originals are completed."
+    resubmit = "Sends clones of the messages to their own entity, and completes the originals."
 
     def dead_letter(decision: Decision, messages: Messages) -> Plan:
         given = decision if isinstance(decision, DeadLetter) else DeadLetter()
@@ -312,8 +312,8 @@ def _picking(entity: Entity) -> tuple[Planner, widgets.BoundedIntText]:
         min=1,
         max=10_000_000,
         description="Lock at most",
-        tooltip="What stands before the selected messages is locked for a while and given back as it was: at most so "
-        "many messages, each of which takes about a kilobyte here.",
+        tooltip="Locks the messages before the selected ones for a while, and releases them: at most this many, with "
+        "about a kilobyte of memory each.",
         style={"description_width": "120px"},
         layout={"width": "260px"},
     )
@@ -353,7 +353,7 @@ class ResubmitForm(widgets.VBox):
         self.cap = Field(
             "How often at most",
             whole_number,
-            placeholder="such as 3: what came back more often is left out",
+            placeholder="such as 3: leaves out messages that came back more often",
             label=140,
         )
         self.rate = Field("Rate, a second", number, placeholder="messages a second at most, such as 20", label=140)

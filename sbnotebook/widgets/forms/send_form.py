@@ -48,7 +48,7 @@ _STYLE: Final = {"description_width": "95px"}
 _HALF: Final = "305px"
 _WIDE: Final = "620px"
 _MAX_BODY: Final = 100_000
-"""Characters of a body that is put into the form: a browser's text area is no place for more."""
+"""The most characters of a body in the form: a browser's text area is slow with more."""
 
 
 class _Property(widgets.HBox):
@@ -128,7 +128,7 @@ class SendForm(widgets.VBox):
             row(self.submit),
         ]
 
-    # ------------------------------------------------------------ what is in it
+    # ------------------------------------------------------------ content
 
     def add_property(self, name: str = "", kind: str = "string", value: str = "") -> None:
         """Add an application property to the form.
@@ -201,7 +201,7 @@ class SendForm(widgets.VBox):
             try:
                 found[name] = from_text(value, None if item.kind.value == "string" else item.kind.value)
             except ConfigurationError:
-                raise ConfigurationError(f"The value of {name[:40]!r} is no {item.kind.label}.") from None
+                raise ConfigurationError(f"The value of {name[:40]!r} is not a {item.kind.label}.") from None
         return found
 
     def _when(self) -> tuple[datetime | None, timedelta | None]:
@@ -214,12 +214,12 @@ class SendForm(widgets.VBox):
 
     def _submit(self) -> None:
         _say(self.body_problem, "")
-        # All is read before the first error ends it, so that each field shows what is wrong with it.
+        # Read all fields before the first error ends it, so that each field shows its fault.
         to, message, when = _read(self.to.read), self._read_message(), _read(self._when)
         if to is None or message is None or when is None:
             return
         if message.content_type == _JSON and not _is_json(self.body.value):
-            _say(self.body_problem, "The body is no JSON, although its content type says so.")
+            _say(self.body_problem, "The body is not JSON, although its content type says so.")
         entity, (at, delay) = self._namespace.entity(to), when
         make = partial(entity.plan_send, [message], at=at, delay=delay)
         self._take_back = self._panel.propose(make, title="Send")
@@ -239,7 +239,7 @@ class SendForm(widgets.VBox):
 
 
 def _read(read: Callable[[], _T]) -> _T | None:
-    """Return what is in a field; None where the field says that it cannot be used."""
+    """Return the value of a field; None if the field shows a fault."""
     try:
         return read()
     except SbNotebookError:

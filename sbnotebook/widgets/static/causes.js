@@ -1,5 +1,5 @@
 /**
- * The causes: what went wrong with how many messages, since when, and what somebody noted about it. A click shows the
+ * The causes, with the number of messages, the first time, and notes. A click shows the
  * messages of one cause only. Counts and trends follow the other filters.
  */
 
@@ -17,7 +17,7 @@ const TREND_HEIGHT = 20;
 const LONGEST_NOTE = 1000;
 const MAINS = ".sbn-cause-main";
 
-/** What is counted of one cause. */
+/** The counts of one cause. */
 class Tally {
   constructor() {
     this.rows = [];
@@ -80,7 +80,7 @@ class CauseItem {
     );
     this.main.addEventListener("click", (event) => this.choose(event.ctrlKey || event.metaKey));
     this.main.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return; // which is no click everywhere
+      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return; // which is not a click everywhere
       event.preventDefault();
       this.choose(true);
     });
@@ -237,7 +237,7 @@ class CauseList {
     return this.drawList(tallied(store), chosen);
   }
 
-  /** Forget what is known of the causes, but for a note that is being written. */
+  /** Forget the causes, except for a note that is being written. */
   forget() {
     this.known = this.store.causes;
     for (const [fingerprint, item] of this.items) if (!item.isEdited) this.items.delete(fingerprint);

@@ -91,7 +91,7 @@ function textTest(typed) {
   return (value) => value !== null && value.toLowerCase().includes(typed);
 }
 
-/** From (inclusive) and to (exclusive) of what was typed; `read` gives both for one value, or null. */
+/** From (inclusive) and to (exclusive) of the input; `read` gives both for one value, or null. */
 function rangeOf(typed, read) {
   const between = typed.split("..");
   if (between.length === 2) {

@@ -5,7 +5,7 @@
 import { figure, oneStop, pressable, roving } from "./drawing.js";
 import { made } from "./header.js";
 
-const LOADING_DELAY = 150; // milliseconds; what comes sooner needs no word
+const LOADING_DELAY = 150; // milliseconds; faster answers need no note
 const MOST_COPIED = 5_000_000; // bytes that a clipboard takes without trouble
 const BLOCK = 2_000; // characters
 const SHORT_VALUE = 200;
@@ -13,8 +13,8 @@ const TABS = "[role=tab]";
 let detailNumber = 0;
 
 /**
- * A text as blocks that the browser lays out one by one, and only those in sight: as a whole, a long text that changes
- * its direction with every word would stop the page for half a minute. Blocks end where lines end, if they can.
+ * A text as blocks that the browser lays out one by one, and only those in sight. As a whole, a long text that changes
+ * its direction with every word would block the page for half a minute. Blocks end at line ends, if possible.
  */
 function blocksOf(text) {
   const blocks = [];
@@ -31,7 +31,7 @@ function blocksOf(text) {
   return blocks;
 }
 
-/** A name that may go on in the next line after an underscore. */
+/** A name that may break after an underscore. */
 function wrappable(name) {
   if (name.length > SHORT_VALUE) return [name];
   return name.split(/(?<=_)/).flatMap((part) => [part, made("wbr")]);
@@ -100,7 +100,7 @@ class Detail {
     this.about.textContent = detail.about;
     const isText = detail.text_size !== null;
     this.copy.disabled = !isText;
-    this.copy.title = isText ? "" : "The body is no text. It can be downloaded.";
+    this.copy.title = isText ? "" : "The body is not text. You can download it.";
     this.load.disabled = false;
     const notes = detail.notes.map((note) => made("p", { class: "sbn-detail-note" }, note));
     const body = made("div", { class: "sbn-detail-body" }, ...notes, ...this.views(detail.views));

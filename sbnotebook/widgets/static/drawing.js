@@ -43,7 +43,7 @@ export function drawnSoon(draw, pause = 150) {
   return ask;
 }
 
-/** Put elements in this order under a parent; what has the focus keeps it, and nothing moves that is in its place. */
+/** Put elements in this order under a parent. The focus stays, and elements in place do not move. */
 export function arrange(parent, elements) {
   const focused = document.activeElement;
   elements.forEach((element, index) => {
@@ -56,7 +56,7 @@ export function arrange(parent, elements) {
 /**
  * Make a list one stop of the Tab key, in which the arrow keys, Home and End move.
  * @param {HTMLElement} list
- * @param {string} items selector of what can have the focus
+ * @param {string} items selector of elements that can have the focus
  * @param {string[]} keys for one back and one forward
  */
 export function roving(list, items, [back, forward] = ["ArrowUp", "ArrowDown"]) {

@@ -21,7 +21,7 @@ function compact(number) {
   return `${(number / 1e6).toFixed(1)}M`;
 }
 
-/** What the tree knows of an entity: its row of the model, its name, and what it stands below. */
+/** The entry of an entity: its row of the model, its name, and its parent. */
 function nodesOf(row) {
   const [topic, subscription] = row.path.split(/\/subscriptions\/(?=[^/]*$)/);
   const node = { ...row, name: subscription ?? topic, parent: subscription ? topic : "" };
@@ -53,7 +53,7 @@ function visibleNodes(rows, open, sought) {
     const place = found.push(null) - 1;
     const isOpen = open.has(row.path);
     let hits = 0;
-    // What is closed is searched, too, and opened where something is found.
+    // Search closed branches, too, and open those with a match.
     if (isOpen || (sought && !own)) for (const child of below) hits += visit(child, level + 1, own && isOpen) ? 1 : 0;
     if (!own && !hits) {
       found.length = place;
@@ -222,7 +222,7 @@ class TreeView {
   }
 }
 
-/** Ask for new counts from time to time, while somebody can see them. */
+/** Ask for new counts from time to time, while they are visible. */
 function refreshWhileVisible(model, element) {
   let visible = false;
   const observer = new IntersectionObserver((entries) => {

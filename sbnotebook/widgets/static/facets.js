@@ -19,7 +19,7 @@ const USUAL_FACETS = [
   "to",
   "resubmit_count",
 ];
-const MOST_VALUES = 1000; // a column with more is no facet
+const MOST_VALUES = 1000; // a column with more is not a facet
 const FEW_VALUES = 6;
 const LISTED_VALUES = 200; // of a facet that is opened; the search finds the others
 const BOXES = "input[type=checkbox]";
@@ -75,7 +75,7 @@ class Facet {
     return this.chosen.size > 0 || (this.values.length > 1 && this.values.length <= MOST_VALUES);
   }
 
-  /** Values with their counts: ticked ones and those that are there, the most frequent first. */
+  /** Values with their counts: selected ones and existing ones, the most frequent first. */
   count() {
     const counts = new Uint32Array(this.values.length);
     const { chosen, codes, store } = this;

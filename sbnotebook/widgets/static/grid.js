@@ -92,7 +92,7 @@ export class Grid {
     return Math.max(ROW_HEIGHT, this.element.clientHeight - this.header.element.offsetHeight);
   }
 
-  /** By how many pixels of rows the view goes on, for each that the scroll bar goes on; 1 unless there are too many. */
+  /** Pixels of rows for each pixel of the scroll bar; 1 unless there are too many rows. */
   get scale() {
     const all = this.store.shown.length * ROW_HEIGHT;
     return all <= HIGHEST ? 1 : (all - this.room) / (HIGHEST - this.room);
@@ -137,7 +137,7 @@ export class Grid {
 
   drawCell(cell, row, { name, kind }) {
     const counts = this.options.countdown && name === "locked_until";
-    // What has no end any more has ended: it is lost, or settled.
+    // A lock without an end has ended: it is lost, or settled.
     const left = counts ? (this.store.value(row, name) ?? 0) - Date.now() - (this.store.clockOffset ?? 0) : Infinity;
     const text = counts ? leftText(left) : this.store.text(row, name);
     const style = `sbn-cell sbn-${counts ? "number" : kind}${left < SOON ? " sbn-soon" : ""}`;
@@ -145,7 +145,7 @@ export class Grid {
     if (cell.className !== style) cell.className = style;
   }
 
-  /** Say why there are no rows, as far as it is known here: whoever shows none says whether there are any. */
+  /** Say why there are no rows, if known here: the caller knows whether there are any. */
   say(shown) {
     const { state, rowCount } = this.store;
     const text = {

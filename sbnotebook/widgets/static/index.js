@@ -18,7 +18,7 @@ const HANDLERS = {
     store.load = load;
     store.state = total ? "loading" : "ready";
     store.toldHidden = 0;
-    store.causes = []; // of the rows before; those of these are told when they are known
+    store.causes = []; // of the rows before; new ones are announced when they are known
     store.tellTime(now);
     store.begin(store.laidOut(columns), total);
   },
@@ -74,7 +74,7 @@ function bitsOf(rows, total) {
   return bits;
 }
 
-/** Tell the kernel what is selected, before anything that is clicked after it. */
+/** Send the selection to the kernel, before any later click. */
 function tellSelection(store, transport) {
   const hidden = store.hiddenSelected;
   store.toldHidden = hidden;

@@ -233,7 +233,7 @@ function render({ model, el }) {
   const view = new MonitorView(el);
   const told = (message) => (message.kind === "history" ? view.replace(message.points) : view.add(message.points));
   const id = `${Date.now()}-${Math.random()}`;
-  // Samples are taken only while somebody can see them.
+  // Samples are taken only while they are visible.
   const gone = () => model.send({ kind: "gone", view: id });
   const back = () => model.send({ kind: "here", view: id });
   model.on("msg:custom", told);

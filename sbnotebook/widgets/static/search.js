@@ -45,7 +45,7 @@ export class Search {
     if (words.length && store.hasLongTexts) this.findInWhole(words, typed);
   }
 
-  /** Add the rows in which a word stands behind what the browser has. */
+  /** Add the rows with a word in a part that the browser does not have. */
   async findInWhole(words, typed) {
     const { store } = this;
     const rows = rowsOfSearch(store);

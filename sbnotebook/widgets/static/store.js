@@ -8,7 +8,7 @@
 import { cellValue, decoded, shownText } from "./columns.js";
 import { sortedRows } from "./sorting.js";
 
-/** What is searched only where it is seen: it is the same for many, and would surprise in what is found. */
+/** Columns searched only while visible: many rows share their values, so hidden matches would surprise. */
 const UNSEARCHED = new Set(["entity", "cause"]);
 const IDLE_ROWS = 2_000; // rows whose text is gathered at one go
 
@@ -29,7 +29,7 @@ export class Store extends EventTarget {
     /** Milliseconds by which the kernel's clock is ahead of this one. */
     this.clockOffset = null;
     this.filters = new Map();
-    this.layouts = new Map(); // columns by name, those that were there before, too
+    this.layouts = new Map(); // columns by name, including earlier ones
     this.sort = null;
     this.begin([], 0);
   }
@@ -105,7 +105,7 @@ export class Store extends EventTarget {
    */
   patch(column, rows, values) {
     if (!this.columns.some(({ name }) => name === column.name)) {
-      // Near the front: what appears while something goes on, such as an outcome, is to be seen without scrolling.
+      // Near the front: new columns, such as an outcome, must be visible without scrolling.
       this.columns.splice(1, 0, ...this.laidOut([column]));
       this.tell("columns");
     }
@@ -262,7 +262,7 @@ export class Store extends EventTarget {
     else for (let row = 0; row < this.total; row++) filter.passes[row] = filter.test(row) ? 1 : 0;
   }
 
-  /** Forget what was computed of rows that are no longer the same. */
+  /** Forget the results computed for rows that have changed. */
   forget() {
     for (const filter of this.filters.values()) filter.passes = null;
     this.stale = [];
@@ -354,7 +354,7 @@ function whole(value) {
   return Number.isNaN(value) ? -(2n ** 63n) : BigInt(value);
 }
 
-/** A typed array with more room; what is new in it is nothing. */
+/** A typed array with more room; the new part is empty. */
 function wider(values, capacity, nothing = values instanceof BigInt64Array ? -(2n ** 63n) : NaN) {
   const all = new values.constructor(capacity).fill(nothing);
   all.set(values.subarray(0, capacity));

@@ -1,4 +1,4 @@
-// Sentences, tables and changes, which may hold what came in messages: all of it is shown as text, never as markup.
+// Sentences, tables and changes, which may hold the text of messages: show all of it as text, never as markup.
 
 /** An element with a class and text. */
 function textElement(tag, className, text) {
@@ -50,7 +50,7 @@ function changeCell(lines) {
 function textBlock(block) {
   if (block.kind === "table") return textTable(block);
   const element = textElement(block.kind === "title" ? "h4" : "p", `sbn-prose-${block.tone}`, block.text);
-  // What goes wrong is read out at once, everything else when there is time.
+  // Screen readers announce errors at once, and everything else later.
   element.setAttribute("role", block.tone === "error" ? "alert" : "status");
   if (block.kind === "title") element.setAttribute("aria-level", "4");
   return element;

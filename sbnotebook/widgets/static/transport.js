@@ -1,7 +1,7 @@
 /**
  * Messages to and from the kernel, each in its turn.
  *
- * Rows come compressed, and inflating takes its time: so what comes is handled one after the other. A kernel that is
+ * Rows arrive compressed, and inflating takes time, so handle messages one after the other. A kernel that is
  * busy with a cell answers nothing until the cell ends: so a request has a time-out, and nothing waits for ever.
  */
 
@@ -17,7 +17,7 @@ export async function inflated(data) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-/** Bytes, whatever the front end hands them over as. */
+/** Bytes, in any form in which the front end passes them. */
 function bytesOf(data) {
   return data instanceof ArrayBuffer ? new Uint8Array(data) : new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }
@@ -26,8 +26,8 @@ function bytesOf(data) {
 export class Transport {
   /**
    * @param {object} model anywidget's
-   * @param {(content: object, buffers: Uint8Array[]) => void | Promise<void>} handle is given each message
-   * @param {(error: Error) => void} fail is given what goes wrong in that
+   * @param {(content: object, buffers: Uint8Array[]) => void | Promise<void>} handle gets each message
+   * @param {(error: Error) => void} fail gets errors of that
    */
   constructor(model, handle, fail) {
     this.page = Math.random().toString(36).slice(2);
@@ -52,8 +52,8 @@ export class Transport {
   }
 
   /**
-   * Ask the kernel something.
-   * @param {string} name what is asked for
+   * Ask the kernel a question.
+   * @param {string} name the question
    * @param {object} data the question's details
    * @returns {Promise<{data: object, buffers: Uint8Array[]}>}
    */

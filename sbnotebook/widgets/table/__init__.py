@@ -1,1 +1,1 @@
-"""The message table and what stands around it, and its stand-in of plain widgets."""
+"""The message table with its surroundings, and its replacement of plain widgets."""

@@ -70,7 +70,7 @@ class CauseFinder:
         self._tally = _Tally()
 
     def find(self, turn: int, table: pa.Table) -> None:
-        """Look at what is new. Returns at once.
+        """Examine new messages. Returns at once.
 
         Args:
             turn: another number where the messages are others, and not those of before and more behind them.

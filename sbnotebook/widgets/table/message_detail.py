@@ -1,7 +1,7 @@
 """One message with all that it carries, for the pane beside the message table.
 
-What is sent to the browser is cut so that it stays under a megabyte; the whole body is fetched piece by piece where
-the user copies or downloads it. All of it is shown as text.
+The data for the browser is cut to less than a megabyte. When the user copies or downloads the body, the browser fetches
+all of it, piece by piece. All of it is shown as text.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def detail_of(message: ReceivedMessage) -> dict[str, Any]:
         message: peeked or locked, of any size.
 
     Returns:
-        ``title``; ``file_name``, for a download; ``about``, the size and type of the body; ``size`` and ``text_size``,
-        in bytes, the second None where the body is no text; ``notes``, sentences; ``views`` of the body, each with a
-        ``name``, a ``text`` and a ``note`` that says what is missing; ``sections`` of properties, each with a ``title``
+        ``title``; ``file_name``, for a download; ``about``, the size and type of the body; ``notes``, sentences.
+        ``size`` and ``text_size`` are in bytes, the second None if the body is not text. ``views`` of the body each
+        have a ``name``, a ``text`` and a ``note`` on missing parts. ``sections`` of properties each have a ``title``
         and ``rows`` of name, value and AMQP type.
 
     Example:
@@ -115,7 +115,7 @@ def _views(message: ReceivedMessage, text: str | None) -> tuple[list[dict[str, s
         shown, is_cut = cut(visible(broken), _MAX_TEXT)
         if message.body_type is not BodyType.DATA:
             notes.append(f"Its AMQP {message.body_type} could not be read: {_fault(message)}")
-        notes.append(r"The body is no text: bytes that are no characters stand as \x and their value under Text.")
+        notes.append(r"The body is not text: under Text, bytes that are not characters appear as \x and their value.")
         return [in_hex, _view("Text", shown, is_cut=is_cut or len(message.body) > _MAX_TEXT)], notes
     if message.body_type is BodyType.DATA and text.encode(errors="replace") != message.body:
         notes.append("The body was unpacked or decoded to this text. Hex and Download have its bytes as they are.")
@@ -125,7 +125,7 @@ def _views(message: ReceivedMessage, text: str | None) -> tuple[list[dict[str, s
     if layout.text:
         views.insert(0, _view(kind, layout.text, is_cut=layout.is_cut))
     elif layout.fault:
-        notes.append(f"The body is no valid {kind}: {layout.fault}.")
+        notes.append(f"The body is not valid {kind}: {layout.fault}.")
     elif _CONTROLS.subn("", text[:_SAMPLE])[1] * _MOST_CONTROLS > len(text[:_SAMPLE]):
         views.reverse()
     return views, notes

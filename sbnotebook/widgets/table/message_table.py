@@ -167,7 +167,7 @@ class MessageTable(Table, anywidget.AnyWidget):
         columns = [column.message for column in self._columns]
         self._emit("begin", page, total=len(rows), columns=columns)
         self._send_packets(self._columns, 0, page)
-        # What has changed since the rows came.
+        # The changes since the rows arrived.
         self._emit("remove", page, buffers=[_packed_numbers(np.flatnonzero(rows.removed))])
         self._send_changes(rows.patched, page)
         self._send_selection(page)
@@ -228,7 +228,7 @@ class MessageTable(Table, anywidget.AnyWidget):
     # ------------------------------------------------------------ from the browser
 
     def _receive(self, _: object, content: dict[str, Any], buffers: Sequence[memoryview]) -> None:
-        # ipywidgets would hide what is raised here.
+        # ipywidgets would hide errors raised here.
         try:
             match content.get("kind"):
                 case "ready":

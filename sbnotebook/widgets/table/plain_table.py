@@ -223,7 +223,7 @@ class PlainTable(Table, widgets.VBox):
 
     def _select_found(self) -> None:
         with self.model.lock:
-            if self._shown_search != self._searches:  # the latest search counts, and not what is still shown
+            if self._shown_search != self._searches:  # the latest search counts, not the rows still shown
                 self._find_now()
             self.model.set_selection({*self.model.selection, *self._found})
         self.model.on_selection()
@@ -274,7 +274,7 @@ def _detail_text(message: ReceivedMessage) -> str:
     return _LONG_LINE.sub(r"\g<0>\n", told)
 
 
-# ------------------------------------------------------------ which rows, and what is in their cells
+# ------------------------------------------------------------ rows and cells
 
 
 class PlainRows:
@@ -311,10 +311,10 @@ class PlainRows:
         """Return the rows to show, in their order.
 
         Args:
-            text: has to stand in one of their cells, in capitals or not.
+            text: to find in one of their cells, in upper or lower case.
             only: of these row numbers alone; None for all.
             sort: by this column; None for the order in which the messages came.
-            descending: the largest first; what has no value is last in any case.
+            descending: the largest first; rows without a value are always last.
         """
         found: Any = pa.array(~self.rows.removed)
         if text.strip():
@@ -389,8 +389,8 @@ def _properties(pairs: Any) -> str | None:
 class PlainPage(widgets.GridBox):
     """The rows of one page, each with a check box and a button that belong to its message for good.
 
-    They go away with the row: a click on one of them that comes late, when other rows are shown already, is for the
-    message that it stood beside, or for none.
+    They disappear with the row. A late click, when other rows are shown already, applies to the message beside which it
+    was, or to none.
 
     Args:
         tick: called with the key of a message, and whether it is selected now; perhaps it was before.
@@ -415,7 +415,7 @@ class PlainPage(widgets.GridBox):
         """Show these rows.
 
         Args:
-            view: what is in them.
+            view: of the messages.
             rows: their numbers.
             selected: the numbers of those that are selected.
         """

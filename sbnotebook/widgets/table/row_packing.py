@@ -161,7 +161,7 @@ def packets(table: pa.Table, columns: Sequence[TableColumn], first: int = 0) -> 
 
 
 def cleaned(texts: Any) -> Any:
-    r"""Cut texts at :data:`CUT` characters, with a dot for what is not printable and a space for line ends.
+    r"""Cut texts at :data:`CUT` characters, with a dot for unprintable characters and a space for line ends.
 
     Example:
         >>> cleaned(pa.array(["two\nlines", "\x1b[31mred"])).to_pylist()

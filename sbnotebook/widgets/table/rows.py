@@ -114,7 +114,7 @@ class Rows:
         new = [row for row, key in enumerate(added.keys) if not self.present([key])]
         both = Rows(pa.concat_tables([self.table, _taken(added.table, new)]))
         both.extra = _joined(self, {name: _taken(values, new) for name, values in added.extra.items()}, len(new))
-        # Numbers stay, so what is known by number stays, too.
+        # Numbers stay, so data by number stays, too.
         both.removed[: len(self)] = self.removed
         both.patched = self.patched
         return both

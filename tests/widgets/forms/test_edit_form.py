@@ -66,8 +66,8 @@ def test_what_cannot_be_is_said_in_the_form() -> None:
     form = EditForm(lambda: MESSAGES)
     step = form.add_step()
     step.kind.value, step.name.value = StepKind.SET_JSON, "no path!"
-    assert "is no path in JSON" in tried(form)
-    with pytest.raises(DecisionError, match="is no path"):
+    assert "is not a path in JSON" in tried(form)
+    with pytest.raises(DecisionError, match="is not a path"):
         assert form.edit
     step.name.value = "$.carrier.code"
     assert "the edit\n    - \n    + fails: DecisionError: There is no object" in tried(form)

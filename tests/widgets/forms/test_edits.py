@@ -71,7 +71,7 @@ def test_bodies_are_changed_as_texts() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"\xff\xfe\xfd", "The body is no text"),
+        (b"\xff\xfe\xfd", "The body is not text"),
         (b"@\x06string\x083http://schemas.microsoft.com/2003/10/Serialization/\x99\x02??", "packed, wrapped"),
         (b"\xef\xbb\xbf??", "packed, wrapped"),
     ],

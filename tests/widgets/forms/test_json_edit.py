@@ -57,14 +57,14 @@ def test_json_edit_changes_the_last_of_equal_names() -> None:
 
 @pytest.mark.parametrize("path", ["", "$", "a b", "$.a.", "[x]", "a[-1]", "$..a", '["open'])
 def test_what_is_no_path_is_refused(path: str) -> None:
-    with pytest.raises(DecisionError, match="is no path in JSON"):
+    with pytest.raises(DecisionError, match="is not a path in JSON"):
         parse_path(path)
 
 
 @pytest.mark.parametrize(
     ("text", "path", "said"),
     [
-        ("no JSON", ("a",), "The body is no JSON"),
+        ("no JSON", ("a",), "The body is not JSON"),
         ("[" * 100_000, ("a",), "nested too deep"),
         ('{"a": 1}', ("a", "b"), "no object in the body that could have 'b'"),
         ('{"a": 1}', (0,), "no list in the body"),

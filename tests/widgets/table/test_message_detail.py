@@ -93,8 +93,10 @@ def test_the_view_that_reads_best_comes_first(message: PeekedMessage, names: lis
 
 
 def test_a_body_that_only_seems_to_be_json_says_where_it_is_not() -> None:
-    assert detail_of(peeked(b'{"a": }'))["notes"] == ["The body is no valid JSON: Expecting value in line 1, column 7."]
-    assert detail_of(peeked(b"hello", content_type="application/json"))["notes"][0].startswith("The body is no valid")
+    assert detail_of(peeked(b'{"a": }'))["notes"] == [
+        "The body is not valid JSON: Expecting value in line 1, column 7."
+    ]
+    assert detail_of(peeked(b"hello", content_type="application/json"))["notes"][0].startswith("The body is not valid")
 
 
 def test_a_value_over_the_budget_shows_its_bytes_and_says_why() -> None:
