@@ -111,7 +111,7 @@ def test_broken_utf_8_shows_its_bytes() -> None:
     assert views(detail)["Text"] == r"caf\xe9 \xff"
     assert views(detail)["Hex"].startswith("00000000  63 61 66 e9 20 ff")
     assert (detail["size"], detail["text_size"]) == (6, None)
-    assert "no text" in detail["notes"][0]
+    assert "not text" in detail["notes"][0]
 
 
 def test_a_packed_body_shows_its_text_and_keeps_its_bytes() -> None:
