@@ -31,7 +31,6 @@ __all__ = ["OUTCOME_COLUMNS", "FailureFile", "FailuresFolder"]
 OUTCOME_COLUMNS: Final = ("outcome_status", "outcome_condition", "outcome_description")
 """The columns that are written beside a row's own."""
 
-_NO_ROWS: Final = "no-rows.parquet"
 _ROWS_AT_ONCE: Final = 1000
 _STREAM: Final = ("sql.streaming.queryId", "streaming.sql.batchId")
 """The properties of a task that name its micro-batch; both stay the same when the micro-batch is repeated."""
@@ -105,7 +104,7 @@ class FailuresFolder:
             rows = pa.Table.from_batches([], arrow_schema_for(_without_outcomes(schema)))
             filesystem, folder = self._open()
             filesystem.create_dir(folder, recursive=True)
-            file = _File(filesystem, folder, _NO_ROWS)
+            file = _File(filesystem, folder, self._no_rows)
             file.write(_with_outcomes(rows, []))
             file.finish()
         except (OSError, ValueError, pa.ArrowException) as error:
@@ -118,12 +117,17 @@ class FailuresFolder:
             ConfigurationError: the folder is not the one that the driver made.
         """
         filesystem, folder = self._open()
-        there: Any = filesystem.get_file_info(f"{folder}/{_NO_ROWS}")
+        there: Any = filesystem.get_file_info(f"{folder}/{self._no_rows}")
         if there.type is not pafs.FileType.File:
             raise ConfigurationError(
                 "failuresPath is not the same folder on the driver and on the workers: give one that they share."
             )
         return FailureFile(_File(filesystem, folder, self._name()))
+
+    @property
+    def _no_rows(self) -> str:
+        # Each write has its own, because a worker's folder may hold the files of an earlier write.
+        return f"no-rows-{self.job}.parquet"
 
     def _open(self) -> tuple[Any, str]:
         if self.path.startswith("/"):

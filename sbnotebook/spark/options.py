@@ -47,6 +47,7 @@ operation                ``send`` (by default) sends each row as a message; ``se
 maxInFlight              transfers of a task that wait for their confirmation at once; 10 by default
 maxInFlightTotal         of all tasks together; it is divided by the number of tasks that can run at once
 failuresPath             a folder, to which rows that failed are written as Parquet; without it they fail the job
+allowSpeculation         ``true`` writes although ``spark.speculation`` may send messages twice; ``false`` by default
 batchSize                to send: messages in one transfer at most; as many as fit by default
 rate                     to send: messages a second of a task at most; no limit by default
 archive                  to settle: ``false`` removes messages for good, without a copy in the archive
@@ -83,7 +84,15 @@ _CONSUME: Final = ("orphans", "failOnDataLoss")
 _STREAM: Final = ("mode", "maxMessagesPerTrigger", "maxBytesPerTrigger", "partitions", *_BROWSE, *_CONSUME)
 _SEND: Final = ("batchSize", "rate")
 _SETTLE: Final = ("archive",)
-_WRITE: Final = ("operation", "maxInFlight", "maxInFlightTotal", "failuresPath", *_SEND, *_SETTLE)
+_WRITE: Final = (
+    "operation",
+    "maxInFlight",
+    "maxInFlightTotal",
+    "failuresPath",
+    "allowSpeculation",
+    *_SEND,
+    *_SETTLE,
+)
 _MAX_PARTITIONS: Final = 1000
 _MAX_IN_FLIGHT: Final = 1000
 DEFAULT_MAX_MESSAGES: Final = 10_000
@@ -239,6 +248,7 @@ class WriteOptions:
         max_in_flight: transfers of a task that wait for their confirmation at once.
         max_in_flight_total: the same for all tasks together, None for no such limit.
         failures_path: the folder to which rows that failed are written, None when they fail the job.
+        allow_speculation: whether Spark may run a task twice at once, which sends its messages twice.
         batch_size: to send: messages in one transfer at most, None for as many as fit.
         rate: to send: messages a second of a task at most, None for no limit.
         archived: to settle: False to remove messages for good.
@@ -250,6 +260,7 @@ class WriteOptions:
     max_in_flight: int = transfers(AUTO)
     max_in_flight_total: int | None = None
     failures_path: str | None = None
+    allow_speculation: bool = False
     batch_size: int | None = None
     rate: float | None = None
     archived: bool = True
@@ -276,6 +287,7 @@ class WriteOptions:
                 max_in_flight=given.whole("maxInFlight", most=_MAX_IN_FLIGHT) or transfers(AUTO),
                 max_in_flight_total=given.whole("maxInFlightTotal"),
                 failures_path=given.text("failuresPath"),
+                allow_speculation=given.flag("allowSpeculation", default=False),
                 batch_size=given.whole("batchSize"),
                 rate=given.rate("rate"),
                 archived=given.flag("archive", default=True),

@@ -24,7 +24,7 @@ from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile, FailuresFolder
 from sbnotebook.spark.options import WriteOptions
 from sbnotebook.spark.sent_columns import check_sent_columns
-from sbnotebook.spark.task_context import in_flight_of_task, warm_namespace
+from sbnotebook.spark.task_context import in_flight_of_task, refuse_speculation, warm_namespace
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -83,6 +83,7 @@ class SendWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
         """
         options, failures = self._options, self._failures
         with scrubbed(options.namespace.secrets + (failures.secrets if failures else ())):
+            refuse_speculation(options)
             max_in_flight = in_flight_of_task(options)
             rows = _RowsOnTheirWay(options.entity, failures.file() if failures else None)
             try:

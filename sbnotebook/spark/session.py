@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["is_elsewhere", "load", "register", "session"]
 
-_LOG: Final = Path(__file__).with_name("log4j2.properties").as_uri()
+_LOG: Final = Path(__file__).absolute().with_name("log4j2.properties").as_uri()
 _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

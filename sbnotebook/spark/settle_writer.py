@@ -22,7 +22,7 @@ from sbnotebook.settlement.memory.archive import archive_of
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile, FailuresFolder
 from sbnotebook.spark.options import WriteOptions
 from sbnotebook.spark.schema import arrow_schema_for
-from sbnotebook.spark.task_context import attempt_number, in_flight_of_task, is_local
+from sbnotebook.spark.task_context import attempt_number, in_flight_of_task, is_local, refuse_speculation
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -106,6 +106,7 @@ class SettleWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
         """
         failures = self._failures
         with scrubbed(self._options.namespace.secrets + (failures.secrets if failures else ())):
+            refuse_speculation(self._options)
             task = self._task()
             file = failures.file() if failures else None
             try:

@@ -26,6 +26,7 @@ __all__ = [
     "in_flight_of_task",
     "is_local",
     "local_properties",
+    "refuse_speculation",
     "tasks_at_once",
     "warm_namespace",
 ]
@@ -47,6 +48,24 @@ def local_properties() -> Mapping[str, str]:
 def is_local() -> bool:
     """Return whether this task runs on the user's machine, where the user's journal and archive are."""
     return local_properties().get("spark.master", "").startswith("local")
+
+
+def refuse_speculation(options: WriteOptions) -> None:
+    """Refuse to run where Spark may run a task twice at the same time: both attempts would send its messages.
+
+    Raises:
+        ConfigurationError: ``spark.speculation`` is on, and ``allowSpeculation`` is not. A task finds this before it
+            does anything.
+    """
+    settings = local_properties()
+    # Spark never speculates in a local session. Source: its TaskSchedulerImpl, start().
+    is_possible = not _LOCAL.fullmatch(settings.get("spark.master", "")) and not options.allow_speculation
+    if is_possible and settings.get("spark.speculation", "false").lower() == "true":
+        raise ConfigurationError(
+            "spark.speculation is on, so Spark may run a task twice at once and send or settle its messages twice: "
+            "switch it off. If the entity detects duplicates and your messages have their own ids, you can set "
+            "allowSpeculation=true instead."
+        )
 
 
 def attempt_number() -> int:
@@ -86,8 +105,8 @@ def tasks_at_once(settings: Mapping[str, str], cpus: int = 1) -> int | None:
     """Return how many tasks can run at once, None where the settings do not say.
 
     Args:
-        settings: of the session, by their names; source: Spark's documentation, "Submitting Applications" (master URLs)
-            and "Spark Configuration".
+        settings: of the session, by their names; source: Spark's documentation, "Submitting Applications" (master
+            URLs), "Spark Configuration", and "Spark Standalone Mode" (resource scheduling).
         cpus: cores that each task takes.
 
     Example:
@@ -108,6 +127,9 @@ def _cores(settings: Mapping[str, str]) -> int | None:
         return (os.cpu_count() or 1) if local["cores"] == "*" else int(local["cores"] or 1)
     if cluster := _ON_THIS_MACHINE.fullmatch(master):
         return int(cluster["workers"]) * int(cluster["cores"])
+    if master.startswith("spark://"):  # an application gets all cores of such a cluster, up to this number
+        most = settings.get("spark.cores.max", "")
+        return int(most) if most.isdecimal() else None
     dynamic = settings.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
     executors = settings.get("spark.dynamicAllocation.maxExecutors" if dynamic else "spark.executor.instances", "")
     each = settings.get("spark.executor.cores", "")

@@ -80,7 +80,8 @@ def test_two_writes_keep_their_failed_rows_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
 def test_failures_path_accepts_local_folders_in_any_form(tmp_path: Path, form: str) -> None:
     prepared(form.format(tmp_path / "folder")).file().finish()
-    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["no-rows.parquet"]
+    (file,) = (tmp_path / "folder").iterdir()
+    assert file.match("no-rows-*.parquet")
 
 
 def test_relative_failures_path_is_the_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +89,7 @@ def test_relative_failures_path_is_the_drivers(tmp_path: Path, monkeypatch: pyte
     folder = prepared("failures")
     monkeypatch.chdir("/")
     folder.file().finish()
-    assert (tmp_path / "failures" / "no-rows.parquet").exists()
+    assert list((tmp_path / "failures").glob("no-rows-*.parquet"))
 
 
 @pytest.mark.parametrize(
@@ -104,9 +105,13 @@ def test_failures_path_that_cannot_be_written_is_refused(path: str, says: str) -
         prepared(path)
 
 
-def test_worker_without_the_failures_folder_raises(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_used", [False, True])
+def test_worker_without_the_failures_folder_raises(tmp_path: Path, is_used: bool) -> None:
     folder = prepared(tmp_path)
-    (tmp_path / "no-rows.parquet").unlink()  # as on another machine
+    for file in tmp_path.iterdir():  # as on another machine
+        file.unlink()
+    if is_used:  # that machine has a folder of an earlier write
+        prepared(tmp_path)
     with pytest.raises(ConfigurationError, match="not the same folder on the driver and on the workers"):
         folder.file()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import sbnotebook
 from sbnotebook.spark import register, session
 from sbnotebook.spark.session import is_elsewhere
 
@@ -20,6 +21,19 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code]
     environ = os.environ | environment
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environ)
+
+
+def test_the_package_works_from_a_zip(tmp_path: Path) -> None:
+    package = Path(sbnotebook.__file__).parent
+    shutil.make_archive(str(tmp_path / "kit"), "zip", package.parent, package.name)
+    code = "import sys; sys.path.insert(0, 'kit.zip'); import sbnotebook.spark.source; print(sbnotebook.__file__)"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120, env=environment, cwd=tmp_path
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith(str(Path("kit.zip", "sbnotebook")))
 
 
 def test_local_session_suits_notebooks(spark: SparkSession) -> None:

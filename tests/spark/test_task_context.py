@@ -8,7 +8,8 @@ from sbnotebook.spark.options import WriteOptions
 from sbnotebook.spark.task_context import in_flight_of_task, tasks_at_once
 
 GIVEN = {"entity": "orders", "fullyQualifiedNamespace": "name.servicebus.windows.net"}
-EXECUTORS = {"spark.master": "spark://host:7077", "spark.executor.cores": "4"}
+EXECUTORS = {"spark.master": "yarn", "spark.executor.cores": "4"}
+STANDALONE = {**EXECUTORS, "spark.master": "spark://host:7077", "spark.executor.instances": "5"}
 DYNAMIC = {"spark.dynamicAllocation.enabled": "true", "spark.executor.instances": "1"}
 
 
@@ -25,7 +26,10 @@ DYNAMIC = {"spark.dynamicAllocation.enabled": "true", "spark.executor.instances"
         (EXECUTORS, None),
         ({**EXECUTORS, **DYNAMIC}, None),
         ({**EXECUTORS, **DYNAMIC, "spark.dynamicAllocation.maxExecutors": "10"}, 40),
-        ({"spark.master": "spark://host:7077", "spark.executor.instances": "5"}, None),
+        ({"spark.master": "yarn", "spark.executor.instances": "5"}, None),
+        (STANDALONE, None),
+        ({**STANDALONE, "spark.cores.max": "6"}, 6),
+        ({**STANDALONE, **DYNAMIC, "spark.dynamicAllocation.maxExecutors": "10"}, None),
         ({}, None),
     ],
 )
