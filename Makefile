@@ -4,7 +4,7 @@ PYTHON ?= python3
 PYTHONS ?= 3.12 3.13
 BIN := .venv/bin
 
-# Spark starts its workers with this one, whatever python3 is on the PATH.
+# Spark starts its workers with this Python, not with the python3 on the PATH.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
 # Tests start hundreds of processes: what they import is compiled once, also where the environment says otherwise.

@@ -106,7 +106,7 @@ class Client:
         self.send(Flow(**session, **link, outgoing_window=WINDOW))
 
     def read(self, count: int, code: int, found: Callable[[bytes, int], None] | None = None) -> None:
-        """Wait for frames of a performative; each one is told to ``found``, with the offset of its body."""
+        """Wait for frames of a performative; call ``found`` with the offset of the body of each."""
         while count:
             data, at = self._buffer, 0
             while count and len(data) - at >= 4:

@@ -45,7 +45,7 @@ def emulator(data_dir: Path | None = None) -> Generator[Emulator]:
     """Start an emulator that is killed at the end.
 
     Args:
-        data_dir: where it keeps messages; None for in memory, so that no disk is a part of what is measured.
+        data_dir: where it keeps messages; None for in memory, so that the disk does not influence the result.
     """
     command = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0", "--queue", QUEUE]
     options = ["--in-memory"] if data_dir is None else ["--data-dir", str(data_dir)]

@@ -1,8 +1,8 @@
 """Picking 10 messages of 10,000: at most 1.5 times what the plain SDK takes to receive the same range.
 
-Both open their connection, lock the same 10,000 messages of a fresh copy of the queue, and close; a pick also keeps the
-locks, settles the chosen ones, and gives the 9,990 others back with a confirmation for each, of which it counts the
-delivery counts afterwards. The emulator runs in a process of its own.
+Both open their connection, lock the same 10,000 messages of a fresh copy of the queue, and close. A pick also keeps the
+locks, settles the chosen messages, and releases the 9,990 others with a confirmation for each. The benchmark then
+compares their delivery counts. The emulator runs in its own process.
 """
 
 from __future__ import annotations

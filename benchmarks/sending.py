@@ -108,7 +108,7 @@ def throughput(connection_string: str) -> list[Result]:
     ):
         sender.send_messages(ServiceBusMessage(BODY))
         entity.warm(10)
-        for _ in range(ROUNDS):  # in turn, so that whatever else the machine does meets all of them
+        for _ in range(ROUNDS):  # in turn, so that other work on the machine affects all of them
             best.append(BULK / timed(lambda: sdk_lists(sender)))
             single.append(ONE_BY_ONE / timed(lambda: sdk_one_by_one(sender)))
             ours.append(BULK / timed(lambda: send(entity, numbered(BULK), 10, None)))

@@ -1,11 +1,10 @@
 """A consume stream from end to end, beside the plain SDK's loop that receives and completes.
 
 The emulator is a process of its own that keeps messages in memory; it, Spark and the loop share two cores. The stream
-runs with ``availableNow`` until the queue is empty, in a session that is warm, and the time is that from ``start()``
-to its end, into ``noop``, which throws the rows away, and into Parquet. The loop is the asynchronous SDK's with one
-receiver, as its samples have it: ``receive_messages`` for up to 100, then ``complete_message`` for one after the other;
-it does nothing with the messages. The stream does for each message what makes it exactly once: lock, defer, peek,
-remove.
+runs with ``availableNow`` until the queue is empty, in a warm session. The time is measured from ``start()`` to its
+end, into ``noop``, which drops the rows, and into Parquet. The loop is the asynchronous SDK's with one receiver, as its
+samples have it: ``receive_messages`` for up to 100, then ``complete_message`` for one after the other; it does nothing
+with the messages. The stream does for each message what makes it exactly once: lock, defer, peek, remove.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class _Bench:
     def speed(self) -> list[Result]:
         """Measure the stream and the loop in turns."""
         self._fill(1_000)
-        self._consume("parquet")  # starts what is started once
+        self._consume("parquet")  # starts the parts that start once
         bare: list[float] = []
         streams: dict[str, list[Streamed]] = {"noop": [], "parquet": []}
         for _ in range(ROUNDS):

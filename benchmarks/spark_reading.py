@@ -1,8 +1,8 @@
 """Reading 100,000 messages of 1 kB into Spark, beside the plain SDK's peek loop that looks at no message.
 
 The emulator runs in a process of its own, as a service does. Spark runs on the cores of this machine and drops the rows
-(its sink ``noop``), so that nothing but reading is measured; the rounds alternate. Where the time goes is told in CPU
-time, which other work on the machine changes least: the SDK's part is peeking, the conversion makes columns of bytes.
+(its sink ``noop``), so that nothing but reading is measured; the rounds alternate. The parts are measured in CPU time,
+which other work on the machine changes least. The SDK's part is peeking; the conversion turns bytes into columns.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def for_readers(notebook: str) -> str:
     return json.dumps({**content, "cells": cells})
 
 
-# Sphinx reads only what is below its own folder.
+# Sphinx reads only files below its own folder.
 for path in DOCS.parent.joinpath("notebooks").glob("*.ipynb"):
     DOCS.joinpath("tutorials", path.name).write_text(for_readers(path.read_text()))
 

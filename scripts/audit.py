@@ -1,4 +1,4 @@
-"""Look for published advisories that affect what is locked or allowed: ``python -m scripts.audit``.
+"""Look for published advisories about locked or allowed versions: ``python -m scripts.audit``.
 
 Each version in ``requirements/*.txt``, and the lowest one that ``pyproject.toml`` allows of each dependency, is
 compared with ``requirements/advisories.toml``. Then pip-audit asks OSV, which knows more. Where it cannot be reached,
@@ -89,7 +89,7 @@ def ask_service(lock: Path, harmless: Iterable[str]) -> list[str] | None:
 
 
 def main() -> int:
-    """Print what is found.
+    """Print the findings.
 
     Returns:
         The exit code: 0 when nothing is affected, as far as is known, and 1 otherwise.

@@ -9,8 +9,8 @@ Standard library only, because it runs before anything is installed. Each part c
 - chromium: Chromium, for the browser tests.
 - node: npm, for the tests with the SDK for JavaScript; only where it is named.
 
-What is there already is left as it is, so a second run ends in a moment. Nothing ever asks a question: what is
-missing on the system comes from apt-get where that can be used, otherwise one sentence says what to install.
+Existing parts stay, so a second run ends in a moment. Nothing asks a question: missing system packages come from
+apt-get if possible. Otherwise a sentence says what to install.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def find_chromium() -> str | None:
 
 
 def install_from_system(what: str, packages: Sequence[str]) -> None:
-    """Install the first of these Debian packages that can be had.
+    """Install the first available of these Debian packages.
 
     Raises:
         BootstrapError: apt-get is not there, may not be used, or has none of them.
@@ -199,7 +199,7 @@ def apt_get() -> tuple[str, ...] | None:
         prefix = (sudo, "-n")
     apt = (*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-y", "--no-install-recommends")
     apt += ("-o", "DPkg::Lock::Timeout=300")
-    # A failed update is no reason to stop: the lists that are there may do.
+    # Do not stop after a failed update: the existing lists may be enough.
     subprocess.run([*apt, "update"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
     return apt
 

@@ -124,8 +124,8 @@ def faults(text: str) -> list[tuple[str, str]]:
     """Return the sentences of a paragraph that break a rule, each with what to do about it.
 
     Example:
-        >>> faults("Nothing is lost. It is told by the service.")
-        [('It is told by the service.', "'is told': name who has or says it")]
+        >>> [advice for _, advice in faults("All is well. " + "word " * 36)]
+        ['36 words: split the sentence']
     """
     argument = _ARGUMENT.match(text)
     plain = _LINK.sub(r"\1", _CODE.sub("X", text[argument.end() :] if argument else text))

@@ -1,8 +1,8 @@
 """Measure the structure of a checkout: ``python -m scripts.structure BEFORE AFTER`` prints a column for each.
 
 Sizes are read from the files of ``sbnotebook``. Frames are measured against the emulator, with the interpreter in the
-checkout's own ``.venv``: the frames of sbnotebook that are live, on the kernel's thread and on the loop's, when a magic
-has reached the method of the SDK that does its work.
+checkout's own ``.venv``. Counted are the live frames of sbnotebook, on the kernel's thread and on the loop's, when a
+magic reaches the method of the SDK that does its work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["measure_calls", "measure_sizes", "table"]
 
 PACKAGE: Final = "sbnotebook"
 SDK: Final = str(Path("azure", "servicebus")) + os.sep
-# Each magic, what comes before it, and the method of the SDK that does its work.
+# Each magic, the cells before it, and the method of the SDK that does its work.
 SEND: Final = "%sb_send orders 'hello' --yes"
 CALLS: Final[dict[str, tuple[list[str], str, str]]] = {
     "%sb_peek": ([SEND], "%sb_peek orders", "_mgmt_request_response_with_retry"),
@@ -79,7 +79,7 @@ def measure_calls(tree: Path) -> dict[str, str]:
 
 
 class _Probe:
-    """A profiler that remembers what is live when sbnotebook calls a method of the SDK, and which modules ran before.
+    """A profiler that records the live frames when sbnotebook calls the SDK, and the modules that ran before.
 
     Args:
         package: the folder of sbnotebook.

@@ -11,11 +11,11 @@ from hypothesis import settings
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Two busy cores make single examples slow now and then; that is no failure.
+# On two busy cores, single examples are sometimes slow, which is not a failure.
 settings.register_profile("sbnotebook", deadline=None, print_blob=True)
 settings.load_profile("sbnotebook")
 
-# Runs pytest itself, for the tests of what is installed for users of pytest.
+# Runs pytest itself, for the tests of the fixtures for users of pytest.
 pytest_plugins = ["pytester"]
 
 

@@ -1,6 +1,6 @@
 """What a Databricks notebook has that others have not, as far as Databricks' documentation says how it behaves.
 
-Nothing here is Databricks: who tests with it finds out how sbnotebook meets what is written about Databricks.
+Nothing here is Databricks: it tests sbnotebook against the documentation of Databricks.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ MAGICS = (
 
 
 class JavaError(Exception):
-    """Stands for the error that Py4J makes of one in Java, which is no subclass of Python's own."""
+    """Stands for the error that Py4J makes of one in Java, which is not a subclass of Python's own."""
 
 
 @dataclass
 class Secrets:
-    """``dbutils.secrets``: what is not there, or may not be read, is an error of Java's."""
+    """``dbutils.secrets``: a missing or forbidden secret is a Java error."""
 
     kept: Mapping[tuple[str, str], str]
 
@@ -80,10 +80,10 @@ class DbUtils:
 
 
 def cells(source: str) -> list[str]:
-    """The cells of a notebook in Databricks' source format, as they stand in the notebook.
+    """Return the cells of a notebook in Databricks' source format.
 
-    https://docs.databricks.com/en/notebooks/notebook-export-import.html: the first line says that it is one, a line of
-    its own stands between two cells, and what is no Python has ``# MAGIC`` before each of its lines.
+    https://docs.databricks.com/en/notebooks/notebook-export-import.html: the first line marks the format, a separate
+    line divides two cells, and cells in other languages have ``# MAGIC`` before each line.
     """
     first, _, rest = source.partition("\n")
     assert first == "# Databricks notebook source"

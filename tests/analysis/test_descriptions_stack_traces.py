@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sbnotebook.analysis.descriptions import Cause, read_stack_trace
 
-# Realistic traces stand in causes/ and are read by test_groups.py.
+# Realistic traces are in causes/; test_groups.py reads them.
 
 
 @pytest.mark.parametrize(

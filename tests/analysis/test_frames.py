@@ -253,7 +253,7 @@ def test_wrong_row_is_an_error_in_its_place(rows: int) -> None:
     with pytest.raises(ConfigurationError) if rows > 1 else nullcontext():
         for _ in messages_from(pa.table({"n": numbers})):
             before += 1
-    assert before == 1  # what stands before it is handed out first
+    assert before == 1  # earlier messages come first
 
 
 def test_values_that_json_does_not_have_are_texts() -> None:

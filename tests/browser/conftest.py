@@ -74,7 +74,7 @@ class Notebook:
     Args:
         page: the page that shows it.
         external: addresses outside this machine that the page asked for; none was answered.
-        errors: what scripts of the page raised and nobody caught.
+        errors: uncaught errors of the page's scripts.
         largest: bytes of the largest message that came over a websocket.
     """
 
@@ -181,7 +181,7 @@ def run_notebook(
         lab: the server.
         cells: their code.
         script: runs in the page before all others.
-        blocked: what has this in its address is not loaded, as behind a firewall.
+        blocked: addresses with this part are not loaded, as behind a firewall.
         patience: milliseconds that the cells may take.
     """
     page = browser.new_page(viewport={"width": 1400, "height": 1600})

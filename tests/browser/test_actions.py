@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import RUN_TIMEOUT, Lab, run_notebook
 
-# Jupyter would set what stands between two dollar signs as a formula.
+# Jupyter would render text between two dollar signs as a formula.
 HOSTILE = """<img src=x: onerror=detected('image')> $x^2$ and $y$"""
 CONTROL = """<img src=x: onerror=detected('control')>"""
 DETECTOR = "window.found = []; window.detected = (what) => window.found.push(what)"

@@ -70,7 +70,7 @@ def choose_by_keyboard(panel: Locator) -> None:
 
 
 def see_a_new_queue(panel: Locator, notebook: Notebook) -> None:
-    """Nobody clicks: the counts are asked for again after a while."""
+    """The counts refresh after a while without a click."""
     notebook.kernel("namespace.create_queue('ordered'); panel.tree.every = 0.2")
     expect(panel.get_by_role("treeitem", name="ordered, queue")).to_be_visible()
 

@@ -71,7 +71,7 @@ def _facets(page: Page) -> None:
     subjects.get_by_label("UA").check()
     shows(page, "100 of 300 shown")
     expect(facet(page, "reason").get_by_role("listitem")).to_have_text(["Invalid34", f"{HOSTILE}33", "Late33"])
-    # Its own filter does not change its counts, and the keyboard goes on from the box that was ticked.
+    # Its own filter does not change its counts, and the keyboard continues from the selected box.
     expect(subjects.get_by_role("listitem")).to_have_text(["(none)100", f"{HOSTILE}100", "UA100"])
     expect(subjects.get_by_label("UA")).to_be_focused()
     page.keyboard.press("Home")
@@ -153,7 +153,7 @@ def _causes(notebook: Notebook) -> None:
     expect(facet(page, "subject").get_by_role("listitem")).to_have_text(["UA33"])
     causes.filter(has_text="Invalid").filter(has_text="for UA").locator(".sbn-cause-main").click(modifiers=["Control"])
     shows(page, "67 of 300 shown")
-    # What is selected is the cause's messages that pass the other filters.
+    # The selection has the cause's messages that pass the other filters.
     bars(page).first.click()
     late.get_by_role("button", name="Select 3", exact=True).click()
     shows(page, "7 of 300 shown, 3 selected")

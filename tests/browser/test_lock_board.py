@@ -88,7 +88,7 @@ def test_lock_board_settles_and_shows_lost_locks_while_a_cell_runs(browser: Brow
     see(board, "10 messages are held.")
     assert notebook.kernel("print(emulator.counts('orders').active)") == "10"
 
-    # What was begun before a long cell goes on in it, and so does what the browser does by itself.
+    # Work begun before a long cell continues during it, and so do the browser's own updates.
     tick(board, 0, 1, 2)
     click(board, "Complete…")
     click(board, "Show the plan")

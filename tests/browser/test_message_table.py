@@ -101,7 +101,7 @@ def filters_and_sorting(view: Locator, other: Locator) -> None:
     counts(view, "5 of 10,000 shown")
     counts(other, "5 of 10,000 shown")
     expect(other.locator(".sbn-search")).to_have_value("ua m123")
-    view.locator(".sbn-search").fill("needle")  # stands behind what the browser has of the body
+    view.locator(".sbn-search").fill("needle")  # is behind the part of the body in the browser
     counts(view, "1 of 10,000 shown")
     shows(view, 399)
     view.get_by_role("button", name="Clear filters").click()
@@ -176,7 +176,7 @@ def changes_from_the_kernel(notebook: Notebook, view: Locator) -> None:
 
 
 def ranges(notebook: Notebook, view: Locator) -> None:
-    """A range holds what stands between its ends, and nothing of another selection or of rows that are others now."""
+    """A range holds the rows between its ends, and none of another selection or of replaced rows."""
     rows = view.locator(".sbn-row")
     numbers = "[n for _, n in table.selected_keys]"
     for place in (2, 5):
@@ -246,7 +246,7 @@ def keys_only(notebook: Notebook, view: Locator) -> None:
     expect(view.locator(".sbn-row.sbn-open")).to_contain_text("9998")
     notebook.kernel("table.show(messages[5000:])")
     counts(view, "1,667 of 5,000 shown, 3 selected")
-    expect(view.locator(".sbn-row.sbn-open")).to_contain_text("9998")  # where it stands now
+    expect(view.locator(".sbn-row.sbn-open")).to_contain_text("9998")  # its current place
     notebook.kernel("table.show(messages)")
     counts(view, "3,334 of 10,000 shown, 3 selected")
     page.keyboard.press("Escape")

@@ -1,4 +1,4 @@
-"""The monitor in JupyterLab: it goes on by itself, while somebody can see it and no longer."""
+"""The monitor in JupyterLab: it refreshes by itself while it is visible."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _by_keyboard(notebook: Notebook, panel: Locator) -> None:
 
 
 def _tab_to(page: Page, name: str) -> None:
-    """Press Tab until what has this name has the focus."""
+    """Press Tab until the element with this name has the focus."""
     for _ in range(MOST_TABS):
         page.keyboard.press("Tab")
         if page.evaluate(FOCUSED) == name:

@@ -1,4 +1,4 @@
-"""Held batches for synchronous code, and what becomes of those that nobody closes."""
+"""Held batches for synchronous code, and the release of batches that are not closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only looks changes nothing, whatever it is asked to do."""
+"""A read-only connection refuses every change."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_interrupt_carries_the_report() -> None:
             try:
                 await anyio.sleep_forever()
             finally:
-                known += outcomes  # what is only known in the end is in it, too
+                known += outcomes  # it also has outcomes known only in the end
 
     with pytest.raises(KeyboardInterrupt) as caught:
         run(work)

@@ -28,7 +28,7 @@ from tests.crash.supply import digest
 
 @dataclass
 class EngineJob:
-    """What is streamed.
+    """The stream.
 
     Args:
         options: of the stream, its entity and namespace too.
@@ -42,7 +42,7 @@ class EngineJob:
 
 
 def write(path: Path, content: Any) -> None:
-    """Write a file that is there whole, or not at all."""
+    """Write a file completely, or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}.draft")
     draft.write_text(json.dumps(content))
@@ -92,7 +92,7 @@ class Engine:
             self.batch(number)
 
     def offset(self, number: int) -> dict[str, Any]:
-        """What stands in the offset log."""
+        """Return the offset log."""
         if number < 0:
             return self.stream.initialOffset()
         return json.loads((self.place / "offsets" / str(number)).read_text())
@@ -131,7 +131,7 @@ def main(job: EngineJob) -> None:
         engine = Engine(job)
         try:
             engine.run()
-        except Exception as error:  # noqa: BLE001 - as a query fails, whatever it was
+        except Exception as error:  # noqa: BLE001 - as a query fails, after any error
             sys.stderr.write(f"{type(error).__name__}: {error}\n")
             time.sleep(0.1)
         finally:

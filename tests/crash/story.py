@@ -26,7 +26,7 @@ PLENTY: Final = 300
 
 
 class Victim(StrEnum):
-    """What is killed."""
+    """The process to kill."""
 
     WORKER = "a Python worker"
     STREAM = "the process of the stream in the driver"
@@ -46,7 +46,7 @@ class Life:
     """One driver from its start to its death.
 
     Args:
-        deaths: what is killed one after the other.
+        deaths: the processes to kill, one after the other.
         is_available_now: whether it runs again and again until nothing is left, or always.
         master: Spark's; ``local[2,4]`` tries a task four times.
         options: of the stream; they may change from life to life.
@@ -76,7 +76,7 @@ def lives_of(chance: random.Random, count: int) -> list[Life]:
 
 
 class Story:
-    """An emulator, somebody who sends to it, and a stream that is killed.
+    """An emulator, a sender, and a stream that is killed.
 
     Args:
         directory: an empty one.
@@ -103,7 +103,7 @@ class Story:
         reasons = [brief(reason) for driver in self.drivers for reason in driver.heard("failed")]
         for reason, times in Counter(reasons).items():
             print(f"failed {times} times: {reason}")  # noqa: T201
-        with suppress(AssertionError):  # it never ended well: that is what is told
+        with suppress(AssertionError):  # it never ended well, and the output says so
             self.emulator.kill()
 
     def live(self, lives: Sequence[Life]) -> None:
@@ -204,8 +204,7 @@ class Story:
         try:
             active = self.emulator.counts().get("active", 0)
         except OSError:
-            return 0  # it is dead
-        # What was read by browsing stays there.
+            return 0  # it is dead; messages read by browsing stay.
         return active if self.mode == "consume" else active - PLENTY * (self._steps("commits") + 1)
 
     def _tell(self, what: str) -> None:
@@ -216,7 +215,7 @@ class Story:
         )
 
     def check(self) -> Counter[int]:
-        """Hold what the sink has against what was sent: each message is there once, as it was.
+        """Compare the sink with the sent messages: each is there once, unchanged.
 
         Returns:
             How many messages were delivered how often before they were read.

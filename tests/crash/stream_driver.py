@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Job:
-    """What is streamed, and how.
+    """The stream and its options.
 
     Args:
         connection_string: of the emulator.
@@ -52,7 +52,7 @@ class Job:
 
     @property
     def checkpoint(self) -> str:
-        """What the stream goes on from."""
+        """The offset from which the stream continues."""
         return str(Path(self.directory, "checkpoint"))
 
 

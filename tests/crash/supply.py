@@ -1,4 +1,4 @@
-"""Somebody who sends messages all the time, also while the emulator is dead."""
+"""A sender that sends messages all the time, also while the emulator is dead."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Supply:
         seed: of its random choices.
 
     Attributes:
-        confirmed: the digests of the bodies of what was sent for certain, by message id.
+        confirmed: the digests of the bodies of confirmed messages, by message id.
         unknown: of what may have arrived or not.
     """
 
@@ -51,7 +51,7 @@ class Supply:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send no more; what was begun is finished.
+        """Send no more, and finish sends in progress.
 
         Raises:
             Exception: what it failed with.

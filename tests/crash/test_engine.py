@@ -35,7 +35,7 @@ PLENTY: Final = 400
 
 
 class Run:
-    """An emulator, somebody who sends to it, and engines that die one after the other.
+    """An emulator, a sender, and engines that die one after the other.
 
     Args:
         directory: an empty one.

@@ -1,4 +1,4 @@
-"""Every fault, met by the real SDK: which exception its user sees, and what has become of the message."""
+"""Every fault, met by the real SDK: the exception that its user sees, and the state of the message."""
 
 from __future__ import annotations
 
@@ -339,7 +339,7 @@ def test_a_frozen_receiver_gets_nothing(
         assert len(receiver.receive_messages(max_wait_time=5)) == 1
         other.send_messages(X)
         emulator.freeze("orders")
-        other.send_messages(X)  # another entity's connection goes on
+        other.send_messages(X)  # another entity's connection continues
         assert receiver.receive_messages(max_wait_time=0.3) == []
         emulator.thaw()
         sender.send_messages(X)

@@ -56,7 +56,7 @@ def test_the_files_are_those_that_are_made() -> None:
 
 
 class Bystander:
-    """A client that sends a message after each file, on a connection that was there before."""
+    """A client that sends a message after each file, on an older connection."""
 
     def __init__(self, emulator: RunningEmulator, sender: ServiceBusSender) -> None:
         self.port = int(emulator.connection_string.split(";")[0].rsplit(":", 1)[1])

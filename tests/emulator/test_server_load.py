@@ -86,7 +86,7 @@ def test_a_client_that_never_reads_delays_no_other(emulator: RunningEmulator) ->
             sender.send_messages(ServiceBusMessage("y"))
             assert receiver.receive_messages(1, max_wait_time=5)
         for _ in range(counts.locked):
-            deaf.read(Transfer)  # It can go on at any time.
+            deaf.read(Transfer)  # It can continue at any time.
 
 
 def test_a_client_that_does_not_stop_writing_delays_no_other(emulator: RunningEmulator) -> None:
@@ -98,7 +98,7 @@ def test_a_client_that_does_not_stop_writing_delays_no_other(emulator: RunningEm
         flooding.socket.settimeout(0.1)
         with suppress(TimeoutError, ConnectionError):
             for number in range(100):
-                flooding.push(LARGE, number)  # And it reads nothing of what comes back.
+                flooding.push(LARGE, number)  # And it reads none of the answers.
         other.sender("others")
         assert other.transfer(MESSAGE).state == Accepted()
 

@@ -141,7 +141,7 @@ def test_a_message_without_its_payload_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="without its payload"):
             store.apply([QUEUE, MessageAdded(BOX, message(1, payload=None, size=20_000))])
         with pytest.raises(ValueError, match="without its payload"):
-            store.apply([QUEUE])  # whoever goes on all the same
+            store.apply([QUEUE])  # a caller that continues nevertheless
     assert loaded(tmp_path) == Snapshot()
 
 

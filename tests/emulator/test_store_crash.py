@@ -66,7 +66,7 @@ PLACES: Final = {
 
 @dataclass
 class Entry:
-    """What the clients know of one message: where it can be, and how often anybody received it."""
+    """The clients' record of one message: its possible places, and the number of its receipts."""
 
     body: bytes
     queue: str
@@ -77,7 +77,7 @@ class Entry:
 
 @dataclass
 class Ledger:
-    """All that the clients did, and what they were told about it."""
+    """All actions of the clients, and the answers to them."""
 
     entries: dict[str, Entry] = field(default_factory=dict[str, Entry])
     open_batches: list[list[str]] = field(default_factory=list[list[str]])
@@ -103,7 +103,7 @@ class Ledger:
                 entry.possible = {place}
 
     def received(self, message: ServiceBusReceivedMessage, place: Place) -> Entry:
-        """Note that somebody got a message, and look whether it may be where it came from."""
+        """Note that a client received a message, and check whether it may be where it came from."""
         entry = self.entries[message.message_id or ""]
         assert b"".join(message.body) == entry.body
         assert place in entry.possible, f"{message.message_id} came from {place}, not from {entry.possible}"
@@ -112,7 +112,7 @@ class Ledger:
         return entry
 
     def count(self, found: dict[str, tuple[str, Place, int]]) -> None:
-        """Hold what stands in the emulator, with its queue and delivery count, against what can stand there."""
+        """Compare the emulator's messages, with their queues and delivery counts, with the possible ones."""
         for batch in self.open_batches:
             kept = [name in found or self.entries[name].receptions > 0 for name in batch]
             assert all(kept) or not any(kept), f"of an unconfirmed batch there are {sum(kept)} of {len(kept)}"

@@ -1,4 +1,4 @@
-"""Files of older versions; their tables stand here as they were."""
+"""Files of older versions, with their tables as they were."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_damaged_file_of_version_1_is_left_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_migration_that_was_killed_is_done_once(tmp_path: Path, is_committed: bool) -> None:
-    """Its result may stand in the write-ahead log only: then the header of the file says 1 still."""
+    """Its result may be only in the write-ahead log: then the header of the file still says 1."""
     left = {}
     path = make_version_1(tmp_path)
     with closing(sqlite3.connect(path, isolation_level=None)) as database:

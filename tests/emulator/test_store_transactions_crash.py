@@ -111,6 +111,6 @@ def test_a_kill_leaves_all_of_a_transaction_or_nothing(tmp_path: Path) -> None:
             originals, clones = found(sdk, "orders"), found(sdk, "bills")
         assert sorted(originals + clones, key=int) == [str(name) for name in range((crash + 1) * ORIGINALS)]
         assert confirmed <= {*clones}
-        # What was committed without a word is at most the last one.
+        # At most the last transaction was committed without an answer.
         assert len(clones) - len(confirmed) <= crash + 1
     assert len(confirmed) > CRASHES, "the client did next to nothing"

@@ -23,7 +23,7 @@ class Machine:
         self.programs.mkdir(parents=True)
         self.variables: dict[str, str] = {}
         self.programs.joinpath("env").symlink_to(shutil.which("env") or "env")
-        # Whoever runs the tests: root needs no sudo, others have one that asks nothing.
+        # The user of the tests: root needs no sudo, others have one without a prompt.
         self.has("sudo", 'shift; [ "$1" = true ] || exec "$@"')
 
     def has(self, name: str, script: str) -> None:
@@ -142,7 +142,7 @@ def test_the_python_that_runs_this_is_good_enough() -> None:
 
 
 def project(folder: Path) -> Path:
-    """A copy of the files that decide what is installed."""
+    """A copy of the files that decide on the installed packages."""
     shutil.copytree(ROOT / "requirements", folder / "requirements")
     shutil.copy(ROOT / "pyproject.toml", folder)
     return folder

@@ -21,7 +21,7 @@ def capabilities(text: str) -> list[list[str]]:
 
 
 def wrong(row: list[str]) -> str | None:
-    """What is not right about a row: a page or a test that is not there."""
+    """Return the fault of a row: a missing page or test."""
     if len(row) != len(("capability", "where", "shown by")):
         return "It has other columns."
     _, where, shown_by = row

@@ -84,7 +84,7 @@ def test_the_hooks_before_a_commit_are_the_checks_of_ci() -> None:
 
 
 def test_what_the_readme_leaves_in_a_clone_is_not_checked() -> None:
-    """Or `make test` fails after `sbnotebook lab`: ruff leaves out what git ignores, basedpyright what it is told."""
+    """Or `make test` fails after `sbnotebook lab`: ruff and basedpyright leave these folders out."""
     (flights,) = set(re.findall(r"--data-dir (\w+)", (ROOT / "README.md").read_text()))
     tutorials = str(signature(lab).parameters["folder"].default)
     assert {f"/{flights}/", f"/{tutorials}/"} <= set((ROOT / ".gitignore").read_text().split())

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # One page lists tests of the SDK.
 OWN = [path for path in PAGES if path.name != "emulator-conformance.md"]
-# One that runs: neither its line nor one that goes on with it says that it does not.
+# An example that runs: neither its line nor a continuation line skips it.
 EXAMPLE = re.compile(r"^ *>>> (?!(?:.*\n *\.\.\. )*.*# doctest: \+SKIP)", re.MULTILINE)
 EXAMPLES = [path for path in sorted((ROOT / "sbnotebook").rglob("*.py")) if EXAMPLE.search(path.read_text())]
 LARGE = ["tests.pages", "sbnotebook.client", "sbnotebook.emulator", "sbnotebook.settlement", "pandas", "duckdb"]
@@ -36,7 +36,7 @@ def needs_spark(page: Path) -> bool:
 
 
 def execute(page: str, text: str, folder: Path) -> None:
-    """What the process of a page does: run the code, and write to a file what goes wrong."""
+    """Run the code of a page in its process, and write errors to a file."""
     os.chdir(folder)
     with Path("errors").open("w") as errors, Path(os.devnull).open("w") as nowhere:
         os.dup2(errors.fileno(), sys.stderr.fileno())

@@ -1,4 +1,4 @@
-"""The reference names everything: what is public, every option, error, fault and variable; and links go somewhere."""
+"""The reference names every public name, option, error, fault and variable, and every link has a target."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_pages_are_whole_on_a_phone_and_not_endless(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     with chromium() as browser:
         page = browser.new_page(viewport={"width": 400, "height": 800})
-        page.route("**/*.js", lambda route: route.abort())  # what is laid out needs no script
+        page.route("**/*.js", lambda route: route.abort())  # a static page needs no script
         for path in pages:
             page.goto(path.as_uri())
             cut_off[path.stem] = page.evaluate(CUT_OFF)

@@ -35,7 +35,7 @@ def test_tutorials_state_needs_and_end_what_they_began(notebook: Path) -> None:
     cells = ["".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"]]
     assert "**Needs**" in cells[0]
     assert "**Leaves**" in cells[0]
-    # One of them ends with a panel, which needs what is running.
+    # One of them ends with a panel, which needs the running emulator.
     assert cells[-1].endswith(("cleanup.close()", "*Shut down* the kernel, and the emulator is gone."))
     assert ("spark.stop()" in cells[-1] or "sparkSession.stop()" in cells[-1]) == ("pyspark" in "".join(cells))
 

@@ -93,7 +93,7 @@ def shell(emulator: RunningEmulator) -> Iterator[Shell]:
 
 @dataclass
 class Executed:
-    """What a kernel answered to one cell, what stands below it then, and what it asked."""
+    """A kernel's answers to one cell, its output, and its prompts."""
 
     reply: dict[str, Any]
     outputs: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -118,7 +118,7 @@ class Kernel:
         self.client = client
 
     def run(self, code: str, answer: str | None = None, into: Executed | None = None) -> Executed:
-        """Run a cell; what it asks for is answered, and where there is no answer nobody can be asked."""
+        """Run a cell and answer its prompts; without an answer, the kernel cannot prompt."""
         executed = into or Executed({})
 
         def give_answer(message: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What is cut off says how far it was, in a real kernel."""
+"""Interrupted work reports its progress, in a real kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example in the help texts runs, as it stands there, against the emulator that is started on demand."""
+"""Every example in the help texts runs unchanged, against the emulator that starts on demand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXAMPLE = re.compile(r"^Example::\n\n(?P<lines>(?: {4}.*\n|\s*\n)+)", re.MULTILI
 
 
 def cells(magic: Any) -> list[str]:
-    """The cells of an example; empty lines stand between them."""
+    """Return the cells of an example, which empty lines separate."""
     match = EXAMPLE.search(magic.__doc__)
     assert match is not None, magic
     return [cell for cell in dedent(match["lines"]).strip().split("\n\n") if cell]

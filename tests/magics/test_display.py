@@ -1,4 +1,4 @@
-"""What is shown, and how much of it."""
+"""The content and the length of output."""
 
 from __future__ import annotations
 

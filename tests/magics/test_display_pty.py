@@ -1,4 +1,4 @@
-"""Hostile messages in a real terminal: whatever magics and panels print of them, the terminal acts on nothing."""
+"""Hostile messages in a real terminal: it executes nothing that magics and panels print of them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def connected(kernel: Kernel, emulator: RunningEmulator) -> Kernel:
 
 @pytest.fixture
 def outside(kernel: Kernel) -> Kernel:
-    """A kernel on a namespace that is no emulator; nobody answers there."""
+    """A kernel on a namespace that is not an emulator and does not answer."""
     assert "127.0.0.1:1 (Azure)" in kernel.run(SOMEWHERE).text
     return kernel
 

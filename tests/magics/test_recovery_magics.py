@@ -12,7 +12,7 @@ def bodies(shell: Shell, address: str) -> list[bytes]:
 
 @pytest.fixture
 def cut_off(shell: Shell, emulator: RunningEmulator, request: pytest.FixtureRequest) -> str:
-    """A queue with a dead letter of which nobody knows whether its clone was sent."""
+    """A queue with a dead letter whose clone may have been sent or not."""
     name = f"cut-{abs(hash(request.node.name)) % 10**6}"
     shell.run(f"namespace.create_queue('{name}')\n%sb_send {name} 'x' --message-id m")
     shell.run(f"%sb_lock {name}\n%sb_deadletter --reason Bad")

@@ -1,6 +1,6 @@
 """The wheel in an empty virtual environment, as pip installs it: ``make check-install``.
 
-Downloads all of its dependencies, so it is no part of the normal run, and its name is not that of a test file.
+Downloads all of its dependencies, so it is not part of the normal run, and is not named like a test file.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
 
 @pytest.fixture(scope="module")
 def complete(installed: Installed) -> Installed:
-    """The wheel with all extras; whatever wants none comes before."""
+    """The wheel with all extras; tests without extras come before."""
     installed.install("spark", "demo", "lab", "app")
     return installed
 

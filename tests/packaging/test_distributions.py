@@ -1,4 +1,4 @@
-"""The wheel and the source distribution: what is in them, what they say of themselves, and that they are enough."""
+"""The wheel and the source distribution: their files and metadata, and an installation from them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("sbnotebook", "pyspark_servicebus")
 NAME = f"sbnotebook-{sbnotebook.__version__}"
 LARGEST = 1_500_000
-# What is neither code nor named here has no business in a wheel.
+# A wheel has only code and the files named here.
 SUFFIXES = {".py", ".typed", ".js", ".css", ".properties", ".ipynb", ".md"}
 
 
 @dataclass(frozen=True)
 class Distributions:
-    """What was built once for all tests here."""
+    """The distributions, built once for all tests here."""
 
     wheel: Path
     sdist: Path

@@ -46,7 +46,7 @@ def test_no_one_client_takes_all_connections(greeting: bytes, emulator: Attacked
         for _ in range(300):
             connected(emulator.port, greeting, stack)
         others.append(RawClient(emulator.connection_string))
-        for other in others:  # those that were there before keep their place
+        for other in others:  # older ones keep their place
             stack.callback(other.socket.close)
             other.sender("orders")
             assert other.transfer(b"\x00\x53\x75" + encode(b"x")).state == Accepted()

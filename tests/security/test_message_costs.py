@@ -75,7 +75,7 @@ def memory(of: str) -> float:
 
 
 def cost(action: Callable[[], object]) -> Cost:
-    # Return what is free to the system, and forget the highest memory so far.
+    # Return free memory to the system, and forget the highest usage so far.
     gc.collect()
     pa.default_memory_pool().release_unused()
     ctypes.CDLL(None).malloc_trim(0)
@@ -86,7 +86,7 @@ def cost(action: Callable[[], object]) -> Cost:
 
 
 def costs_of(namespace: Namespace, payloads: Sequence[bytes]) -> dict[str, Cost]:
-    """Return what a queue of these messages costs, by what is done with it."""
+    """Return the cost of a queue of these messages, by action."""
     name = f"hostile-{random.randrange(10**9)}"
     namespace.create_queue(name)
     queue = namespace.entity(name)
@@ -147,7 +147,7 @@ def export(messages: Messages) -> None:
 
 
 def over_budget(namespace: Namespace, payloads: Sequence[bytes], plain: Mapping[str, Cost]) -> dict[str, Cost]:
-    """Return what messages cost too much together beyond harmless ones, by what is done with them."""
+    """Return the excess cost of messages beyond harmless ones, by action."""
     found: dict[str, Cost] = {}
     for name, (seconds, megabytes) in costs_of(namespace, payloads).items():
         beyond = Cost(seconds - len(payloads) * plain[name].seconds, megabytes - len(payloads) * plain[name].megabytes)

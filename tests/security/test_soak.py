@@ -23,7 +23,7 @@ MOST_SECONDS = 0.25 if SECONDS > 60 else 2.5
 
 
 def drain(emulator: AttackedEmulator, done: Event) -> None:
-    """Take what the attackers succeed to send: messages are no attack on the memory."""
+    """Receive the attackers' messages: they are not an attack on the memory."""
     while not done.is_set():
         try:
             with (

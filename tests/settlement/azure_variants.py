@@ -1,6 +1,6 @@
 """A queue on an emulator that behaves in any of the ways that Azure may, and the count of its messages.
 
-Each message has a name, which its body carries, so that it is recognised in whatever place it comes to: see
+Each message has a name, which its body carries, so that it is recognised in every place: see
 :class:`World`. What the emulator holds is read from its memory, not over the connection that is disturbed.
 """
 
@@ -99,7 +99,7 @@ TROUBLES: Final[Mapping[str, Callable[[World, Random], object]]] = {
 
 
 class Spot(NamedTuple):
-    """Where one copy of a message stands."""
+    """The place of one copy of a message."""
 
     path: str
     state: str = "ACTIVE"
@@ -256,7 +256,7 @@ class World:
         return broker.registry.find(path), now
 
     def numbers(self, *spots: Spot) -> dict[int, str]:
-        """Return the names of the messages that stood there before the action, by sequence number, in order."""
+        """Return the names of the messages before the action, by sequence number, in order."""
         every = [(copy.number, name) for name, copies in self.before.items() for copy in copies if copy.spot in spots]
         return dict(sorted(every))
 
@@ -284,7 +284,7 @@ class World:
                 self.removed.append(outcome)
 
     def judge(self, after: View, error: Exception | None) -> None:
-        """Hold each message's place against what was said about it.
+        """Compare each message's place with its outcome.
 
         Raises:
             AssertionError: one is lost, is there twice, or is not where the action says.
@@ -380,8 +380,8 @@ class World:
         assert not limit.cancelled_caught, "the action hangs"
         self._thaw()
         self.emulator.faults.entities = {path: EntityFaults() for path in PATHS}
-        await anyio.sleep(0.1 + self.scene.one_way_ms / 500)  # what is under way still arrives
-        self.clock.emulators.advance(self.scene.lock_seconds + 1)  # what is held still comes back
+        await anyio.sleep(0.1 + self.scene.one_way_ms / 500)  # messages on their way still arrive
+        self.clock.emulators.advance(self.scene.lock_seconds + 1)  # held messages still come back
         self.judge(self.look(), error)
 
     @contextmanager
@@ -425,7 +425,7 @@ async def world_of(scene: Scene, folder: Path) -> AsyncGenerator[World]:
 
 
 def copy_of(box: Any, message: Any, path: str) -> tuple[str, Copy]:
-    """Return the name of a message in the emulator's memory, and where it stands."""
+    """Return the name of a message in the emulator's memory, and its place."""
     name = _NAME.search(box.rendered(message))
     assert name is not None
     spot = Spot(path, message.state.name)
@@ -437,7 +437,7 @@ def spots(copies: Iterable[Copy]) -> tuple[Spot, ...]:
 
 
 def places(was: tuple[Spot, ...], move: Move, said: Outcome) -> Collection[tuple[Spot, ...]]:
-    """Return where the copies of a message may be after what was said about it."""
+    """Return where the copies of a message may be, according to its outcome."""
     if said.verb == "abandon":
         move = move._replace(target=move.origin)
     both = moved(was, move.without_origin()) if move.is_clone and not move.is_atomic else was
@@ -460,7 +460,7 @@ def is_at(spot: Spot, said: Outcome) -> bool:
 
 
 def moved(was: tuple[Spot, ...], move: Move) -> tuple[Spot, ...]:
-    """Return where the copies of a message are after a move; a clone that is there already is not sent again."""
+    """Return where the copies of a message are after a move; an existing clone is not sent again."""
     left = list(was)
     if move.origin is not None and move.origin in left:
         left.remove(move.origin)

@@ -26,7 +26,7 @@ async def namespace(shared_emulator: RunningEmulator, tmp_path: Path) -> AsyncIt
 
 @pytest.fixture
 def emulator() -> Iterator[RunningEmulator]:
-    """One for a test alone, because what is broken in it is broken for all who use it."""
+    """One for each test, because a broken one is broken for all its users."""
     with running() as server:
         yield server
 

@@ -196,7 +196,7 @@ RESUBMITS: Final = (pick_resubmits, resubmit, resubmit_once_more, resume)
 """Those that make the queue for clones."""
 
 
-# ---------------------------------------------------------------------- what is true
+# ---------------------------------------------------------------------- the truth
 
 States = dict[str, MessageState]
 
@@ -215,7 +215,7 @@ async def clones_of(namespace: AsyncNamespace, queue: AsyncEntity, make: MakePla
 
 
 def is_true(outcome: Outcome, before: States, after: States, clones: Counter[str]) -> bool:
-    """Whether an outcome tells what has become of its message."""
+    """Return whether an outcome is true of its message."""
     name = str(outcome.message_id)
     is_untouched = after.get(name) is before.get(name)
     match outcome.status:
@@ -261,7 +261,7 @@ async def test_each_report_is_true_wherever_the_disk_fails(
             untrue = [outcome for outcome in report if not is_true(outcome, before, after, clones)]
             assert not untrue, steps
             assert reached or report.ok or make in (resume, resubmit_once_more), report.failures
-        # Nothing is sent twice, and what was to be resubmitted is somewhere.
+        # Nothing is sent twice, and every message to resubmit exists.
         assert set(clones.values()) <= {1}, steps
         if plan.decision.verb == "resubmit":
             assert set(after) | set(clones) == set(IDS), steps

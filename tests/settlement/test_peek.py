@@ -163,7 +163,7 @@ async def test_messages_that_cannot_be_read_hide_no_others(
     assert numbers == sorted(set(numbers))
     assert [message.sequence_number for message in await queue.peek(from_sequence_number=numbers[1])] == numbers[1:]
     assert all(message.enqueued_time is not None for message in messages)
-    # They are nobody's to send, and stay where they are.
+    # Nothing may send them, and they stay where they are.
     report = await queue.send(messages)
     assert [outcome.ok for outcome in report] == [True, False, True, False]
     assert "could not be read" in str(report[1].description)

@@ -1,4 +1,4 @@
-"""Every kind of plan can be held up: what is under way finishes, nothing more begins, nothing is lost or doubled."""
+"""Every kind of plan can be paused: requests in progress finish, none begin, nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_a_pause_holds_it_up_and_then_it_goes_on(
                 await queue.peek(1)
             held = len(told)
             assert 0 < held < COUNT
-            # What was told is done, and nothing more is under way.
+            # Reported messages are done, and nothing more is in progress.
             assert abs(before - len(await queue.peek())) == held
             assert len(told) == held
             pause.end()

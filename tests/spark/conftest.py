@@ -140,5 +140,5 @@ def stream(spark: SparkSession, connection_string: str) -> Iterator[Callable[...
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> str:
-    """A folder for the checkpoint of a stream, which is not there yet."""
+    """A folder for the checkpoint of a stream, which does not exist yet."""
     return str(tmp_path / "checkpoint")

@@ -23,7 +23,7 @@ from tests.spark.planted_secrets import whole_text
 
 
 def main(folder: Path, address: str, connection_string: str, wrong: str, control: str) -> None:
-    """Do it all; what goes wrong ends the process."""
+    """Do it all; an error ends the process."""
     spark = SparkSession.builder.remote(address).getOrCreate()
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     said: list[str] = []

@@ -17,14 +17,14 @@ def forms(secret: str) -> set[bytes]:
     plain = secret.rstrip("=").encode()
     found = {plain, quote(plain, safe="").encode(), quote_plus(plain).encode(), plain.hex().encode()}
     for before in range(3):
-        # What stands before and after in the same group of three bytes changes the characters at the ends.
+        # The bytes before and after in the same group of three change the characters at the ends.
         encoded = base64.b64encode(b"\0" * before + plain)
         found.add(encoded[4 * (before > 0) : len(encoded) // 4 * 4 - 4])
     return found
 
 
 def places(secrets: Iterable[str], contents: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Where one of the secrets is, or a token, with what stands around it."""
+    """Return the places of the secrets and of tokens, with their context."""
     patterns = [re.compile(re.escape(form)) for secret in secrets for form in forms(secret)]
     found = {
         place: content[max(0, match.start() - 80) : match.end() + 20]

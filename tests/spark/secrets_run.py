@@ -37,7 +37,7 @@ class Run:
         folder: to which everything is written.
         planted: the key that works.
         wrong: one that does not, and is named as an entity besides, because errors repeat names.
-        control: a secret that is told on purpose, in all of the places where it is looked for.
+        control: a secret that is written on purpose, in all of the places that are searched.
     """
 
     def __init__(self, folder: Path, planted: str, wrong: str, control: str) -> None:
@@ -94,7 +94,7 @@ class Run:
             self.say(query.status)
             self.say(query.exception() and whole_text(query.exception()))
 
-    # ---------------------------------------------------------------- what is done
+    # ---------------------------------------------------------------- the actions
 
     def succeed(self, namespace: Namespace, good: str) -> None:
         rows = self.spark.range(6).select(f.col("id").cast("string").alias("body_text"))
@@ -172,7 +172,7 @@ class Run:
 
 
 def main(folder: Path, planted: str, wrong: str, control: str) -> None:
-    """Do it all; the standard output and error are kept by who runs this."""
+    """Do it all; the caller keeps the standard output and error."""
     run = Run(folder, planted, wrong, control)
     rule = AuthorizationRule("planted", planted, "", frozenset(Claim))
     with running(keys=[rule], queues=["orders", "out", "more"]) as emulator:

@@ -1,8 +1,8 @@
 """A query as Spark drives it, without Spark: its checkpoint, its sink, and the processes that come and go.
 
-The order of the calls is that of ``MicroBatchExecution``: a micro-batch whose offset is in the log and that is not
-committed is planned again, with the same offsets and without asking for the latest; then the latest offset is asked for
-with what was committed last.
+The order of the calls is that of ``MicroBatchExecution``. A micro-batch whose offset is in the log but not committed is
+planned again, with the same offsets and without asking for the latest. Then the latest offset is requested with the
+last committed one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Query:
 
     Args:
         emulator: where the entity is.
-        entity: what is consumed.
+        entity: to consume.
         options: of the stream.
     """
 
@@ -104,12 +104,12 @@ class Query:
         self.commit()
 
     def drain(self) -> None:
-        """Take what is there now, in the way of trigger available-now."""
+        """Take the current messages, in the way of trigger available-now."""
         self.started().prepareForTriggerAvailableNow()
         self.drain_prepared()
 
     def drain_prepared(self) -> None:
-        """Take what was there when that was prepared."""
+        """Take the messages that existed when that was prepared."""
         while self.is_open or self.ask():
             self.finish()
 

@@ -29,7 +29,7 @@ def fill(namespace: Namespace, entity: str, count: int, start: int = 0, size: in
 
 
 def run(frame: DataFrame, checkpoint: str, function: Callable[[DataFrame, int], None]) -> list[Any]:
-    """Take what is there now, and give each micro-batch to a function; the progress of each."""
+    """Take the current messages, and pass each micro-batch to a function; return the progress of each."""
     writer = frame.writeStream.option("checkpointLocation", checkpoint).foreachBatch(function)
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination(_WAIT)

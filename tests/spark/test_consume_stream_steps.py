@@ -89,7 +89,7 @@ def test_each_message_comes_once_wherever_the_process_ends(
         if point == "committed":
             query.commit()
     getattr(query, end)()
-    clock.advance(61)  # the locks of who was killed have ended
+    clock.advance(61)  # the locks of the killed process have ended
     if point in ("read", "written"):
         assert query.read(query.planned()) == first, "the new process reads the same"
     query.drain()
@@ -218,7 +218,7 @@ def test_orphans_are_reported_adopted_or_ignored(
         assert batch.defer().ok
     query.options["orphans"] = orphans
     query.step()
-    query.kill()  # and those of its own checkpoint are no orphans
+    query.kill()  # and those of its own checkpoint are not orphans
     query.drain()
     reported = [record.getMessage() for record in caplog.records if "belong to no micro-batch" in record.getMessage()]
     if orphans == "adopt":
@@ -317,7 +317,7 @@ def test_another_receiver_gets_the_rest(query: Query, namespace: Namespace, queu
         query.step()
         assert batch.complete().ok
     query.step()
-    with namespace.entity(queue).lock(1) as batch:  # the last, which stands behind what is deferred
+    with namespace.entity(queue).lock(1) as batch:  # the last, behind the deferred ones
         others += [message.message_id or "" for message in batch.messages]
         assert batch.complete().ok
     query.drain()

@@ -39,7 +39,7 @@ def test_failed_rows_are_written_with_their_outcomes(tmp_path: Path) -> None:
     file = prepared(tmp_path / "a folder" / "in another").file()
     file.add(batch("a", "b", outcome_status="failed"), [LOST, LOST])
     file.add(batch("c"), [LOST])
-    assert rows_in(tmp_path / "a folder" / "in another") == []  # what is not finished is not seen
+    assert rows_in(tmp_path / "a folder" / "in another") == []  # unfinished files are not seen
     file.finish()
     ends = dict(zip(OUTCOME_COLUMNS, ("unconfirmed", "timeout", "No answer."), strict=True))
     assert rows_in(tmp_path / "a folder" / "in another") == [{"body": body, **ends} for body in "abc"]

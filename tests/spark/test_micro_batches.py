@@ -1,4 +1,4 @@
-"""Micro-batches that are not as they were planned: nobody read them, some were not deferred in time, or are odd."""
+"""Micro-batches that differ from their plan: never read, not deferred in time, or odd."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def test_repeated_task_sends_the_same_message_ids(
     assert once == Counter(dict.fromkeys(ids, 1))
     assert set(twice) == ids
     assert twice.total() >= len(ids) + 200
-    # One of each write, because the second attempt's file takes the place of the first one's.
+    # One file for each write, because the second attempt's file replaces the first.
     assert [row.message_id for row in spark.read.parquet(str(tmp_path / "failures")).collect()] == ["m7"] * 2
 
 

@@ -71,7 +71,7 @@ def test_failed_row_ends_the_query_and_a_restart_sends_again(
     with pytest.raises(StreamingQueryException, match=says):
         start().awaitTermination()
     assert ids_in(namespace, queue) == Counter("ab")
-    with pytest.raises(StreamingQueryException, match=says):  # it goes on with the micro-batch that failed
+    with pytest.raises(StreamingQueryException, match=says):  # it continues with the micro-batch that failed
         start().awaitTermination()
     assert ids_in(namespace, queue) == Counter("abb")
     failures = str(tmp_path / "failures")

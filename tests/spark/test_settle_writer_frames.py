@@ -36,7 +36,7 @@ def settled(outcomes: DataFrame) -> dict[int, str]:
     return {row.sequence_number: row.status for row in outcomes.collect()}
 
 
-# ------------------------------------------------------------------ what is settled
+# ------------------------------------------------------------------ settled rows
 
 
 def test_settle_frame_settles_the_chosen_dead_letters_only(read: Read, own: Namespace, queue: str) -> None:
@@ -144,7 +144,7 @@ def test_what_is_removed_for_good_is_not_archived(spark: SparkSession, own: Name
         own.undo(outcomes)
 
 
-# ------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------ refused rows
 
 
 def test_settle_frame_refuses_impossible_rows_first(spark: SparkSession, own: Namespace, queue: str) -> None:

@@ -31,5 +31,5 @@ def test_settle_task_waits_for_locks_of_a_killed_run(
     writer = SettleWriter(WriteOptions.parse(given), SCHEMA, is_stream=is_stream)
     rows = pa.RecordBatch.from_pydict({"sequence_number": [1, 2], "decision": ["complete"] * 2})
     result = pickle.loads(pickle.dumps(writer)).write(iter([rows]))  # noqa: S301 (as Spark does it)
-    # Nobody repeats what is not a stream here, so that a lock is another program's, and is told at once.
+    # Only streams are repeated here, so a lock belongs to another program, and is reported at once.
     assert (result.settled, result.failed) == ((2, 0) if is_stream else (1, 1)), result.first_failure

@@ -31,7 +31,7 @@ def servicebus_emulator(servicebus_emulator):
 
 
 def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
-    """Run the tests of a folder as a user does: pytest in a process of its own, with what is installed."""
+    """Run the tests of a folder as a user does: pytest in its own process, with the installed package."""
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:nbmake", *options, timeout=120)
 
 

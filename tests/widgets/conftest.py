@@ -48,7 +48,7 @@ def shown(widget: Any) -> Iterator[Any]:
 
 
 def buttons(panel: widgets.Widget) -> list[str]:
-    """What is on the buttons that can be clicked."""
+    """Return the labels of enabled buttons."""
     return [each.description for each in shown(panel) if isinstance(each, widgets.Button) and not each.disabled]
 
 
@@ -65,5 +65,5 @@ def write(panel: widgets.Widget, name: str, value: Any) -> None:
 
 
 def said(panel: widgets.Widget) -> str:
-    """What can be read, line by line."""
+    """Return the visible text, line by line."""
     return "\n".join(each.value for each in shown(panel) if isinstance(each, widgets.Label))

@@ -43,7 +43,7 @@ def enabled(panel: ActionPanel) -> list[widgets.Button]:
 
 
 def buttons(panel: ActionPanel) -> list[str]:
-    """What can be clicked."""
+    """Return the enabled buttons."""
     return [each.description for each in enabled(panel)]
 
 

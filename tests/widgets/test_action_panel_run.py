@@ -11,7 +11,7 @@ from sbnotebook.widgets.table.rows import MessageKey
 
 
 class RecordedTable(MessageTable):
-    """Keeps what it is told."""
+    """Records its calls."""
 
     def __init__(self, *, is_closed: bool = False) -> None:
         super().__init__()

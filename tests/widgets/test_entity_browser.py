@@ -122,7 +122,7 @@ def test_what_somebody_else_has_deferred_is_an_orphan(
 
 
 def act(browser: Browser, name: str) -> None:
-    """Click what is done with the selected messages, and the button of its form."""
+    """Click an action on the selected messages, and the button of its form."""
     (selection,) = browser.messages._selected.children  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
     selection.buttons[name].click()
     next(each for each in descendants(selection) if getattr(each, "description", "") == "Show the plan").click()

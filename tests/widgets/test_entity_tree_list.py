@@ -12,7 +12,7 @@ def test_entities_are_chosen_in_a_plain_list(namespace: Namespace) -> None:
     namespace.entity("listed").send([Message(body=b"x")] * 2)
     browser = Browser(namespace)
     browser.table.use_plain()
-    (entities,) = browser._left.children  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (where it stands)
+    (entities,) = browser._left.children  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (its place)
     assert isinstance(entities, EntityList)
     until(lambda: len(entities.select.options) == 3 + 1 + 2 * 3, "all topics are open")
     names = [name.strip() for name, _ in entities.select.options]

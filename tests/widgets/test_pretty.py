@@ -1,4 +1,4 @@
-"""Bodies that are laid out to be read: whatever they hold, nothing is lost, hidden or slow."""
+"""Readable bodies: for any content, nothing is lost, hidden or slow."""
 
 from __future__ import annotations
 

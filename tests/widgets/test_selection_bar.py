@@ -1,4 +1,4 @@
-"""What is done with selected messages: the plan that is confirmed is the one for what is selected and written."""
+"""Actions on selected messages: the confirmed plan is the one for the selection and the input."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_selection_bar_withdraws_a_plan_after_a_change(namespace: Namespace) -> 
     said_and_gone("The form was changed")
     plan()
 
-    # What is opened while a plan is carried out stays, with what is written in it.
+    # A form opened while a plan is carried out stays, with its input.
     carry_out = named(panel, "Carry out")
     named(bar, "Resubmit…").click()
     named(bar, "Delay").value = "7m"

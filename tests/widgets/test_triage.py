@@ -1,4 +1,4 @@
-"""The triage without a browser: what is clicked, what is said, and what becomes of the messages on the emulator."""
+"""The triage without a browser: its buttons and texts, and the messages on the emulator."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def select(triage: Triage, *numbers: int) -> None:
 
 
 def carry_out(triage: Triage) -> None:
-    """Confirm what is proposed, and wait for its end."""
+    """Confirm the plan, and wait for its end."""
     until(lambda: "Carry out" in buttons(triage.actions), "the plan")
     before = triage.actions.report
     click(triage.actions, "Carry out")

@@ -77,7 +77,7 @@ class Peer:
         return self
 
     def attaching(self, attach: Attach) -> ReceivingLink | SendingLink:
-        """The server's link for this attach; nobody has answered it yet."""
+        """Return the server's link for this attach, not answered yet."""
         (event,) = self.write(attach)
         assert isinstance(event, LinkAttaching)
         return event.link

@@ -117,7 +117,7 @@ STREAM = b"".join(FRAMES)
 
 
 class _Broker:
-    """An owner that answers every event as a broker would; it keeps what it was told."""
+    """An owner that answers every event as a broker would, and records the events."""
 
     def __init__(self) -> None:
         self.connection = AmqpConnection()
@@ -164,7 +164,7 @@ def _summary(event: Event) -> str:
 
 
 def _answers(sent: bytes) -> list[Any]:
-    """What the server said, which has to be well formed whatever it was told."""
+    """Return the server's output, which has to be well formed for any input."""
     found: list[Any] = []
     at = 0
     while at < len(sent):
@@ -190,7 +190,7 @@ def test_the_undamaged_conversation() -> None:
         *["LinkAttaching"] * 2,  # $cbs, both ways
         "CreditChanged",
         "TransferReceived",
-        *["LinkAttaching"] * 3,  # a queue that is missing, and one that is there, both ways
+        *["LinkAttaching"] * 3,  # a missing queue, and an existing one, both ways
         "CreditChanged",
         *["TransferReceived"] * 2,
         # Of the six that are named, every third one was sent settled.

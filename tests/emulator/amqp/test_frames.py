@@ -93,7 +93,7 @@ def test_a_large_frame_in_single_bytes_is_not_copied_often() -> None:
         reader.receive(data[at : at + 1])
         found += _frames(reader)
     assert found == [Frame(0, 0, data[8:])]
-    # Copying what is there with each byte would take minutes.
+    # Copying the buffer with each byte would take minutes.
     assert time.process_time() - started < 10
 
 

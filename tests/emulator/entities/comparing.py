@@ -105,7 +105,7 @@ class Pair:
         return [(path, copy) for path, copy in self.everything() if copy.state == "scheduled"]
 
     def deferred(self) -> list[tuple[str, Copy]]:
-        """Those that can be had: in an entity with sessions only by whoever holds theirs."""
+        """Return the available messages: in an entity with sessions, only to the holder of their session."""
         free = [(path, copy) for path, copy in self.everything() if copy.state == "deferred" and copy.token is None]
         return [(path, copy) for path, copy in free if path != SESSIONS or copy.session in self.model.holders]
 
@@ -118,7 +118,7 @@ class Pair:
             self.compare(path)
 
     def restart(self) -> None:
-        """Begin again with what was kept."""
+        """Begin again with the stored state."""
         self.kept.keep(self.registry)
         self.registry = Registry()
         self.registry.residency = Residency(budget=1)
@@ -128,7 +128,7 @@ class Pair:
         self.wait(0)
 
     def wait(self, milliseconds: int) -> None:
-        """Let time pass, and do what is due; both must know when that is."""
+        """Let time pass, and do due work; both must agree on its time."""
         self.now += milliseconds
         event, deadline = self.model.next_event(), self.registry.next_deadline
         if event is not None and event <= self.now:

@@ -1,7 +1,7 @@
 """A namespace as Service Bus documents it, written down as plainly as possible and without the emulator's code.
 
-Each message is in exactly one box, in one state. Where the documentation leaves open what number a
-message gets, the model waits to be told (``number`` is None until then).
+Each message is in exactly one box, in one state. If the documentation leaves the number of a message open, the model
+waits for it (``number`` is None until then).
 
 Sources: Service Bus documentation, "Message transfers, locks, and settlement", "Message deferral",
 "Overview of dead-letter queues", "Message expiration", "Message sequencing and timestamps", "Message
@@ -19,7 +19,7 @@ __all__ = ["Copy", "Entity", "Namespace", "entity_of"]
 
 @dataclass
 class Entity:
-    """What is set for an entity; a topic has ``subscriptions``, each with what it accepts by label."""
+    """The settings of an entity; a topic has ``subscriptions``, each with the labels that it accepts."""
 
     lock: int = 1000
     max_deliveries: int = 3
@@ -100,7 +100,7 @@ class Namespace:
         return copy
 
     def forward(self, name: str, copy: Copy, now: int) -> Copy | None:
-        """A message goes on to another entity, or to the transfer dead-letter queue: then it is the result."""
+        """Forward a message to another entity, or to the transfer dead-letter queue: then it is the result."""
         target = self.entities[name].forward_to or ""
         if self.entities[target].can_send:
             self.arrive(target, replace(copy, number=None, failures=0), now)
@@ -116,7 +116,7 @@ class Namespace:
         return self.entities[entity_of(path)]
 
     def available(self, path: str, session: str | None = None) -> list[Copy]:
-        """What can be received, in order."""
+        """Return the available messages, in order."""
         found = [
             copy
             for copy in self.boxes[path].values()
@@ -125,7 +125,7 @@ class Namespace:
         return sorted(found, key=lambda copy: copy.number or 0)
 
     def locked(self, path: str) -> list[Copy]:
-        """What somebody holds."""
+        """Return the held messages."""
         return [copy for copy in self.boxes[path].values() if copy.token is not None]
 
     def fail(self, path: str, copy: Copy, now: int, *, counts: bool = True) -> None:
@@ -156,7 +156,7 @@ class Namespace:
             self.boxes[f"{path}/$dlq"][copy.body] = dead
 
     def settle(self, path: str, copy: Copy, how: str, now: int) -> None:
-        """Whoever holds a message decides about it."""
+        """Settle a message for its holder."""
         match how:
             case "complete":
                 del self.boxes[path][copy.body]
@@ -221,5 +221,5 @@ class Namespace:
         return {session for session in with_messages if session is not None} | set(self.states)
 
     def free_sessions(self, name: str) -> set[str]:
-        """Those with a message that can be received, and held by nobody."""
+        """Return the sessions that are not held and have an available message."""
         return {copy.session or "" for copy in self.available(name)} - set(self.holders)

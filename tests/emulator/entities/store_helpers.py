@@ -39,7 +39,7 @@ class Keeper(Storage, Protocol):
     """Keeps what changes."""
 
     def keep(self, registry: Registry) -> None:
-        """The end of a turn: keep what has changed, and give up what can be had here."""
+        """End a turn: store the changes, and drop payloads that the store has."""
         ...
 
     def snapshot(self, now: int) -> Snapshot:
@@ -94,7 +94,7 @@ class Kept:
         self.seen: dict[tuple[int, str], int] = {}
 
     def keep(self, registry: Registry) -> None:
-        """The end of a turn: keep what has changed, and give up what can be had here."""
+        """End a turn: store the changes, and drop payloads that the store has."""
         for change in registry.take_changes():
             self.apply(change)
         kept = [message for box in self.messages.values() for message in box.values()]

@@ -78,7 +78,7 @@ def test_a_lock_that_ends_counts_as_a_failed_delivery(queue: Queue, sent: Sent) 
     message, token = lock(queue, now=0)
     queue.expire(9_999)
     assert queue.holds(token, 9_999)
-    assert not queue.complete(token, now=10_000)  # even before anybody looked for expired locks
+    assert not queue.complete(token, now=10_000)  # even before a search for expired locks
     queue.expire(10_000)
     assert message.delivery_count == 1
     assert order(queue) == [1]

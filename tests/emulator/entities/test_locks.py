@@ -28,7 +28,7 @@ def test_locks_end_in_order_and_a_renewed_one_later() -> None:
     assert (locks.next_end, first.locked_until) == (20, 50)
     assert locks.expired(19) == []
     assert locks.expired(30) == [second, third]
-    assert len(locks) == 3  # whoever asked decides what becomes of them
+    assert len(locks) == 3  # the caller decides on them
     for message in (second, third):
         locks.drop(message)
     assert locks.next_end == 50

@@ -16,7 +16,7 @@ def message(number: int, size: int | None = None, **more: object) -> BrokeredMes
 
 
 class Shelves:
-    """What was shed, as it was."""
+    """Return dropped payloads unchanged."""
 
     def __init__(self) -> None:
         self.messages: dict[int, BrokeredMessage] = {}

@@ -1,4 +1,4 @@
-"""A whole namespace against ``documented``: whatever is done in whatever order, both agree."""
+"""A whole namespace against ``documented``: both agree on any actions in any order."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
     def close_session(self, name: str) -> None:
         queue = self.box(SESSIONS).owner
         session, token = queue.held_session(name, self.now), self.model.holders.pop(name)[0]
-        queue.close_session(session, uuid4(), self.now)  # Somebody else has no say.
+        queue.close_session(session, uuid4(), self.now)  # Another receiver cannot settle it.
         queue.close_session(session, token, self.now)
         for copy in self.model.locked(SESSIONS):
             if copy.session == name:

@@ -20,7 +20,7 @@ def ask(
     kind: str = "application/json",
     **headers: str,
 ) -> tuple[int, Any]:
-    """The status and the content of an answer; what is JSON comes as Python values."""
+    """Return the status and the content of an answer; JSON as Python values."""
     connection = http.client.HTTPConnection(emulator.http_url.removeprefix("http://"), timeout=20)
     connection.request(method, path, body, {"Content-Type": kind, "Authorization": token(), **headers})
     response = connection.getresponse()

@@ -197,7 +197,7 @@ def test_a_missing_claim_is_named_with_the_address(emulator: RunningEmulator) ->
 
 
 def test_an_operation_needs_its_own_claim(emulator: RunningEmulator) -> None:
-    """Whoever may not send cannot schedule, and whoever may not receive cannot look."""
+    """Without the right Send a client cannot schedule, and without Listen it cannot peek."""
     sender = connection_string(emulator, "sender", "send-1")
     listener = connection_string(emulator, "listener", "listen-1")
     tomorrow = datetime.now(UTC) + timedelta(days=1)

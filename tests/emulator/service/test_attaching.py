@@ -14,7 +14,7 @@ def test_an_address_is_a_path_with_or_without_a_host(connect: Connect, address: 
     client = connect()
     sending = client.sender(address)
     receiving = client.receiver(address)
-    # More for requests, whose replies say what is too large, and less for tokens, which anyone can send.
+    # More for requests, whose replies report the size limit, and less for tokens, which anyone can send.
     kilobytes = {"$cbs": 64, "amqp://host/orders/$management": 16_384}.get(address, 1024)
     assert sending.max_message_size == kilobytes * 1024
     assert sending.target is not None

@@ -27,7 +27,7 @@ class Client:
     lost: list[str] = field(default_factory=list[str])
 
     def flush(self) -> None:
-        # The store has the file to itself: what is committed stands in its write-ahead log.
+        # The store uses the file alone: its write-ahead log has the commits.
         self.kept.append((self.path.parent / f"{self.path.name}-wal").read_bytes().count(b"hello"))
 
     def close(self) -> None:

@@ -90,7 +90,7 @@ def test_every_option_of_a_queue_is_set_and_kept(admin: ServiceBusAdministration
     assert some(admin.get_queue("Team/Bills"), QUEUE) == QUEUE
     admin.update_queue(default)
     assert dict(admin.get_queue("Team/Bills")) == dict(default)
-    # Each of 16 partitions takes in what was asked for.
+    # Each of 16 partitions has the requested size.
     partitioned = QUEUE | FIXED | {"max_size_in_megabytes": 16 * 3072}
     assert some(admin.create_queue("all", **QUEUE, **FIXED), partitioned) == partitioned
     admin.update_queue(admin.get_queue("all"))

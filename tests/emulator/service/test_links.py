@@ -84,7 +84,7 @@ def test_too_large_a_message_is_refused(client: ServiceBusClient, emulator: Runn
     with client.get_queue_sender("orders") as sender:
         with pytest.raises(MessageSizeExceededError, match="1048576"):
             sender.send_messages(ServiceBusMessage(b"x" * 1_050_000))
-        sender.send_messages(ServiceBusMessage("small"))  # the link goes on
+        sender.send_messages(ServiceBusMessage("small"))  # the link continues
     assert emulator.counts("orders").active == 1
 
 
@@ -132,7 +132,7 @@ def test_a_waiting_receiver_gets_what_becomes_free(client: ServiceBusClient, clo
     with client.get_queue_receiver("orders") as first, client.get_queue_receiver("orders") as second:
         (held,) = first.receive_messages(max_wait_time=5)
         assert second.receive_messages(max_wait_time=0.3) == []
-        clock.advance(30)  # nobody asks: the emulator's own alarm gives the message to who waits
+        clock.advance(30)  # without a request, the emulator's own alarm gives the message to the waiting receiver
         (taken,) = second.receive_messages(max_wait_time=5)
         assert taken.message_id == held.message_id
 

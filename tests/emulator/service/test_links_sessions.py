@@ -229,7 +229,7 @@ def test_settling_without_a_lock_is_refused(connect: Connect, emulator: RunningE
     emulator.lose_locks("chats")
     assert "com.microsoft:session-lock-lost" in holder.refusal()
     holder.write(Disposition(role=RECEIVER, first=transfer.delivery_id or 0, settled=False, state=Accepted()))
-    holder.receiver("orders", 5)  # goes on, and nothing was settled
+    holder.receiver("orders", 5)  # continues, and nothing was settled
     assert emulator.counts("chats") == Counts(1, 0, 0, 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""What is asked over ``$management``, by the real SDK."""
+"""Requests over ``$management``, by the real SDK."""
 
 from __future__ import annotations
 

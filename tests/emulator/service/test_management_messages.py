@@ -119,7 +119,7 @@ def test_messages_are_deleted_in_batches(
         body: AmqpValue = {"message-count": Int(4_000), "enqueued-time-utc": Timestamp(before)}
         assert node.ask("batch-delete-messages", body) == (200, "", {"message-count": 2})
         assert node.ask("batch-delete-messages", body)[0] == 204
-        assert emulator.counts("orders") == Counts(2, 1, 0, 0, 0)  # what is locked, and what came later
+        assert emulator.counts("orders") == Counts(2, 1, 0, 0, 0)  # locked messages, and later ones
 
 
 def test_dead_letters_are_deleted_in_batches(

@@ -128,7 +128,7 @@ def test_rules_are_followed_from_then_on(node: Node, connect: Connect, emulator:
 def test_a_rule_cannot_be_added_or_removed_twice(node: Node) -> None:
     assert add(node, "$default", true_filter={})[:2] == (409, "com.microsoft:entity-already-exists")
     assert node.ask("remove-rule", {"rule-name": "other"})[:2] == (404, "amqp:not-found")
-    # By this sentence @azure/service-bus tells what is not there from a connection that failed.
+    # By this sentence, @azure/service-bus distinguishes a missing entity from a failed connection.
     assert re.match("The messaging entity '.*' could not be found", node.description)
 
 

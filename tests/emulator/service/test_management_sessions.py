@@ -1,4 +1,4 @@
-"""What is asked about sessions, by the real SDK and as other SDKs send it."""
+"""Requests about sessions, by the real SDK and as other SDKs send them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ HEADER = b"AMQP\x00\x01\x00\x00"
 
 
 def sdk_client(server: EmulatorServer) -> ServiceBusClient:
-    # The SDK goes to the port 443 of the connection string's host, unless it is told of another endpoint.
+    # The SDK goes to the port 443 of the connection string's host, unless it gets another endpoint.
     return ServiceBusClient.from_connection_string(
         server.connection_string,
         transport_type=TransportType.AmqpOverWebsocket,
@@ -61,7 +61,7 @@ async def test_bytes_go_both_ways_and_an_end_is_an_end() -> None:
 async def no_peers(server: EmulatorServer) -> None:
     """Wait until no connection is left."""
     async with asyncio.timeout(5):
-        while server.broker.peers:  # noqa: ASYNC110 - nobody tells
+        while server.broker.peers:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0)
 
 
@@ -76,7 +76,7 @@ async def test_input_other_than_amqp_ends_the_connection(ending: str) -> None:
             if ending == "text":
                 await socket.send_str("hello")
             elif ending == "too large":
-                with suppress(ConnectionError):  # it may be told before it has sent all of it
+                with suppress(ConnectionError):  # the answer may come before it has sent all of it
                     await socket.send_bytes(bytes(5_000_000))
         await no_peers(server)
 

@@ -1,6 +1,6 @@
-"""A process that resumes what was cut off, resubmits all of a queue, and kills itself on the way.
+"""A process that resumes interrupted resubmits, resubmits all of a queue, and kills itself on the way.
 
-Run with a job, a dict in JSON: see :class:`Job`. It prints what came of it, line by line, and waits for a line between
+Run with a job, a dict in JSON: see :class:`Job`. It prints its results, line by line, and waits for a line between
 resuming and resubmitting.
 """
 

@@ -1,4 +1,4 @@
-"""Resubmits in transactions, and what is left of them when something goes wrong."""
+"""Resubmits in transactions, and their state after a failure."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ async def test_atomic_is_refused_in_the_basic_tier(tmp_path: Path) -> None:
             assert await counted(namespace, "basic", "basic/$dlq") == [0, 1]
 
 
-# -------------------------------------------------------------------------------- what goes wrong
+# -------------------------------------------------------------------------------- failures
 
 
 @pytest.mark.parametrize("answer", ["rejected", "in_state", "detach"])

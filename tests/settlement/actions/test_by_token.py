@@ -75,7 +75,7 @@ async def test_settle_by_token_reports_ended_or_unknown_locks_as_lost(
     queue = await filled_queue(namespace_by_hand, "by-token-late", 2)
     async with queue.batch() as batch:
         (held,) = await batch.receive(1)
-        # A request for both was refused: the message that is not there may have been settled by it.
+        # A request for both was refused: it may have settled the missing message.
         stranger, absent = (2, uuid4()), (99, uuid4())
         report = await queue.plan_by_token(Complete(), [stranger, absent]).apply()
         assert [outcome.status for outcome in report] == [OutcomeStatus.LOCK_LOST, OutcomeStatus.UNCONFIRMED]

@@ -103,7 +103,7 @@ async def test_an_entity_with_sessions_is_deferred_session_by_session(
     sent = [Message(message_id=f"m{n}", session_id=f"s{n // 3}") for n in range(9)]
     assert (await queue.send(sent, max_in_flight=1)).ok
     plan = await queue.defer_all()
-    async with queue.session("s2"):  # somebody is at work there
+    async with queue.session("s2"):  # a consumer is at work there
         report = await plan.apply()
     assert report.counts == {OutcomeStatus.SETTLED: 6, OutcomeStatus.SKIPPED: 3}
     assert await in_state(queue, MessageState.DEFERRED) == [f"m{n}" for n in range(6)]

@@ -1,4 +1,4 @@
-"""What cannot be picked is refused in a sentence, and odd messages are no obstacle."""
+"""Pick refuses bad input in a sentence, and handles odd messages."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_pick_handles_odd_messages_like_others(namespace: AsyncNamespace) 
     accepted = 0
     async with namespace.connection.sender(queue.address) as sender:
         for payload in odd:
-            with contextlib.suppress(ServiceBusError):  # the service may refuse what is no message
+            with contextlib.suppress(ServiceBusError):  # the service may refuse invalid messages
                 await senders.make_ready(sender)
                 await senders.send_payload(sender, payload)
                 accepted += 1

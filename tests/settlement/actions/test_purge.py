@@ -205,7 +205,7 @@ async def test_an_entity_with_sessions_is_purged_session_by_session(
     async with queue.session("s0") as session:
         await session.settle(Defer(), (await session.receive(2))[:2])
     plan = await queue.purge(only=odd if odd_only else None)
-    async with queue.session("s2"):  # somebody is at work there
+    async with queue.session("s2"):  # a consumer is at work there
         report = await plan.apply()
     assert [outcome.message_id for outcome in report if not outcome.ok] == [
         f"m{n}" for n in range(8, 12) if n % 2 or not odd_only
@@ -243,7 +243,7 @@ async def test_a_large_plan_keeps_no_bodies(own: AsyncNamespace) -> None:
     assert [bool(message.body) for message in plan.messages] == [True] * 100 + [False] * 50
 
 
-# ------------------------------------------------------------------ what goes wrong
+# ------------------------------------------------------------------ failures
 
 
 async def test_a_purge_that_is_cut_off_goes_on_with_a_new_plan(own: AsyncNamespace) -> None:
@@ -312,7 +312,7 @@ async def test_purge_leaves_other_messages_with_planned_numbers(own: AsyncNamesp
     report = await replace(plan, messages=stale).apply()
     assert report.counts == {OutcomeStatus.NOT_FOUND: 5}
     assert numbers(await queue.peek()) == [0, 1, 2, 3, 4, 5]
-    # What was looked at to find that out is as it was.
+    # The messages examined for that are unchanged.
     assert {message.delivery_count for message in await queue.peek(state=MessageState.ACTIVE)} == {0}
 
 

@@ -82,7 +82,7 @@ async def test_each_action_is_done_without_confirmations(
     assert {m.sequence_number for m in peeked if m.state is MessageState.DEFERRED} == (chosen if defers else set())
     others = [message for message in peeked if message.state is MessageState.ACTIVE]
     assert len(others) == COUNT - len(chosen)
-    # All others were given back at once, and none of them counts as delivered, whatever was confirmed.
+    # All others were released at once, and none of them counts as delivered, confirmed or not.
     assert {message.delivery_count for message in others} <= {0}
     async with queue.batch() as batch:
         assert len(await batch.receive(len(others))) == len(others)

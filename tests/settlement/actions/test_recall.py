@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 async def recalled(
     namespace: AsyncNamespace, to: str, now: str, *, ago: timedelta, edited: bool = False, resend: bool = False
 ) -> Recalled:
-    """What is known of a resubmit that was begun some time ago, and whose clone nobody sees."""
+    """Return the record of a resubmit that began some time ago, and whose clone is missing."""
     letter = PeekedMessage(entity=EntityAddress.parse("source/$dlq"), sequence_number=1, message_id="m")
     entry = await cut_off(namespace, letter, to, sent=False, edited=edited)
     begun = (datetime.now(UTC) - ago).isoformat()

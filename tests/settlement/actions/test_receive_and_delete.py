@@ -89,7 +89,7 @@ async def test_what_arrived_before_a_cancellation_is_not_lost(emulator: RunningE
         async with anyio.create_task_group() as tasks:
 
             async def cancel() -> None:
-                while not taken:  # noqa: ASYNC110 (what is waited for has no event of its own)
+                while not taken:  # noqa: ASYNC110 (there is no event to wait for)
                     await anyio.sleep(0.005)
                 scope.cancel()
 

@@ -143,7 +143,7 @@ class Lane:
         self.deaths += code != 0
 
     async def consume_some(self) -> None:
-        """Somebody takes half of the clones."""
+        """A consumer takes half of the clones."""
         await self.count(is_resumed=False)
         if self.world is World.QUIET:
             return
@@ -153,7 +153,7 @@ class Lane:
             assert (await batch.settle(Complete())).ok
 
     async def count(self, *, is_resumed: bool = True) -> set[str]:
-        """Hold what there is against what was sent; the ids of originals that are there still."""
+        """Compare the messages with the sent ones; return the ids of remaining originals."""
         standing = [self.checked(clone) for clone in await self.namespace.entity(self.to).peek()]
         originals = {original.message_id or "" for original in await self.namespace.entity(self.name).peek()}
         delivered = Counter(standing) + self.consumed

@@ -24,7 +24,7 @@ async def the_plan(namespace: AsyncNamespace, *, resend_unknown: bool = False) -
 
 
 async def take(namespace: AsyncNamespace, name: str, decision: Complete | DeadLetter | Defer) -> None:
-    """Somebody takes a message and settles it."""
+    """A consumer takes a message and settles it."""
     async with namespace.entity(name).batch() as batch:
         assert await batch.receive(1)
         assert (await batch.settle(decision)).ok
@@ -238,7 +238,7 @@ async def test_a_resume_that_stops_forgets_no_original(own: AsyncNamespace, emul
     report = await plan.apply()
     there = {message.sequence_number for message in await own.entity("stops/$dlq").peek()}
     assert SKIPPED in report.counts
-    # No message that stands there is told as done or gone, and the journal still knows it.
+    # No existing message is reported as done or gone, and the journal still knows it.
     ended = {o.sequence_number for o in report if o.status in (SETTLED, OutcomeStatus.NOT_FOUND)}
     assert not ended & there
     assert there <= {entry.sequence_number for entry in own.journal.unfinished(own.identity())}

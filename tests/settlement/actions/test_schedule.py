@@ -243,7 +243,7 @@ async def test_cancel_scheduled_unanswered_is_cut_off_unconfirmed(
             shared_emulator.freeze("frozen-later")
             tasks.start_soon(plan_cancel_scheduled(queue, left, archived=False).apply, Limits(3))
             with anyio.fail_after(30):
-                while watch.report.counts.get(OutcomeStatus.UNCONFIRMED) != 3:  # noqa: ASYNC110 (nobody tells)
+                while watch.report.counts.get(OutcomeStatus.UNCONFIRMED) != 3:  # noqa: ASYNC110 (there is no event)
                     await anyio.sleep(0.01)
             tasks.cancel_scope.cancel()
     shared_emulator.thaw()

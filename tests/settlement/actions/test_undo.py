@@ -316,7 +316,7 @@ async def test_an_archive_that_breaks_after_sending_hides_no_outcome(
     assert states(namespace) == [ArchiveState.RETURNING], "unknown, and never sent again by itself"
 
 
-# ------------------------------------------------------------------ what cannot be undone
+# ------------------------------------------------------------------ messages that cannot be undone
 
 
 async def test_only_what_was_removed_is_sent_back(namespace: AsyncNamespace) -> None:

@@ -1,4 +1,4 @@
-"""What an undo means when the archive has gone on since its plan was made, and in which order it sends."""
+"""An undo after the archive has changed since its plan, and the order in which it sends."""
 
 from __future__ import annotations
 

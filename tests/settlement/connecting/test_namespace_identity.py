@@ -105,7 +105,7 @@ def test_an_emulator_that_is_gone_is_not_guessed_at(free_tcp_port: int) -> None:
 
 @asynccontextmanager
 async def restarted(folder: Path) -> AsyncGenerator[AsyncNamespace]:
-    """The emulator of one data directory, on whichever port is free, with the same files of the user."""
+    """The emulator of one data directory, on any free port, with the same files of the user."""
     with running(queues=["orders"], data_dir=folder / "emulator") as emulator:
         journal = Journal(folder / "journal.sqlite")
         async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:

@@ -1,4 +1,4 @@
-"""What is wrong is said in a sentence that says what to do, and no secret is in it."""
+"""A refusal is one sentence that says what to do, without secrets."""
 
 from __future__ import annotations
 

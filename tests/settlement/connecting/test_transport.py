@@ -41,7 +41,7 @@ def test_the_connection_string_goes_before_the_environment(monkeypatch: pytest.M
 async def test_websocket_carries_every_operation(
     emulator: RunningEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The SDK knows port 443 only, which nobody may listen on here.
+    # The SDK knows port 443 only, on which this test may not listen.
     port = urlsplit(emulator.connection_string.split(";")[0].removeprefix("Endpoint=")).port
     monkeypatch.setattr(_connection_async, "WEBSOCKET_PORT", port)
     connection = Connection(f"{emulator.connection_string.rstrip(';')};TransportType=AmqpWebSockets")

@@ -1,4 +1,4 @@
-"""Locking ahead: over several links, under renewed locks, and without the bodies of what nobody asked for."""
+"""Locking ahead: over several links, under renewed locks, and without the bodies of other messages."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ async def test_ahead_gives_back_arrivals_when_cancelled(
         locked = await batch.lock_ahead(10, frozenset[int](), max_wait=5)
         assert [message.sequence_number for message in locked] == numbers
         await queue.send([Message(message_id="late"), Message(message_id="later")])
-        await batch.settle(Complete(), locked)  # reads from the link, and so what has come meanwhile
+        await batch.settle(Complete(), locked)  # reads from the link, and so receives messages that arrived meanwhile
         with anyio.move_on_after(0.3):
             await batch.lock_ahead(10, frozenset[int](), max_wait=30)
             await batch.lock_ahead(10, frozenset[int](), max_wait=30)

@@ -24,7 +24,7 @@ RENEWING, ENDED = LockEventKind.RENEWING, LockEventKind.ENDED
 
 
 class World(NamedTuple):
-    """An emulator and a namespace whose time goes on only when the clock is turned."""
+    """An emulator and a namespace whose time passes only when the test sets the clock."""
 
     emulator: RunningEmulator
     namespace: AsyncNamespace

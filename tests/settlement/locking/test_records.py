@@ -1,4 +1,4 @@
-"""What stands in the archive after messages were removed, or were not."""
+"""The archive after messages were removed, or were not."""
 
 from __future__ import annotations
 

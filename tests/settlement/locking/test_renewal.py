@@ -1,4 +1,4 @@
-"""Locks that are kept, and what is told when they cannot be: on a clock that is turned by hand."""
+"""Locks that are kept, and reports of locks that are not, on a clock that the tests set."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ A_LOT = 1_000_000
 
 
 class World(NamedTuple):
-    """An emulator and a namespace whose time goes on only when the clock is turned."""
+    """An emulator and a namespace whose time passes only when the test sets the clock."""
 
     emulator: RunningEmulator
     namespace: AsyncNamespace
     clock: HandClock
 
     def pause(self, seconds: float) -> None:
-        """Let time go on while this machine does nothing."""
+        """Let time pass while this machine does nothing."""
         self.clock.emulators.advance(seconds)
 
     async def turn_until(self, condition: Callable[[], object]) -> None:
@@ -57,7 +57,7 @@ async def world(clock: HandClock, tmp_path: Path) -> AsyncIterator[World]:
 
 async def until(condition: Callable[[], object]) -> None:
     with anyio.fail_after(30):
-        while not condition():  # noqa: ASYNC110 (what is waited for has no event of its own)
+        while not condition():  # noqa: ASYNC110 (there is no event to wait for)
             await anyio.sleep(0.02)
 
 

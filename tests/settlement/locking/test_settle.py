@@ -24,7 +24,7 @@ SETTLED, UNCONFIRMED, SKIPPED = OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED
 
 
 class Proxy:
-    """Stands between the SDK and the emulator, and can withhold the answers and cut every connection."""
+    """A proxy between the SDK and the emulator, which can withhold the answers and cut every connection."""
 
     def __init__(self, port: int) -> None:
         self._to = port
@@ -121,7 +121,7 @@ async def test_settle_leaves_the_rest_after_a_broken_connection(
         known, then = by_number(first), by_number(second)
         for number, outcome in then.items():
             assert known[number].status is UNCONFIRMED or outcome.status is SETTLED, outcome
-        # What was done the first time can never be confirmed, and never be denied.
+        # The first settlement can never be confirmed, and never be denied.
         again = await batch.settle(Complete(), held)
         for number, outcome in by_number(again).items():
             expected = OutcomeStatus.ALREADY_SETTLED if then[number].status is SETTLED else UNCONFIRMED

@@ -50,7 +50,7 @@ async def queue(own: AsyncNamespace) -> AsyncEntity:
 
 
 async def standing(queue: AsyncEntity) -> dict[int, int]:
-    """The delivery counts of the messages that are there, by number; over a connection of its own."""
+    """Return the delivery counts of the messages, by number, over a separate connection."""
     await queue.namespace.peeker(queue.address).close()
     return {message.sequence_number: message.delivery_count for message in await queue.peek()}
 
@@ -173,7 +173,7 @@ async def test_a_connection_that_drops_in_the_middle(
         second = await batch.settle(Complete(), held)
         assert of(second, ALREADY_SETTLED) == of(first, SETTLED)
         assert of(second, SETTLED) >= of(first, SKIPPED)
-        # What was done without an answer can be neither confirmed nor denied.
+        # Settlements without an answer can be neither confirmed nor denied.
         assert of(second, UNCONFIRMED) == gone - of(first, SETTLED)
     assert await standing(queue) == {}
 

@@ -93,7 +93,7 @@ def test_database_failed_commit_leaves_nothing(tmp_path: Path, monkeypatch: pyte
         with album.transaction() as open_album:
             open_album.executemany("INSERT INTO photos VALUES (?, '')", [(2,), (3,)])
         reading = reader.execute("SELECT * FROM photos")
-        assert reading.fetchone() == (1, "one")  # and not to the end, so that nobody else can write
+        assert reading.fetchone() == (1, "one")  # and not to the end, so that no other process can write
         with pytest.raises(sqlite3.OperationalError, match="locked"), album.transaction() as open_album:
             open_album.execute("INSERT INTO photos VALUES (4, '')")
         reading.close()

@@ -38,7 +38,7 @@ def written_before(folder: Path, *namespaces: str) -> Journal:
 
 
 def numbers(journal: Journal, namespace: str) -> tuple[list[int], list[str], list[int]]:
-    """What is remembered of a namespace, in the journal, the notes and the archive."""
+    """The records of a namespace, in the journal, the notes and the archive."""
     with closing(Archive(journal.path.parent / "archive.sqlite")) as archive:
         return (
             [each.sequence_number for each in journal.unfinished(namespace)],

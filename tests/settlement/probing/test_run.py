@@ -38,7 +38,7 @@ def service(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ser
 
 async def found(service: Service, clock: ManualClock, *probes: Probe) -> dict[str, Finding]:
     """Run probes one by one while the emulator's clock is turned for them."""
-    # The SDK knows port 443 only, which nobody may listen on here.
+    # The SDK knows port 443 only, on which this test may not listen.
     port = service.websocket_port or urlsplit(service.emulator.http_url).port
     service.patch.setattr(_connection_async, "WEBSOCKET_PORT", port)
 

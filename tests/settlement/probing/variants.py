@@ -259,7 +259,7 @@ def _letters_apart(service: Service) -> None:
 
 
 def _sent_at_once(service: Service) -> None:
-    """What is sent in a transaction is not rolled back."""
+    """Do not roll back messages sent in a transaction."""
 
     def send(method: Any, self: transaction.Transaction, *args: Any) -> Any:
         answer = method(self, *args)
@@ -270,7 +270,7 @@ def _sent_at_once(service: Service) -> None:
 
 
 def _settled_at_once(service: Service) -> None:
-    """What is settled in a transaction is gone before its commit."""
+    """Remove messages settled in a transaction before its commit."""
 
     def settle(method: Any, self: transaction.Transaction, *args: Any) -> Any:
         method(self, *args)
@@ -282,7 +282,7 @@ def _settled_at_once(service: Service) -> None:
 
 def _no_other_entity(service: Service) -> None:
     def attach(*_: Any) -> None:
-        """Know no entity that takes what goes to others."""
+        """Know no entity that accepts messages to others."""
 
     service.patch.setattr(transactions.ViaEntities, "attach", attach)
 

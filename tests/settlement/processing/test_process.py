@@ -310,7 +310,7 @@ async def test_system_exit_of_the_function_ends_the_run_only(namespace: AsyncNam
 
 
 class OddError(BaseException):
-    """An error that is no Exception, as test runners and other frameworks have."""
+    """An error outside Exception, as test runners and other frameworks have."""
 
 
 async def cancelled_child(_message: LockedMessage) -> None:

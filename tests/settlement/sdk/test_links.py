@@ -1,4 +1,4 @@
-# ruff: noqa: SLF001 (what is tested is the SDK's inside)
+# ruff: noqa: SLF001 (this tests private parts of the SDK)
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportOptionalMemberAccess=false
 # pyright: reportAttributeAccessIssue=false, reportUnknownVariableType=false
 
@@ -153,7 +153,7 @@ async def test_a_socket_is_closed_also_where_the_work_was_cut_off() -> None:
     is_silent, ended = anyio.Event(), anyio.Event()
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry what is said, until the other side is silent; then only notice the end."""
+        """Forward bytes until the other side is silent; then only notice the end."""
         inward, outward = await asyncio.open_connection("127.0.0.1", port_of(server))
 
         async def back() -> None:

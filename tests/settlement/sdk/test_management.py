@@ -1,4 +1,4 @@
-# ruff: noqa: SLF001 (what is tested is the SDK's inside)
+# ruff: noqa: SLF001 (this tests private parts of the SDK)
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportOptionalMemberAccess=false
 # pyright: reportAttributeAccessIssue=false, reportUnknownVariableType=false
 

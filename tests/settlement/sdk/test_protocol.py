@@ -1,6 +1,6 @@
 """The one test that compares what sbnotebook uses of the private side of the SDK with the SDK that is installed."""
 
-# ruff: noqa: SLF001 (what is compared is the SDK's inside)
+# ruff: noqa: SLF001 (this compares private parts of the SDK)
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations

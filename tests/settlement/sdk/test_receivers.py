@@ -1,4 +1,4 @@
-"""What is reached below the SDK's public interface to hold many locks; these tests fail when a version moves it."""
+"""Private parts of the SDK for holding many locks; these tests fail if a version moves them."""
 
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false
 
@@ -68,7 +68,7 @@ async def test_messages_between_two_calls_wait_for_the_next(namespace: AsyncName
     async with received(namespace, "sdk-locks-between", 2, wanted=set()) as (queue, receiver, messages):
         assert await receiver.receive_messages(10, max_wait_time=1) == [], "ten are asked for, and do not come"
         await queue.send([Message(message_id="late"), Message(message_id="later")])
-        for message in messages:  # reads from the link, and so what has come meanwhile
+        for message in messages:  # reads from the link, and so receives messages that arrived meanwhile
             await management.settle_by_tokens(receiver, [message.lock_token], "complete", answer_within=20)
         got = await receiver.receive_messages(2, max_wait_time=5)
         assert [message.sequence_number for message in got] == [3, 4]

@@ -1,6 +1,6 @@
 """What a later version of the SDK may break."""
 
-# ruff: noqa: SLF001 (what is tested is the SDK's inside)
+# ruff: noqa: SLF001 (this tests private parts of the SDK)
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settling on a link below the SDK's public interface; these tests fail when a version moves what is used."""
+"""Settling on a link by private parts of the SDK; these tests fail if a version moves them."""
 
 from __future__ import annotations
 
@@ -172,5 +172,5 @@ async def test_a_cancellation_leaves_the_link_as_it_can_be_used(namespace: Async
         ends = await settled(receiver, "complete", [[one] for one in rest])
         assert ends == [[None]] * len(rest)
         with anyio.fail_after(20):
-            while await queue.peek():  # noqa: ASYNC110 (what was under way is carried out, too)
+            while await queue.peek():  # noqa: ASYNC110 (requests in progress are carried out, too)
                 await anyio.sleep(0.1)

@@ -185,7 +185,7 @@ def test_expiry_that_contradicts_the_time_to_live_is_left_out() -> None:
     assert expiring(LATER, fitting, 2 * minute) == [LATER, None]
     assert expiring(Timestamp(0), over, timedelta(seconds=1)) == [0, None]
     assert expiring(None, over, None) == [None, None]
-    # What is of another type says nothing, and is sent as it was.
+    # A value of another type is ignored, and sent unchanged.
     assert expiring("x", "y", minute) == ["x", "y"]
 
 
@@ -197,7 +197,7 @@ def test_a_long_life_that_is_over_begins_again() -> None:
     assert abs(start.to_datetime() - datetime.now(UTC)) < timedelta(hours=1)
 
 
-# ------------------------------------------------------------------ what cannot be read
+# ------------------------------------------------------------------ unreadable messages
 
 
 HOSTILE_KEY = b"\x45"  # an empty list, which no mapping can have as a key

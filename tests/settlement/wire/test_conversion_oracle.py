@@ -203,7 +203,7 @@ def test_fields_that_we_write_are_read_by_the_sdk(
         body_type=BodyType.DATA,
         application_properties=properties,
         scheduled_enqueue_time=scheduled,
-        extras={},  # the SDK cannot read all that may stand in a footer
+        extras={},  # the SDK cannot read every footer
     )
     found = ServiceBusReceivedMessage.from_bytes(payload_of(message))
     for name in (*FIELDS, "session_id", "partition_key"):

@@ -1,4 +1,4 @@
-"""The template of what stands in front of messages: it must never be seen in what is read."""
+"""The template before messages, which must never appear in messages that are read."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_edit_form_previews_changes_and_gives_an_edit() -> None:
     assert edit is not None
     assert edit(MESSAGES[0]).body == b'{"carrier": "UA"}'
     second.value.value = "c"
-    until(lambda: "+ c" in repr(form))  # what is shown is what is written
+    until(lambda: "+ c" in repr(form))  # the preview shows the edit that is written
     button(second, "Leave this change out").click()
     assert form.steps == (first,)
     until(lambda: "+ c" not in repr(form))

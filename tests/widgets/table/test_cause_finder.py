@@ -1,4 +1,4 @@
-"""The causes beside the message table: each message has its own, whatever its number."""
+"""The causes beside the message table: each message has its own, for any sequence number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the detail pane is told of a message, hostile ones above all."""
+"""The data of the detail pane, above all for hostile messages."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def tell(table: MessageTable, *buffers: bytes, **content: Any) -> None:
 
 
 def select(table: MessageTable, rows: Sequence[int], turn: int = 1, hidden: int = 0, page: str = "p1") -> None:
-    """As a page that has heard of so many selections: it is told one with the rows."""
+    """As a page that knows this many selections: it gets one with the rows."""
     bits = np.zeros(8, dtype=bool)
     bits[list(rows)] = True
     packed = np.packbits(bits, bitorder="little").tobytes()

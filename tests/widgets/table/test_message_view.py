@@ -34,7 +34,7 @@ def notice(view: MessageView) -> Any:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 (nobody tells)
+        while not condition():  # noqa: ASYNC110 (there is no event)
             await asyncio.sleep(0.05)
 
 

@@ -1,7 +1,7 @@
-"""Stands in for the package of the Azure SDK's monorepo by which its tests get their resources.
+"""A replacement of the package of the Azure SDK's monorepo that gives its tests their resources.
 
-It is not published. Only what the tests of azure-servicebus use is here, and only as it is in a live run: every
-resource is made for one test and removed after it, also where the tests would share one.
+It is not published. This has only the parts that the tests of azure-servicebus use in a live run. Every resource is
+made for one test and removed after it, even if the tests would share it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PARAMETERS: Final = ("uamqp_transport", "socket_transport")
 
 
 class AzureTestError(Exception):
-    """A resource cannot be had."""
+    """A resource is not available."""
 
 
 class ReservedResourceNameError(Exception):
@@ -122,7 +122,7 @@ class AzureMgmtPreparer:
         return client_class(**options)
 
     def set_cache(self, *_: Any) -> None:
-        """Say what is shared by several tests: nothing is."""
+        """Declare resources shared by several tests: there are none."""
 
     def _create(self, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         prefix = self.name_prefix[: self.random_name_length - 8]
@@ -131,7 +131,7 @@ class AzureMgmtPreparer:
 
 
 class PowerShellPreparer(AzureMgmtPreparer):
-    """Hands the test a namespace that is there already, with its keys; here it is made for the test.
+    """Gives the test an existing namespace with its keys; here it is made for the test.
 
     Args:
         directory: the service's name.

@@ -1,4 +1,4 @@
-"""Stands in for the coroutines' side of the package."""
+"""A replacement of the coroutines of the package."""
 
 from __future__ import annotations
 

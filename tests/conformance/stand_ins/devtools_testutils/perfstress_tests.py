@@ -1,4 +1,4 @@
-"""Stands in for the tools of the SDK's measurements; the tests take random bytes from there."""
+"""A replacement of the tools of the SDK's measurements; the tests take random bytes from there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stands in for the names of arguments that preparers agree on."""
+"""A replacement of the names of arguments that preparers share."""
 
 from __future__ import annotations
 

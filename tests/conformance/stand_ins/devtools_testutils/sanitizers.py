@@ -1,4 +1,4 @@
-"""Stands in for what keeps secrets out of recordings; nothing is recorded here."""
+"""A replacement of the functions that keep secrets out of recordings; nothing is recorded here."""
 
 from __future__ import annotations
 

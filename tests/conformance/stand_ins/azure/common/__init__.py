@@ -1,4 +1,4 @@
-"""Stands in for azure-common, of which the tests import two names and use none."""
+"""A replacement of azure-common, of which the tests import two names and use none."""
 
 from __future__ import annotations
 

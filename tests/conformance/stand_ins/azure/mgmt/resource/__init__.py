@@ -1,4 +1,4 @@
-"""Stands in for azure-mgmt-resource: groups of resources matter to nothing here."""
+"""A replacement of azure-mgmt-resource: groups of resources do not matter here."""
 
 from __future__ import annotations
 

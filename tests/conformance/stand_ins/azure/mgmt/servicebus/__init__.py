@@ -1,4 +1,4 @@
-"""Stands in for azure-mgmt-servicebus: namespaces are emulators, and entities are made by the administration client."""
+"""Replace azure-mgmt-servicebus: namespaces are emulators, and the administration client makes entities."""
 
 from __future__ import annotations
 

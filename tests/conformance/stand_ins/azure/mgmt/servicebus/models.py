@@ -1,4 +1,4 @@
-"""Stands in for the resource manager's descriptions of entities."""
+"""A replacement of the resource manager's descriptions of entities."""
 
 from __future__ import annotations
 
