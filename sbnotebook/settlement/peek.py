@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import anyio
 from azure.servicebus.exceptions import ServiceBusError
@@ -147,23 +147,60 @@ class Peeker:
     async def _pages_of(
         self, sequence_numbers: Iterable[int], sections: Collection[int], patience: float
     ) -> AsyncIterator[list[tuple[bytes, PeekedMessage]]]:
-        wanted = sorted(set(sequence_numbers))
-        place, most = 0, PAGE
+        wanted, look = sorted(set(sequence_numbers)), _Look(sections, patience)
+        # The first page tells how many others are in between, so all other parts wait for it.
+        place, found = await self._page_of(wanted, 0, look)
+        if found:
+            yield found
+        under_way, at_once = deque[asyncio.Task[list[tuple[bytes, PeekedMessage]]]](), 1
+        try:
+            while place < len(wanted) or under_way:
+                at_once = max(1, min(2 * at_once, AT_ONCE, BYTES_AHEAD // (look.at_once * max(look.largest, 1))))
+                while place < len(wanted) and len(under_way) < at_once:
+                    end = place + look.at_once
+                    if look.most == 1:
+                        end = min(end, bisect_right(wanted, wanted[place] + PAGE - 1))
+                    part = asyncio.create_task(self._those_of(wanted[place:end], look))
+                    part.add_done_callback(_retrieve)
+                    under_way.append(part)
+                    place = end
+                if found := await under_way.popleft():
+                    yield found
+        finally:
+            for part in under_way:
+                part.cancel()
+
+    async def _those_of(self, wanted: Sequence[int], look: _Look) -> list[tuple[bytes, PeekedMessage]]:
+        """Return the messages with these sorted numbers, page after page."""
+        found: list[tuple[bytes, PeekedMessage]] = []
+        place = 0
         while place < len(wanted):
-            # Ask for all numbers close by. While there are few others in between, ask for those far away, too.
-            first = wanted[place]
-            near = wanted[bisect_right(wanted, first + PAGE - 1) - 1] - first + 1
-            count = max(near, min(most, len(wanted) - place))
-            page = await patiently(self.page, first, count, address=self.address, patience=patience)
-            messages = page.messages(sections)
-            end = bisect_right(wanted, covered_up_to(first, (message.sequence_number for message in messages)))
-            asked = set(wanted[place:end])
-            kept = [each for each in zip(page.payloads, messages, strict=True) if each[1].sequence_number in asked]
-            if kept:
-                yield kept
-            if len(messages) > _CROWDED * len(kept):
-                most = 1
-            place = max(end, place + 1)
+            place, some = await self._page_of(wanted, place, look)
+            found += some
+        return found
+
+    async def _page_of(
+        self, wanted: Sequence[int], place: int, look: _Look
+    ) -> tuple[int, list[tuple[bytes, PeekedMessage]]]:
+        """Peek a page from a place in sorted numbers on. Return the place behind it, and the messages."""
+        if place == len(wanted):
+            return place, []
+        # Ask for all numbers close by. While there are few others in between, ask for those far away, too.
+        first = wanted[place]
+        near = wanted[bisect_right(wanted, first + PAGE - 1) - 1] - first + 1
+        count = max(near, min(look.most, len(wanted) - place))
+        page = await self._page_once(first, count, None)
+        if page is None or not page.payloads:
+            ask = first, count, None, _ATTEMPTS if page is None else _ATTEMPTS - 1
+            page = await patiently(self.page, *ask, address=self.address, patience=look.patience)
+        messages = page.messages(look.sections)
+        end = bisect_right(wanted, covered_up_to(first, (message.sequence_number for message in messages)))
+        asked = set(wanted[place:end])
+        kept = [each for each in zip(page.payloads, messages, strict=True) if each[1].sequence_number in asked]
+        if len(messages) > _CROWDED * len(kept):
+            look.most = 1
+        look.largest = max(look.largest // 2, *map(len, page.payloads), 0)
+        return max(end, place + 1), kept
 
     async def pages(
         self,
@@ -287,6 +324,34 @@ class _HasNumber(Protocol):
 
 
 _Numbered = TypeVar("_Numbered", bound=_HasNumber)
+
+
+@dataclass(slots=True)
+class _Look:
+    """A look for messages by number.
+
+    Args:
+        sections: the sections to read.
+        patience: seconds to continue trying where Service Bus does not answer.
+        most: messages to request where the wanted numbers are far apart; 1 once others were in between.
+        largest: bytes of the largest message of late.
+    """
+
+    sections: Collection[int]
+    patience: float
+    most: int = PAGE
+    largest: int = 0
+
+    @property
+    def at_once(self) -> int:
+        """Return how many messages to read before the first of them is shown."""
+        return max(1, min(PAGE, _STRETCH_BYTES // max(self.largest, 1)))
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Take the error of a part that no reader waits for any more, so that asyncio does not log it."""
+    if not task.cancelled():
+        task.exception()
 
 
 class _Stretch(NamedTuple):

@@ -238,6 +238,55 @@ async def test_a_failure_ahead_is_asked_for_in_order_and_slows_down() -> None:
     assert service.requests.most == AT_ONCE
 
 
+# ---------------------------------------------------------------------- by number
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(st.sampled_from(_PARTITIONS), blocks), st.integers(0, 2**32), st.data())
+def test_numbers_are_found_wherever_they_are(
+    partitions: dict[int, list[tuple[int, int, int]]], seed: int, data: st.DataObject
+) -> None:
+    random = Random(seed)  # noqa: S311
+    longest = data.draw(st.sampled_from([7, 60, PAGE]))
+    numbers = [number for partition, each in partitions.items() for number in _numbers(each, partition)]
+    numbers = random.sample(numbers, min(len(numbers), 12 * longest))
+    service = Service(
+        numbers,
+        page=lambda: random.randint(1, longest),
+        turns=lambda: random.randint(0, 4),
+        fails=lambda: random.random() < 0.02,
+    )
+    wanted = random.sample(numbers, data.draw(st.integers(0, len(numbers))))
+    absent = [number + 1 for number in wanted[::5]] + [partition << 48 | 2**40 for partition in _PARTITIONS]
+    there = sorted({*wanted, *absent} & {*numbers})
+    assert asyncio.run(_of_numbers(service, [*wanted, *absent])) == there
+
+
+async def _of_numbers(service: Service, wanted: Iterable[int]) -> list[int]:
+    return [message.sequence_number async for page in service.pages_of(wanted, ()) for message in page]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("wanted", "in_order"), [(range(1, 5_001), 20), (range(80, 8_001, 80), 34)], ids=["all", "one of 80"]
+)
+async def test_numbers_are_found_in_few_round_trips(wanted: range, in_order: int) -> None:
+    service = Service(range(1, 8_001))
+    assert await _of_numbers(service, wanted) == list(wanted)
+    assert service.requests.round_trips <= in_order / 2
+    assert len(service.requests.all) <= in_order + 1
+
+
+@pytest.mark.anyio
+async def test_large_messages_are_looked_for_in_small_parts() -> None:
+    for size, under_way in ((100 * 1024, AT_ONCE), (10 * 1024 * 1024, 1)):
+        service = Service(range(1, 31), lambda: 10, size=size)
+        pages = [page async for page in service.pages_of(range(1, 31), ())]
+        assert sum(map(len, pages)) == 30
+        assert max(map(len, pages)) <= 10
+        assert service.requests.most <= under_way
+
+
 # ---------------------------------------------------------------------- over the SDK
 
 
