@@ -44,8 +44,11 @@ from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 __all__ = ["UndoRequest", "plan_undo"]
 
-_GROUP: Final = 100
-"""Messages that are marked and sent together, and not interrupted."""
+_GROUP: Final = 500
+"""Messages that are marked and sent together, and not interrupted: each group takes at least a round trip."""
+_GROUP_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of bodies in a group, if all are as large as the largest one. A group has 100 messages in any case."""
+_LEAST: Final = 100
 _READ_AT_ONCE: Final = 500
 _MAX_MESSAGE_ID: Final = 128
 _NOT_REMOVING: Final = frozenset({"abandon", "defer", "release", "schedule", "send", "undo"})
@@ -322,7 +325,9 @@ class _Undoing:
 
         async def look(run: Run) -> None:
             for to, messages in by_destination.items():
-                await run.take(messages, partial(self._send, to, limits), size=_GROUP)
+                largest = max(len(message.body) for message in messages)
+                size = max(_LEAST, min(_GROUP, _GROUP_BYTES // max(largest, 1)))
+                await run.take(messages, partial(self._send, to, limits), size=size)
 
         return await engine.carry_out(plan.messages, plan.decision, look, limits, progress)
 

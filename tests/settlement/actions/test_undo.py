@@ -289,18 +289,21 @@ async def test_undo_missing_destination_marks_nothing(own: AsyncNamespace) -> No
         await own.undo(report)
 
 
-async def test_a_cancelled_undo_ends_between_two_groups(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    queue = await filled_queue(own, "cut", 250)
-    report = await complete(queue, 250)
+@pytest.mark.parametrize(("count", "size", "group"), [(550, 1, 500), (130, 60_000, 100)], ids=["small", "large"])
+async def test_a_cancelled_undo_ends_between_two_groups(
+    own: AsyncNamespace, emulator: RunningEmulator, count: int, size: int, group: int
+) -> None:
+    queue = await filled_queue(own, "cut", [bytes(size)] * count)
+    report = await complete(queue, count)
     plan = await own.undo(report)
     with anyio.CancelScope() as scope:
         await plan.apply(progress=lambda _: scope.cancel())
     assert scope.cancelled_caught
     known = states(own)
-    assert known.count(ArchiveState.RETURNED) == 100 == emulator.counts("cut").active
-    assert known.count(ArchiveState.REMOVED) == 150
-    assert (await (await own.undo(report)).apply()).settled == 150
-    assert sorted(ids(await queue.peek())) == sorted(f"m{n}" for n in range(250))
+    assert known.count(ArchiveState.RETURNED) == group == emulator.counts("cut").active
+    assert known.count(ArchiveState.REMOVED) == count - group
+    assert (await (await own.undo(report)).apply()).settled == count - group
+    assert sorted(ids(await queue.peek())) == sorted(f"m{n}" for n in range(count))
 
 
 async def test_an_archive_that_breaks_after_sending_hides_no_outcome(
