@@ -88,6 +88,7 @@ def test_decode_exactly_refuses_what_follows() -> None:
         ("7300110000", "byte 0"),
         ("73ffffffff", "byte 0"),
         ("730000d800", "surrogate"),
+        ("730000dfff", "surrogate"),
         ("c00201", "cut short"),
         ("c0024040", "more elements"),
         ("c003014040", "does not fit"),

@@ -182,6 +182,11 @@ def test_a_prefix_of_one_letter_is_in_the_record(code: int, letter: str) -> None
     assert f'<{letter}:b {letter}:k="1"></{letter}:b>' in str(read_binary_xml(body))
 
 
+@pytest.mark.parametrize("code", [0x5D, 0x78, 0x79, 0x7A, 0x7F])
+def test_a_record_beside_the_prefixes_is_no_element(code: int) -> None:
+    assert read_binary_xml(root(bytes((code,)) + string("b") + END)) is None
+
+
 def test_elements_are_nested_up_to_100_deep() -> None:
     assert read_binary_xml(root(b"@\x01a" * 99, END * 99)) is not None
     assert read_binary_xml(root(b"@\x01a" * 100, END * 100)) is None
