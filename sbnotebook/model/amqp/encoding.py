@@ -190,19 +190,19 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
 }
 
 
-def _wide_bytes(code: int, convert: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+def _wide_bytes(convert: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     def write(value: Any) -> bytes:
         raw = convert(value)
-        return bytes((code,)) + _UINT32.pack(len(raw)) + raw
+        return _UINT32.pack(len(raw)) + raw
 
     return write
 
 
-def _wide_compound(code: int, flatten: Callable[[Any], list[Any]]) -> Callable[[Any], bytes]:
+def _wide_compound(flatten: Callable[[Any], list[Any]]) -> Callable[[Any], bytes]:
     def write(value: Any) -> bytes:
         flat = flatten(value)
         content = b"".join(map(encode, flat))
-        return bytes((code,)) + _PAIR32.pack(len(content) + 4, len(flat)) + content
+        return _PAIR32.pack(len(content) + 4, len(flat)) + content
 
     return write
 
@@ -221,12 +221,12 @@ _ARRAY_ELEMENTS: Final[dict[type, tuple[int, int, Callable[[Any], bytes]]]] = {
     Int: (0x71, 1, _wide["int"]),
     int: (0x81, 1, _wide["long"]),
     Long: (0x81, 1, _wide["long"]),
-    bytes: (0xB0, 1, _wide_bytes(0xB0, bytes)),
-    str: (0xB1, 1, _wide_bytes(0xB1, str.encode)),
-    Symbol: (0xB3, 1, _wide_bytes(0xB3, str.encode)),
+    bytes: (0xB0, 0, _wide_bytes(bytes)),
+    str: (0xB1, 0, _wide_bytes(str.encode)),
+    Symbol: (0xB3, 0, _wide_bytes(str.encode)),
     Array: (0xF0, 1, _wide_array),
-    list: (0xD0, 1, _wide_compound(0xD0, list)),
-    dict: (0xD1, 1, _wide_compound(0xD1, lambda value: [part for item in value.items() for part in item])),
+    list: (0xD0, 0, _wide_compound(list)),
+    dict: (0xD1, 0, _wide_compound(lambda value: [part for item in value.items() for part in item])),
 } | {
     kind: (_ENCODERS[kind](sample)[0], 1, _ENCODERS[kind])
     for kind, sample in (
