@@ -235,6 +235,7 @@ class _Delivery:
         self._unfinished: set[Pack] = set()
         self._in_hand = self._bytes = self._workers = 0
         self._queue: asyncio.Queue[Pack | None] = asyncio.Queue()
+        self._tasks: TaskGroup
         # As many packs wait as are in flight, so that transfers answered together are followed together. With a pace,
         # a pack must begin as soon as it is queued.
         self._most_in_hand = max_in_flight * (2 if pace.is_free else 1)
@@ -244,7 +245,11 @@ class _Delivery:
     async def run(self) -> None:
         async with self._grace.watching(), anyio.create_task_group() as workers:
             workers.start_soon(self._pull)
-            await self._feed(workers)
+            self._tasks = workers
+            await self._feed()
+            while self._in_hand:  # a worker may queue the halves of a pack
+                self._freed = asyncio.Event()
+                await self._freed.wait()
             for _ in range(self._workers):
                 self._queue.put_nowait(None)
 
@@ -266,11 +271,11 @@ class _Delivery:
             await anyio.to_thread.run_sync(self._packer.run, abandon_on_cancel=True, limiter=own)
 
     def _want(self) -> None:
-        room = 2 * self._max_in_flight - self._in_hand
+        room = max(2 * self._max_in_flight - self._in_hand, 0)
         # With a rate, messages are not pulled before their time.
         self._packer.want(min(room, 1) if self._pace.at_once else room)
 
-    async def _feed(self, workers: TaskGroup) -> None:
+    async def _feed(self) -> None:
         """Take packs from the packer and queue them as there is room."""
         self._want()
         while not self._packer.is_done:
@@ -281,19 +286,22 @@ class _Delivery:
                 self._unfinished.add(pulled.pack)
                 self._in_hand += 1
                 self._want()
-                await self._enqueue(pulled.pack, workers)
+                await self._enqueue(pulled.pack)
             elif not pulled.refused:
                 await self._arrived.wait(_LOOK_AGAIN)
 
-    async def _enqueue(self, pack: Pack, workers: TaskGroup) -> None:
+    async def _enqueue(self, pack: Pack) -> None:
         await self._pace.wait(len(pack.items))  # always yields to the workers, so that packs are begun in their order
         while self._in_hand > self._most_in_hand or (self._bytes and self._bytes + pack.size > _MAX_BYTES_IN_FLIGHT):
             self._freed = asyncio.Event()
             await self._freed.wait()
+        self._put(pack)
+
+    def _put(self, pack: Pack) -> None:
         self._bytes += pack.size
         if self._workers < min(self._in_hand, self._max_in_flight):
             self._workers += 1
-            workers.start_soon(self._work)
+            self._tasks.start_soon(self._work)
         self._queue.put_nowait(pack)
 
     async def _work(self) -> None:
@@ -325,6 +333,11 @@ class _Delivery:
             halves = pack.halves()
             self._unfinished.remove(pack)
             self._unfinished.update(halves)
+            if pack.key is None and self._max_in_flight > 1:  # no order to keep: other workers take them, too
+                for half in halves:
+                    self._in_hand += 1
+                    self._put(half)
+                return
             for half in halves:
                 await self._deliver(half)
             return

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import anyio
 import anyio.from_thread
@@ -17,7 +18,7 @@ from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus, Report
 from sbnotebook.settlement import AsyncNamespace, Watch
 from sbnotebook.settlement.pace import Throttle
-from sbnotebook.settlement.sdk import links
+from sbnotebook.settlement.sdk import links, senders
 from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 
@@ -79,6 +80,36 @@ async def test_partitions_with_duplicate_detection_get_all_messages(
     messages = [Message(message_id=f"m{n:02}", partition_key=keys[n % len(keys)], body=b"x") for n in range(30)]
     report = await own.entity("parts").send(messages)
     assert report.ok, report.failures
+    peeked = await own.entity("parts").peek()
+    assert sorted(message.message_id or "" for message in peeked) == [message.message_id for message in messages]
+
+
+@pytest.mark.parametrize(("max_in_flight", "at_once"), [(8, range(5, 9)), (1, [1])])
+async def test_the_halves_of_a_refused_batch_are_sent_at_once(
+    own: AsyncNamespace,
+    emulator: RunningEmulator,
+    monkeypatch: pytest.MonkeyPatch,
+    max_in_flight: int,
+    at_once: Sequence[int],
+) -> None:
+    emulator.create_queue("parts", QueueOptions(enable_partitioning=True, requires_duplicate_detection=True))
+    emulator.faults.accept_delay_ms = 20
+    send, under_way, most = senders.send_payload, 0, 0
+
+    async def counted(*given: Any, **options: Any) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            await send(*given, **options)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(senders, "send_payload", counted)
+    messages = [Message(message_id=f"m{n:02}", body=b"x") for n in range(40)]
+    report = await own.entity("parts").send(messages, max_in_flight=max_in_flight)
+    assert report.ok, report.failures
+    assert most in at_once
     peeked = await own.entity("parts").peek()
     assert sorted(message.message_id or "" for message in peeked) == [message.message_id for message in messages]
 
