@@ -77,9 +77,9 @@ async def test_messages_of_a_session_keep_their_order(namespace: AsyncNamespace)
 
 
 async def test_send_to_a_missing_entity_raises_the_sdks_exception(namespace: AsyncNamespace) -> None:
-    from azure.servicebus.exceptions import ServiceBusAuthenticationError
+    from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
-    with pytest.raises(ServiceBusAuthenticationError):
+    with pytest.raises(MessagingEntityNotFoundError):
         await namespace.entity("nowhere").send([Message(body=b"x")])
 
 
