@@ -234,7 +234,7 @@ async def test_undo_includes_unknown_removals_only_if_asked(own: AsyncNamespace,
     with pytest.raises(DecisionError, match="1 are left out, because they may not have been removed"):
         await own.undo(report)
     plan = await own.undo(report, include_unknown=True)
-    assert "there may be both" in plan.preview().sentence
+    assert "there may be duplicates" in plan.preview().sentence
     assert (await plan.apply()).ok
     assert ids(await own.entity("doubt").peek()) == ["m0"]
 
