@@ -60,6 +60,32 @@ _OUTSIDE: Final = frozenset(
 """Functions that do or read something else than the message."""
 _POSITIONS: Final = frozenset({"STAR", "POSITIONAL_REFERENCE"})
 """Parts of an expression that need all columns in their places."""
+_WITH_VALUES: Final = frozenset({"COMPARE_IN", "COMPARE_NOT_IN", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"})
+_EQUAL: Final = frozenset(
+    {"COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_IN", "COMPARE_NOT_IN", "COMPARE_DISTINCT_FROM"}
+)
+_ARITHMETIC: Final = frozenset({"+", "-", "*", "/", "//", "%"})
+_OF_TEXTS: Final = frozenset(
+    {
+        *("~~", "!~~", "~~*", "!~~*", "~~~", "lower", "upper", "length", "len", "trim", "contains", "starts_with"),
+        *(
+            "ends_with",
+            "prefix",
+            "suffix",
+            "substring",
+            "substr",
+            "left",
+            "right",
+            "regexp_matches",
+            "regexp_full_match",
+        ),
+        *("concat", "replace", "strpos", "instr"),
+    }
+)
+"""Functions of texts, of which an argument may be a value in JSON."""
+_TEXT_TYPES: Final = frozenset({"varchar", "text", "string"})
+_EXACT: Final = 2.0**53
+"""Larger whole numbers are not exact as DOUBLE."""
 _NO_COLUMN: Final = re.compile(r"Referenced (?:column|table) \"([^\"]+)\" not found")
 _ADVICE: Final = " You might need to add explicit type casts."
 _KIND: Final = re.compile(r"^\w+ Error: ")
@@ -177,10 +203,11 @@ def _answer(database: duckdb.DuckDBPyConnection, table: pa.Table, request: Reque
         rows = database.from_arrow(_with_json(table, request["levels"], request["characters"]))
         if _BODY in table.column_names:
             rows = rows.project(_COLUMNS)
-        kind = str(rows.project(expression).types[0])
+        meant = _as_meant(expression, tree, table)
+        kind = str(rows.project(meant).types[0])
         if kind not in _TRUTHS:
             _refuse(f"it gives a {kind}, and not true or false: compare it with something")
-        found = rows.filter(expression).project(INDEX).fetchall() if len(table) else []
+        found = rows.filter(meant).project(INDEX).fetchall() if len(table) else []
     except _RefusedError as refused:
         return {"refused": str(refused)}
     except duckdb.OutOfMemoryException:
@@ -254,6 +281,101 @@ def _parts(tree: Any) -> Iterator[dict[str, Any]]:
             waiting += part.values()  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
         elif isinstance(part, list):
             waiting += part  # pyright: ignore[reportUnknownArgumentType]
+
+
+# ---------------------------------------------------------------- values in JSON
+# DuckDB reads the text in body_json.carrier = 'UA' as JSON, takes a JSON null for a value, and compares no text of ->>
+# with a number. So a value in a body becomes a number beside numbers, and otherwise a text, or NULL.
+
+
+def _as_meant(expression: str, tree: Any, table: pa.Table) -> str:
+    """Return an expression in which values in JSON have the type that those beside them have."""
+    import pyarrow as pa
+
+    columns: Any = table.schema
+    numbers: set[str] = {column.name for column in columns if pa.types.is_integer(column.type)}
+    meant: dict[tuple[int, int], str] = {}
+    for part in _parts(tree):
+        for value, is_number in _typed(part, numbers):
+            start, end = _span(value)
+            path = _path(value)
+            text = expression.encode()[start:end].decode() if path is None else f"({BODY_JSON}->>'{path}')"
+            meant[start, end] = f"try_cast({text} AS DOUBLE)" if is_number else text
+    made, place = b"", 0
+    for (start, end), text in sorted(meant.items(), key=lambda item: (item[0][0], -item[0][1])):
+        if start >= place:  # otherwise a part of the one before
+            made += expression.encode()[place:start] + text.encode()
+            place = end
+    return (made + expression.encode()[place:]).decode()
+
+
+def _typed(part: dict[str, Any], numbers: set[str]) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Yield the values in JSON that one part of an expression compares or computes with, and whether as numbers."""
+    kind, name = part.get("type"), str(part.get("function_name", "")).lower()
+    values = _compared(part)
+    of_json = [value for value in values if _is_in_json(value)]
+    others = {_kind_of(value, numbers) for value in values if not _is_in_json(value)}
+    if name in _OF_TEXTS or (name not in _ARITHMETIC and others <= {"text"}):
+        yield from ((value, False) for value in of_json)
+    elif others <= {"number", "large"}:
+        # A larger number is not exact as DOUBLE: the same one has the same text.
+        as_number = "large" not in others or kind not in _EQUAL
+        yield from ((value, as_number) for value in of_json)
+
+
+def _compared(part: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the values that one part of an expression compares or computes with."""
+    kind, name = part.get("type"), str(part.get("function_name", "")).lower()
+    if part.get("class") == "COMPARISON":
+        return [part["left"], part["right"]]
+    if part.get("class") == "BETWEEN":
+        return [part["input"], part["lower"], part["upper"]]
+    if kind in _WITH_VALUES:
+        return part["children"]
+    if name in _ARITHMETIC or name in _OF_TEXTS:
+        return [argument["expression"] for argument in part.get("arguments", ())]
+    if kind == "OPERATOR_CAST" and str(part.get("type_expr", {}).get("type_name")).lower() in _TEXT_TYPES:
+        return [part["child"]]
+    return []
+
+
+def _is_in_json(part: dict[str, Any]) -> bool:
+    return _path(part) is not None or part.get("function_name") in ("->>", "json_extract_string")
+
+
+def _path(part: dict[str, Any]) -> str | None:
+    """Return the JSON path of ``body_json.a.b`` or ``body_json['a']``; None for other parts."""
+    keys: list[str] = []
+    while part.get("type") == "ARRAY_EXTRACT":
+        part, key = part["children"]
+        if key.get("literal", {}).get("kind") != "STRING":
+            return None
+        keys.insert(0, key["literal"]["text"])
+    names = [str(name) for name in part.get("column_names", ("",))]
+    keys = [*names[1:], *keys]
+    if names[0].lower() != BODY_JSON or not keys or any(character in '"\\\0' for key in keys for character in key):
+        return None
+    return "$" + "".join(f'."{key}"' for key in keys).replace("'", "''")
+
+
+def _kind_of(part: dict[str, Any], numbers: set[str]) -> str:
+    literal = part.get("literal", {})
+    if literal.get("kind") == "STRING":
+        return "text"
+    if literal.get("kind") in ("INTEGER", "NUMERIC"):
+        return "number" if abs(float(literal["text"])) < _EXACT else "large"
+    terms = [part]
+    if part.get("function_name") in _ARITHMETIC:
+        terms = [argument["expression"] for argument in part["arguments"]]
+    is_number = all("literal" in term or term.get("column_names", [""])[-1] in numbers for term in terms)
+    return "number" if is_number else "other"
+
+
+def _span(part: dict[str, Any]) -> tuple[int, int]:
+    """Return the bytes of an expression that are a part of it."""
+    start: int = part["query_location"] - len(_SELECT)
+    end = start + part["query_location_length"]
+    return (_span(part["children"][0])[0] if part.get("type") == "ARRAY_EXTRACT" else start), end
 
 
 def _needed(tree: Any, table: pa.Table) -> list[str]:

@@ -223,3 +223,62 @@ def test_any_expression_selects_or_is_refused(expression: str) -> None:
 def test_any_message_can_be_asked(messages: list[PeekedMessage]) -> None:
     expression = "body_json is null or body_json->>'$.a' is null or body_text is not null"
     assert where(messages, expression) == messages
+
+
+JSON_BODIES = [
+    b'{"total": 5, "carrier": "UA", "none": null, "text": "7", "at": {"gate": 4}, "id": 9007199254740993}',
+    b'{"total": 2.5, "carrier": "AA", "none": 1, "id": 9007199254740992}',
+    b'{"total": "many", "carrier": null}',
+    b"not json",
+]
+
+
+@pytest.mark.parametrize(
+    ("expression", "places"),
+    [
+        # Numbers.
+        ("body_json->>'$.total' > 3", [0]),
+        ("body_json->>'$.total' > 2.5", [0]),
+        ("3 < body_json->>'total'", [0]),
+        ("body_json->>'$.total' > -3", [0, 1]),
+        ("body_json->>'$.total' between 2 and 3", [1]),
+        ("body_json.total >= 2.5 and not (body_json.total > 3)", [1]),
+        ("body_json.total = 5.0 or body_json->>'$.total' in (2.5, 3)", [0, 1]),
+        ("body_json.total + 1 > 3", [0, 1]),
+        ("body_json.total > resubmit_count + 3", [0]),
+        ("body_json.at.gate = 4", [0]),
+        ("body_json['at'].gate > 3", [0]),
+        ("body_json.text > 3", [0]),
+        ("body_json.carrier > 3", []),
+        ("body_json.id = 9007199254740993", [0]),
+        ("body_json->>'$.id' in (9007199254740993)", [0]),
+        ("json_extract_string(body_json, '$.total') > 3", [0]),
+        # Texts.
+        ("body_json.carrier = 'UA'", [0]),
+        ("'UA' <> body_json.carrier", [1]),
+        ("body_json.carrier in ('UA', 'BA')", [0]),
+        ("body_json['carrier'] = 'UA'", [0]),
+        ("body_json.carrier like 'U%'", [0]),
+        ("lower(body_json.carrier) = 'ua'", [0]),
+        ("body_json.total = 'many'", [2]),
+        ("body_json.carrier is distinct from 'UA'", [1, 2, 3]),
+        ("body_json.carrier::varchar = 'UA'", [0]),
+        ("body_json.carrier = 'UA' /* é */ and body_json.total > 3", [0]),
+        # Null.
+        ("body_json.none is null", [0, 2, 3]),
+        ("body_json.none is not null", [1]),
+        ("body_json.carrier is null and body_json.total is not null", [2]),
+        ("body_json->>'$.none' is null", [0, 2, 3]),
+    ],
+)
+def test_values_in_json_are_compared_as_meant(expression: str, places: list[int]) -> None:
+    messages = [Message(body=body) for body in JSON_BODIES]
+    assert [messages.index(message) for message in where(messages, expression)] == places
+
+
+@pytest.mark.parametrize(
+    "expression", ["json_array_length(body_json.a) = 2", "body_json.a[0] = 1", "body_json.a = [1, 2]"]
+)
+def test_other_uses_of_json_stay_duckdbs(expression: str) -> None:
+    messages = [Message(body=b'{"a": [1, 2]}'), Message(body=b'{"a": []}')]
+    assert where(messages, expression) == messages[:1]

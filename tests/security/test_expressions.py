@@ -213,8 +213,8 @@ for expression in sys.argv[1:]:
 for kind, less in ((resource.RUSAGE_SELF, before), (resource.RUSAGE_CHILDREN, 0)):
     print((resource.getrusage(kind).ru_maxrss - less) // 1024)
 """
-CRASHED = "DuckDB crashed (-11), as it does on very deep JSON: use body_json, which leaves such bodies out"
-EXHAUSTED = "it takes more than 1 GB of memory: make it simpler, or look at fewer messages"
+CRASHED = "DuckDB crashed (-11), as it does on very deep JSON: use body_json, which leaves such bodies out."
+EXHAUSTED = "it takes more than 1 GB of memory: make it simpler, or look at fewer messages."
 ATTACKS = {
     "json_contains(body_json, '1')": "0",
     "body_json::VARIANT IS NOT NULL": "1",

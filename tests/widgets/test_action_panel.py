@@ -97,7 +97,7 @@ def test_action_panel_carries_a_plan_out_and_undoes_it(namespace: Namespace) -> 
 
     click(panel, RESEND)
     until(lambda: not panel.busy)
-    assert "Send back 7 messages" in repr(panel)
+    assert "Restore the originals of 7 messages" in repr(panel)
     click(panel, "Carry out")
     until(lambda: not panel.busy)
     assert "Undo is done" in repr(panel)

@@ -24,6 +24,7 @@ from sbnotebook.model import (
     Resubmit,
     SubQueue,
 )
+from sbnotebook.model.decision import AUTO as DEFAULT_LIMIT
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.pace import AUTO
 from sbnotebook.settlement.plan import Edit, Limits
@@ -337,8 +338,8 @@ class ResubmitForm(widgets.VBox):
         >>> form = ResubmitForm(EntityAddress.parse("orders/$dlq"))
         >>> form.delay.value = "5m"
         >>> decision, limits = form.read()
-        >>> decision
-        Resubmit(to=None, delay=datetime.timedelta(seconds=300), max_resubmits=None, resend_unknown=False, atomic=False)
+        >>> decision.delay, decision.max_resubmits
+        (datetime.timedelta(seconds=300), 'auto')
     """
 
     def __init__(self, address: EntityAddress) -> None:
@@ -353,7 +354,7 @@ class ResubmitForm(widgets.VBox):
         self.cap = Field(
             "How often at most",
             whole_number,
-            placeholder="such as 3: leaves out messages that came back more often",
+            placeholder="5 for dead letters: leaves out messages that came back more often",
             label=140,
         )
         self.rate = Field("Rate, a second", number, placeholder="messages a second at most, such as 20", label=140)
@@ -371,7 +372,7 @@ class ResubmitForm(widgets.VBox):
         Raises:
             SbNotebookError: a field cannot be used; it shows the same sentence.
         """
-        decision = Resubmit(to=self.to.read(), delay=self.delay.read(), max_resubmits=self.cap.read())
+        decision = Resubmit(to=self.to.read(), delay=self.delay.read(), max_resubmits=self.cap.read() or DEFAULT_LIMIT)
         return decision, Limits(self.in_flight.read() or AUTO, self.rate.read())
 
     def proposal(self, entity: Entity, edit: Edit | None = None) -> Proposal:

@@ -137,10 +137,10 @@ def test_causes_are_chosen_and_have_notes() -> None:
     until(lambda: len(causes.options) > 2, "the causes")
     notes: list[tuple[str, str]] = []
     table.on_note(lambda fingerprint, words: notes.append((fingerprint, words)))
-    chosen = next(fingerprint for name, fingerprint in causes.options if name.startswith("1 with Worse"))
+    chosen = next(fingerprint for name, fingerprint in causes.options if name.startswith("3 with Worse"))
     table.set_notes({chosen: "known"})
     causes.value = chosen
-    until(lambda: "1 to 1 of 1 found (9 in all)" in texts(table))
+    until(lambda: "1 to 3 of 3 found (9 in all)" in texts(table))
     note = named(table, "Note")
     assert note.value == "known"
     assert notes == []
