@@ -121,7 +121,7 @@ class ArchiveError(SbNotebookError):
 
 
 class JournalError(SbNotebookError, sqlite3.OperationalError):
-    """The journal cannot be written or read, so what has to be written down first was not done."""
+    """The journal cannot be written or read, so nothing that depends on its record was done."""
 
 
 class AmqpDecodeError(SbNotebookError, ValueError):

@@ -120,7 +120,7 @@ class Keeper:
 class LockedBatch(SdkNames):
     """Messages that are held under locks, renewed in the background until they are settled or the batch is closed.
 
-    Closing releases what was not settled, which does not raise a delivery count. Made by ``entity.lock(…)``. A batch
+    Closing releases unsettled messages, which does not raise their delivery counts. Made by ``entity.lock(…)``. A batch
     without references closes itself, with a ResourceWarning.
 
     Args:
@@ -134,7 +134,7 @@ class LockedBatch(SdkNames):
         self._batch = batch
         self._keeper = Keeper(batch)
         self._forgotten = weakref.finalize(self, self._keeper.abandon)
-        self._forgotten.atexit = False  # close_batches closes what is open as the interpreter ends
+        self._forgotten.atexit = False  # close_batches closes open batches as the interpreter ends
         self._open = True
         _OPEN.add(self)
 
@@ -221,7 +221,7 @@ class LockedBatch(SdkNames):
         """Plan to settle messages of this batch.
 
         Args:
-            decision: what is to be done.
+            decision: the action.
             messages: which ones, as for :meth:`sbnotebook.client.Entity.pick`, such as one message or a list of
                 sequence numbers; all that are held by default.
             where: of these, only those for which this SQL expression is true.
@@ -273,7 +273,7 @@ class LockedBatch(SdkNames):
             messages: which ones, all that are held by default.
             where: of these, only those for which this SQL expression is true.
             reason: short, and the same for the same cause.
-            description: what is wrong with the message.
+            description: the fault of the message.
             error_description: the name of ``description`` in the SDK, which is accepted, too.
         """
         return self.plan(dead_letter(reason, description, error_description), messages, where=where).apply()
@@ -300,7 +300,7 @@ class LockedBatch(SdkNames):
         """Lock the deferred message that a wake-up message is for: settle it, and then complete the wake-up.
 
         Returns:
-            The message; None when it is not deferred any more, or when ``message`` is no wake-up message.
+            The message; None if it is no longer deferred, or if ``message`` is not a wake-up message.
         """
         wake_up = WakeUp.of(message)
         return run(wake, self._batch, wake_up) if wake_up else None
@@ -319,7 +319,7 @@ class LockedBatch(SdkNames):
         return self._batch.release_report
 
     def close(self) -> None:
-        """Release what is still held and close the receiver; warn when that was not possible for some.
+        """Release the messages still held, and close the receiver; warn if some could not be released.
 
         Closing twice does nothing more.
         """

@@ -31,8 +31,8 @@ def chosen(choice: Choice, address: EntityAddress) -> list[ReceivedMessage | int
 
     Args:
         choice: a message, a sequence number, a row or a frame with the column ``sequence_number`` (pandas, Arrow or
-            Spark), a group of :meth:`sbnotebook.client.Messages.groups`, an outcome, or any iterable of these, such as
-            a list, a pandas Series, a numpy array or a report. Where rows have a column ``entity``, it must be this
+            Spark), a group of :meth:`sbnotebook.client.Messages.groups`, or an outcome. Any iterable of these works,
+            too: a list, a pandas Series, a numpy array, a report. If rows have a column ``entity``, it must be this
             entity.
         address: of the entity that the messages are in.
 
@@ -98,7 +98,7 @@ def _each(choice: Choice, address: EntityAddress) -> Iterator[ReceivedMessage | 
 
 
 def _as_table(choice: Choice) -> Choice:
-    """Return a frame of pandas or Spark as an Arrow table of what is read, other data as it is."""
+    """Return a frame of pandas or Spark as an Arrow table of the columns read, and other data unchanged."""
     module = type(choice).__module__.partition(".")[0]
     if module == "pyspark" and hasattr(choice, "toArrow"):
         return collect_spark_frame(choice.select(*(name for name in choice.columns if name in ("entity", _NUMBER))))
@@ -151,4 +151,4 @@ def _number(value: object) -> int:
             return index(value)  # pyright: ignore[reportArgumentType]
     except TypeError:
         pass
-    raise DecisionError(f"{str(value)[:40]!r} is no sequence number: {_ACCEPTED}.")
+    raise DecisionError(f"{str(value)[:40]!r} is not a sequence number: {_ACCEPTED}.")

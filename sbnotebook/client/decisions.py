@@ -88,10 +88,10 @@ def read_decisions(table: pa.Table, entity: EntityAddress | None) -> pa.Table:
         >>> read["decision"].to_pylist(), read["problem"].to_pylist()[0]
         (['dead-letter', 'delete'], None)
         >>> read["problem"].to_pylist()[1]
-        "'delete' is no decision: complete, dead-letter, abandon, defer, resubmit."
+        "'delete' is not a decision: complete, dead-letter, abandon, defer, resubmit."
     """
     check_columns(table.column_names, entity)
-    # Bring each column into its form, and collect what is wrong with it.
+    # Convert each column, and collect its faults.
     columns = {name.lower(): table.column(place) for place, name in enumerate(table.column_names)}
     numbers = _numbers(columns["sequence_number"])
     decisions, no_decision = _mapped(_text(columns, "decision", table.num_rows), _verb)
@@ -157,7 +157,7 @@ def decision_of(verb: str, reason: str | None = None, description: str | None = 
     """
     known = _BY_WORD.get("".join(letter for letter in verb.lower() if letter.isalpha()))
     if known is None:
-        said = f"{verb[:_SHOWN]!r} is no decision" if verb.strip() else "There is no decision"
+        said = f"{verb[:_SHOWN]!r} is not a decision" if verb.strip() else "There is no decision"
         raise DecisionError(f"{said}: {_VERBS}.")
     return DeadLetter(reason, description) if known == DeadLetter.verb else _BY_VERB[known]
 
@@ -176,7 +176,7 @@ class _EntityNames:
     def name(self, text: str) -> str:
         """Return the name of the entity of a row, whose own text may be empty."""
         if text and self._only is not None and EntityAddress.parse(text) != self._only:
-            raise DecisionError(f"It stands in {text[:_SHOWN]!r}, and not in {self._only}.")
+            raise DecisionError(f"It is in {text[:_SHOWN]!r}, and not in {self._only}.")
         if not text and self._only is None:
             raise DecisionError("It has no entity.")
         address = self._only or EntityAddress.parse(text)

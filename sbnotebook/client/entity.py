@@ -290,8 +290,8 @@ class Entity(SdkNames):
             to: where the clones go; by default the entity itself, or a subscription's topic.
             delay: how long until the clones become active, such as ``"5m"``.
             edit: a function that gives the message to send for each message.
-            max_resubmits: messages that were resubmitted this often are skipped, and dead-lettered where they are no
-                dead letters; None for no limit. By default 5 for dead letters, and no limit for other messages.
+            max_resubmits: messages that were resubmitted this often are skipped, and dead-lettered unless they are dead
+                letters; None for no limit. By default 5 for dead letters, and no limit for other messages.
             resend_unknown: send again what an earlier run, which was cut off, may have sent already.
             atomic: send each clone and complete its original in one transaction, from a dead-letter queue to the
                 entity that it belongs to. ``"forward"`` also sends to other entities: then a commit means that the own
@@ -323,9 +323,9 @@ class Entity(SdkNames):
         """Plan to settle, defer or resubmit chosen messages in the middle of an entity, and no others.
 
         Args:
-            messages: a message as it was peeked, a sequence number, a row or a frame (pandas, Arrow or Spark) with the
-                column ``sequence_number``, a group of :meth:`Messages.groups`, an outcome, or any iterable of these,
-                such as a list, a pandas Series or a report.
+            messages: a peeked message, a sequence number, a row or a frame (pandas, Arrow or Spark) with the column
+                ``sequence_number``, a group of :meth:`Messages.groups`, or an outcome. Any iterable of these works,
+                too: a list, a pandas Series, a report.
             decision: such as ``Complete()``, ``DeadLetter("Bad")``, ``Defer()`` or ``Resubmit()``.
             edit: a function that gives the message to send for each message that is resubmitted.
             abandon_rest: abandon messages that were locked on the way and cannot be released, because their link was
@@ -397,7 +397,7 @@ class Entity(SdkNames):
 
         Raises:
             ConfigurationError: the expression or the duration is wrong.
-            DecisionError: too many others stand between them.
+            DecisionError: too many other messages are between them.
 
         Example:
             >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP

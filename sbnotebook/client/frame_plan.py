@@ -118,7 +118,7 @@ class FramePlan:
             sentences.append(f"{self._repeated:,} rows say what another one says.")
         if any(verb == Complete.verb for _, verb in self.counts):
             kept = "kept in the archive, and undo sends them back" if self._archived else "removed for good"
-            sentences.append(f"What is completed is {kept}.")
+            sentences.append(f"Completed messages are {kept}.")
         return Preview(" ".join(sentences), ())
 
     def apply(self, *, max_in_flight: InFlight = AUTO, show_progress: bool = True) -> DataFrame:
@@ -169,8 +169,8 @@ class FramePlan:
                 return self._spark.createDataFrame(rows).mapInArrow(settle, f"{_COLUMNS}, repeated boolean").toArrow()
         except SbNotebookError as error:
             raise SbNotebookError(
-                f"The Spark job failed, and it is not known which of the {rows.num_rows:,} messages its tasks had "
-                f"settled: settle the same frame again, which finds out and goes on. {error}"
+                f"The Spark job failed, and it is unknown which of the {rows.num_rows:,} messages its tasks had "
+                f"settled: settle the same frame again, which finds out and continues. {error}"
             ) from None
 
     def _from_driver(

@@ -56,9 +56,9 @@ class Messages(Sequence[PeekedMessage]):
         """Group the messages by what went wrong with them, the largest group first.
 
         Args:
-            by: what the messages of a group have in common, one or more of ``reason``, ``description`` (without what
-                differs from message to message), ``frame`` of the application in a stack trace of the description,
-                ``subject`` and ``source``; the first three by default.
+            by: the values that the messages of a group share, one or more of ``reason``, ``description`` (without
+                varying parts), ``frame`` (of the application in a stack trace of the description), ``subject`` and
+                ``source``. The first three by default.
 
         Example:
             >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
@@ -220,7 +220,7 @@ class DeferredMessages(Messages):
             messages: which ones, all of these by default.
             where: of these, only those for which this SQL expression is true.
             reason: short, and the same for the same cause.
-            description: what is wrong with the message.
+            description: the fault of the message.
             error_description: the name of ``description`` in the SDK, which is accepted, too.
         """
         return self.plan(dead_letter(reason, description, error_description), messages, where=where)

@@ -1,11 +1,11 @@
 """Sample the counts of entities for a monitor, and estimate the rates of arrival and departure between samples.
 
-The service reports counts, and no rates. Each message gets the next sequence number when it arrives, so the newest
+The service reports counts, but not rates. Each message gets the next sequence number when it arrives, so the newest
 number grows by the number of arrivals, including messages that have left since. A few peeks find the newest number of
-a message that is still there. So the rates are lower bounds: messages that come and go between two samples are counted
-as soon as a later one is seen. What arrives while a sample is taken counts in the next one: the newest number is read
-before the counts and after them. A scheduled message counts when it is scheduled, and again when it becomes active.
-Partitioned entities number each partition by itself: for them, only the change of the counts is known.
+an existing message. So the rates are lower bounds: messages that come and go between two samples are counted as soon as
+a later one is seen. What arrives while a sample is taken counts in the next one: the newest number is read before the
+counts and after them. A scheduled message counts when it is scheduled, and again when it becomes active. Partitioned
+entities number each partition by itself: for them, only the change of the counts is known.
 
 Source: Service Bus documentation, "Message sequencing and timestamps" (sequence numbers; the partition in their upper
 bits).

@@ -357,7 +357,7 @@ class Namespace(SdkNames):
             condition, description, tracking_id and retryable. It is fixed, and can be given to :meth:`undo`.
 
         Raises:
-            ConfigurationError: a column is missing or wrong; or what is completed could not be archived, on a cluster.
+            ConfigurationError: a column is missing or wrong; or completed messages could not be archived, on a cluster.
             DecisionError: a row cannot be carried out, or a message has two decisions; nothing was done.
             SbNotebookError: the Spark job failed, and it is not known what it had settled by then.
 

@@ -197,7 +197,7 @@ class Running:
     def cancel(self) -> None:
         """Begin nothing more, wait some seconds for work that is under way, and release the other messages.
 
-        This returns at once; :meth:`result` waits for the end, and says what was done until then.
+        This returns at once; :meth:`result` waits for the end, and returns the report.
         """
         self._work.cancel()
 
@@ -211,7 +211,7 @@ class Running:
 
     @property
     def report(self) -> Report:
-        """Return the outcomes known now: UNCONFIRMED is what is under way, SKIPPED what has not begun."""
+        """Return the outcomes known now: UNCONFIRMED for messages in progress, SKIPPED for messages not begun."""
         return self._work.report
 
     def result(self) -> Report:

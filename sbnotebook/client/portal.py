@@ -32,8 +32,8 @@ _CLEAN_UP: Final = 60.0
 _SHOW_AFTER: Final = 1.0
 """Seconds before a progress bar appears."""
 _HOW_TO_READ: Final = (
-    "What is unconfirmed may have happened, what is skipped did not; "
-    "the exception's attribute report has an outcome for each."
+    "Unconfirmed actions may have happened, skipped ones did not; the exception's attribute report has an outcome "
+    "for each."
 )
 
 
@@ -143,9 +143,9 @@ def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) 
     """Run a coroutine function on the background loop and wait for it.
 
     Interrupting (Ctrl-C, or the notebook's stop button) cancels it, waits until it has cleaned up, and raises
-    KeyboardInterrupt. Its attribute ``report`` has the outcomes of what was sent or settled until then, and a note
-    says the same in words: see :mod:`sbnotebook.settlement.watch`. Other exceptions that end work also have a report
-    when anything was sent or settled.
+    KeyboardInterrupt. Its attribute ``report`` has the outcomes of messages sent or settled so far, and a note
+    summarises them: see :mod:`sbnotebook.settlement.watch`. Other exceptions that end work also have a report when
+    anything was sent or settled.
 
     Args:
         function: an asynchronous function.

@@ -114,8 +114,8 @@ class TaskStorage:
         """
         if self.journal is None and any(isinstance(decision, Complete) for decision in decisions):
             raise ConfigurationError(
-                "Spark runs on a cluster, where an archive on a worker's disk is worth nothing, so what is completed "
-                f"could not be sent back: write the messages to a durable place first, and {otherwise}."
+                "Spark runs on a cluster, where an archive on a worker's disk is not durable, so completed "
+                f"messages could not be sent back: write the messages to a durable place first, and {otherwise}."
             )
 
 
@@ -129,7 +129,7 @@ class SettleTask:
         target: the namespace.
         max_in_flight: settlements that wait for their answer at once.
         storage: where the task writes down what it does.
-        entity: where all messages stand; None where a column says it, in rows that were checked before.
+        entity: of all messages; None if a column names it, in rows that were checked before.
         archived: whether to refuse to complete messages where they cannot be archived.
         is_repeated: whether a run before this one may have locked messages, which this one then waits for.
     """

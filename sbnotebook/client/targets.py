@@ -107,7 +107,7 @@ class NamespaceTarget:
 
 
 def refuse_secret(target: str | Hidden | None) -> None:
-    """Check that a target from the command line is no connection string.
+    """Check that a target from the command line is not a connection string.
 
     Raises:
         ConfigurationError: it is one.
@@ -159,7 +159,7 @@ def resolve(target: str | Hidden | None = None, credential: Any = None, *, allow
 
 
 def _unknown(text: str) -> str:
-    """Return why a text is no target, and the near match; without the text itself, which may be a secret."""
+    """Return why a text is not a target, and the near match; without the text itself, which may be a secret."""
     host = _host_in(text)
     if host is not None:
         return f"A namespace is written as its host name alone: did you mean {host}?"
@@ -173,7 +173,7 @@ def _unknown(text: str) -> str:
 
 
 def _host_in(text: str) -> str | None:
-    """Return the host of a URL, or of what is like one."""
+    """Return the host of a URL, or of a similar text."""
     try:
         host = urlsplit(text if "://" in text else f"//{text}").hostname or ""
     except ValueError:
@@ -195,7 +195,7 @@ def _form(target: Hidden) -> str:
 
 
 def _rest(target: Hidden) -> Hidden:
-    """Return what is behind ``env:`` or ``secret:``."""
+    """Return the target named by ``env:`` or ``secret:``."""
     return Hidden(target.reveal().strip().partition(":")[2])
 
 
@@ -230,7 +230,7 @@ def _databricks_secret(scope: str, key: str) -> Hidden:
         raise ConfigurationError("There is no dbutils here: secret:SCOPE/KEY works in a Databricks notebook only.")
     try:
         return Hidden(str(dbutils.secrets.get(scope, key)))
-    except Exception as error:  # whatever the kind of compute makes of an error in Java
+    except Exception as error:  # any form that the compute gives an error in Java
         raise ConfigurationError(
             "Databricks gave no secret of this name: dbutils.secrets.list(SCOPE) shows those that you may read."
         ) from error

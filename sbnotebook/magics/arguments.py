@@ -95,7 +95,7 @@ def split_words(line: str) -> list[str]:
 def expanded(word: str, variables: Mapping[str, Any]) -> str:
     """Replace ``{expression}`` and ``$variable`` in a word by their values, as IPython does it.
 
-    The ``/$`` of an address such as ``orders/$dlq`` is no variable. An expression that fails is left as it is.
+    The ``/$`` of an address such as ``orders/$dlq`` is not a variable. An expression that fails stays unchanged.
 
     Raises:
         UsageError: a value would be taken for an option.
@@ -186,7 +186,7 @@ def _with_report(shell: Any, error: BaseException, said: str) -> str:
         return said
     shell.push({LAST_REPORT: report})
     again = " Run it again to continue." if OutcomeStatus.SKIPPED in report.counts else ""
-    rest = f"{report}. What is unconfirmed may have happened, what is skipped did not; {LAST_REPORT} has all outcomes."
+    rest = f"{report}. Unconfirmed actions may have happened, skipped ones did not; {LAST_REPORT} has all outcomes."
     if isinstance(error, KeyboardInterrupt):
         return rest + again
     if set(report.counts) == {OutcomeStatus.SKIPPED}:
@@ -290,7 +290,7 @@ MAX_IN_FLIGHT: Final = argument(
 )
 RATE: Final = argument("-r", "--rate", metavar="N", type=_rate, help="at most so many messages a second")
 REASON: Final = argument("--reason", metavar="TEXT", help="of a dead letter: short, and the same for the same cause")
-DESCRIPTION: Final = argument("--description", metavar="TEXT", help="of a dead letter: what is wrong with the message")
+DESCRIPTION: Final = argument("--description", metavar="TEXT", help="of a dead letter: the fault of the message")
 TO: Final = argument(
     "--to", metavar="DESTINATION", help="the queue or topic that clones go to (default where they were)"
 )

@@ -52,7 +52,7 @@ class ConnectionMagics(PlanMagics):
             help="emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE or secret:SCOPE/KEY (Databricks)",
         ),
         argument("-p", "--prompt", action="store_true", help="ask for a connection string, without showing it"),
-        argument("--read-only", action="store_true", help="only look (the default outside of the emulator)"),
+        argument("--read-only", action="store_true", help="make the connection read-only (the default on Azure)"),
         argument("--write", action="store_true", help="also send and settle; alone it turns this on where one is"),
         INTO,
     )
@@ -62,7 +62,7 @@ class ConnectionMagics(PlanMagics):
         The connection before this one is closed. Without a target, the environment variable SBNOTEBOOK_CONNECTION or
         SERVICEBUS_CONNECTION_STRING has it; without these, it is the emulator on this machine, which starts on demand.
         Keep a connection string in an environment variable or a secret, or use --prompt: the notebook would keep one
-        that you type here. Outside of the emulator, the connection only looks until you give --write.
+        that you type here. On Azure, the connection is read-only until you give --write.
 
         Example::
 
@@ -151,4 +151,4 @@ def _prompted() -> Hidden:
     try:
         return Hidden(getpass.getpass("Connection string: "))
     except (EOFError, StdinNotImplementedError):
-        raise ConfigurationError("Nobody can be asked here: use env:VARIABLE or secret:SCOPE/KEY.") from None
+        raise ConfigurationError("This kernel cannot prompt: use env:VARIABLE or secret:SCOPE/KEY.") from None

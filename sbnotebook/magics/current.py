@@ -102,8 +102,8 @@ class Current:
 
         Args:
             target: as for :func:`sbnotebook.connect`.
-            read_only: True to only look; None for True outside of the emulator. Earlier connections to the same host
-                change with it.
+            read_only: True for a read-only connection; None for True except on the emulator. Earlier connections to the
+                same host change with it.
         """
         target = hidden(target)
         self.close()

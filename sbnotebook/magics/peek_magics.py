@@ -62,7 +62,9 @@ class PeekMagics(PlanMagics):
         )
         if limit is not None and len(found) > limit:
             more = self._how_many_more(entity, args, limit)
-            go_on = f"--from {found[limit].sequence_number} goes on, and %sb_browse {entity.address} pages through them"
+            go_on = (
+                f"--from {found[limit].sequence_number} continues, and %sb_browse {entity.address} pages through them"
+            )
             say(f"{more} follow: -n all looks at every one, {go_on}.")
         return found[:limit]
 

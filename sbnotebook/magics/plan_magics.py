@@ -160,7 +160,7 @@ def _ask() -> None:
     try:
         answer = input("Carry the plan out? [y/N] ")
     except (EOFError, StdinNotImplementedError):
-        raise DecisionError("Nobody can be asked here, so nothing was done: check the plan and add --yes.") from None
+        raise DecisionError("This kernel cannot ask, so nothing was done: check the plan and add --yes.") from None
     except KeyboardInterrupt:
         answer = "no"
     if answer.strip().lower() not in ("y", "yes"):

@@ -1,4 +1,4 @@
-"""``%sb_journal``, ``%sb_resume`` and ``%sb_undo``: finish what was cut off, and send removed messages back."""
+"""``%sb_journal``, ``%sb_resume`` and ``%sb_undo``: finish interrupted resubmits, and send removed messages back."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
 _STILL_THERE: Final = {
     DeadLetter.verb: "Dead letters are not removed: %sb_resubmit {0.dead_letter} sends them back.",
     Defer.verb: "Deferred messages are not removed: %sb_deferred {0} shows and settles them.",
-    Send.verb: "What was sent cannot be called back: %sb_pick {0} or %sb_purge {0} removes it.",
-    Abandon.verb: "Abandoned messages are not removed: they stand in {0}.",
-    Release.verb: "Released messages are not removed: they stand in {0}.",
+    Send.verb: "You cannot recall sent messages: %sb_pick {0} or %sb_purge {0} removes them.",
+    Abandon.verb: "Abandoned messages are not removed: they are in {0}.",
+    Release.verb: "Released messages are not removed: they are in {0}.",
 }
 
 
@@ -137,8 +137,8 @@ class RecoveryMagics(PlanMagics):
         argument(
             "what", nargs="?", metavar="REPORT", help=f"the variable of a report, or an entity (default {LAST_REPORT})"
         ),
-        argument("--since", metavar="DURATION", help="what was removed since, such as 2h"),
-        argument("--to", metavar="DESTINATION", help="where to (default where each message stood)"),
+        argument("--since", metavar="DURATION", help="messages removed since then, such as 2h"),
+        argument("--to", metavar="DESTINATION", help="destination (default: the entity of each message)"),
         argument("--include-unknown", action="store_true", help="also those that may be there already"),
         argument("--new-ids", action="store_true", default=None, help="give them new message ids"),
         *_ACTING,

@@ -186,7 +186,7 @@ class SelectionMagics(PlanMagics):
         WHERE,
         STATE,
         argument(
-            "--before", metavar="DURATION", help="only what was enqueued before 2026-01-31, or longer ago than 2d"
+            "--before", metavar="DURATION", help="only messages enqueued before 2026-01-31, or longer ago than 2d"
         ),
         UP_TO,
         argument("--no-archive", action="store_true", help="keep no copy: %%sb_undo cannot send them back"),

@@ -67,7 +67,7 @@ class SendMagics(PlanMagics):
         *_WHAT,
         argument("--delay", metavar="DURATION", help="how much later than now, such as 90s, 5m or 1h30m"),
         argument("--at", metavar="TIME", help="when, such as 2026-11-22T08:00 in this machine's time"),
-        argument("--cancel", action="store_true", help="remove what is scheduled; with --where only some of it"),
+        argument("--cancel", action="store_true", help="cancel scheduled messages; with --where only those that match"),
         WHERE,
         *_ACTING,
     )
@@ -89,7 +89,7 @@ class SendMagics(PlanMagics):
         if is_to_send:
             if args.cancel or args.where:
                 raise ConfigurationError(
-                    "--cancel and --where are for what is scheduled already: send nothing with it."
+                    "--cancel and --where apply to scheduled messages: do not give a message to send."
                 )
             if args.at is None and args.delay is None:
                 raise ConfigurationError("Say when: --delay 5m or --at 2026-11-22T08:00.")

@@ -24,7 +24,7 @@ _JOINED: Final = re.compile(r"(?:format|join|[\s+\\()\[\],.%rbfuRBFU]|#[^\n]*\n)
 _KEY: Final = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{43}=(?![A-Za-z0-9+/=])")
 """A shared access key of Service Bus: 32 bytes in base64."""
 _INPUT: Final = re.compile(r"_i+|_i\d+")
-"""IPython's variables with what was typed."""
+"""IPython's variables with the input."""
 _LOOKED_BACK: Final = 400
 """Characters; the name of a key and the key are shorter."""
 

@@ -91,15 +91,15 @@ def test_messages_of_another_entity_are_refused(namespace: Namespace) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ("subject = 'UA'", "is no sequence number"),
-        ([1, None], "'None' is no sequence number"),
-        ([True], "'True' is no sequence number"),
-        ([1.5], "'1.5' is no sequence number"),
-        (float("nan"), "'nan' is no sequence number"),
-        (None, "'None' is no sequence number"),
+        ("subject = 'UA'", "is not a sequence number"),
+        ([1, None], "'None' is not a sequence number"),
+        ([True], "'True' is not a sequence number"),
+        ([1.5], "'1.5' is not a sequence number"),
+        (float("nan"), "'nan' is not a sequence number"),
+        (None, "'None' is not a sequence number"),
         (pd.DataFrame({"number": [1]}), "no column sequence_number"),
         (pa.table({"number": [1]}), "no column sequence_number"),
-        ([object()], "is no sequence number"),
+        ([object()], "is not a sequence number"),
     ],
 )
 def test_anything_else_is_refused(wrong: Any, said: str) -> None:

@@ -26,7 +26,7 @@ def test_decision_of_knows_five_decisions() -> None:
     assert [decision_of(word) for word in words] == [Complete(), Abandon(), Defer(), Resubmit()]
     for word in ("release", "purge", "delete", "", "complete it", "\x1b[2J" * 100):
         with pytest.raises(
-            DecisionError, match=r"(is no decision|There is no decision): complete, dead-letter,"
+            DecisionError, match=r"(is not a decision|There is no decision): complete, dead-letter,"
         ) as told:
             decision_of(word)
         assert "\x1b" not in str(told.value)
@@ -68,8 +68,8 @@ def test_read_decisions_says_why_a_row_is_refused() -> None:
         "It has no sequence number.",
         "It has no sequence number.",
         "There is no decision: complete, dead-letter, abandon, defer, resubmit.",
-        "'compleet' is no decision: complete, dead-letter, abandon, defer, resubmit.",
-        "It stands in 'invoices', and not in orders.",
+        "'compleet' is not a decision: complete, dead-letter, abandon, defer, resubmit.",
+        "It is in 'invoices', and not in orders.",
         None,
     ]
     assert problems({"sequence_number": [1], "decision": ["complete"], "entity": [None]}, None) == ["It has no entity."]

@@ -52,7 +52,7 @@ def test_always_asks_in_the_emulator_too(kernel: Kernel, emulator: RunningEmulat
     emulator.create_queue("questions")
     kernel.run(f"%sb_connect {emulator.connection_string}\n%config SbMagics.confirm = 'always'")
     try:
-        assert "Nobody can be asked here, so nothing was done" in kernel.run("%sb_send questions 'x'").text
+        assert "This kernel cannot ask, so nothing was done" in kernel.run("%sb_send questions 'x'").text
         assert emulator.counts("questions").active == 0
         assert len(kernel.run("%sb_send questions 'x'", answer="yes").prompts) == 1
         assert kernel.run("%sb_send questions 'x' --yes").prompts == []

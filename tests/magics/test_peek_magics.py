@@ -28,8 +28,8 @@ def test_more_messages_are_announced_and_can_be_had(shell: Shell) -> None:
     send(shell, "long", *"abcde")
     first = shell.run("%sb_peek long -n 2")
     assert first.out.startswith(
-        "About 3 more messages follow: -n all looks at every one, --from 3 goes on, and %sb_browse long pages through "
-        "them.\n"
+        "About 3 more messages follow: -n all looks at every one, --from 3 continues, and %sb_browse long pages "
+        "through them.\n"
     )
     assert [m.sequence_number for m in first.value] == [1, 2]
     assert [m.sequence_number for m in shell.run("%sb_peek long -n 2 --from 3").value] == [3, 4]

@@ -46,7 +46,7 @@ def test_outside_the_emulator_it_asks_and_no_means_no(outside: Kernel) -> None:
 
 def test_plan_without_an_answer_is_not_carried_out(outside: Kernel) -> None:
     ran = outside.run("%sb_send orders 'text'")
-    assert "Nobody can be asked here, so nothing was done: check the plan and add --yes." in ran.text
+    assert "This kernel cannot ask, so nothing was done: check the plan and add --yes." in ran.text
     assert ran.reply["status"] == "error"
 
 

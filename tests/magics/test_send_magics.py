@@ -185,7 +185,7 @@ def test_schedule_shows_and_cancels_messages(shell: Shell, emulator: RunningEmul
         ("%sb_schedule orders 'x' --at 2050-01-01 --delay 5m", "Say when by a moment or by a delay, not by both."),
         (
             "%sb_schedule orders 'x' --cancel",
-            "--cancel and --where are for what is scheduled already: send nothing with it.",
+            "--cancel and --where apply to scheduled messages: do not give a message to send.",
         ),
     ],
 )

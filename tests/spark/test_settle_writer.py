@@ -46,7 +46,7 @@ def test_failed_settle_rows_fail_the_job_with_their_count(
     rows = [(1, "complete", None), (2, "nothing", None), (4, "complete", None), (5, "complete", None)]
     with pytest.raises(PySparkException) as told:
         write(spark.createDataFrame(rows, SCHEMA).coalesce(1), queue, operation="settle")
-    said = f"2 messages of {queue} were settled; 2 rows failed. The first: #2: failed: 'nothing' is no decision"
+    said = f"2 messages of {queue} were settled; 2 rows failed. The first: #2: failed: 'nothing' is not a decision"
     assert said in str(told.value)
     assert left(entity) == [2, 3, 5]
 

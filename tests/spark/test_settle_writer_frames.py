@@ -50,7 +50,7 @@ def test_settle_frame_settles_the_chosen_dead_letters_only(read: Read, own: Name
     decided = frame.where("subject <> 's3'").select("entity", "sequence_number", f.lit("complete").alias("decision"))
     plan = own.plan_settle_frame(decided)
     assert len(plan) == 1_350
-    assert repr(plan).startswith(f"Plan: settle 1,350 messages: complete 1,350 of {queue}/$dlq. What is completed is")
+    assert repr(plan).startswith(f"Plan: settle 1,350 messages: complete 1,350 of {queue}/$dlq. Completed messages are")
     outcomes = plan.apply(show_progress=False)
     counts = outcomes.groupBy("entity", "decision", "status").count().collect()
     assert [tuple(row) for row in counts] == [(f"{queue}/$dlq", "complete", "settled", 1_350)]
@@ -137,7 +137,7 @@ def test_what_is_removed_for_good_is_not_archived(spark: SparkSession, own: Name
     partly_deferred_queue(own, queue, 4, deferred=2)
     frame = spark.createDataFrame([(n, "complete") for n in range(1, 5)], "sequence_number long, decision string")
     plan = own.plan_settle_frame(frame, entity=queue, archived=False)
-    assert "What is completed is removed for good." in plan.preview().sentence
+    assert "Completed messages are removed for good." in plan.preview().sentence
     outcomes = plan.apply(show_progress=False)
     assert set(settled(outcomes).values()) == {"settled"}
     with pytest.raises(DecisionError, match="There is nothing to send back"):

@@ -66,7 +66,7 @@ class Transition(NamedTuple):
 
     Attributes:
         to: the next place.
-        actor: who brings the event about.
+        actor: the cause of the event.
         condition: what must be so; otherwise nothing happens.
         counts: whether the delivery counts as failed. Where the count reaches the maximum, the
             message is dead-lettered instead. In a dead-letter queue no delivery counts.

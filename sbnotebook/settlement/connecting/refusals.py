@@ -50,7 +50,7 @@ def is_missing(error: ServiceBusError) -> bool:
 
 
 def missing(address: EntityAddress, host: str, known: Collection[str] = ()) -> str:
-    """Return that an entity does not exist, and which one may be meant.
+    """Return that an entity does not exist, and the near match.
 
     Args:
         address: the entity.
