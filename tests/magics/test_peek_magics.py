@@ -43,7 +43,7 @@ def test_more_messages_are_announced_and_can_be_had(shell: Shell) -> None:
 def test_peek_shows_a_page_and_the_number_of_others(shell: Shell) -> None:
     send(shell, "many", *(f"text {number}" for number in range(1_200)))
     ran = shell.run("%sb_peek many")
-    assert "--from 1001 goes on" in ran.out
+    assert "--from 1001 continues" in ran.out
     assert "many: 1,000 messages, the first 50 shown" in ran.value._repr_html_()
     assert ran.value._repr_html_().count("<tr>") == 51
     assert len(shell.run("%sb_peek many -n all").value) == 1_200
