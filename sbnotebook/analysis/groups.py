@@ -57,6 +57,7 @@ _MAX_EXAMPLES: Final = 3
 _FINGERPRINT: Final = 12
 _KEPT: Final = 1_000
 _UNREAD: Final = Cause("(not read: the time for causes is spent)", None)
+_SHOWN_IN_REPR: Final = 100
 _COLUMNS: Final = (
     "sequence_number",
     "enqueued_time",
@@ -68,7 +69,7 @@ _COLUMNS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Group:
     """Messages with the same cause. A trait that they were not grouped by is None.
 
@@ -106,6 +107,19 @@ class Group:
     def messages(self) -> Sequence[ReceivedMessage]:
         """Return the messages themselves, of all that were grouped; these stay in memory as long as the group does."""
         return self.take()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a pandas frame with one row, and the fields of the group as columns."""
+        return Groups((self,)).to_pandas()
+
+    def __repr__(self) -> str:
+        traits = {"reason": self.reason, "cause": self.cause, "frame": self.frame, "subject": self.subject}
+        said = ", ".join(f"{name} {value[:_SHOWN_IN_REPR]!r}" for name, value in traits.items() if value)
+        counted = f"{self.count:,} message{'s' if self.count != 1 else ''}"
+        return f"<Group {self.fingerprint} of {counted}{f': {said}' if said else ''}>"
+
+    def _repr_html_(self) -> str:
+        return tables.groups_html((self,))
 
 
 class Groups(Sequence[Group]):

@@ -43,21 +43,23 @@ _CONTEXT: Final = 24
 """Characters shown around the change of an edit in a long value."""
 _SHORT: Final = 28
 """The longest cell that stays on its line, such as a time."""
+_SHORT_IN_HTML: Final = len("2026-11-22 08:00:00Z")
 _SHORT_CSS: Final = "text-align:left;vertical-align:top;white-space:pre"
 _LONG_CSS: Final = (
-    "text-align:left;vertical-align:top;white-space:pre-wrap;overflow-wrap:anywhere;min-width:26em;max-width:32em"
+    "text-align:left;vertical-align:top;white-space:pre-wrap;overflow-wrap:anywhere;min-width:9em;max-width:32em"
 )
+# What matters comes first: a notebook at 1,280 pixels has room up to the body.
 _COLUMNS: Final = (
     "sequence_number",
     "enqueued_time",
     "state",
     "scheduled_enqueue_time",
     "subject",
-    "message_id",
     "delivery_count",
     "dead_letter_reason",
     "dead_letter_error_description",
     "body_text",
+    "message_id",
 )
 LOCKED_COLUMNS: Final = ("sequence_number", "locked_until", *_COLUMNS[1:])
 """For locked messages: the end of each lock is beside its number."""
@@ -87,7 +89,7 @@ _OUTCOME_COLUMNS: Final = (
 
 def html_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> str:
     """Return rows as an HTML table; every cell is escaped."""
-    head = "".join(f'<th style="text-align:left">{_html(name)}</th>' for name in headers)
+    head = "".join(f'<th style="text-align:left">{_html_header(name)}</th>' for name in headers)
     body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in rows)
     title = f'<caption style="caption-side:top;text-align:left">{_html(caption)}</caption>' if caption else ""
     return f"<table {_NO_FORMULAS}>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -290,7 +292,11 @@ def _counted(what: str, count: int, max_rows: int) -> str:
 
 def _html_cell(value: Any) -> str:
     text = printable(_cell(value), keep=_LINES_AND_TABS)
-    return f'<td style="{_SHORT_CSS if len(text) <= _SHORT else _LONG_CSS}">{html.escape(text)}</td>'
+    return f'<td style="{_SHORT_CSS if len(text) <= _SHORT_IN_HTML else _LONG_CSS}">{html.escape(text)}</td>'
+
+
+def _html_header(name: str) -> str:
+    return _html(name).replace("_", "_<wbr>")
 
 
 def _html(text: str) -> str:

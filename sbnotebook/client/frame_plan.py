@@ -35,6 +35,7 @@ from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.plan import Limits, Preview
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["FramePlan", "outcomes_in"]
@@ -109,6 +110,11 @@ class FramePlan:
         columns: Any = [self._decisions.column(name).to_pylist() for name in ("entity", "decision")]
         counted: Counter[tuple[str, str]] = Counter(zip(*columns, strict=True))
         return {(EntityAddress.parse(entity), verb): count for (entity, verb), count in counted.items()}
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a pandas frame with a row for each message: its entity, sequence number and decision."""
+        untyped: Any = self._decisions
+        return untyped.to_pandas()
 
     def preview(self) -> Preview:
         """Return what applying would do, without doing it."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from sbnotebook.analysis import exports, frames, query, tables
 from sbnotebook.analysis.groups import CAUSE, Groups, Trait, group_by_cause, messages_figure
+from sbnotebook.analysis.json_columns import json_columns
 from sbnotebook.client.choosing import Choice, chosen_of
 from sbnotebook.client.coercions import dead_letter
 from sbnotebook.client.plan import Plan
@@ -84,9 +85,23 @@ class Messages(Sequence[PeekedMessage]):
         """Return an Arrow table with all message columns."""
         return self._table
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Return a pandas frame with all message columns."""
-        return frames.table_to_pandas(self._table)
+    def to_pandas(self, *, json: bool = False) -> pd.DataFrame:
+        """Return a pandas frame with all message columns.
+
+        Args:
+            json: True for further columns with the fields of JSON bodies, such as ``body_json.address.city``: see
+                :func:`sbnotebook.analysis.json_columns.json_columns`. At most 200 fields become columns, those that
+                most bodies have; a list, and an object on the fifth level, is a column of JSON text.
+
+        Example:
+            >>> flights = connect("emulator").entity("flights").peek()  # doctest: +SKIP
+            >>> flights.to_pandas(json=True).groupby("body_json.carrier").size()  # doctest: +SKIP
+        """
+        frame = frames.table_to_pandas(self._table)
+        if not json:
+            return frame
+        bodies: Any = self._table.column("body_text")
+        return frame.join(json_columns(bodies.to_pylist()))
 
     def to_spark(self, spark: Any) -> Any:
         """Return a Spark frame with all message columns.

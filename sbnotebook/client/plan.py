@@ -6,10 +6,10 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sbnotebook.analysis import tables
-from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_send
+from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_pandas, to_send
 from sbnotebook.client.coercions import duration, time_to_come
 from sbnotebook.client.mirroring import mirrors
 from sbnotebook.client.portal import Work, portal, progress_bar, run
@@ -20,6 +20,9 @@ from sbnotebook.settlement.pace import AUTO, InFlight, Pause
 from sbnotebook.settlement.plan import Limits, Preview
 from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.terms import Progress
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Plan", "Running", "SendPlan", "count_of"]
 
@@ -65,6 +68,10 @@ class Plan:
     def total(self) -> int:
         """Return how many messages its progress counts: its own, or all that it has to lock."""
         return len(self.messages) if self._plan.total is None else self._plan.total
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a pandas frame with the messages, and the column ``decision`` before their own columns."""
+        return _planned(self.messages, self.verb)
 
     @mirrors(AsyncPlan.preview)
     def preview(self, rows: int = 5) -> Preview:
@@ -133,9 +140,20 @@ class SendPlan(Plan):
         make = to_send if decision.is_for_now else messages_from
         shown = islice(messages_from(held), _SHOWN)
         super().__init__(entity.plan_send(lambda: make(held), decision, total=len(held), shown=shown))
+        self._make = lambda: messages_from(held)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a pandas frame with the messages, and the column ``decision`` before their own columns."""
+        return _planned(self._make(), self.verb)
 
     def __len__(self) -> int:
         return self.total
+
+
+def _planned(messages: Iterable[Message], verb: str) -> pd.DataFrame:
+    frame = to_pandas(messages)
+    frame.insert(0, "decision", verb)
+    return frame
 
 
 class Running:

@@ -15,7 +15,7 @@ from sbnotebook.magics.connection_magics import ConnectionMagics
 from sbnotebook.magics.current import Current, SbMagics
 from sbnotebook.magics.lock_magics import LockMagics
 from sbnotebook.magics.panel_magics import PanelMagics
-from sbnotebook.magics.parsing import suggest_magics
+from sbnotebook.magics.parsing import add_advice
 from sbnotebook.magics.peek_magics import PeekMagics
 from sbnotebook.magics.recovery_magics import RecoveryMagics
 from sbnotebook.magics.selection_magics import SelectionMagics
@@ -47,7 +47,7 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     warn_after_cells(ipython)
     completion.offer_completion(ipython, current)
     keep_secrets_out(ipython)
-    suggest_magics(ipython)
+    add_advice(ipython)
     # Errors and reports show failures. Python would print the SDK's log of them below the cell, too, as it does with
     # records without a handler; a handler that the user sets up still gets them.
     logging.getLogger("azure").addHandler(logging.NullHandler())

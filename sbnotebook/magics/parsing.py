@@ -12,12 +12,14 @@ from sbnotebook.errors import near_match
 from sbnotebook.magics.arguments import MagicArguments, Quoted, expanded, split_words
 from sbnotebook.magics.display import say
 
-__all__ = ["parsed", "suggest_magics"]
+__all__ = ["add_advice", "parsed"]
 
 _HELP: Final = frozenset({"-h", "--help"})
 _REQUIRED: Final = "the following arguments are required: "
 _CHOICE: Final = "invalid choice: "
 _NOT_FOUND: Final = re.compile(r"magic(?: function)? `%{1,2}(sb\w*)` not found")
+_MODE: Final = 'data source "servicebus" cannot be written in'
+_HOW_TO_WRITE: Final = 'sbnotebook only adds messages: df.write.format("servicebus").mode("append").'
 _SHOWN: Final = 60
 _WORDS_OF_OTHERS: Final = {
     "--limit": "--count",
@@ -123,19 +125,24 @@ def _about_option(parser: argparse.ArgumentParser, option: str) -> str:
     return f"%{parser.prog} has no option {option[:_SHOWN]}; there are {there}."
 
 
-def suggest_magics(shell: Any) -> None:
-    """Have a shell say which magic of sbnotebook a misspelt name may mean.
+def add_advice(shell: Any) -> None:
+    """Have a shell add advice to errors of IPython and Spark: which magic a misspelt name may mean, and how to write.
 
     Args:
         shell: one that has not been changed by this function yet.
     """
-    show = shell.show_usage_error
+    show, show_frames = shell.show_usage_error, shell._showtraceback  # noqa: SLF001 (subclasses may override it)
 
     def show_usage_error(error: BaseException) -> None:
         found = _NOT_FOUND.search(str(error))
         show(UsageError(_about_magic(shell, found[1])) if found else error)
 
-    shell.show_usage_error = show_usage_error
+    def show_traceback(kind: Any, error: Any, lines: list[str]) -> None:
+        # Spark refuses other modes before it asks sbnotebook, and suggests one that would replace the messages.
+        is_about_mode = kind.__name__ == "AnalysisException" and _MODE in str(error)
+        show_frames(kind, error, [*lines, _HOW_TO_WRITE] if is_about_mode else lines)
+
+    shell.show_usage_error, shell._showtraceback = show_usage_error, show_traceback  # noqa: SLF001
 
 
 def _about_magic(shell: Any, name: str) -> str:

@@ -87,7 +87,7 @@ class EntityAddress:
         """
         if isinstance(text, EntityAddress):
             return text
-        if not isinstance(text, str):
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidEntityAddressError(f"An address is a text such as orders/$dlq, not {type(text).__name__}.")
         path, sub_queue = _cut_sub_queue(text.strip().strip("/"))
         parts = path.split("/")

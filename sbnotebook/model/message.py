@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, Self
 from uuid import UUID
@@ -65,6 +66,9 @@ EXTRAS: Final = frozenset(
 
 _MAX_COUNT: Final = 2**31 - 1
 _REPR_TEXT: Final = 60
+_REPR_BODY: Final = 1_000
+_REPR_PROPERTIES: Final = 20
+_REPR_LATER: Final = ("body", "application_properties", "extras")
 _NOTHING: Final[Mapping[str, AmqpValue]] = MappingProxyType({})
 
 
@@ -180,11 +184,23 @@ class Message:
         return (_rebuild, (type(self), fields))
 
     def __repr__(self) -> str:
-        hidden = ("body", "application_properties", "extras")
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in hidden}
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in _REPR_LATER}
         shown = [f"{name}={_shown(value)}" for name, value in fields.items() if value is not None]
         body = f"body={self.body[:_REPR_TEXT]!r}, {len(self.body)} bytes"
         return f"{type(self).__name__}({', '.join([*shown, body])})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002 (IPython asks for it)
+        """Show a message alone in a cell as a line for each field that has a value."""
+        if len(printer.stack) > 1:  # within a list
+            printer.text(repr(self))
+            return
+        body = self.body_text if self.body_text is not None else self.body[:_REPR_BODY]
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in _REPR_LATER}
+        lines = [f"{name:30}{_shown(value)}" for name, value in fields.items() if value is not None]
+        for name, value in islice(self.application_properties.items(), _REPR_PROPERTIES):
+            lines.append(f"{'application_properties':30}{name[:_REPR_TEXT]!r}: {repr(value)[:_REPR_TEXT]}")
+        lines.append(f"{'body':30}{body[:_REPR_BODY]!r}, {len(self.body):,} bytes")
+        printer.text("\n".join([type(self).__name__, *lines]))
 
 
 def _shown(value: object) -> str:

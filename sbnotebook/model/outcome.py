@@ -29,7 +29,7 @@ class OutcomeStatus(StrEnum):
     """It was not attempted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Outcome:
     """The result of a decision, or of a send, for one message.
 
@@ -60,3 +60,8 @@ class Outcome:
     def ok(self) -> bool:
         """Tell whether the service confirmed the action."""
         return self.status is OutcomeStatus.SETTLED
+
+    def __repr__(self) -> str:
+        which = f"message {self.sequence_number}" if self.sequence_number is not None else f"{self.message_id!r}"
+        said = ": ".join(filter(None, (self.condition, self.description and repr(self.description))))
+        return f"<Outcome {self.verb} {which} of {self.entity}: {self.status}{f' ({said})' if said else ''}>"

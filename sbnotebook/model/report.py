@@ -8,8 +8,9 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import accumulate, islice
-from typing import Final, Self, overload
+from typing import Any, Final, Self, overload
 
 from sbnotebook.errors import SettlementFailedError
 from sbnotebook.model.address import EntityAddress
@@ -20,6 +21,18 @@ __all__ = ["Report", "Tally"]
 _CHUNK: Final = 1024
 _QUICK: Final = 1
 """The compression level: the others take several times as long for a few per cent."""
+# Texts stay objects, which may hold half a character of a broken sender.
+_TYPES: Final = {
+    "entity": "object",
+    "sequence_number": "Int64",
+    "message_id": "object",
+    "verb": "object",
+    "status": "object",
+    "condition": "object",
+    "description": "object",
+    "tracking_id": "object",
+    "retryable": "boolean",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +169,22 @@ class Report(Sequence[Outcome]):
         """Return the number of messages by status, for the statuses that occurred."""
         found = {status: sum(chunk.counts[status] for chunk in self._look()) for status in OutcomeStatus}
         return {status: count for status, count in found.items() if count}
+
+    def to_pandas(self) -> Any:
+        """Return a pandas frame with a row for each outcome, and the fields of :class:`Outcome` as columns.
+
+        Example:
+            >>> outcome = Outcome(OutcomeStatus.SETTLED, "complete", EntityAddress("orders"), 7)
+            >>> Report([outcome]).to_pandas()["status"][0]
+            'settled'
+        """
+        # By name: the model needs the standard library only, and this method alone needs pandas.
+        pd: Any = import_module("pandas")
+        rows = [[getattr(outcome, name) for name in _TYPES] for outcome in self]
+        frame = pd.DataFrame(rows, columns=list(_TYPES), dtype=object)
+        for name in ("entity", "status"):
+            frame[name] = frame[name].map(str)
+        return frame.astype(_TYPES)
 
     def raise_for_failures(self) -> None:
         """Raise when any message was not confirmed.

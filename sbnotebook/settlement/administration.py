@@ -44,7 +44,7 @@ _DETAIL: Final = re.compile(r"<Detail>([^<]*)")
 _NOISE: Final = re.compile(r"(?i) ?(?:SubCode=\d+\.|To know more visit|TrackingId).*")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class EntityCounts:
     """The number of messages in one entity, by their state.
 
@@ -65,6 +65,12 @@ class EntityCounts:
     dead_letter: int = 0
     transfer_dead_letter: int = 0
     size_bytes: int | None = None
+
+    def __repr__(self) -> str:
+        counts = (self.active, "active"), (self.scheduled, "scheduled"), (self.dead_letter, "dead-lettered")
+        counts = *counts, (self.transfer_dead_letter, "in the transfer dead-letter queue")
+        said = ", ".join(f"{count:,} {what}" for count, what in counts if count) or "empty"
+        return f"<EntityCounts {self.kind} {self.address}: {said}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,8 @@ class OptionParser:
         known = {name.lower(): name for name in (*_EVERYWHERE, *names)}
         for name in sorted(self._values.keys() - known.keys()):
             near = near_match(name, known.values())
-            hint = f"did you mean {near}? There are" if near else "there are"
-            raise ConfigurationError(f"There is no option {name[:_SHOWN]!r} here; {hint} {', '.join(known.values())}.")
+            hint = f"did you mean {near}?" if near else f"there are {', '.join(known.values())}."
+            raise ConfigurationError(f"There is no option {name[:_SHOWN]!r} here; {hint}")
 
     @property
     def secrets(self) -> list[str]:

@@ -143,6 +143,13 @@ def test_groups_are_shown_as_a_frame_and_as_tables() -> None:
     assert "2 groups" in repr(groups)
     assert "\x1b" not in repr(groups) + page
     assert [*groups[:1]] == [groups[0]]
+    assert groups[0].to_pandas().equals(groups[:1].to_pandas())
+    bad = next(group for group in groups if group.reason)
+    one = repr(bad) + bad._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert f"<Group {bad.fingerprint} of 1 message: reason '<b>Bad</b>', cause " in one
+    assert "sequence_numbers" not in one
+    assert "<script>" not in one.partition("<table")[2]
+    assert "\x1b" not in one
 
 
 def test_messages_are_grouped_by_reason_and_cause() -> None:

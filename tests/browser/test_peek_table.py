@@ -14,6 +14,11 @@ SCRIPT = "<script>detected('script')</script>"
 IMAGE = """<img src="data:," onerror="detected('image')">"""
 CONTROL = """<img src="data:," onerror="detected('control')">"""
 DETECTOR = "window.found = []; window.detected = (what) => window.found.push(what)"
+# A wider table is scrolled within the area of the output.
+IS_WITHIN_OUTPUT = """head => {
+    const area = head.closest(".jp-OutputArea-output").getBoundingClientRect()
+    return head.getBoundingClientRect().right <= Math.min(area.right, window.innerWidth)
+}"""
 
 CELLS = [
     "%load_ext sbnotebook\n%sb_connect emulator --into namespace\nnamespace.create_queue('orders')",
@@ -38,6 +43,12 @@ def test_messages_are_a_table_and_nothing_in_them_runs(browser: Browser, lab: La
     for hostile in (IMAGE, SCRIPT):
         expect(dead.locator("td").filter(has_text=hostile).first).to_have_text(hostile)
     expect(outputs.locator("table img, table script")).to_have_count(0)
+
+    # The columns that matter are on a small screen, and need no scrolling.
+    notebook.page.set_viewport_size({"width": 1280, "height": 900})
+    notebook.page.screenshot(path=tmp_path / "peek-1280.png")
+    for column in ("dead_letter_reason", "dead_letter_error_description", "body_text"):
+        assert dead.locator("th").get_by_text(column, exact=True).evaluate(IS_WITHIN_OUTPUT), column
 
     notebook.page.wait_for_function("() => window.found.length > 0", timeout=RUN_TIMEOUT)
     assert notebook.page.evaluate("() => window.found") == ["control"], "the control shows that the detector works"

@@ -87,3 +87,14 @@ def test_running_plan_raises_with_its_report(namespace: Namespace) -> None:
     with pytest.raises(Exception, match="gone-meanwhile"):
         running.result()
     assert running.report.counts == {SKIPPED: 3}
+
+
+def test_plan_is_a_frame_of_its_messages(namespace: Namespace) -> None:
+    queue = queue_of(3, "framed", namespace)
+    frame = queue.purge().to_pandas()
+    assert [*frame.columns][:3] == ["decision", "entity", "sequence_number"]
+    assert frame["decision"].tolist() == ["purge"] * 3
+    assert frame["message_id"].tolist() == ["m0", "m1", "m2"]
+    sent = queue.plan_send([f"text {n}" for n in range(9)]).to_pandas()
+    assert sent["body_text"].tolist() == [f"text {n}" for n in range(9)], "more than the preview shows"
+    assert set(sent["decision"]) == {"send"}

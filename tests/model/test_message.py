@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from hypothesis import given
+from IPython.lib import pretty as ipython
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, PeekedMessage
@@ -163,3 +164,16 @@ def test_a_long_text_is_cut_in_a_repr() -> None:
 def test_a_locked_message_shows_its_lock_and_no_properties() -> None:
     shown = repr(LockedMessage(entity=ORDERS, sequence_number=1, lock_token=UUID(int=3), extras={"durable": True}))
     assert shown.endswith(f"state=active, lock_token={UUID(int=3)}, body=b'', 0 bytes)")
+
+
+def test_message_alone_in_a_cell_has_a_line_for_each_field() -> None:
+    message = peeked(body=b"\x1b[31m" + b"x" * 5_000, subject="UA", application_properties={"attempt": 2})
+    pretty: Any = ipython
+    shown = pretty.pretty(message)
+    assert shown.splitlines()[0] == "PeekedMessage"
+    assert f"{'subject':30}'UA'" in shown.splitlines()
+    assert f"{'application_properties':30}'attempt': 2" in shown.splitlines()
+    assert shown.splitlines()[-1].endswith("x', 5,005 bytes")
+    assert "\x1b" not in shown
+    assert len(shown) < 2_000
+    assert pretty.pretty([message]) == f"[{message!r}]"

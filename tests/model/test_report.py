@@ -140,3 +140,25 @@ def test_a_success_with_details_keeps_them_in_a_long_report(field: str) -> None:
 def test_a_short_report_takes_no_time_to_compress() -> None:
     outcomes = [sent(number) for number in range(1023)]
     assert all(one is other for one, other in zip(Report(outcomes), outcomes, strict=True))
+
+
+def test_report_is_a_frame_with_a_row_for_each_outcome() -> None:
+    broken = "half \ud800"
+    outcomes = [
+        Outcome(OutcomeStatus.SETTLED, "complete", EntityAddress("orders"), 7, "m7"),
+        Outcome(OutcomeStatus.FAILED, "send", EntityAddress("orders"), None, "m8", "busy", broken, "t", retryable=True),
+    ]
+    frame = Report(outcomes).to_pandas()
+    assert [*frame.columns][:5] == ["entity", "sequence_number", "message_id", "verb", "status"]
+    assert frame["sequence_number"].tolist()[0] == 7
+    assert frame["sequence_number"].isna().tolist() == [False, True]
+    assert frame["status"].tolist() == ["settled", "failed"]
+    assert frame["description"].tolist() == [None, broken]
+    assert [*Report().to_pandas().columns] == [*frame.columns]
+
+
+def test_outcome_is_shown_as_a_sentence() -> None:
+    lost = Outcome(OutcomeStatus.LOCK_LOST, "complete", EntityAddress("orders"), 7, "m7", "lock-lost", "It ended.")
+    assert repr(lost) == "<Outcome complete message 7 of orders: lock lost (lock-lost: 'It ended.')>"
+    sent = Outcome(OutcomeStatus.SETTLED, "send", EntityAddress("orders"), None, "m7")
+    assert repr(sent) == "<Outcome send 'm7' of orders: settled>"

@@ -39,7 +39,7 @@ def test_options_are_read_in_any_spelling() -> None:
     ("wrong", "says"),
     [
         ({"entity": ""}, r"The entity is missing"),
-        ({"maxMesages": "1"}, r"There is no option 'maxmesages' here; did you mean maxMessages\? There are entity, "),
+        ({"maxMesages": "1"}, r"There is no option 'maxmesages' here; did you mean maxMessages\?$"),
         ({"maxInFlight": "1"}, r"There is no option 'maxinflight'"),
         ({"maxMessages": "ten"}, r"maxMessages is a whole number, 1 or more, not 'ten'"),
         ({"maxMessages": "0"}, r"maxMessages is a whole number"),

@@ -79,7 +79,7 @@ def outcome_of_error(
         >>> orders = EntityAddress("orders")
         >>> outcome_of_error(MessageLockLostError(), verb="complete", entity=orders, sequence_number=7, message_id=None)
         ... # doctest: +ELLIPSIS
-        Outcome(status=<OutcomeStatus.LOCK_LOST: 'lock lost'>, ...)
+        <Outcome complete message 7 of orders: lock lost (...)>
     """
     condition, retryable = errors.condition_of(error)
     text = explained(error)

@@ -1,0 +1,92 @@
+"""Columns of a frame for the fields of JSON bodies, which come from whoever sent the messages."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+
+from sbnotebook.analysis.tables import printable
+from sbnotebook.model.budget import PARSED_CHARACTERS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["MOST_COLUMNS", "json_columns"]
+
+MOST_COLUMNS: Final = 200
+"""The fields that most bodies have become columns."""
+_LEVELS: Final = 4
+"""Objects within objects; a deeper one, and a list, is a column of JSON text."""
+_MOST_FIELDS: Final = 1_000
+"""Fields of a body that are looked at."""
+_LONGEST_NAME: Final = 100
+_WHOLE: Final = "body_json"
+
+_Path = tuple[str, ...]
+
+
+def json_columns(bodies: Iterable[str | None]) -> pd.DataFrame:
+    """Return a frame with a column for each field of JSON bodies, in the order of the bodies.
+
+    A field of a field is named by its path, such as ``body_json.address.city``, as ``where`` names it. A body that is
+    not JSON has no values. A body that is a list, a number or a text is in the column ``body_json``.
+
+    At most 200 fields become columns, those that most bodies have; the others are left out, with a warning.
+
+    Args:
+        bodies: texts of any origin.
+
+    Example:
+        >>> json_columns(['{"total": 5, "to": {"city": "Oslo"}}', "no JSON"]).to_dict("list")
+        {'body_json.total': [5, None], 'body_json.to.city': ['Oslo', None]}
+    """
+    import pandas as pd
+
+    rows = [dict(_fields(body)) for body in bodies]
+    counts: Counter[_Path] = Counter(path for row in rows for path in row)
+    kept = {path for path, _ in counts.most_common(MOST_COLUMNS)}
+    if len(counts) > MOST_COLUMNS:
+        warnings.warn(
+            f"The JSON bodies have {len(counts):,} different fields: the {MOST_COLUMNS} most frequent became columns.",
+            stacklevel=3,
+        )
+    columns: dict[str, list[Any]] = {}
+    for path in (path for path in counts if path in kept):
+        columns[_unused(path, columns)] = [row.get(path) for row in rows]
+    return pd.DataFrame(columns, index=range(len(rows)), dtype=object).convert_dtypes()
+
+
+def _fields(body: str | None) -> Iterator[tuple[_Path, Any]]:
+    """Yield the paths of the fields of a body, and their values."""
+    try:
+        if body is None or len(body) > PARSED_CHARACTERS:
+            return
+        value: Any = json.loads(body, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return
+    waiting: list[tuple[_Path, Any]] = [((), value)]
+    seen = 0
+    while waiting and seen < _MOST_FIELDS:
+        path, value = waiting.pop()
+        if isinstance(value, dict) and len(path) < _LEVELS:
+            fields = cast("dict[str, Any]", value)
+            waiting += [((*path, name), each) for name, each in reversed(fields.items())][-_MOST_FIELDS:]
+            continue
+        seen += 1
+        yield path, json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _unused(path: _Path, taken: Iterable[str]) -> str:
+    """Return the name of a column, which no other column has."""
+    name = printable(".".join((_WHOLE, *path)))[:_LONGEST_NAME]
+    number, unused = 2, name
+    while unused in taken:
+        unused, number = f"{name} ({number})", number + 1
+    return unused
