@@ -1,4 +1,4 @@
-"""Columns of a frame for the fields of JSON bodies, which come from whoever sent the messages."""
+"""Make columns of a frame from the fields of JSON bodies, which are hostile input."""
 
 from __future__ import annotations
 

@@ -52,6 +52,8 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, tuple(name for name, _ in attrs)))
+        if tag == "wbr":  # where a long name may be broken; it has no end
+            return
         self.open.append(tag)
         if tag in ("td", "th", "caption"):
             self.cells.append("")
@@ -69,6 +71,7 @@ TABLE = {
     ("thead", ()),
     ("tbody", ()),
     ("tr", ()),
+    ("wbr", ()),
     *((tag, ("style",)) for tag in ("caption", "th", "td")),
 }
 

@@ -38,7 +38,7 @@ def test_spark_answers_wrong_input_in_a_sentence(spark: SparkSession) -> None:
         def answered(line: str) -> str:
             try:
                 return repr(eval(line, dict(names)))  # noqa: S307 (a line of our own file)
-            except Exception as error:  # noqa: BLE001 (whatever Spark makes of it)
+            except Exception as error:  # noqa: BLE001 (Spark wraps errors in many classes)
                 return _sentence(error)
 
         check_answers("spark.txt", answered)
