@@ -51,9 +51,9 @@ class Page(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, tuple(name for name, _ in attrs)))
-        if tag == "wbr":  # where a long name may be broken; it has no end
+        if tag == "wbr" and not attrs:  # where a long name of a column may be broken; it has no end
             return
+        self.tags.append((tag, tuple(name for name, _ in attrs)))
         self.open.append(tag)
         if tag in ("td", "th", "caption"):
             self.cells.append("")
@@ -71,7 +71,6 @@ TABLE = {
     ("thead", ()),
     ("tbody", ()),
     ("tr", ()),
-    ("wbr", ()),
     *((tag, ("style",)) for tag in ("caption", "th", "td")),
 }
 
