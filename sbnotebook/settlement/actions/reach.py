@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -11,12 +12,14 @@ from functools import partial
 from typing import Final, Protocol
 
 import anyio
+import anyio.to_thread
 from azure.core.exceptions import AzureError
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Abandon,
+    Complete,
     DeadLetter,
     Decision,
     Defer,
@@ -32,11 +35,12 @@ from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import BESIDE, GROUP, Run
 from sbnotebook.settlement.locking.ahead import AheadBatch, LockedAhead, Search, needs_session
+from sbnotebook.settlement.locking.deleting import DeferredDeleter
 from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.locking.settle import ActElsewhere
 from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.terms import Progress, is_same
+from sbnotebook.settlement.terms import Progress, is_same, outcome_for
 
 __all__ = ["GONE", "LOCKED", "MAX_WAIT", "NOT_DEFERRED", "SCHEDULED", "Holder", "Reach", "settling"]
 
@@ -48,6 +52,9 @@ LOCKED: Final = (
 SCHEDULED: Final = "Not attempted: it is scheduled, and no receiver gets it before its time: cancel it instead."
 _ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew. Peek again."
 _DEFERRED: Final = "Not attempted: it is deferred already."
+_NOT_ANSWERED: Final = (
+    "The request to remove it had no answer, and it is gone: removed by this request, or by another receiver."
+)
 NOT_DEFERRED: Final = "Not attempted: it is not deferred. Defer it first, or settle it as an active message."
 
 _RENEW_FOR: Final = timedelta(days=7)
@@ -307,6 +314,11 @@ class Reach:
 
     async def _by_number(self, messages: Sequence[ReceivedMessage], session_id: str | None) -> None:
         """Receive deferred messages: no more at once than are settled at once, because they cannot be released."""
+        if session_id is None and (removable := [message for message in messages if self._needs_no_lock(message)]):
+            await self._remove(removable)
+            messages = [message for message in messages if not self._needs_no_lock(message)]
+            if not messages:
+                return
         size = self.run.group_size(self.group)
         async with self._batch(session_id) as batch, self.run.ending_groups():
             if self._delay_of(messages) is None:
@@ -327,6 +339,45 @@ class Reach:
         ends = await self.steps(batch, came) if came else ()
         by_number = {message.sequence_number: end for message, end in zip(came, ends, strict=True)}
         return [by_number.get(message.sequence_number) for message in messages]
+
+    def _needs_no_lock(self, message: ReceivedMessage) -> bool:
+        """Tell whether a deferred message is removed for good, and only its number is known.
+
+        Of any other message, the lock shows the content: for the archive, or to compare it with the planned one.
+        """
+        if message.enqueued_time is not None or (self.archived and self.place.namespace.archive is not None):
+            return False
+        each = self.decision.decisions if isinstance(self.decision, SettleEach) else None
+        return isinstance(self.decision if each is None else each[message.sequence_number], Complete)
+
+    async def _remove(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Complete deferred messages without locking them: one request removes a group."""
+        deleter = DeferredDeleter(self.place.namespace.connection, self.place.address)
+        try:
+            await deleter.open()
+            async with self.run.ending_groups():
+                remove = partial(self._remove_group, deleter)
+                await self.run.take(messages, remove, size=self.group, beside=self.beside)
+        finally:
+            await deleter.close()
+
+    async def _remove_group(
+        self, deleter: DeferredDeleter, messages: Sequence[ReceivedMessage]
+    ) -> list[Outcome | None]:
+        ends = await deleter.remove(message.sequence_number for message in messages)
+        if self.journalled and ends.removed:
+            ledger, entity = self.place.namespace.deferral_ledger, self.place.address
+            # An entry that stays does no harm: the comparison with the entity shows that its message is gone.
+            with contextlib.suppress(OSError, sqlite3.Error):
+                await anyio.to_thread.run_sync(ledger.forget, [(entity, number) for number in sorted(ends.removed)])
+        statuses = dict.fromkeys(ends.unknown, OutcomeStatus.UNCONFIRMED)
+        statuses |= dict.fromkeys(ends.removed, OutcomeStatus.SETTLED)
+        return [
+            None
+            if (status := statuses.get(message.sequence_number)) is None
+            else outcome_for(message, Complete(), status, None if status is OutcomeStatus.SETTLED else _NOT_ANSWERED)
+            for message in messages
+        ]
 
     # ---------------------------------------------------------------- parts of the ways
 

@@ -13,7 +13,18 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ArchiveError, DecisionError
-from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, Message, MessageState, OutcomeStatus, Release, Report
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Decision,
+    Defer,
+    Message,
+    MessageState,
+    OutcomeStatus,
+    Release,
+    Report,
+)
 from sbnotebook.model.amqp import Long
 from sbnotebook.settlement import AsyncNamespace, Journal, Limits, Watch
 from sbnotebook.settlement.actions.deferred import Standing
@@ -21,6 +32,7 @@ from sbnotebook.settlement.locking.by_number import same_partition_chunks
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.memory.archive import ArchivedMessage
 from sbnotebook.settlement.sdk import management
+from tests.filled_queues import filled_queue
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -318,3 +330,73 @@ async def test_a_message_that_is_given_twice_has_one_outcome(namespace: AsyncNam
     report = await queue.plan_deferred([first[0], first[0], again[0], first[1]], Complete()).apply()
     assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 4
     assert await queue.peek() == []
+
+
+# ---------------------------------------------------------------------- without an archive
+
+
+async def test_completing_without_an_archive_takes_one_request_each(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await filled_queue(namespace, "for-good", 450)
+    assert (await (await queue.defer_all()).apply()).settled == 450
+    asked: list[int] = []
+    delete = management.delete_deferred
+
+    async def delete_deferred(receiver: Any, numbers: Sequence[int]) -> int:
+        asked.append(len(numbers))
+        return await delete(receiver, numbers)
+
+    monkeypatch.setattr(management, "delete_deferred", delete_deferred)
+    monkeypatch.setattr(management, "receive_deferred", None)  # nothing is locked
+    report = await queue.settle_deferred({number: Complete() for number in range(1, 402)}, archived=False)
+    assert report.ok
+    assert [outcome.sequence_number for outcome in report] == list(range(1, 402))
+    assert sum(asked) == 401
+    assert len(asked) <= 6
+    assert [message.sequence_number for message in await queue.peek()] == list(range(402, 451))
+    found = await queue.deferred()
+    assert (len(found.messages), len(found.gone)) == (49, 0), "the journal has forgotten the others"
+
+
+async def test_completing_without_an_archive_explains_the_others(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "for-good-others", 8)
+    assert (await (await queue.defer_all(max_messages=6)).apply()).settled == 6
+    async with queue.batch() as batch:
+        assert len(await batch.receive_deferred([2])) == 1
+        decisions: dict[int, Decision] = dict.fromkeys([1, 2, 3, 7, 99], Complete())
+        report = await queue.settle_deferred(decisions | {4: DeadLetter("Bad")}, archived=False)
+    assert {outcome.sequence_number: outcome.status.name for outcome in report} == {
+        1: "SETTLED",
+        2: "SKIPPED",  # another receiver has its lock
+        3: "SETTLED",
+        7: "SKIPPED",  # it is not deferred
+        99: "NOT_FOUND",
+        4: "SETTLED",
+    }
+    assert [message.sequence_number for message in await queue.peek()] == [2, 5, 6, 7, 8]
+    assert len(await namespace.entity(f"{queue.address}/$dlq").peek()) == 1
+
+
+async def test_a_removal_without_an_answer_is_unconfirmed(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await filled_queue(own, "in-doubt", 30)
+    assert (await (await queue.defer_all()).apply()).settled == 30
+    delete, lost = management.delete_deferred, 0
+
+    async def lose_the_first_answer(receiver: Any, numbers: Sequence[int]) -> int:
+        nonlocal lost
+        removed = await delete(receiver, numbers)
+        if not lost:
+            lost = removed
+            emulator.drop_connections("in-doubt")
+            return await delete(receiver, numbers)  # raises what the SDK says of a lost connection
+        return removed
+
+    monkeypatch.setattr(management, "delete_deferred", lose_the_first_answer)
+    report = await queue.settle_deferred({number: Complete() for number in range(1, 31)}, archived=False)
+    assert lost == 30
+    assert {outcome.status.name for outcome in report} == {"UNCONFIRMED"}
+    assert "had no answer" in str(report[0].description)
+    assert not await queue.peek()
