@@ -233,7 +233,7 @@ async def test_a_connection_lost_during_the_commit(
 
 @pytest.mark.parametrize(
     ("peeks", "status", "words"),
-    [(3, FAILED, "which was not done"), (30, UNCONFIRMED, "neither the original nor its clone is to be found")],
+    [(3, FAILED, "which was not done"), (30, UNCONFIRMED, "found neither the original nor its clone")],
 )
 async def test_an_original_that_peeks_left_out_is_not_lost(
     emulator: RunningEmulator, tmp_path: Path, peeks: int, status: OutcomeStatus, words: str
