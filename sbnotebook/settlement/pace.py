@@ -29,8 +29,31 @@ _STEP: Final = 3.0
 """Settlements by which the window grows or shrinks in a round trip."""
 _PERIOD: Final = 10.0
 """Seconds for which the shortest round trip is remembered, at least."""
-_BLINK: Final = 0.1
-"""Seconds in which refusals count once, where no round trip is known."""
+_TOLERATED: Final = 0.25
+"""The part of the window that may queue up, where that is more: answers come irregularly on a busy machine."""
+_FIRST_RATE, _GROWTH = 350.0, 0.5
+"""Settlements a second at the start of a search, and the power of e by which they grow in each second."""
+_FOUND: Final = 0.6
+"""The part of the rate at the end of a search that is most likely allowed: about the mean rate of the last second."""
+_STOP, _OLD_ANSWERS = 1.0, 0.3
+"""Seconds without a settlement before a search, until Service Bus grants new credits, and seconds after these in which
+answers to earlier settlements may come."""
+_YOUNG: Final = 2.0
+"""Seconds from the start of a search in which a refusal shows that the other client did not search yet."""
+_SEARCHES_EVERY: Final = 8.0
+"""Seconds between two searches, at least."""
+_MANY: Final = 0.05
+"""The part of a second's settlements whose refusal shows that another client has come. Steps are smaller."""
+_BELOW, _USED = 0.985, 0.8
+"""The part of the last second's settlements that is allowed after refusals, and the part of the allowance whose use
+shows that more may be allowed."""
+_FIRST_STEP, _LARGEST_STEP, _STEP_OF_LOW = 0.005, 0.03, 0.25
+"""The part by which the allowance rises in a second without refusals, at first and at most, and that of a low one."""
+_HALF, _TAIL = 0.5, 0.4
+"""Seconds of a second that tell the rate, and seconds without a settlement at the end of a search, because Service Bus
+refuses all that come in the rest of its second."""
+_BURST: Final = 0.05
+"""Seconds whose settlements may begin together."""
 _RECOVERY: Final = 0.9
 """The factor for gap and pause after each accepted transfer."""
 _FORGET_AFTER: Final = 60.0
@@ -111,12 +134,122 @@ class Pace:
         self._next_at = max(now, self._next_at) + count * self._seconds_each
 
 
+class _Allowance:
+    """Finds how many settlements a second a namespace allows, from those that it refuses because it is busy.
+
+    Until the first refusal there is no limit. Then nothing begins for a second, and a search starts with a low rate,
+    which grows steadily until the next refusal. From then on the rate stays just below the number that was accepted in
+    the last second, and rises a little in each second without a refusal. Many refusals at a steady rate mean that
+    another client has come. Then both clients search again, from the same rate, and find the same.
+
+    Source: Service Bus documentation, "Throttling operations in Azure Service Bus": a Standard namespace has 1,000
+    credits, and gets them anew each second.
+
+    Args:
+        now: the time in seconds, from any begin.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._rate = math.inf
+        self._step = 0.0
+        self._is_searching = self._is_second_search = False
+        self._searched_at = -math.inf
+        self._tokens = 0.0
+        self._filled_at = 0.0
+        self._second_began = -math.inf
+        self._was_refused = False
+        self._accepted = self._refused = 0
+
+    def is_open(self) -> bool:
+        """Return whether a settlement may begin now."""
+        if self._rate == math.inf:
+            return True
+        now = self._now()
+        self._end_second(now)
+        passed, self._filled_at = max(now - self._filled_at, 0.0), max(now, self._filled_at)
+        if self._is_searching:
+            self._rate *= math.exp(_GROWTH * passed)
+        self._tokens = min(self._tokens + passed * self._rate, max(1.0, self._rate * _BURST))
+        return self._tokens >= 1
+
+    def began(self) -> None:
+        """Count a settlement that begins."""
+        self._tokens -= 1
+
+    def accepted(self) -> None:
+        """Count a settlement that was not refused."""
+        # The first one after refusals begins a second of Service Bus.
+        self._end_second(self._now(), lasts=_HALF if self._was_refused else 1.0)
+        self._was_refused = False
+        self._accepted += 1
+
+    def refused(self) -> None:
+        """Count a settlement that was refused."""
+        now = self._now()
+        self._end_second(now)
+        self._refused += 1
+        self._was_refused = True
+        if self._is_searching:
+            self._end_search(now)
+        elif self._is_crowded and now - self._searched_at >= _SEARCHES_EVERY:
+            self._search(now, is_second=False)
+
+    @property
+    def _is_crowded(self) -> bool:
+        return self._rate == math.inf or self._refused > _MANY * self._rate > _MANY * _FIRST_RATE
+
+    def _search(self, now: float, *, is_second: bool) -> None:
+        self._rate, self._is_searching, self._is_second_search = _FIRST_RATE, True, is_second
+        self._searched_at, self._tokens, self._filled_at = now, 0.0, now + _STOP
+        self._begin_second(now)
+
+    def _end_search(self, now: float) -> None:
+        age = now - self._searched_at - _STOP
+        if age <= _OLD_ANSWERS:
+            return
+        if age < _YOUNG and not self._is_second_search:
+            self._search(now, is_second=True)  # the other client starts its search now
+            return
+        self._is_searching = False
+        self._rate = max(self._rate * _FOUND, 1.0)
+        self._step = self._rate * _LARGEST_STEP
+        self._tokens, self._filled_at = 0.0, now + _TAIL
+        self._begin_second(now + 1.0)  # or before, with the first one that is accepted
+
+    def _begin_second(self, now: float) -> None:
+        self._second_began = now
+        self._accepted = self._refused = 0
+
+    def _end_second(self, now: float, lasts: float = 1.0) -> None:
+        passed = now - self._second_began
+        if passed < lasts:
+            if lasts < 1.0:
+                self._begin_second(now)
+            return
+        accepted, refused = self._accepted / min(passed, 1.0), self._refused
+        self._begin_second(now)
+        if self._is_searching or self._rate == math.inf:
+            return
+        if refused and not accepted:
+            self._rate = max(self._rate / 2, 1.0)
+        elif refused:
+            self._rate = max(accepted * _BELOW, 1.0)
+            self._step = self._rate * (_FIRST_STEP if refused <= _MANY * accepted else _LARGEST_STEP)
+        elif accepted > self._rate * _USED:
+            self._rate += self._step
+            is_low = self._rate < _FIRST_RATE / 2
+            self._step = min(2 * self._step, self._rate * (_STEP_OF_LOW if is_low else _LARGEST_STEP))
+
+
 class Window:
     """Says how many settlements may wait for their answer at once: a number, or as many as the network bears.
 
     With ``"auto"`` it begins with 10 and doubles each round trip while answers come about as fast as the fastest of
     late. Once they come later, settlements queue up on the way: from then on it grows and shrinks by a few each round
-    trip, so that three to six of them wait. A busy service halves it, below 10, too.
+    trip, so that three to six of them queue up, or up to a quarter of a large window. When Service Bus refuses
+    settlements because it is busy, the window also limits their rate: it finds the rate that a namespace allows, and
+    shares it with other clients.
 
     Source: L. Brakmo, S. O'Malley, L. Peterson, "TCP Vegas: New techniques for congestion detection and avoidance",
     1994, which counts segments where this counts settlements.
@@ -137,13 +270,13 @@ class Window:
         self.is_fixed = limit != AUTO
         """True for a given number, which is never exceeded."""
         self.waiting = 0
-        """Settlements that wait for their answer now, in all tasks that share the window; they count them here."""
+        """Settlements that wait for their answer now, in all tasks that share the window."""
         self._size: float = _LEAST if limit == AUTO else limit
         self._now = now
         self._grows_fast = True
         self._shortest = self._shortest_before = math.inf
         self._since: float | None = None
-        self._refused_at = -math.inf
+        self._allowance = _Allowance(now)
 
     @property
     def size(self) -> int:
@@ -152,8 +285,17 @@ class Window:
 
     @property
     def has_room(self) -> bool:
-        """Return whether another settlement may begin."""
-        return self.waiting < int(self._size)
+        """Return whether another settlement may begin now."""
+        return self.waiting < int(self._size) and (self.is_fixed or self._allowance.is_open())
+
+    def began(self) -> None:
+        """Count a settlement that begins to wait for its answer."""
+        self.waiting += 1
+        self._allowance.began()
+
+    def ended(self) -> None:
+        """Count a settlement that waits no longer."""
+        self.waiting -= 1
 
     def answered(self, seconds: float, *, in_flight: int) -> None:
         """Learn from an answer.
@@ -165,23 +307,20 @@ class Window:
         if self.is_fixed:
             return
         self._remember(seconds)
+        self._allowance.accepted()
         if in_flight < self._size / 2:
             return  # it says nothing about more
         queued = self._size * (1 - min(self._shortest, self._shortest_before) / seconds) if seconds > 0 else 0.0
-        if queued > _MOST_QUEUED:
+        if queued > max(_MOST_QUEUED, self._size * _TOLERATED):
             self._grows_fast = False
             self._size = max(self._size - _STEP / self._size, min(self._size, _LEAST))
-        elif queued < _LEAST_QUEUED:
+        elif queued < max(_LEAST_QUEUED, self._size * _TOLERATED / 2):
             self._size = min(self._size + (1 if self._grows_fast else _STEP / self._size), _MOST)
 
     def refused(self) -> None:
         """Let fewer wait, because the service is busy; once for all requests that were in progress together."""
-        shortest = min(self._shortest, self._shortest_before)
-        if self.is_fixed or self._now() - self._refused_at < (shortest if shortest < math.inf else _BLINK):
-            return
-        self._refused_at = self._now()
-        self._grows_fast = False
-        self._size = max(self._size / 2, 1.0)
+        if not self.is_fixed:
+            self._allowance.refused()
 
     def _remember(self, seconds: float) -> None:
         # The shortest of this period and of the one before: a line may become longer for good.

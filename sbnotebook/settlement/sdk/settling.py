@@ -262,12 +262,12 @@ class _Waiting:
         self.left = len(self.numbers)
         self._window = window
         self._confirmed = confirmed
-        window.waiting += 1
+        window.began()
         self.in_flight = window.waiting
 
     def end(self) -> None:
         """Leave the window."""
-        self._window.waiting -= 1
+        self._window.ended()
 
     def confirm_one(self) -> None:
         self.left -= 1
