@@ -246,10 +246,10 @@ class Window:
     """Says how many settlements may wait for their answer at once: a number, or as many as the network bears.
 
     With ``"auto"`` it begins with 10 and doubles each round trip while answers come about as fast as the fastest of
-    late. Once they come later, settlements queue up on the way: from then on it grows and shrinks by a few each round
-    trip, so that three to six of them queue up, or up to a quarter of a large window. When Service Bus refuses
-    settlements because it is busy, the window also limits their rate: it finds the rate that a namespace allows, and
-    shares it with other clients.
+    late. Once they come later, settlements queue up on the way. From then on it grows and shrinks by a few each round
+    trip, so that three to six of them queue up, or a quarter of a large window. When Service Bus refuses settlements
+    because it is busy, the window also limits their rate. It finds the rate that a namespace allows, and shares it with
+    other clients.
 
     Source: L. Brakmo, S. O'Malley, L. Peterson, "TCP Vegas: New techniques for congestion detection and avoidance",
     1994, which counts segments where this counts settlements.
