@@ -177,9 +177,14 @@ class _Joined:
         if not found.fits.all():
             rows = rows[found.fits]
             found = self._places(known.shape, rows)
-        arrays = known.arrays(found, self._bytes) if len(rows) else None
-        if arrays is None:
+        texts = _texts(found, self._bytes)
+        if texts is None:
+            rows = rows[_are_ascii(found, self._bytes)]
+            found = self._places(known.shape, rows)
+            texts = _texts(found, self._bytes) or {}
+        if not len(rows):
             return 0
+        arrays = known.arrays(found, texts)
         numbers: list[int] = found.numbers["sequence_number"].tolist()
         self.parts.append(_Part(rows, arrays, numbers, [known.message.state] * len(rows)))
         self.left = np.setdiff1d(self.left, rows, assume_unique=True)
@@ -237,17 +242,13 @@ class _Known:
         self._schema = schema
         self._same: dict[str, Any] = {}
 
-    def arrays(self, places: Places, joined: bytes) -> list[Any] | None:
-        """Return the columns of messages that have the shape; None where a text is not UTF-8.
+    def arrays(self, places: Places, texts: dict[str, Any]) -> list[Any]:
+        """Return the columns of messages that have the shape.
 
         Args:
             places: of their values.
-            joined: all messages of the page.
+            texts: those that differ: see :func:`_texts`.
         """
-        try:
-            texts = _texts(places, joined)
-        except _arrow.ArrowInvalid:
-            return None
         differing = self._differing(places, texts)
         return [
             differing[field.name](field.type)
@@ -344,33 +345,41 @@ class _Known:
 _IS_UNUSUAL: Final = np.isin(np.arange(256), np.frombuffer(UNUSUAL_STARTS, np.uint8))
 
 
-def _texts(places: Places, joined: bytes) -> dict[str, Any]:
-    """Return all texts by name, and the body as bytes.
-
-    Raises:
-        ArrowInvalid: a text is not UTF-8.
-    """
-    if not places.texts:
-        return {}
-    # Cut the page where a text begins or ends. Each second piece is a text.
-    names, count = list(places.texts), len(places.at)
-    cuts = np.empty((count, 2 * len(names)), np.int32)
-    for at, (start, length, _) in enumerate(places.texts.values()):
-        cuts[:, 2 * at], cuts[:, 2 * at + 1] = start, start + length
-    buffers = [None, _arrow.py_buffer(cuts), _arrow.py_buffer(joined)]
-    pieces: Any = _arrow.Array.from_buffers(_arrow.binary(), cuts.size - 1, buffers)
-    # Take the texts one after the other, and look at all of them together.
-    of_text = [at for at, name in enumerate(names) if name != "body"]
+def _texts(places: Places, joined: bytes) -> dict[str, Any] | None:
+    """Return all texts by name, and the body as bytes; None where a text is not UTF-8."""
+    names = [name for name in places.texts if name != "body"]
     found: dict[str, Any] = {}
-    if of_text:
-        rows = (2 * np.array(of_text)[:, None] + cuts.shape[1] * np.arange(count)).ravel()
-        texts = pieces.take(_arrow.array(rows, mask=_nulls(places, [names[at] for at in of_text]))).cast(
-            _arrow.string()
-        )
-        found = {names[at]: texts.slice(place * count, count) for place, at in enumerate(of_text)}
-    if "body" in names:
-        found["body"] = pieces.take(_arrow.array(2 * names.index("body") + cuts.shape[1] * np.arange(count)))
+    if names:
+        # All texts together, one column after the other.
+        try:
+            texts = _cut(places, joined, names).cast(_arrow.string())
+        except pa.ArrowInvalid:
+            return None
+        count = len(places.at)
+        found = {name: texts.slice(place * count, count) for place, name in enumerate(names)}
+    if "body" in places.texts:
+        found["body"] = _cut(places, joined, ["body"])
     return found
+
+
+def _are_ascii(places: Places, joined: bytes) -> Any:
+    """Return which messages have texts of ASCII only."""
+    names = [name for name in places.texts if name != "body"]
+    texts = _cut(places, joined, names).cast(_arrow.string(), safe=False)
+    return _kernels.string_is_ascii(texts).fill_null(True).to_numpy(False).reshape(len(names), -1).all(axis=0)
+
+
+def _cut(places: Places, joined: bytes, names: list[str]) -> Any:
+    """Return texts as bytes, one column after the other."""
+    # Cut the page where a text begins or ends. Each second piece is a text.
+    count = len(places.at)
+    cuts = np.empty((count, 2 * len(names)), np.int32)
+    for place, (start, length, _) in enumerate(places.texts[name] for name in names):
+        cuts[:, 2 * place], cuts[:, 2 * place + 1] = start, start + length
+    buffers = [None, _arrow.py_buffer(cuts), _arrow.py_buffer(joined)]
+    pieces = _arrow.Array.from_buffers(_arrow.binary(), max(cuts.size - 1, 0), buffers)
+    rows = 2 * np.arange(len(names))[:, None] + cuts.shape[1] * np.arange(count)
+    return pieces.take(_arrow.array(rows.ravel(), mask=_nulls(places, names)))
 
 
 def _nulls(places: Places, names: list[str]) -> Any:

@@ -34,7 +34,7 @@ from sbnotebook.model.sections import (
 )
 from sbnotebook.settlement.peek import Page, PeekCursor
 from sbnotebook.settlement.wire import service_part
-from sbnotebook.settlement.wire.conversion import payload_of
+from sbnotebook.settlement.wire.conversion import payload_of, peeked_from_payload
 from sbnotebook.testing.hostile import hostile_messages
 from sbnotebook.testing.strategies import messages
 
@@ -277,3 +277,19 @@ def test_messages_that_are_all_different_take_no_longer(monkeypatch: pytest.Monk
 
     decoding = min(seconds(lambda: to_arrow(page.messages())) for _ in range(3))
     assert min(seconds(lambda: by_bytes(page)) for _ in range(3)) < 3 * decoding
+
+
+def test_no_damaged_byte_is_taken_for_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, payload = PageColumns(COLUMNS, arrow_schema()), letter(7, subject="late", reply_to="desk")
+    assert_same(page_of(letters(40, subject="late", reply_to="desk")), reader)
+    decoded = decoded_rows(monkeypatch)
+    for change in (1, 255, 128):
+        rows = [bytearray(payload) for _ in payload]
+        for at, row in enumerate(rows):
+            row[at] = (row[at] + change) % 256
+        # One message without a number would make sbnotebook decode the whole page.
+        numbered = [bytes(row) for row in rows if peeked_from_payload(bytes(row), ENTITY, ()).sequence_number]
+        decoded.clear()
+        assert_same(page_of(numbered), reader)
+        assert len(decoded) < len(numbered), "where texts were damaged, the shape is the same"
+    assert_same(page_of([payload + payload[:at] for at in range(len(payload))]), reader)
