@@ -13,7 +13,17 @@ from typing import Final, NamedTuple
 
 from sbnotebook.model.budget import MATCHED_CHARACTERS
 
-__all__ = ["Cause", "cause_of", "masked", "masked_reason", "read_stack_trace"]
+__all__ = [
+    "ANY_GUID",
+    "DIGITS_TO_ONES",
+    "NO_GUID",
+    "Cause",
+    "cause_of",
+    "cause_of_form",
+    "masked",
+    "masked_reason",
+    "read_stack_trace",
+]
 
 _MAX_CAUSE: Final = 200
 _MOST_TEXT: Final = 4_096
@@ -47,8 +57,39 @@ def cause_of(description: str | None) -> Cause:
         >>> cause_of("Flight 1545 of 2013-01-01 has no tail number")
         Cause(text='Flight <n> of <time> has no tail number', frame=None)
     """
-    cause = read_stack_trace(description or "")
+    cause = read_stack_trace(_GUIDS.sub(NO_GUID, (description or "")[:MATCHED_CHARACTERS]))
     return Cause(masked(cause.text), cause.frame)
+
+
+ANY_GUID: Final = r"\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"
+"""A pattern that RE2 and Python read alike. Before a description is read, each GUID becomes the same one."""
+NO_GUID: Final = "11111111-1111-1111-1111-111111111111"
+_GUIDS: Final = re.compile(ANY_GUID, re.ASCII)
+DIGITS_TO_ONES: Final = bytes.maketrans(b"0123456789", b"1" * 10)
+"""Makes the form of a description, given its bytes in UTF-8 without their GUIDs."""
+
+
+def cause_of_form(form: str) -> Cause | None:
+    """Return the cause of all descriptions of a form; None where their digits can make a difference.
+
+    The patterns of this module look at a digit for being one, with few exceptions. So descriptions that differ in their
+    digits have the same cause, unless a digit is left in it, or one of the exceptions may be there.
+
+    Args:
+        form: a description with the same GUID in place of each, and 1 in place of each digit.
+
+    Example:
+        >>> cause_of_form("Flight 1111 is late"), cause_of_form("HTTP 111")
+        (Cause(text='Flight <n> is late', frame=None), None)
+    """
+    cause = read_stack_trace(form)
+    text = masked(cause.text)
+    if "1" in text or "1" in (cause.frame or "") or _LIBRARY_PATH_OF_FORM in form:
+        return None
+    said = cause.text[:_MOST_TEXT]
+    words = (word.casefold() for word in _WORD.findall(said))
+    is_doubtful = _CODE_OF_FORM.search(said) or not _WORDS_OF_FORMS.isdisjoint(words)
+    return None if is_doubtful else Cause(text, cause.frame)
 
 
 # ---------------------------------------------------------------- masks
@@ -60,6 +101,12 @@ _WORDS: Final = frozenset({
     "s3", "ec2", "k8s", "win32", "x64", "x86", "amd64", "arm64", "es6", "net6", "net7", "net8", "net9", "log4j",
     "slf4j", "h2", "db2", "oauth1", "iso8601", "rs256", "hs256",
 })  # fmt: skip
+
+_WORDS_OF_FORMS: Final = frozenset(word.encode().translate(DIGITS_TO_ONES).decode() for word in _WORDS)
+_WORD: Final = re.compile(r"\w+")
+_CODE_OF_FORM: Final = re.compile(r"1x[0-9a-fA-F]|111 (?:Client|Server)")
+_LIBRARY_PATH_OF_FORM: Final = "/lib11/"
+"""What the exceptions among the patterns look like in a form."""
 
 _TIME: Final = r"\d\d?:\d\d:\d\d(?:[.,]\d{1,9})?(?:\s?[AP]M\b)?"
 _ZONE: Final = r"(?:\s?(?:Z|UTC|GMT)\b|\s?[+-]\d\d:?\d\d\b)?"

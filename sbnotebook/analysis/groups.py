@@ -14,17 +14,27 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
+from itertools import repeat
 from time import thread_time
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, overload
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sbnotebook.analysis import tables
-from sbnotebook.analysis.descriptions import Cause, cause_of, masked_reason
+from sbnotebook.analysis.descriptions import (
+    ANY_GUID,
+    DIGITS_TO_ONES,
+    NO_GUID,
+    Cause,
+    cause_of,
+    cause_of_form,
+    masked_reason,
+)
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import ReceivedMessage
-from sbnotebook.model.budget import CAUSE_SECONDS_OF_TABLE
+from sbnotebook.model.budget import CAUSE_SECONDS_OF_TABLE, MATCHED_CHARACTERS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +66,9 @@ _MAX_SUBJECTS: Final = 5
 _MAX_EXAMPLES: Final = 3
 _FINGERPRINT: Final = 12
 _KEPT: Final = 1_000
+_AT_ONCE: Final = 1_000
+_FEW: Final = 20
+"""Descriptions of which each is read by itself."""
 _UNREAD: Final = Cause("(not read: the time for causes is spent)", None)
 _SHOWN_IN_REPR: Final = 100
 _COLUMNS: Final = (
@@ -187,16 +200,52 @@ class CauseReader:
         self._clock = clock
         # The same description often comes again, word by word.
         self._known = lru_cache(maxsize=_KEPT)(self._read)
+        self._forms: dict[bytes, Cause | None] = {}
 
     def __call__(self, description: str | None) -> Cause:
         """Return the cause that a description names; one that says so where the time is spent."""
         return self._known(description) if self._left > 0 else _UNREAD
+
+    def all(self, descriptions: Sequence[str | None]) -> list[Cause]:
+        """Return the cause that each description names.
+
+        Descriptions often differ only in ids and numbers. This method gives each a form without them, and reads the
+        cause once for each form.
+        """
+        if len(descriptions) < _FEW:
+            return [*map(self, descriptions)]
+        causes: list[Cause] = []
+        for start in range(0, len(descriptions), _AT_ONCE):
+            part = descriptions[start : start + _AT_ONCE]
+            causes += [self._of_form(form, said) for form, said in zip(_forms(part), part, strict=True)]
+        return causes
+
+    def _of_form(self, form: bytes | None, description: str | None) -> Cause:
+        if form is None or self._left <= 0:
+            return self(description)
+        if form not in self._forms:
+            started = self._clock()
+            if len(self._forms) >= _KEPT:
+                self._forms.clear()
+            self._forms[form] = cause_of_form(form.decode())
+            self._left -= self._clock() - started
+        return self._forms[form] or self(description)
 
     def _read(self, description: str | None) -> Cause:
         started = self._clock()
         cause = cause_of(description)
         self._left -= self._clock() - started
         return cause
+
+
+def _forms(descriptions: Sequence[str | None]) -> list[bytes | None]:
+    """Return the forms of descriptions, as far as descriptions are read: see :func:`cause_of_form`."""
+    kernels: Any = pc
+    texts: Any = pa.array(descriptions, pa.string())
+    if (kernels.max(kernels.binary_length(texts)).as_py() or 0) > MATCHED_CHARACTERS:
+        texts = kernels.utf8_slice_codeunits(texts, 0, MATCHED_CHARACTERS)
+    without = kernels.replace_substring_regex(texts, ANY_GUID, NO_GUID).cast(pa.binary()).to_pylist()
+    return [None if text is None else text.translate(DIGITS_TO_ONES) for text in without]
 
 
 def group_by_cause(
@@ -223,15 +272,17 @@ def group_by_cause(
         near = near_match(wrong, TRAITS)
         hint = f" (did you mean {near}?)" if near else ""
         raise ConfigurationError(f"Messages are grouped by some of {', '.join(TRAITS)}, not by {wrong[:80]!r}{hint}.")
-    read = read or CauseReader()
     if not isinstance(messages, pa.Table):
         messages = tuple(messages)
         take = take or partial(_in_places, messages)
     found: dict[tuple[str | None, ...], list[tuple[int, _Row]]] = {}
-    for place, row in enumerate(_rows(messages)):
-        cause = read(row.description) if "description" in by or "frame" in by else Cause("", None)
-        found.setdefault(_traits(row, cause, by), []).append((place, row))
-    groups = [_group(traits, rows, take) for traits, rows in found.items()]
+    rows, needs_causes = _rows(messages), "description" in by or "frame" in by
+    causes = (read or CauseReader()).all([row.description for row in rows]) if needs_causes else repeat(Cause("", None))
+    reason_of = cache(masked_reason)
+    for place, (row, cause) in enumerate(zip(rows, causes, strict=False)):
+        reason = None if row.reason is None else reason_of(row.reason)
+        found.setdefault(_traits(row, reason, cause, by), []).append((place, row))
+    groups = [_group(traits, placed, take) for traits, placed in found.items()]
     return Groups(
         sorted(groups, key=lambda group: (-group.count, group.reason or "", group.cause or "", group.fingerprint))
     )
@@ -251,17 +302,17 @@ def _in_places(messages: Sequence[ReceivedMessage], places: Sequence[int]) -> Se
     return [messages[place] for place in places]
 
 
-def _rows(messages: Iterable[ReceivedMessage] | pa.Table) -> Iterable[_Row]:
+def _rows(messages: Iterable[ReceivedMessage] | pa.Table) -> list[_Row]:
     if isinstance(messages, pa.Table):
         columns: Any = [messages.column(name).to_pylist() for name in _COLUMNS]
-        return map(_Row._make, zip(*columns, strict=True))
-    return (_Row(*(getattr(message, name) for name in _COLUMNS)) for message in messages)
+        return [*map(_Row._make, zip(*columns, strict=True))]
+    return [_Row(*(getattr(message, name) for name in _COLUMNS)) for message in messages]
 
 
-def _traits(row: _Row, cause: Cause, by: Sequence[Trait]) -> tuple[str | None, ...]:
+def _traits(row: _Row, reason: str | None, cause: Cause, by: Sequence[Trait]) -> tuple[str | None, ...]:
     """Return the traits in their order, None for those that are not grouped by."""
     return (
-        masked_reason(row.reason) if "reason" in by and row.reason is not None else None,
+        reason if "reason" in by else None,
         cause.text if "description" in by else None,
         cause.frame if "frame" in by else None,
         row.subject if "subject" in by else None,

@@ -76,6 +76,7 @@ class MessageTable(Table, anywidget.AnyWidget):
         self.model = messages if is_shared else RowModel(messages, columns=columns, causes=causes)
         self._columns: list[TableColumn] = []
         self._hidden = 0
+        self._causes_sent = 0
         self._pages: dict[str, int] = {}  # the browser pages that show the table, and how many selections each was sent
         self._on_ready = Callbacks(self.say_problem)
         super().__init__(
@@ -114,7 +115,7 @@ class MessageTable(Table, anywidget.AnyWidget):
 
     def rows_shown(self) -> None:
         """Send other rows."""
-        self._hidden = 0
+        self._hidden = self._causes_sent = 0
         rows = self.model.rows
         self._columns = table_columns(rows.table, rows.extra, self.model.columns)
         self._send_rows()
@@ -144,10 +145,11 @@ class MessageTable(Table, anywidget.AnyWidget):
         self._send_selection()
 
     def causes_found(self) -> None:
-        """Send the causes, and a hidden column with the cause of each message."""
+        """Send the causes, and the cause of each message that had none before, in a hidden column."""
         self._columns = [column for column in self._columns if column.name != _CAUSE.name] + [_CAUSE]
         self._send_columns()
-        self._send_packets([_CAUSE], 0)
+        self._send_packets([_CAUSE], self._causes_sent)
+        self._causes_sent = len(self.model.causes.fingerprints)
         self._send_causes()
 
     def notes_changed(self) -> None:

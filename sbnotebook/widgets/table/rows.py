@@ -115,6 +115,7 @@ class Rows:
         both = Rows(pa.concat_tables([self.table, _taken(added.table, new)]))
         both.extra = _joined(self, {name: _taken(values, new) for name, values in added.extra.items()}, len(new))
         # Numbers stay, so data by number stays, too.
+        both.keys = [*self.keys, *(added.keys[row] for row in new)]
         both.removed[: len(self)] = self.removed
         both.patched = self.patched
         return both

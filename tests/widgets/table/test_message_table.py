@@ -179,6 +179,24 @@ def test_message_table_sends_causes_of_shown_rows() -> None:
     assert (SENT[-1][0]["kind"], SENT[-1][0]["id"]) == ("answer", 3)
 
 
+def test_message_table_sends_each_cause_once() -> None:
+    table = MessageTable(causes=True)
+    tell(table, kind="ready")
+
+    def parts_of_causes() -> list[tuple[int, int]]:
+        rows = [content for content, _ in SENT if content["kind"] == "rows"]
+        return [
+            (each["first"], each["count"]) for each in rows if [part["name"] for part in each["parts"]] == ["cause"]
+        ]
+
+    dead = [message.with_changes(subject="UA") for message in peeked(range(1, 6))]
+    table.show(dead[:3])
+    until(lambda: parts_of_causes() == [(0, 3)])
+    table.append(dead[3:])
+    until(lambda: len(parts_of_causes()) > 1)
+    assert parts_of_causes() == [(0, 3), (3, 2)]
+
+
 def test_questions_are_answered_and_what_goes_wrong_is_said() -> None:
     table = MessageTable(peeked([1, 2]))
     tell(table, kind="ready")

@@ -1,0 +1,86 @@
+"""Causes read once for each form of a description: the same as read from each description."""
+
+from __future__ import annotations
+
+import uuid
+from time import process_time
+from typing import Final
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from sbnotebook.analysis.descriptions import cause_of, cause_of_form
+from sbnotebook.analysis.groups import CauseReader
+
+TRACE: Final = """System.InvalidOperationException: Flight {number} of order {order} has no tail number
+   at System.Linq.Enumerable.First[TSource](IEnumerable`1 source)
+   at Acme.Flights.TailNumbers.<FindAsync>d__4.MoveNext() in /src/Acme.Flights/TailNumbers.cs:line {number}
+   at MassTransit.Middleware.ConsumerMessageFilter`2.Send(ConsumeContext`1 context)"""
+WORDS: Final = (
+    "Flight", "error", "Error code", "exit code", "HTTP", "status", "404", "503 Server Error", "404 Client Error",
+    "0x8", "0xff", "0x80131500", "ORA-", "utf8", "Int32", "sha256", "S3", "x64", "1545",
+    "20130101", "2013-01-01", "05:15:00", "+1", "5%", "3ms", "12,5", "10.0.0.7:80", "N14228", "deadbeef0123",
+    "May 2024", "Market 1234", "'a1'",
+    '"b 2"', "/srv/data1/x2", "C:\\\\a1", "https://x.example/1?q=2", "a1@b2.example",
+    "12345678-1234-1234-1234-123456789abc", "٣",
+    "\n   at Acme.V2.Run(Int32 a)", "\n   at Acme.Run`1(x) in a.cs:line 4",
+    '\n  File "/lib64/python3/a.py", line 4, in f',
+    '\n  File "/usr/lib32/python3/a.py", line 4, in f', "\n    at f1 (/app/a1.js:10:5)", "\n--- 1 ---",
+    "\nCaused by: x1",
+)  # fmt: skip
+GLUE: Final = st.sampled_from(("", " ", ": ", "=", "-", "(", "#", "."))
+
+
+@st.composite
+def descriptions(draw: st.DrawFn) -> list[str | None]:
+    """Generate descriptions, and others that differ from them in digits and ids."""
+    parts = st.tuples(st.sampled_from(WORDS) | st.text(max_size=5), GLUE)
+    kinds = draw(st.lists(st.lists(parts, min_size=1, max_size=6), min_size=1, max_size=4))
+    digits = draw(st.lists(st.text("0123456789", min_size=1, max_size=30), min_size=8, max_size=8))
+    made: list[str | None] = [None]
+    for kind in kinds:
+        text = "".join(word + glue for word, glue in kind)
+        made.append(text)
+        for values in digits:
+            following = iter(values * (len(text) // len(values) + 1))
+            made.append("".join(next(following) if "0" <= each <= "9" else each for each in text))
+            made.append(f"{made[-1]} {uuid.uuid5(uuid.NAMESPACE_OID, values)}")
+    return made * 2
+
+
+@settings(max_examples=200)
+@given(descriptions())
+@example(["error 0xff", "error 1xff", "error 5xff"] * 10)
+@example(["404 Client Error", "604 Client Error"] * 10)
+@example(["for utf8 it is late", "for utf7 it is late"] * 10)
+def test_causes_by_form_are_those_of_each_description(said: list[str | None]) -> None:
+    assert CauseReader().all(said) == [cause_of(each) for each in said]
+
+
+def test_one_form_of_many_descriptions_is_read_once() -> None:
+    def traces(count: int) -> list[str | None]:
+        return [TRACE.format(number=1000 + row, order=uuid.UUID(int=row << 64)) for row in range(count)]
+
+    def seconds(count: int) -> float:
+        said, reader = traces(count), CauseReader()
+        started = process_time()
+        assert {*reader.all(said)} == {cause_of(said[0])}
+        return process_time() - started
+
+    said = traces(2_000)
+    started = process_time()
+    for each in said:
+        cause_of(each)
+    assert seconds(2_000) < (process_time() - started) / 2
+
+
+def test_digits_that_can_make_a_difference_are_kept_apart() -> None:
+    assert cause_of_form("HTTP 111") is None
+    assert cause_of_form("Flight 1111 is late") == cause_of("Flight 1545 is late")
+
+
+def test_forms_stay_within_the_budget_of_time() -> None:
+    ticks = iter(range(10_000))
+    read = CauseReader(seconds=3, clock=lambda: next(ticks))
+    causes = read.all([f"{'late ' * row}{row}" for row in range(100)])
+    assert {each.text for each in causes[50:]} == {"(not read: the time for causes is spent)"}
