@@ -137,12 +137,10 @@ def triage(
     *,
     write: Annotated[
         bool | None,
-        typer.Option(
-            "--write/--read-only", help="Also send and settle, or only look (the default outside the emulator)."
-        ),
+        typer.Option("--write/--read-only", help="Also send and settle, or be read-only (the default on Azure)."),
     ] = None,
     max_messages: Annotated[
-        int | None, typer.Option("-n", min=1, help="How many are looked at; all if not said.")
+        int | None, typer.Option("-n", min=1, help="The most messages to peek at; all by default.")
     ] = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Where it listens on this machine; 0 picks a free one.")
@@ -172,7 +170,7 @@ def doctor() -> None:
     from sbnotebook.doctor import State, examine
 
     colours = {State.GOOD: "green", State.OPTIONAL: "yellow", State.MISSING: "red"}
-    # Folded, because a name that is cut off cannot be looked up.
+    # Folded, because a shortened name cannot be looked up.
     table = Table("", "State", Column("Found", overflow="fold"), Column("What to do", overflow="fold"))
     findings = examine()
     for finding in findings:
@@ -197,7 +195,7 @@ def _copy_tutorials(folder: Path) -> None:
 
     source = next(path for path in _TUTORIALS if path.is_dir())
     folder.mkdir(parents=True, exist_ok=True)
-    # A link is looked at as well: another user could have made it.
+    # Check links as well: another user could have made one.
     if not all(belongs_to_user(status) for status in (folder.lstat(), folder.stat())):
         raise ConfigurationError(f"{folder} belongs to another user of this machine: choose one of your own.")
     for tutorial in sorted(source.glob("*.ipynb")):

@@ -292,7 +292,7 @@ class Entity(SdkNames):
             edit: a function that gives the message to send for each message.
             max_resubmits: messages that were resubmitted this often are skipped, and dead-lettered unless they are dead
                 letters; None for no limit. By default 5 for dead letters, and no limit for other messages.
-            resend_unknown: send again what an earlier run, which was cut off, may have sent already.
+            resend_unknown: send again clones that an interrupted run may have sent already.
             atomic: send each clone and complete its original in one transaction, from a dead-letter queue to the
                 entity that it belongs to. ``"forward"`` also sends to other entities: then a commit means that the own
                 entity has stored the clone, and forwards it later. Experimental: untested on Azure.
@@ -332,7 +332,7 @@ class Entity(SdkNames):
                 lost. They are available at once then, and their delivery counts go up at once; otherwise both happen
                 when their locks end.
             max_held: messages that are locked at once at most: those that were not chosen are held to the end.
-            archived: False to complete messages for good; a message that is resubmitted is archived all the same.
+            archived: False to complete messages permanently; resubmitted messages are always archived.
             show_progress: False for no bar.
 
         Raises:

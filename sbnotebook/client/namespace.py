@@ -49,8 +49,8 @@ def connect(
             DefaultAzureCredential.
         archive: where messages are kept before they are removed, so that ``undo`` can send them back: True for the
             user's own, unless SBNOTEBOOK_ARCHIVE is off in the environment; False or None for nowhere.
-        read_only: True to only look: you can make and preview plans, but this connection sends, locks, settles,
-            creates and removes nothing, and raises ReadOnlyError instead.
+        read_only: True for a read-only connection: you can make and preview plans, but this connection sends, locks,
+            settles, creates and removes nothing, and raises ReadOnlyError instead.
         allow_remote: True to reach an emulator on another machine, such as a container. Everything, the key too, goes
             there unencrypted. The hosts in the environment variable SBNOTEBOOK_EMULATOR_HOSTS are always allowed.
 
@@ -113,7 +113,7 @@ class Namespace(SdkNames):
 
     @property
     def read_only(self) -> bool:
-        """Return True when it only looks: plans can be made, and are refused when they are applied."""
+        """Return True for a read-only connection: you can make plans, but not apply them."""
         return self._namespace.connection.read_only
 
     @property
@@ -240,7 +240,7 @@ class Namespace(SdkNames):
         resend_unknown: bool = False,
         max_wait: float | str | timedelta = 0.0,
     ) -> list[Plan]:
-        """Plan to finish the resubmits that were cut off, by a crash or a lost connection.
+        """Plan to finish resubmits that a crash or a lost connection interrupted.
 
         Args:
             entity: only originals of this one, None for all.
@@ -248,7 +248,7 @@ class Namespace(SdkNames):
             max_wait: seconds to wait for originals that are still locked, or a duration such as ``"1m"``.
 
         Returns:
-            A plan for each entity with originals; none where nothing was cut off.
+            A plan for each entity with originals; none if no resubmit was interrupted.
 
         Example:
             >>> for plan in connect("emulator").resume():  # doctest: +SKIP
@@ -260,7 +260,7 @@ class Namespace(SdkNames):
         return [Plan(plan) for plan in found]
 
     def unfinished(self, entity: str | EntityAddress | None = None) -> list[ResubmitEntry]:
-        """List the resubmits in the journal that have not ended, oldest first: cut off, or still running.
+        """List the resubmits in the journal that have not ended, oldest first: interrupted, or still running.
 
         Args:
             entity: only originals of this one, None for all.

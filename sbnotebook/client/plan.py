@@ -192,7 +192,7 @@ class Running:
         return new
 
     def pause(self) -> None:
-        """Begin nothing more; work that is under way ends, and locks are renewed.
+        """Begin nothing more; work in progress ends, and locks are renewed.
 
         A group of up to 200 messages that has begun is not left half done.
         """
@@ -209,11 +209,11 @@ class Running:
 
     @property
     def is_held(self) -> bool:
-        """Return True when nothing is under way any more because of a pause."""
+        """Return True if a pause has stopped all work in progress."""
         return self._pause.holds
 
     def cancel(self) -> None:
-        """Begin nothing more, wait some seconds for work that is under way, and release the other messages.
+        """Begin nothing more, wait some seconds for work in progress, and release the other messages.
 
         This returns at once; :meth:`result` waits for the end, and returns the report.
         """

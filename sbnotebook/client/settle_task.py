@@ -66,7 +66,7 @@ class TaskStorage:
     """The journal and the archive that tasks write to, which is possible on the user's machine only. It can be pickled.
 
     Args:
-        journal: the journal's file; None on a cluster, where tasks write down nothing.
+        journal: the journal's file; None on a cluster, where tasks record nothing.
         archive: the archive's file, None where nothing is archived.
         retention: of the archive.
         max_bytes: of the archive.
@@ -128,7 +128,7 @@ class SettleTask:
     Args:
         target: the namespace.
         max_in_flight: settlements that wait for their answer at once.
-        storage: where the task writes down what it does.
+        storage: of the task's records.
         entity: of all messages; None if a column names it, in rows that were checked before.
         archived: whether to refuse to complete messages where they cannot be archived.
         is_repeated: whether a run before this one may have locked messages, which this one then waits for.

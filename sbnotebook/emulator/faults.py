@@ -15,7 +15,7 @@ Persistent faults are fields. They apply until you change them or call ``Running
 ``link_settles_minutes`` a link settles a message for so long after its delivery, however long its lock is renewed
 ``max_unsettled``        messages of one link that may be unsettled; ``over_max_unsettled`` says what happens then
 ``mixed_partitions``     ``refused``: a request about lock tokens of several partitions is refused
-``refused_tokens``       ``settled``: a request about lock tokens of which some are lost settles the others all the same
+``refused_tokens``       ``settled``: a request with some lost lock tokens is refused, but settles the others
 ``broken_off``           so many of the next settlements get ``amqp:internal-error``; ``broken_off_is``: their effect
 ``order_after_release``  where a message comes again that was given back: ``front``, ``place`` or ``back``
 ``activated_state``      ``scheduled``: a peek says so of a message that was scheduled and is active by now
@@ -104,11 +104,11 @@ class EntityFaults:
             is settled, as in those issues; with ``detach`` one more detaches it (azure-sdk-for-python 16163).
         mixed_partitions: ``refused`` where a request must name lock tokens of one partition only
             (azure-service-bus-dotnet issue 386), ``taken`` for any.
-        refused_tokens: what becomes of the other messages of a request that is refused because some of its lock tokens
-            are lost: they are ``kept``, or ``settled`` all the same. No source says what Azure does.
+        refused_tokens: state of the other messages of a request that is refused because some of its lock tokens are
+            lost: ``kept``, or ``settled`` nevertheless. No source says what Azure does.
         broken_off: number of the next settlements, over a link or by a request, that are answered with
             ``amqp:internal-error``, which does not say how far the service came.
-        broken_off_is: what becomes of their messages: they are ``kept``, or ``settled`` all the same.
+        broken_off_is: state of their messages: ``kept``, or ``settled`` nevertheless.
         order_after_release: where a message comes again after it was released or abandoned, or after its lock or
             session ended: in its old ``place``, at the ``front`` of the active messages, or at the ``back``. In a
             session, Azure was seen to place it behind messages that came meanwhile (azure-sdk-for-net issue 35846,

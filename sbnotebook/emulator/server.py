@@ -43,7 +43,7 @@ _DEAF: Final = 30.0
 """Seconds that a client over HTTP may take to read what fills its connection."""
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _MAX_HEAD: Final = 65_536
-"""Bytes of a head that are waited for; more than the server for HTTP takes."""
+"""The most bytes of a head to wait for; more than the server for HTTP accepts."""
 
 
 class EmulatorServer:

@@ -98,7 +98,7 @@ def expanded(word: str, variables: Mapping[str, Any]) -> str:
     The ``/$`` of an address such as ``orders/$dlq`` is not a variable. An expression that fails stays unchanged.
 
     Raises:
-        UsageError: a value would be taken for an option.
+        UsageError: a value looks like an option.
 
     Example:
         >>> expanded("{queue}/$dlq", {"queue": "orders", "dlq": "not this"})
@@ -111,7 +111,7 @@ def expanded(word: str, variables: Mapping[str, Any]) -> str:
     except Exception:  # noqa: BLE001 (an expression that the user wrote may raise anything; IPython does the same)
         return word
     if text.startswith("-") and not word.startswith("-"):
-        raise UsageError(f"The value of {word} begins with a dash and would be taken for an option.")
+        raise UsageError(f"The value of {word} begins with a dash and looks like an option.")
     return Quoted(text) if text != word else word
 
 

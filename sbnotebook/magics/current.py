@@ -117,10 +117,10 @@ class Current:
         return self._namespace
 
     def reconnect(self, *, read_only: bool) -> Namespace:
-        """Make the same connection again, to write or to only look; locked messages are released.
+        """Make the same connection again, for writing or read-only; locked messages are released.
 
         Args:
-            read_only: True to only look.
+            read_only: True for a read-only connection.
         """
         return self.connect(self._target, read_only=read_only)
 

@@ -67,7 +67,7 @@ class PlanMagics(Magics):
             The plan itself for a dry run, otherwise the report.
 
         Raises:
-            ReadOnlyError: the connection only looks; nothing was done.
+            ReadOnlyError: the connection is read-only; nothing was done.
             DecisionError: the plan was not confirmed, or there is no input to ask on; nothing was done.
         """
         if args.dry_run:
@@ -87,7 +87,7 @@ class PlanMagics(Magics):
             asks: False for a plan that needs no confirmation.
 
         Raises:
-            ReadOnlyError: the connection only looks.
+            ReadOnlyError: the connection is read-only.
             DecisionError: the plan was not confirmed.
         """
         namespace = self.current.namespace

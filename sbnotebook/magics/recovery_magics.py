@@ -97,7 +97,7 @@ class RecoveryMagics(PlanMagics):
         *_ACTING,
     )
     def sb_resume(self, args: MagicArguments) -> Plans | Report:
-        """Finish the resubmits that were cut off, by a crash or a lost connection.
+        """Finish resubmits that a crash or a lost connection interrupted.
 
         sbnotebook recognises a clone that was sent already, and does not send it again.
 
@@ -110,7 +110,7 @@ class RecoveryMagics(PlanMagics):
             self.current.namespace.resume(args.entity, resend_unknown=args.resend_unknown, max_wait=args.max_wait)
         )
         if not plans:
-            say("No resubmit was cut off.")
+            say("There are no interrupted resubmits.")
         if args.dry_run:
             return plans
         if not plans:

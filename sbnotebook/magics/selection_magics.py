@@ -83,7 +83,9 @@ class SelectionMagics(PlanMagics):
             help="skip messages that were resubmitted this often, or none (default 5 for dead letters)",
         ),
         argument(
-            "--resend-unknown", action="store_true", help="send again what a run that was cut off may have sent already"
+            "--resend-unknown",
+            action="store_true",
+            help="send again clones that an interrupted run may have sent already",
         ),
         argument("--atomic", action="store_true", help="each in one transaction; experimental, untested on Azure"),
         argument(

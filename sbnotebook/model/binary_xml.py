@@ -127,7 +127,7 @@ class _Reader:
             raise _Unreadable
         while self._open and self._at < len(self._data):
             self._record(self._byte())
-        # A document that is cut off or continues is refused; its last end may be missing or repeated.
+        # An incomplete document, or one with more bytes behind it, is refused; its last end may be missing or repeated.
         if (self._open and not self._values) or self._data[self._at :] not in (b"", bytes((_END_ELEMENT,))):
             raise _Unreadable
         while self._open:

@@ -55,7 +55,7 @@ CAUSE_SECONDS_OF_TABLE: Final = 60.0
 
 BYTES_AHEAD: Final = 16 * 1024 * 1024
 """Bytes of messages that are peeked at once, ahead of those that are read: so many of the largest pages of late. When
-messages suddenly become large, it is exceeded by the pages that are under way."""
+messages suddenly become large, it is exceeded by the pages in progress."""
 
 
 class Allowance:

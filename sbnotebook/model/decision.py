@@ -117,7 +117,7 @@ class Resubmit:
         max_resubmits: a message that was resubmitted this often is dead-lettered, or stays where it is if that is a
             dead-letter queue; None for no limit. ``"auto"`` is 5 for dead letters, so that a loop over a consumer that
             still fails ends, and no limit for others.
-        resend_unknown: send again what an earlier resubmit, which was cut off, may have sent already.
+        resend_unknown: send again clones that an interrupted resubmit may have sent already.
         atomic: send the clone and complete the original in one transaction: both are done, or neither. ``"forward"``
             also sends to other entities: then the own entity stores the clone, and forwards it later. Experimental:
             untested on Azure.

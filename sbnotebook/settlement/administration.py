@@ -75,7 +75,7 @@ class EntityCounts:
 
 @dataclass(frozen=True, slots=True)
 class DestinationDescription:
-    """The parts of a queue or topic that decide what becomes of messages sent to it.
+    """The parts of a queue or topic that decide on messages sent to it.
 
     Args:
         is_topic: whether it is a topic.

@@ -46,7 +46,7 @@ __all__ = ["BESIDE", "GROUP", "PickReport", "Run", "carry_out"]
 GROUP: Final = 200
 """Messages that take their steps together, at most."""
 BESIDE: Final = 4
-"""Groups of a run that are under way at once, at most. While one waits for the network, another is written down."""
+"""The most groups of a run in progress at once. While one waits for the network, another is recorded."""
 _ENDS_A_RUN: Final = (SbNotebookError, AzureError, OSError, sqlite3.Error)
 """The errors that end a run: a refusal, the service, the network, and the files of the journal and the archive."""
 
@@ -146,12 +146,12 @@ class Run:
                 None for those that were not attempted.
             size: messages in a group, at most.
             finish_within: seconds that a group may still take after an interrupt; without a limit by default.
-            beside: groups that may be under way when this returns, so that the action looks for the next one meanwhile;
-                one at most where ``max_in_flight`` is a number, which limits all of them together. Call :meth:`finish`
-                before what holds the messages is closed.
+            beside: groups that may be in progress when this returns, so that the action looks for the next one
+                meanwhile. At most one if ``max_in_flight`` is a number, which limits all of them together. Call
+                :meth:`finish` before what holds the messages is closed.
 
         Raises:
-            Exception: what the steps raised; for a group that was under way, the next call raises it.
+            Exception: what the steps raised; for a group in progress, the next call raises it.
         """
         size = self.group_size(size)
         if self.limits.max_in_flight != AUTO:
@@ -173,7 +173,7 @@ class Run:
         return min(size, self._pace.at_once or size)
 
     async def finish(self) -> None:
-        """Wait until no group is under way.
+        """Wait until no group is in progress.
 
         Raises:
             Exception: what the steps of the group raised.
@@ -199,7 +199,7 @@ class Run:
                 await self._ended.wait()
 
     async def _wait_for_room(self, most: int) -> None:
-        """Wait until fewer groups are under way; raise what the steps of an earlier one raised when all have ended."""
+        """Wait until fewer groups are in progress; when all have ended, raise the error of an earlier one."""
         with anyio.CancelScope(shield=True):
             while self._under_way >= most and self._error is None:
                 await self._ended.wait()
@@ -339,7 +339,7 @@ class Run:
         if known is not None:
             return known
         decision = self._decision_of(message)
-        why = self.stopped or f"Not attempted: the {self._decision.verb} was cut off before."
+        why = self.stopped or f"Not attempted: the {self._decision.verb} was interrupted before."
         return outcome_until_now(message, decision, why, begun=position in self._begun)
 
     def _decision_of(self, message: ReceivedMessage) -> Decision:

@@ -51,13 +51,14 @@ class Grace:
 
     @contextmanager
     def period(self, seconds: float, at_most: float = math.inf) -> Generator[anyio.CancelScope]:
-        """Run a block that is cut off only so many seconds after the work was cancelled; then it ends without an error.
+        """Run a block that continues for some seconds after the work was cancelled; then it ends without an error.
 
         Look for the cancellation behind it (``anyio.lowlevel.checkpoint_if_cancelled``).
 
         Args:
             seconds: after the cancellation.
-            at_most: seconds after which it is cut off in any case; ``cancelled_caught`` of what it gives tells that.
+            at_most: seconds after which it is cancelled in any case; ``cancelled_caught`` of the returned scope shows
+                that.
         """
         # One scope for both: a second one around each transfer takes as long as packing its messages.
         now = anyio.current_time()

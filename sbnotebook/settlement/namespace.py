@@ -26,7 +26,7 @@ class AsyncNamespace(Resources):
 
     Args:
         connection: how it is reached.
-        journal: where resubmits are written down, None for the user's own.
+        journal: records resubmits, None for the user's own.
         clock: where the time of locks comes from, None for the machine's clock.
         archive: where messages are kept before they are removed: True for the file beside the journal, unless
             SBNOTEBOOK_ARCHIVE is off in the environment; False or None for nowhere.
@@ -112,7 +112,7 @@ class AsyncNamespace(Resources):
     async def resume(
         self, entity: str | EntityAddress | None = None, *, resend_unknown: bool = False, max_wait: float = 0.0
     ) -> list[Plan]:
-        """Return plans to finish the resubmits that were cut off, one for each entity with originals.
+        """Return plans to finish interrupted resubmits, one for each entity with originals.
 
         Args:
             entity: only originals of this one, None for all.

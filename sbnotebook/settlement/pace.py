@@ -77,11 +77,11 @@ class Pause:
 
     @property
     def holds(self) -> bool:
-        """Tell whether work waits for the end of the pause, so that nothing is under way."""
+        """Return whether work waits for the end of the pause, so that nothing is in progress."""
         return self._held_up > 0
 
     def begin(self) -> None:
-        """Hold up what asks from now on; once is enough."""
+        """Pause later requests; once is enough."""
         self._over = self._over or anyio.Event()
 
     def end(self) -> None:

@@ -375,12 +375,13 @@ class _Ahead:
 
     Service Bus says neither how many messages an entity has nor where their numbers have gaps. So this class cuts the
     numbers behind the next page into stretches, each as long as the last page reached, and requests several of them at
-    once. Each answer is complete from the requested number to its last message. Messages that the page in front has
-    shown already are cut off. Numbers that no answer reaches are requested in order.
+    once. Each answer is complete from the requested number to its last message. Drop messages that the page before has
+    shown already. Numbers that no answer reaches are requested in order.
 
-    Each useful page lets one more request be under way, as in the slow start of TCP (RFC 5681). A useless page, because
-    of a gap or at the end of a partition, takes four such steps back. So about a fifth of all peeked messages can be
-    useless. After a failure, such as a busy service, reading starts again with one request and grows more slowly.
+    Each useful page allows one more request in progress, as in the slow start of TCP (RFC 5681). A useless page,
+    because of a gap or at the end of a partition, takes four such steps back. So about a fifth of all peeked messages
+    can be useless. After a failure, such as a busy service, reading starts again with one request and grows more
+    slowly.
 
     Args:
         ask: peeks a page by its first number and a count; gives None where that failed.
@@ -394,7 +395,7 @@ class _Ahead:
         self._used = self._wasted = self._failures = 0
 
     def ask(self, cursor: PeekCursor) -> None:
-        """Ask for as many stretches as may be under way, and as the cursor wants."""
+        """Request as many ranges as may be in progress, and as the cursor wants."""
         first = self._under_way[-1].end if self._under_way else cursor.next_number
         asked = sum(stretch.asked for stretch in self._under_way)
         end = end_of_partition(partition_of(cursor.next_number))
@@ -445,7 +446,7 @@ class _Ahead:
         self._span = reach if count >= PAGE or count < self._span else 2 * reach
 
     def drop(self) -> None:
-        """Drop all requests that are under way."""
+        """Drop all requests in progress."""
         for stretch in self._under_way:
             stretch.page.cancel()
         self._under_way.clear()

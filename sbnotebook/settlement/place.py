@@ -102,7 +102,7 @@ class Place:
             renew_for: for how long locks are renewed.
             verb: the action that its settlements are part of, for the archive.
             archived: False where completed messages are removed for good.
-            recorded: False where nothing is written down on this machine, because another part does it.
+            recorded: False if nothing is recorded on this machine, because another part does it.
         """
         namespace = self.namespace
         return LockedBatch(

@@ -19,7 +19,7 @@ from sbnotebook.model import (
 
 __all__ = ["Progress", "check_decision", "is_same", "outcome_for", "outcome_until_now"]
 
-_UNDER_WAY: Final = "It was under way when it was cut off, and may be done or not."
+_UNDER_WAY: Final = "It was in progress when it was interrupted, and may be done or not."
 
 Progress = Callable[[int], None]
 """Called with the number of messages that were finished since the last call."""

@@ -79,7 +79,7 @@ def _check_type(name: str, kind: DataType) -> None:
             shown = kind.simpleString()[:_SHOWN]
             raise ConfigurationError(f"The column {name} has the type {shown}, but it must be {holds}: cast it.")
     try:
-        with suppress(ValueError):  # an empty map, which Spark hands over all the same
+        with suppress(ValueError):  # an empty map, which Spark passes on
             arrow_type(kind)
     except PySparkTypeError:
         shown = kind.simpleString()[:_SHOWN]

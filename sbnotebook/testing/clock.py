@@ -17,7 +17,7 @@ _AT_MOST: Final = 0.05
 
 
 class HandClock:
-    """The library's view of the clock that an emulator goes by: both stand still until it is turned.
+    """The library's view of the emulator's clock: both stand still until a test sets it.
 
     Example:
         >>> clock = HandClock()

@@ -93,7 +93,7 @@ class Speed:
 
 
 class PlanRun:
-    """A plan that is carried out; what becomes of each message is written into a table.
+    """A plan that is carried out; a table shows the outcome of each message.
 
     Args:
         plan: which one.

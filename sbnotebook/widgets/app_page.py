@@ -64,7 +64,7 @@ def show() -> Triage:
     wanted = TriageRequest.kept()
     os.chdir(wanted.folder)
     namespace = wanted.namespace()
-    # The user of a page that only looks may be another than the one who started it.
+    # The user of a read-only page may differ from the user who started it.
     panel = Triage(namespace, wanted.entity, max_messages=wanted.max_messages, is_editing=not namespace.read_only)
     atexit.register(_leave, panel, namespace)
     return panel

@@ -148,7 +148,7 @@ class PeekBar(widgets.VBox):
         Args:
             words: in words.
             problem: the fault of the request.
-            is_busy: whether peeking is under way, so that it can be stopped.
+            is_busy: whether peeking is in progress, so that it can be stopped.
             follows: whether messages may follow.
         """
         self.status.value, self.problem.value = words, problem

@@ -187,7 +187,7 @@ class Monitor(Panel):
         self._wake()
 
     def _say(self, words: str) -> None:
-        # A sample that was under way when it was stopped must not hide that.
+        # A sample in progress when it was stopped must not hide that.
         self.status.value = words if self._wanted else "Stopped."
 
     def _switch(self) -> None:

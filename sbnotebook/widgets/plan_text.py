@@ -110,7 +110,7 @@ def plan_blocks(
     if namespace.read_only:
         blocks.append(
             paragraph(
-                f"It cannot be carried out, because this connection to {namespace.host} only looks. Turn writing on "
+                f"It cannot be carried out: the connection to {namespace.host} is read-only. Turn writing on "
                 "with %sb_connect --write, or connect(…, read_only=False).",
                 "warning",
             )
@@ -199,8 +199,8 @@ def report_blocks(report: Report, plan: Plan, *, cut_off: bool = False) -> list[
     """
     tone = "good" if report.ok else "warning"
     if cut_off and not report:
-        return [heading(f"{plan.verb.capitalize()} was cut off"), paragraph("Nothing was done yet.")]
-    ended = "is done" if report.ok else "was cut off" if cut_off else "has ended"
+        return [heading(f"{plan.verb.capitalize()} was interrupted"), paragraph("Nothing was done yet.")]
+    ended = "is done" if report.ok else "was interrupted" if cut_off else "has ended"
     blocks = [
         heading(f"{plan.verb.capitalize()} {ended}"),
         paragraph(f"{report.settled:,} of {_counted(len(report), 'message')} {_done(plan)}.", tone),

@@ -27,7 +27,7 @@ _CONTROLS: Final = (
 )  # fmt: skip
 _DELETE: Final = 0x7F
 
-# Every character belongs to some part, a string that does not end included, so that none is looked at twice.
+# Every character belongs to some part, a string that does not end included, so that none is examined twice.
 _JSON_PART: Final = re.compile(r'\s++|"(?:[^"\\]++|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
 _JSON_ESCAPE: Final = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.)", re.DOTALL)
 _XML_PART: Final = re.compile(

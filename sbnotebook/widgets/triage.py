@@ -31,7 +31,7 @@ from sbnotebook.widgets.table.rows import MessageKey
 __all__ = ["Triage", "TriageHeader", "UnfinishedBanner"]
 
 _READ_ONLY: Final = (
-    "This connection only looks: plans can be made, and not carried out. To act, turn writing on with "
+    "This connection is read-only: you can make plans, but not carry them out. To act, turn writing on with "
     "%sb_connect --write, or in Python connect with read_only=False."
 )
 _REFRESH: Final = "Peek at all messages again; the selection stays"

@@ -54,7 +54,7 @@ SHOWN = (
     "active 1:00:00 later",
     "resubmit: 1 settled",
     "%sb_undo term --since 7d",
-    "No resubmit was cut off.",
+    "There are no interrupted resubmits.",
     "purge 6 messages of term",
     "%sb_nothing",
 )

@@ -49,7 +49,7 @@ def test_resume_shows_its_plans_and_finishes(shell: Shell, cut_off: str, emulato
     assert ran.value.ok
     assert (emulator.counts(cut_off).active, emulator.counts(cut_off).dead_letter) == (1, 0)
     ran = shell.run("%sb_resume")
-    assert (ran.out.splitlines()[0], len(ran.value)) == ("No resubmit was cut off.", 0)
+    assert (ran.out.splitlines()[0], len(ran.value)) == ("There are no interrupted resubmits.", 0)
 
 
 def test_undo_takes_a_report_an_entity_or_the_last_report(shell: Shell) -> None:

@@ -162,7 +162,7 @@ async def resume(namespace: AsyncNamespace, queue: AsyncEntity, _: AsyncExitStac
 
 
 async def begun(namespace: AsyncNamespace, queue: AsyncEntity) -> None:
-    """Begin resubmits of three messages; each was cut off at another step."""
+    """Begin resubmits of three messages; each was interrupted at another step."""
     await namespace.create_queue(str(again(queue)))
     first, second, third, *_others = await queue.peek()
     await cut_off(namespace, first, str(again(queue)), sent=True, marked=True)

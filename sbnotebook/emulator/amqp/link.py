@@ -460,7 +460,7 @@ class SendingLink(Link):
         Args:
             delivery_tag: of the delivery.
             state: its state now.
-            settled: whether to write that the delivery is settled. It is not forgotten all the same.
+            settled: whether to write that the delivery is settled. Nevertheless, it is not forgotten.
         """
         self._session.report_delivery(self, delivery_tag, state, settled=settled)
 

@@ -225,7 +225,7 @@ class Broker:
         try:
             self.dispatcher.dispatch(self.moment())
         except Exception:
-            # Messages that came in must be stored and confirmed all the same; the next turn delivers.
+            # Messages that arrived must still be stored and confirmed; the next turn delivers.
             _LOGGER.exception("Messages were not delivered.")
             return False
         return self.dispatcher.is_behind

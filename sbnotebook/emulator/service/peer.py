@@ -308,7 +308,7 @@ class AmqpPeer(asyncio.Protocol):
                 except Exception:
                     _LOGGER.exception("An event was not handled: %s", type(event).__name__)
                     _report_failure(event)
-                # The other events are handled all the same: a client that gave a session back must not hold it.
+                # Handle the other events nevertheless: a client that gave a session back must not hold it.
                 most = _MAX_UNSENT if self.is_trusted else _MAX_UNSENT_TO_A_STRANGER
                 if self._connection.unsent_bytes > most and not self._is_cut:
                     self.drop("the client asked for too much at once.")

@@ -137,7 +137,7 @@ def open_database(directory: Path) -> Generator[sqlite3.Connection]:
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = directory / FILE_NAME
-    # Before anything else is looked at: of two emulators that start at once, one waits here.
+    # Before any other check: if two emulators start at once, one waits here.
     with closing(_take_lock(directory, BUSY_TIMEOUT)):
         is_new = not path.exists()
         if is_new:

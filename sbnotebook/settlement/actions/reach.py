@@ -121,7 +121,7 @@ class Reach:
         journalled: False on a machine whose journal no user reads.
         group: messages that take their steps together, at most.
         search: limits of the search for messages that are not the first.
-        beside: groups that may be under way while others are looked for.
+        beside: groups that may be in progress during the search for others.
         in_session: active messages up to the last one that is meant, by session.
         at_the_end: take the steps only when all messages are held.
         again: gives the numbers of messages that are to be locked once more.

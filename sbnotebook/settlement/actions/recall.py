@@ -1,4 +1,4 @@
-"""What earlier runs, which were cut off, have done of a resubmit."""
+"""The steps of a resubmit that interrupted runs have done."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Recall", "Recalled", "Verdict"]
 _SEND_WITHIN: Final = timedelta(minutes=2)
 """The least remaining time in which the destination drops duplicates, for a clone to be sent again."""
 _MAX_DESCRIPTION: Final = 500
-_CUT_OFF: Final = "An earlier resubmit of this message was cut off, and its clone"
+_CUT_OFF: Final = "An earlier resubmit of this message was interrupted, and its clone"
 
 
 class Verdict(Enum):
@@ -100,7 +100,7 @@ class Recall:
             return Recalled(
                 Verdict.AGAIN, earlier, f"{_CUT_OFF} is dropped by {earlier.destination} if it has arrived."
             )
-        why = f"{_CUT_OFF} is not to be found: it may have been sent and consumed. To send it again all the same, "
+        why = f"{_CUT_OFF} is not to be found: it may have been sent and consumed. To send it again nevertheless, "
         return Recalled(
             Verdict.UNKNOWN, earlier, f"{why}resubmit with resend_unknown=True.{besides}"[:_MAX_DESCRIPTION]
         )

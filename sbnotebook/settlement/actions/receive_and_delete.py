@@ -72,7 +72,7 @@ class _Taken:
         """
         fresh, self._unkept = self._unkept, []
         if fresh and self._archive is not None:
-            # Not to be cut off between the two.
+            # Must not be interrupted between the two.
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._write, self._archive, fresh)
 

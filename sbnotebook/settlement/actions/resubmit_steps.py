@@ -102,7 +102,7 @@ class ResubmitSteps:
         self._lost: set[int] = set()
         """Those of them whose lock was lost."""
         self._done: list[int] = []
-        """Entries whose originals are completed; written down with the next ones or at the end."""
+        """Entries whose originals are completed; recorded with the next ones or at the end."""
 
     async def open(self) -> None:
         """Open a connection, so that a destination that cannot be sent to raises here.
@@ -133,7 +133,8 @@ class ResubmitSteps:
             An outcome for each, in their order.
 
         Raises:
-            SbNotebookError: nothing can be written down, or kept. The run knows of which messages the clone was sent.
+            SbNotebookError: the journal or the archive cannot be written. The run knows of which messages the clone was
+                sent.
         """
         steps = [Step(message) for message in locked]
         # What earlier runs have done of it.
@@ -142,7 +143,7 @@ class ResubmitSteps:
         outcomes += await self._stop_too_often(holder, [step for step in to_send if self._is_too_often(step)])
         self._expect(outcomes, steps)
         to_send = [step for step in to_send if not self._is_too_often(step)]
-        # In a thread: the user's edit must not hold up what keeps locks alive.
+        # In a thread: the user's edit must not block the renewal of locks.
         outcomes += await anyio.to_thread.run_sync(self._make_clones, to_send)
         to_send = [step for step in to_send if step.clone is not None]
         # Send the clones, and complete the originals of those that are confirmed.

@@ -81,7 +81,7 @@ class _Finding:
 
 
 async def plan_resume(place: Place, *, resend_unknown: bool = False, max_wait: float = 0.0) -> Plan:
-    """Return a plan to finish the resubmits of messages of one entity that were cut off.
+    """Return a plan to finish interrupted resubmits of messages of one entity.
 
     An original is completed if its clone is confirmed, or is in its destination. If the clone is missing, it is sent
     again, provided that the destination's duplicate detection would still drop a second one. Otherwise the original
@@ -156,9 +156,9 @@ def _preview(entity: EntityAddress, findings: Sequence[_Finding], rows: int) -> 
         counts[finding.what] = counts.get(finding.what, 0) + 1
     details = "; ".join(f"{what} ({count:,})" for what, count in counts.items())
     count = f"{len(findings):,} resubmit{'' if len(findings) == 1 else 's'}"
-    sentence = f"finish {count} of {entity} that {'was' if len(findings) == 1 else 'were'} cut off: {details}."
+    sentence = f"finish {count} of {entity} that {'was' if len(findings) == 1 else 'were'} interrupted: {details}."
     return Preview(
-        sentence if findings else f"no resubmit of {entity} was cut off.",
+        sentence if findings else f"no resubmit of {entity} was interrupted.",
         tuple(finding.message for finding in shown),
         tuple(Change(f.entry.sequence_number, "resubmit", str(f.entry.state), f.what) for f in shown),
     )

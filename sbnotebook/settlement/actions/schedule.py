@@ -213,7 +213,7 @@ class _Cancelling:
         ends = {m.sequence_number: outcome_for(m, self._decision, OutcomeStatus.NOT_FOUND, _ANOTHER) for m in others}
         left = [message for message in messages if message.sequence_number not in ends]
         rows: Mapping[int, int] = {}
-        with anyio.CancelScope(shield=True):  # not to be cut off between the writing and the knowledge of it
+        with anyio.CancelScope(shield=True):  # must not be interrupted between the write and its result
             rows = await self._keep(left, payloads)
         self._expect_untouched(left)
         try:

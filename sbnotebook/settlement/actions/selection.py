@@ -33,7 +33,7 @@ class Chosen:
     """The selection among the messages that an entity holds now.
 
     Args:
-        only: of those that are looked at, the ones that are meant; None for all of them.
+        only: the chosen ones of the peeked messages; None for all of them.
         before: messages that were enqueued before then; a duration counts back from now.
         to_sequence_number: messages up to this number, included.
         state: messages in this state only.

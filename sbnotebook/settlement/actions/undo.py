@@ -1,7 +1,7 @@
 """Sending removed messages back to their entities, from the archive.
 
-Each is marked on disk before it is sent, and again when that is confirmed: so an undo that is cut off, or done twice,
-sends nothing twice without being asked to.
+Each is marked on disk before it is sent, and again when it is confirmed. So an undo that is interrupted or repeated
+sends nothing twice, unless you ask for it.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def _returned(payload: bytes, row: ArchivedMessage, now: datetime, *, new_id: bo
 
 
 def _new_id(message: PeekedMessage, row: ArchivedMessage) -> str:
-    # The same each time: where an undo was cut off and is repeated, duplicate detection is a help.
+    # The same each time: if an interrupted undo is repeated, duplicate detection helps.
     mark = f"~undo-{hashlib.sha256(repr(row.place).encode()).hexdigest()[:16]}"
     base = message.message_id or ""
     if len(base) + len(mark) > _MAX_MESSAGE_ID:
@@ -345,7 +345,7 @@ class _Undoing:
             if row not in claimed
         }
         ours = {row: message for row, message in by_row.items() if row in claimed}
-        # Send, and write down how that ended.
+        # Send, and record the outcomes.
         try:
             sent = await send_many(pool, ours.values(), max_in_flight=limits.max_in_flight)
         except ServiceBusError:  # nothing was sent

@@ -42,7 +42,7 @@ _SECRET: Final = re.compile(
     rf"{_QUOTES}\s*(?:=|:|%(?:25)*3[ad])\s*{_QUOTES}([^;&\s'\"\\]+)"
 )
 _BEARER: Final = re.compile(r"bearer\s+([\w.~+/=-]{16,})")
-# What begins like a web token is passed over also where it is none, so that each part of a text is looked at once.
+# Skip any text that begins like a web token, so that each part of a text is examined once.
 _TOKEN: Final = re.compile(r"[eE](?<!\w[eE])[yY][jJ][\w-]++(\.[\w-]++\.[\w-]*+)?")
 _IN_TOKENS: Final = f"{string.ascii_letters}{string.digits}-_.~+/="
 _SUB_QUEUES: Final = {
@@ -357,7 +357,7 @@ class _InThreads:
 
     async def get_token(self, *scopes: str, **options: Any) -> Any:
         ask = partial(self._credential.get_token, *scopes, **options)
-        # A thread cannot be ended: where it takes too long, its answer is not waited for.
+        # A thread cannot be ended: if it takes too long, do not wait for its answer.
         return await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
 
     async def close(self) -> None:

@@ -79,7 +79,7 @@ class AheadBatch(LockedBatch):
                 locked = await self._lock_some(count, wanted, part)
                 waited += part
         finally:
-            # Where fewer came than were asked for, others are under way, and wait for the next call.
+            # If fewer arrived than requested, others are on their way, and wait for the next call.
             if not locked:
                 await self.ask_no_more()
         return locked

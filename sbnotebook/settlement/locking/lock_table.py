@@ -206,7 +206,7 @@ class HeldMessages:
         return self.of(message) is not None or number == message.sequence_number
 
     def note(self, hold: Hold, outcome: Outcome, *, was_in_doubt: bool) -> Outcome:
-        """Write down how an attempt to settle ended.
+        """Record the outcome of an attempt to settle.
 
         Args:
             hold: the lock.

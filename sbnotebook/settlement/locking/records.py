@@ -52,11 +52,11 @@ class Record(Protocol):
         ...
 
     async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None:
-        """Write down how it ended.
+        """Record the outcomes.
 
         Args:
             decision: the one that was carried out.
-            holds: those that were given before. Others may be under way meanwhile.
+            holds: those that were given before. Others may be in progress meanwhile.
             outcomes: by lock token; messages that are missing were not attempted.
         """
         ...
@@ -93,13 +93,11 @@ class DeferralRecord:
             try:
                 await anyio.to_thread.run_sync(write, keys)
             except (OSError, sqlite3.Error) as error:
-                _LOGGER.warning(
-                    "It could not be written down how the deferral of %d messages ended: %s", len(keys), error
-                )
+                _LOGGER.warning("The outcome of deferring %d messages could not be recorded: %s", len(keys), error)
 
 
 class RemovalRecord:
-    """Keeps messages in the archive before they are completed, and writes down how that ended.
+    """Keeps messages in the archive before they are completed, and records the outcomes.
 
     Args:
         archive: where they are kept.
@@ -127,13 +125,13 @@ class RemovalRecord:
         if not isinstance(decision, Complete):
             return
         payloads = await self._payloads(holds)
-        # Not to be cut off between the writing and the knowledge of it.
+        # Must not be interrupted between the write and its result.
         with anyio.CancelScope(shield=True):
             rows = await anyio.to_thread.run_sync(self._keep, holds, payloads)
             self._rows |= {hold.message.lock_token: (row, hold) for hold, row in zip(holds, rows, strict=True)}
 
     async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None:
-        """Write down which of them are removed, and which are not; the others stay unknown."""
+        """Record which of them are removed, and which are not; the others stay unknown."""
         tokens = [hold.message.lock_token for hold in holds]
         rows = {token: row for token in tokens if (row := self._rows.pop(token, None)) is not None}
         if rows and isinstance(decision, Complete):

@@ -244,7 +244,7 @@ class Renewal:
 
     @property
     def state(self) -> LockEvent:
-        """Return how renewing goes by the clock, even while the loop is blocked."""
+        """Return the state of renewing by the clock, even while the loop is blocked."""
         return self._standstill(self._clock.now()) or self._events.state
 
     def tell_lost(self, description: str = "The locks ended before the messages were settled.") -> None:

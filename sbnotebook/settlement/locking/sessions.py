@@ -165,7 +165,7 @@ class SessionBatch(LockedBatch):
 
         Args:
             sequence_number: of the held message, which a peek shows, too: an empty answer, as Azure gives now and then
-                (azure-sdk-for-python issue 39459), is not taken for the truth.
+                (azure-sdk-for-python issue 39459), is not trusted.
 
         Returns:
             Their numbers; None when it is not known. Of sessions with many deferred messages it is not.

@@ -381,7 +381,7 @@ async def settled_elsewhere(
     Args:
         held: the messages of the batch.
         records: written around each settlement.
-        decision: what becomes of the message.
+        decision: on the message.
         message: one of the batch.
         act: settles it.
 

@@ -92,13 +92,13 @@ class ArchiveState(StrEnum):
     """The state of the original of an archived message."""
 
     REMOVING = "removing"
-    """It was about to be removed, and no answer was written down: it may or may not have happened."""
+    """Its removal began, and no answer was recorded: it may or may not have happened."""
     REMOVED = "removed"
     """The service confirmed that it is gone."""
     KEPT = "kept"
     """The service said that it was not removed by this."""
     RETURNING = "returning"
-    """It was about to be sent back, and no answer was written down: it may or may not have happened."""
+    """Sending it back began, and no answer was recorded: it may or may not have happened."""
     RETURNED = "returned"
     """The service confirmed that it was sent back."""
 

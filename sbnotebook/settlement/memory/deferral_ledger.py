@@ -1,4 +1,4 @@
-"""The journal of deferrals: a deferred message is found by its number only, so the number is written down first."""
+"""The journal of deferrals: a deferred message is found by its number only, so the number is recorded first."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ class DeferralLedger:
             database.executemany("INSERT OR REPLACE INTO deferrals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def confirm(self, places: Iterable[_Place]) -> None:
-        """Write down that messages are deferred."""
+        """Record that messages are deferred."""
         keys = [self._key(*place) for place in places]
         with self._database.transaction() as database:
             database.executemany(f"UPDATE deferrals SET confirmed = 1 WHERE {_KEY}", keys)  # noqa: S608
 
     def forget(self, places: Iterable[_Place]) -> None:
-        """Write down that messages are not deferred, or not any more."""
+        """Record that messages are not deferred, or no longer deferred."""
         keys = [self._key(*place) for place in places]
         with self._database.transaction() as database:
             database.executemany(f"DELETE FROM deferrals WHERE {_KEY}", keys)  # noqa: S608

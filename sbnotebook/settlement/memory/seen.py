@@ -71,7 +71,7 @@ class Seen:
         return {key: datetime.fromisoformat(done) for key, done in rows}
 
     def remember(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Write down that the work for these messages is done, on disk before this returns."""
+        """Record that the work for these messages is done, on disk before this returns."""
         now = datetime.now(UTC).isoformat()
         rows = [(*self._place(message), now) for message in messages]
         with self._database.transaction() as database:

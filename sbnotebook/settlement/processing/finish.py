@@ -166,7 +166,7 @@ class Finisher:
             try:
                 await anyio.to_thread.run_sync(self._seen.remember, done)
             except Exception as error:  # noqa: BLE001 (a full disk, a deleted file)
-                # The error ends the run. The work is done all the same, and a completed message is not delivered again.
+                # The error ends the run. The work is done nevertheless, and a completed message is not delivered again.
                 self.error = self.error or error
 
     # ---------------------------------------------------------------- settling

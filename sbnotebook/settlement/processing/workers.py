@@ -77,7 +77,7 @@ class Workers(Protocol):
 class SharedWorkers:
     """Locks ahead, has the function called by several workers at once, and settles meanwhile.
 
-    A message passes through ``_queue``, a worker's group, ``_unremembered`` (until its work is written down),
+    A message passes through ``_queue``, a worker's group, ``_unremembered`` (until its work is recorded),
     ``_unsettled`` and the report. A message that goes back to the entity waits in ``_held_back`` until the run ends.
 
     Args:
@@ -305,7 +305,7 @@ class SharedWorkers:
                 self._unremembered.append(ended)
 
     async def _remember_ends(self) -> None:
-        """Write down whose work is done. Settling may take long, so this runs beside it."""
+        """Record finished messages. Settling may take long, so this runs beside it."""
         while self._unremembered or not self._over.is_set():
             ends = tuple(self._unremembered)
             if not ends:

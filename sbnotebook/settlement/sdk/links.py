@@ -119,7 +119,7 @@ def frame_size(client: ServiceBusReceiver | ServiceBusSender) -> int | None:
 
 
 async def hang_up(line: Socket | None) -> None:
-    """Close a socket, also where the work around it was cut off; nothing when it is closed.
+    """Close a socket, also if the work around it was cancelled; nothing if it is closed.
 
     A transaction that is open is rolled back when its connection ends, and over TLS the SDK closes the socket only
     after a moment of waiting.

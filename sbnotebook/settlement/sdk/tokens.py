@@ -86,7 +86,7 @@ _on_first_answer: Final[Any] = authenticator_class._on_execute_operation_complet
 
 async def _update_token(cbs: Authenticator) -> None:
     if cbs.auth_state is not CbsAuthState.REFRESH_REQUIRED:
-        # Without it nothing works, so that it is waited for.
+        # Without it nothing works, so wait for it.
         with anyio.move_on_after(_FIRST_WITHIN) as scope:
             await _put_first_token(cbs)
         if scope.cancelled_caught:
@@ -96,7 +96,7 @@ async def _update_token(cbs: Authenticator) -> None:
     cbs.auth_state = CbsAuthState.OK
     left = int(cbs._expires_on - time.time())
     cbs._refresh_window = left - _LOOK_AGAIN
-    # Ask the credential in a task of its own, which no operation cuts off, and send its token once it is there.
+    # Ask the credential in a separate task, which no operation cancels, and send its token when it arrives.
     coming: asyncio.Task[AccessToken | None] = getattr(cbs, _COMING, None) or asyncio.create_task(_asked(cbs))
     setattr(cbs, _COMING, coming)
     await asyncio.wait({coming}, timeout=_GLANCE if left > _LAST else max(left, _GLANCE))

@@ -240,7 +240,7 @@ class TransactionLine:
             await self._listen(lambda: link.state is not LinkState.ATTACHED)
 
     def _name_transactions(self, session: Any) -> None:
-        """Name the transaction that is under way in each transfer, but for those that are about tokens."""
+        """Name the transaction in progress in each transfer, except for those about tokens."""
         transfer, cbs = session._outgoing_transfer, self._parts._handler._cbs_authenticator
         tokens = None if cbs is None else cbs._mgmt_link._request_link.handle
 

@@ -106,7 +106,7 @@ class SenderPool:
                 await _close(sender, line)
             raise
         except BaseException:
-            # Cancelled: an answer may still come, and must not be taken for that of the next transfer.
+            # Cancelled: an answer may still come, and must not count as the answer to the next transfer.
             await _close(sender, line)
             raise
         self._keep(sender)

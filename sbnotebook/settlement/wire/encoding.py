@@ -56,7 +56,7 @@ def payload_of(message: Message) -> bytes:
         OverflowError: a number does not fit into its AMQP type.
     """
     extras, properties = message.extras, _properties(message)
-    # Most messages have only properties and data, so each other section is looked at only where it can exist.
+    # Most messages have only properties and data, so check for each other section only where it can exist.
     parts: list[bytes] = []
     if extras:
         _check_extras(message)

@@ -166,7 +166,7 @@ class EditForm(widgets.VBox):
         return made
 
     def preview(self) -> None:
-        """Show what it changes in the message that is looked at; typed code is run for that. Returns at once."""
+        """Show its changes in the current message; this runs typed code. Returns at once."""
         with self._lock:
             self._turn += 1
             turn = self._turn

@@ -53,7 +53,7 @@ def causes_of(messages: Messages) -> Causes:
 
 
 class CauseFinder:
-    """Finds the causes of messages that come part by part. Each message is looked at once, in a thread of its own.
+    """Finds the causes of messages that come part by part. Each message is examined once, in a separate thread.
 
     Args:
         found: is given a turn, and the causes of the first messages of it, as far as they were looked at.

@@ -351,7 +351,7 @@ class PlainRows:
     def _column(self, name: str) -> Any:
         """Return a column with its changed cells."""
         known: Any = self._cells.column(name) if name in self._cells.column_names else pa.nulls(len(self.rows))
-        # Cells may change meanwhile, so they are looked at in a copy.
+        # Cells may change meanwhile, so read them from a copy.
         values: Any = known.combine_chunks() if isinstance(known, pa.ChunkedArray) else known
         patched = self.rows.patched.get(name)
         if not patched:

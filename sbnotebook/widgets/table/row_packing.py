@@ -42,7 +42,7 @@ CUT: Final = 200
 """Characters of a text that are shown in a row; who wants more looks into the message."""
 
 _MAX_PACKET: Final = 1_000_000
-"""Bytes: Databricks takes no message of more than 5 MB, and large ones hold up those behind them."""
+"""Bytes: Databricks takes no message of more than 5 MB, and large ones delay those behind them."""
 _FIRST: Final = 500
 _AT_ONCE: Final = 10_000
 _SAMPLE: Final = 1_000

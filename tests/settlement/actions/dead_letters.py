@@ -1,4 +1,4 @@
-"""Dead letters to be resubmitted, and resubmits of them that were cut off."""
+"""Dead letters to be resubmitted, and resubmits of them that were interrupted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def cut_off(
     edited: bool = False,
     delay: timedelta | None = None,
 ) -> ResubmitEntry:
-    """A resubmit that was cut off: its clone sent or not, and that written down or not."""
+    """A resubmit that was interrupted: its clone sent or not, and that written down or not."""
     clone = clone_of(letter, Resubmit(delay=delay), None, datetime.now(UTC))
     entry = ResubmitEntry(
         namespace=namespace.identity(),

@@ -55,7 +55,7 @@ async def test_resume_finishes_each_from_where_it_stopped(
 
     plan = await the_plan(namespace)
     preview = plan.preview(10)
-    assert preview.sentence.startswith("finish 5 resubmits of mixed/$dlq that were cut off: complete the original")
+    assert preview.sentence.startswith("finish 5 resubmits of mixed/$dlq that were interrupted: complete the original")
     assert "its clone may have been sent or not (1)" in preview.sentence
     assert "nothing: the original is gone (2)" in preview.sentence
     assert [change.before for change in preview.changes] == ["sent", "intended", "intended", "sent", "intended"]
