@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import index
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -13,7 +13,7 @@ from sbnotebook.analysis.groups import Group
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import EntityAddress, ReceivedMessage
 
-__all__ = ["Choice", "chosen", "chosen_of"]
+__all__ = ["Choice", "chosen", "chosen_by", "chosen_of"]
 
 Choice: TypeAlias = Any
 """Which messages are meant: see :func:`chosen`."""
@@ -45,6 +45,28 @@ def chosen(choice: Choice, address: EntityAddress) -> list[ReceivedMessage | int
         [1, 2, 3, 4]
     """
     return list(_each(choice, address))
+
+
+def chosen_by(
+    choice: Choice | None, where: str | None, address: EntityAddress, peek: Callable[..., Iterable[ReceivedMessage]]
+) -> list[ReceivedMessage | int]:
+    """Return the messages that a user means by a choice or by an expression.
+
+    Args:
+        choice: as for :func:`chosen`; None with an expression.
+        where: a SQL expression over the message columns; None with a choice.
+        address: of the entity that the messages are in.
+        peek: looks at the messages of the entity.
+
+    Raises:
+        ConfigurationError: neither or both are given, or one is wrong.
+        DecisionError: as for :func:`chosen`.
+    """
+    if where is None and choice is not None:
+        return chosen(choice, address)
+    if where is None or choice is not None:
+        raise ConfigurationError(f"Choose the messages by where=…, or {_ACCEPTED}.")
+    return list(peek(where=where, state="active"))
 
 
 def chosen_of(held: Iterable[M], choice: Choice, address: EntityAddress, kind: type[M]) -> list[M]:

@@ -6,12 +6,12 @@ import warnings
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from sbnotebook.analysis import query
 from sbnotebook.analysis.frames import messages_from, one_table, tables_of_pages, to_send
 from sbnotebook.client.batch import LockedBatch, LockedSession
-from sbnotebook.client.choosing import Choice, chosen
+from sbnotebook.client.choosing import Choice, chosen, chosen_by
 from sbnotebook.client.coercions import (
     address,
     duration,
@@ -21,13 +21,22 @@ from sbnotebook.client.coercions import (
     time_to_come,
     whole_number,
 )
-from sbnotebook.client.messages import DeferredMessages, Messages
+from sbnotebook.client.messages import DeferredMessages, Messages, parts_of
 from sbnotebook.client.plan import Plan, SendPlan, count_of
 from sbnotebook.client.portal import progress_bar, run
 from sbnotebook.client.processing import Processing, process_options
 from sbnotebook.client.sdk_names import SdkNames
 from sbnotebook.client.unread import watched
-from sbnotebook.model import Decision, EntityAddress, MessageState, PeekedMessage, ReceivedMessage, Report, Resubmit
+from sbnotebook.model import (
+    Decision,
+    EntityAddress,
+    LockedMessage,
+    MessageState,
+    PeekedMessage,
+    ReceivedMessage,
+    Report,
+    Resubmit,
+)
 from sbnotebook.model.budget import Allowance
 from sbnotebook.model.decision import AUTO as DEFAULT_LIMIT
 from sbnotebook.model.decision import MaxResubmits
@@ -134,22 +143,8 @@ class Entity(SdkNames):
             ...     letters.resubmit(part, to="orders").apply(rate=100).raise_for_failures()
         """
         size = whole_number(size, "size", least=1)
-        for first, last in run(spans_of, self._entity):
-            start = max(first, from_sequence_number)
-            while start <= last:
-                part = self.peek(
-                    size,
-                    where=where,
-                    from_sequence_number=start,
-                    to_sequence_number=last,
-                    state=state,
-                    show_progress=False,
-                )
-                if part:
-                    yield part
-                if len(part) < size:
-                    break
-                start = part[-1].sequence_number + 1
+        look = partial(self.peek, size, where=where, state=state, show_progress=False)
+        return parts_of(run(spans_of, self._entity), look, size, from_sequence_number)
 
     def scheduled(self, max_messages: int | None = None, *, where: str | None = None) -> Messages:
         """Look at the messages of a queue that become active later; arguments as for :meth:`peek`."""
@@ -223,17 +218,18 @@ class Entity(SdkNames):
         following = self._entity.next_session(max_wait=wait, renew_for=duration(renew_for))
         return LockedSession(self._entity, following)
 
-    def settle_by_token(self, decision: Decision, locks: Iterable[Lock]) -> Plan:
+    def settle_by_token(self, decision: Decision, locks: Lock | Iterable[Lock]) -> Plan:
         """Plan to settle messages that another batch or process locked, by their lock tokens.
 
         Args:
             decision: complete, abandon, dead-letter or defer.
-            locks: locked messages, or pairs of sequence number and lock token.
+            locks: one or several locked messages, or pairs of sequence number and lock token.
 
         Raises:
             DecisionError: the decision is not possible, or a lock is not of this entity.
         """
-        return Plan(self._entity.plan_by_token(decision, locks))
+        one = isinstance(locks, LockedMessage) or (isinstance(locks, tuple) and isinstance(locks[0], int))
+        return Plan(self._entity.plan_by_token(decision, cast("Iterable[Lock]", [locks] if one else locks)))
 
     def receive_and_delete(
         self,
@@ -270,10 +266,11 @@ class Entity(SdkNames):
 
     # ---------------------------------------------------------------- plans for messages in their place
 
-    def resubmit(
+    def resubmit(  # noqa: PLR0913 (each option has a name)
         self,
-        messages: Choice,
+        messages: Choice | None = None,
         *,
+        where: str | None = None,
         to: str | EntityAddress | None = None,
         delay: str | timedelta | None = None,
         edit: Edit | None = None,
@@ -287,6 +284,7 @@ class Entity(SdkNames):
         Args:
             messages: which ones: messages as they were peeked, or what :meth:`pick` takes, such as sequence numbers, a
                 frame, or a group of causes. For sequence numbers, the entity is peeked up to the last of them.
+            where: instead, the active messages for which this SQL expression over the message columns is true.
             to: where the clones go; by default the entity itself, or a subscription's topic.
             delay: how long until the clones become active, such as ``"5m"``.
             edit: a function that gives the message to send for each message.
@@ -303,7 +301,7 @@ class Entity(SdkNames):
             DecisionError: the messages cannot go there, or not in transactions.
         """
         decision = Resubmit(address(to), duration(delay), max_resubmits, resend_unknown, atomic)
-        meant = chosen(messages, self.address)
+        meant = chosen_by(messages, where, self.address, self.peek)
         whole = [message for message in meant if isinstance(message, ReceivedMessage)]
         if len(whole) < len(meant):
             return self._planned(partial(self._entity.pick, meant, decision, edit=edit), shown=show_progress)
@@ -311,9 +309,10 @@ class Entity(SdkNames):
 
     def pick(
         self,
-        messages: Choice,
+        messages: Choice | None,
         decision: Decision,
         *,
+        where: str | None = None,
         edit: Edit | None = None,
         abandon_rest: bool = False,
         max_held: int = DEFAULT_MAX_HELD,
@@ -325,7 +324,8 @@ class Entity(SdkNames):
         Args:
             messages: a peeked message, a sequence number, a row or a frame (pandas, Arrow or Spark) with the column
                 ``sequence_number``, a group of :meth:`Messages.groups`, or an outcome. Any iterable of these works,
-                too: a list, a pandas Series, a report.
+                too: a list, a pandas Series, a report. None with ``where``.
+            where: instead, the active messages for which this SQL expression over the message columns is true.
             decision: such as ``Complete()``, ``DeadLetter("Bad")``, ``Defer()`` or ``Resubmit()``.
             edit: a function that gives the message to send for each message that is resubmitted.
             abandon_rest: abandon messages that were locked on the way and cannot be released, because their link was
@@ -340,7 +340,7 @@ class Entity(SdkNames):
             DecisionError: the decision or a message cannot be picked here, or ``max_held`` or more other messages are
                 in the way.
         """
-        meant = chosen(messages, self.address)
+        meant = chosen_by(messages, where, self.address, self.peek)
         pick = partial(self._entity.pick, meant, decision, edit=edit, abandon_rest=abandon_rest, archived=archived)
         return self._planned(partial(pick, max_held=max_held), shown=show_progress)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, overload
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-__all__ = ["DeferredMessages", "Messages", "read_messages"]
+__all__ = ["DeferredMessages", "Messages", "parts_of", "read_messages"]
 
 _OBJECTS_AT_ONCE: Final = 500
 
@@ -251,3 +251,25 @@ def read_messages(path: Path | str) -> Messages:
         ConfigurationError: the file does not hold messages.
     """
     return Messages(exports.read_table(path), where_from=Path(path).name)
+
+
+def parts_of(
+    spans: Iterable[tuple[int, int]], look: Callable[..., Messages], size: int, start: int = 1
+) -> Iterator[Messages]:
+    """Yield the messages of spans of sequence numbers in parts: see :meth:`sbnotebook.client.Entity.parts`.
+
+    Args:
+        spans: first and last numbers, both included.
+        look: returns up to ``size`` messages with numbers between two.
+        size: messages in a part at most.
+        start: the first number, included.
+    """
+    for first, last in spans:
+        following = max(first, start)
+        while following <= last:
+            part = look(from_sequence_number=following, to_sequence_number=last)
+            if part:
+                yield part
+            if len(part) < size:
+                break
+            following = part[-1].sequence_number + 1

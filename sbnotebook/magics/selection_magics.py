@@ -8,7 +8,9 @@ from typing import Final
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
+from sbnotebook.analysis import query
 from sbnotebook.client import Messages, Plan
+from sbnotebook.client.choosing import chosen_of
 from sbnotebook.client.coercions import address, duration
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import (
@@ -29,7 +31,7 @@ from sbnotebook.magics.arguments import (
     MagicArguments,
     count,
 )
-from sbnotebook.magics.choosing import CHOOSING, selected
+from sbnotebook.magics.choosing import CHOOSING, MESSAGES, named, selected
 from sbnotebook.magics.plan_magics import PlanMagics, command, edit_function
 from sbnotebook.model import (
     Abandon,
@@ -37,6 +39,7 @@ from sbnotebook.model import (
     DeadLetter,
     Decision,
     Defer,
+    PeekedMessage,
     Resubmit,
 )
 from sbnotebook.model.decision import AUTO, MaxResubmits
@@ -158,7 +161,21 @@ class SelectionMagics(PlanMagics):
         return entity.pick(selected(entity, args), decision, edit=edit_function(args))
 
     @line_magic
-    @command(ENTITY, WHERE, _COMPLETE, _ABANDON, _DEADLETTER, _RESUBMIT, REASON, DESCRIPTION, TO, DELAY, EDIT, *_ACTING)
+    @command(
+        ENTITY,
+        WHERE,
+        MESSAGES,
+        _COMPLETE,
+        _ABANDON,
+        _DEADLETTER,
+        _RESUBMIT,
+        REASON,
+        DESCRIPTION,
+        TO,
+        DELAY,
+        EDIT,
+        *_ACTING,
+    )
     def sb_deferred(self, args: MagicArguments) -> Messages | Plan:
         """Show the messages that are deferred in an entity; with a decision, settle them.
 
@@ -175,11 +192,12 @@ class SelectionMagics(PlanMagics):
         deferred = entity.deferred()
         if decision is None:
             return deferred.where(args.where) if args.where else deferred
+        meant = named(args, entity.address)
         if isinstance(decision, Resubmit):
-            chosen = deferred.where(args.where)
-            plan = entity.resubmit(chosen, to=args.to, delay=args.delay, edit=edit_function(args))
+            meant = query.where(chosen_of(deferred, meant, entity.address, PeekedMessage), args.where)
+            plan = entity.resubmit(meant, to=args.to, delay=args.delay, edit=edit_function(args))
         else:
-            plan = deferred.plan(decision, where=args.where)
+            plan = deferred.plan(decision, meant, where=args.where)
         return plan
 
     @line_magic

@@ -22,6 +22,7 @@ from sbnotebook.magics.arguments import (
     MagicArguments,
     Quoted,
 )
+from sbnotebook.magics.choosing import MESSAGES, named
 from sbnotebook.magics.plan_magics import PlanMagics, command, variable
 from sbnotebook.model import Message
 
@@ -69,6 +70,7 @@ class SendMagics(PlanMagics):
         argument("--at", metavar="TIME", help="when, such as 2026-11-22T08:00 in this machine's time"),
         argument("--cancel", action="store_true", help="cancel scheduled messages; with --where only those that match"),
         WHERE,
+        MESSAGES,
         *_ACTING,
     )
     def sb_schedule(self, args: MagicArguments) -> Messages | Plan:
@@ -87,13 +89,15 @@ class SendMagics(PlanMagics):
         # With a message it sends for later; without one it shows or cancels scheduled messages.
         is_to_send = args.what is not None or args.cell is not None
         if is_to_send:
-            if args.cancel or args.where:
+            if args.cancel or args.where or args.messages:
                 raise ConfigurationError(
                     "--cancel and --where apply to scheduled messages: do not give a message to send."
                 )
             if args.at is None and args.delay is None:
                 raise ConfigurationError("Say when: --delay 5m or --at 2026-11-22T08:00.")
             return entity.plan_send(_what_to_send(args), at=args.at, delay=args.delay)
+        if args.cancel and args.messages and not args.where:
+            return entity.cancel_scheduled(named(args, entity.address))
         scheduled = entity.scheduled(where=args.where)
         if not args.cancel:
             return scheduled

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Unpack
 
 from sbnotebook.model import (
     Decision,
@@ -24,7 +23,7 @@ from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.by_token import Lock, plan_by_token
 from sbnotebook.settlement.actions.defer_all import plan_defer_all
 from sbnotebook.settlement.actions.deferred import Deferrals, compared, plan_deferred, plan_deferred_each
-from sbnotebook.settlement.actions.pick import PickOptions, plan_pick
+from sbnotebook.settlement.actions.pick import plan_pick
 from sbnotebook.settlement.actions.purge import plan_purge
 from sbnotebook.settlement.actions.receive_and_delete import WARNING as RECEIVE_AND_DELETE_WARNING
 from sbnotebook.settlement.actions.receive_and_delete import receive_and_delete
@@ -32,13 +31,15 @@ from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, timed
 from sbnotebook.settlement.actions.selection import Chosen, Filter
 from sbnotebook.settlement.actions.send import plan_send
+from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Edit, Limits, Plan
 from sbnotebook.settlement.processing.calls import AnyFunction
+from sbnotebook.settlement.processing.policy import Policy
 from sbnotebook.settlement.processing.process import Processing
-from sbnotebook.settlement.processing.run import Options, ProcessOptions
+from sbnotebook.settlement.processing.run import Options
 from sbnotebook.settlement.sequence_numbers import spans_of
 from sbnotebook.settlement.terms import Progress, check_decision
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
@@ -223,11 +224,23 @@ class AsyncEntity(Place):
         messages: Iterable[ReceivedMessage | int],
         decision: Decision,
         *,
+        edit: Edit | None = None,
+        abandon_rest: bool = False,
+        max_held: int = DEFAULT_MAX_HELD,
+        archived: bool = True,
         progress: Progress | None = None,
-        **options: Unpack[PickOptions],
     ) -> Plan:
         """Return a plan to settle, defer or resubmit messages anywhere in the entity: see :func:`plan_pick`."""
-        return await plan_pick(self, messages, decision, progress=progress, **options)
+        return await plan_pick(
+            self,
+            messages,
+            decision,
+            edit=edit,
+            abandon_rest=abandon_rest,
+            max_held=max_held,
+            archived=archived,
+            progress=progress,
+        )
 
     async def purge(
         self,
@@ -273,35 +286,76 @@ class AsyncEntity(Place):
         """
         return plan_cancel_scheduled(self, messages)
 
-    def processing(
+    def processing(  # noqa: PLR0913 (each option has a name)
         self,
         function: AnyFunction,
         *,
+        policy: Policy | None = None,
+        max_in_flight: int = 1,
+        rate: float | None = None,
+        max_messages: int | None = None,
+        max_wait: float | None = 2.0,
+        by_session: bool = False,
         seen: timedelta | bool = False,
+        archived: bool = True,
         progress: Progress | None = None,
-        **options: Unpack[ProcessOptions],
     ) -> Processing:
         """Return a run that consumes messages with a function: ``run()`` begins it.
 
         Args:
             function: the work; an ordinary function runs in threads, an async one on this loop.
+            policy: as for :class:`sbnotebook.settlement.processing.run.Options`, as the others; None for ``Policy()``.
+            max_in_flight: messages, or sessions, that are worked on at once; with 1, messages keep their order.
+            rate: messages a second at most, None for no limit.
+            max_messages: stop after this many, None for all.
+            max_wait: seconds without a message after which the run ends; None to continue until it is stopped.
+            by_session: whether to consume sessions.
             seen: whether, or for how long, messages whose work is done are remembered.
+            archived: whether to keep messages in the local archive before they are removed.
             progress: told of every message that is finished.
-            options: how, see :class:`sbnotebook.settlement.processing.run.Options`.
 
         Raises:
             ConfigurationError: a number that cannot be.
             DecisionError: the policy cannot be carried out here.
         """
-        return Processing(self, function, Options(seen=seen, progress=progress, **options))
+        options = Options(
+            policy=policy or Policy(),
+            max_in_flight=max_in_flight,
+            rate=rate,
+            max_messages=max_messages,
+            max_wait=max_wait,
+            by_session=by_session,
+            seen=seen,
+            archived=archived,
+            progress=progress,
+        )
+        return Processing(self, function, options)
 
-    async def process(
+    async def process(  # noqa: PLR0913 (each option has a name)
         self,
         function: AnyFunction,
         *,
+        policy: Policy | None = None,
+        max_in_flight: int = 1,
+        rate: float | None = None,
+        max_messages: int | None = None,
+        max_wait: float | None = 2.0,
+        by_session: bool = False,
         seen: timedelta | bool = False,
+        archived: bool = True,
         progress: Progress | None = None,
-        **options: Unpack[ProcessOptions],
     ) -> Report:
         """Consume messages with a function and settle each by how that ended: see :meth:`processing`."""
-        return await self.processing(function, seen=seen, progress=progress, **options).run()
+        run = self.processing(
+            function,
+            policy=policy,
+            max_in_flight=max_in_flight,
+            rate=rate,
+            max_messages=max_messages,
+            max_wait=max_wait,
+            by_session=by_session,
+            seen=seen,
+            archived=archived,
+            progress=progress,
+        )
+        return await run.run()

@@ -130,3 +130,22 @@ def test_deferred_and_scheduled_messages_are_chosen_alike(namespace: Namespace) 
     queue.schedule([Message(), Message()], delay="1h")
     assert queue.cancel_scheduled(queue.scheduled().to_pandas().iloc[:1]).apply().settled == 1
     assert len(queue.scheduled()) == 1
+
+
+def test_an_expression_chooses_active_messages(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "expressed", 4)
+    queue.schedule(Message(subject="odd"), delay="1h")
+    assert len(queue.resubmit(where="subject = 'odd'")) == 2
+    assert queue.pick(None, Complete(), where="subject = 'odd'").apply().settled == 2
+    with pytest.raises(ConfigurationError, match="Choose the messages by where"):
+        queue.resubmit()
+    with pytest.raises(ConfigurationError, match="Choose the messages by where"):
+        queue.pick([1], Complete(), where="true")
+
+
+def test_one_lock_is_settled_by_its_token(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "token", 2)
+    with queue.lock(2) as batch:
+        one, other = batch.messages
+        assert queue.settle_by_token(Complete(), one).apply().settled == 1
+        assert queue.settle_by_token(Complete(), (other.sequence_number, other.lock_token)).apply().settled == 1

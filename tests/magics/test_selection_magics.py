@@ -211,3 +211,13 @@ def test_dead_letters_stay_after_five_resubmits(shell: Shell) -> None:
     assert "1 of them were resubmitted 5 times or more, and stay." in ran.out
     assert "It was resubmitted 5 times already and stays where it is" in (ran.value[0].description or "")
     assert shell.run("%sb_resubmit often/$dlq --max-resubmits none").value.settled == 1
+
+
+def test_deferred_and_scheduled_messages_are_chosen_by_number(shell: Shell) -> None:
+    fill(shell, "numbered", "abcd")
+    shell.run("%sb_lock numbered -n 4\n%sb_defer")
+    assert shell.run("%sb_deferred numbered --messages 1-2 --complete").value.settled == 2
+    assert shell.run("%sb_deferred numbered --messages 3 --resubmit --delay 1h").value.settled == 1
+    shell.run("waiting = %sb_schedule numbered")
+    assert shell.run("%sb_schedule numbered --cancel --messages waiting").value.settled == 1
+    assert bodies(shell, "numbered") == [b"d"]

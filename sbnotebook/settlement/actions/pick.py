@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final, TypedDict
+from typing import Final
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
@@ -35,7 +35,7 @@ from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import CarryOut, Edit, Limits, Plan, Preview
 from sbnotebook.settlement.terms import Progress, check_decision
 
-__all__ = ["PickOptions", "PickReport", "plan_pick"]
+__all__ = ["PickReport", "plan_pick"]
 
 _GROUP: Final = 100
 """Messages that are settled together, and not interrupted."""
@@ -43,15 +43,6 @@ _MAX_NUMBER: Final = 2**63 - 1
 
 
 # ---------------------------------------------------------------------- the plan
-
-
-class PickOptions(TypedDict, total=False):
-    """What :func:`plan_pick` takes beside messages and decision, all of it by name."""
-
-    edit: Edit | None
-    abandon_rest: bool
-    max_held: int
-    archived: bool
 
 
 async def plan_pick(
