@@ -468,7 +468,7 @@ def _value(key: str, kind: str, text: str) -> AmqpValue:
     try:
         return read(text.strip())
     except (ValueError, KeyError, OverflowError):
-        raise ConfigurationError(f"{key[:40]!r}: {text[:40]!r} is not a {kind}.") from None
+        raise ConfigurationError(f"{key[:40]!r}: {text[:40]!r} is not of the type {kind}.") from None
 
 
 def _integer(bits: int, kind: type[int]) -> Callable[[str], AmqpValue]:
