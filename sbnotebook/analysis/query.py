@@ -55,7 +55,7 @@ _FIRST_STEP: Final = 250
 _LARGEST_STEP: Final = 4_000
 """Messages that are filtered together, twice as many each time, so that few more are read than are wanted."""
 _SHOWN: Final = 200
-_PATH: Final = re.compile(r"(?<!\w)(body_json)\s*+->>?\s*+('[^']{0,200}')")
+_PATH: Final = re.compile(r"(?<!\w)(body_json)\s*+->(?!>)\s*+('[^']{0,200}')")
 
 _idle: defaultdict[int, list[subprocess.Popen[bytes]]] = defaultdict(list)
 """Processes that wait for requests, by the process that started them: a fork must not use those of its parent."""
@@ -269,10 +269,10 @@ def _advice(expression: str, unknown: str | None, columns: Sequence[str]) -> str
         if f'"{unknown}"' in expression:
             return f"; a text takes single quotes: '{unknown[:_SHOWN]}'"
         near = near_match(unknown, columns)
-        return f"; did you mean {near}?" if near else f"; a field of a JSON body is body_json->>'$.{unknown[:_SHOWN]}'"
+        return f"; did you mean {near}?" if near else f"; a field of a JSON body is body_json.{unknown[:_SHOWN]}"
     path = _PATH.search(expression)
     if path is not None:
-        return f"; a number in the body is compared as ({path[1]}->>{path[2]})::double > 3"
+        return f"; to compare a value of the body, write ->> in place of ->, such as {path[1]}->>{path[2]} > 3"
     return ""
 
 

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
+from typing import Any, Final
 
 from sbnotebook.model.address import EntityAddress
 
-__all__ = ["Outcome", "OutcomeStatus"]
+__all__ = ["Outcome", "OutcomeStatus", "frame_of_outcomes"]
+
+# Texts stay objects, which may hold half a character of a broken sender.
+_TYPES: Final = {
+    "entity": "object",
+    "sequence_number": "Int64",
+    "message_id": "object",
+    "verb": "object",
+    "status": "object",
+    "condition": "object",
+    "description": "object",
+    "tracking_id": "object",
+    "retryable": "boolean",
+}
 
 
 class OutcomeStatus(StrEnum):
@@ -61,7 +77,26 @@ class Outcome:
         """Tell whether the service confirmed the action."""
         return self.status is OutcomeStatus.SETTLED
 
+    def to_pandas(self) -> Any:
+        """Return a pandas frame with one row, and the fields as columns."""
+        return frame_of_outcomes((self,))
+
     def __repr__(self) -> str:
         which = f"message {self.sequence_number}" if self.sequence_number is not None else f"{self.message_id!r}"
         said = ": ".join(filter(None, (self.condition, self.description and repr(self.description))))
         return f"<Outcome {self.verb} {which} of {self.entity}: {self.status}{f' ({said})' if said else ''}>"
+
+
+def frame_of_outcomes(outcomes: Iterable[Outcome]) -> Any:
+    """Return a pandas frame with a row for each outcome, and the fields of :class:`Outcome` as columns.
+
+    Args:
+        outcomes: of any number.
+    """
+    # By name: the model needs the standard library only, and this function alone needs pandas.
+    pd: Any = import_module("pandas")
+    rows = [[getattr(outcome, name) for name in _TYPES] for outcome in outcomes]
+    frame = pd.DataFrame(rows, columns=list(_TYPES), dtype=object)
+    for name in ("entity", "status"):
+        frame[name] = frame[name].map(str)
+    return frame.astype(_TYPES)

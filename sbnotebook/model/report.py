@@ -8,31 +8,18 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import accumulate, islice
 from typing import Any, Final, Self, overload
 
 from sbnotebook.errors import SettlementFailedError
 from sbnotebook.model.address import EntityAddress
-from sbnotebook.model.outcome import Outcome, OutcomeStatus
+from sbnotebook.model.outcome import Outcome, OutcomeStatus, frame_of_outcomes
 
 __all__ = ["Report", "Tally"]
 
 _CHUNK: Final = 1024
 _QUICK: Final = 1
 """The compression level: the others take several times as long for a few per cent."""
-# Texts stay objects, which may hold half a character of a broken sender.
-_TYPES: Final = {
-    "entity": "object",
-    "sequence_number": "Int64",
-    "message_id": "object",
-    "verb": "object",
-    "status": "object",
-    "condition": "object",
-    "description": "object",
-    "tracking_id": "object",
-    "retryable": "boolean",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +165,7 @@ class Report(Sequence[Outcome]):
             >>> Report([outcome]).to_pandas()["status"][0]
             'settled'
         """
-        # By name: the model needs the standard library only, and this method alone needs pandas.
-        pd: Any = import_module("pandas")
-        rows = [[getattr(outcome, name) for name in _TYPES] for outcome in self]
-        frame = pd.DataFrame(rows, columns=list(_TYPES), dtype=object)
-        for name in ("entity", "status"):
-            frame[name] = frame[name].map(str)
-        return frame.astype(_TYPES)
+        return frame_of_outcomes(self)
 
     def raise_for_failures(self) -> None:
         """Raise when any message was not confirmed.

@@ -155,6 +155,7 @@ def test_report_is_a_frame_with_a_row_for_each_outcome() -> None:
     assert frame["status"].tolist() == ["settled", "failed"]
     assert frame["description"].tolist() == [None, broken]
     assert [*Report().to_pandas().columns] == [*frame.columns]
+    assert outcomes[0].to_pandas()["message_id"].tolist() == ["m7"]
 
 
 def test_outcome_is_shown_as_a_sentence() -> None:
