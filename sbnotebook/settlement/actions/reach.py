@@ -46,7 +46,7 @@ __all__ = ["GONE", "LOCKED", "MAX_WAIT", "NOT_DEFERRED", "SCHEDULED", "Holder", 
 
 GONE: Final = "It is not there any more: it was settled, or it has expired."
 LOCKED: Final = (
-    "Not attempted: it is there and could not be locked: another receiver has its lock, or an earlier lock has not "
+    "Not attempted: it exists but could not be locked: another receiver has its lock, or an earlier lock has not "
     "ended. Try again later."
 )
 SCHEDULED: Final = "Not attempted: it is scheduled, and no receiver gets it before its time: cancel it instead."
