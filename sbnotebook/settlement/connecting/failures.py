@@ -30,6 +30,8 @@ from sbnotebook.settlement.sdk import errors
 
 __all__ = ["explained", "is_broken_off", "outcome_of_error"]
 
+_ANSWER: Final = re.compile(r"\AService request failed\. b([\"'])(.*)\1\. Error condition: \S++ Status Code: \d++\.?\Z")
+"""The SDK's text for an answer of a management node: the bytes of the answer, between words of its own."""
 _TRACKING_ID: Final = re.compile(r"(?i)tracking-?id\s*[:=]\s*([^,\s]+)")
 _MAX_DESCRIPTION: Final = 500
 _MAX_TEXT: Final = 2_000
@@ -116,7 +118,9 @@ def explained(error: BaseException, secrets: Iterable[str] = ()) -> str:
     text = f"{error} {inner}" if isinstance(error, ServiceBusAuthenticationError) and inner else str(error)
     for secret in secrets:  # while they are whole: half a secret is not found
         text = text.replace(secret, "***")
-    return scrub(" ".join(text.split()), _MAX_TEXT)
+    text = " ".join(text.split())
+    answer = _ANSWER.match(text)
+    return scrub(answer[2] if answer else text, _MAX_TEXT)
 
 
 def _status(error: BaseException, condition: str | None) -> OutcomeStatus:

@@ -24,7 +24,7 @@ from azure.servicebus.exceptions import (
 )
 
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus
-from sbnotebook.settlement.connecting.failures import outcome_of_error
+from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
 
 ORDERS = EntityAddress("orders")
 
@@ -125,3 +125,12 @@ def test_no_secret_is_kept() -> None:
     # Cut after it was scrubbed, not before: half a key is one too many.
     padded = outcome_of(ServiceBusError("x" * 480 + " SharedAccessKey=c2VjcmV0c2VjcmV0"))
     assert "c2V" not in repr(padded)
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_an_answer_is_told_without_the_sdks_frame_around_it(quote: str) -> None:
+    said = "The lock supplied is invalid. TrackingId:1, Timestamp:2026-11-22T21:00:07"
+    error = ServiceBusError(
+        f"Service request failed. b{quote}{said}{quote}. Error condition: com.x:y. Status Code: 410."
+    )
+    assert explained(error) == said
