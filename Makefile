@@ -53,7 +53,7 @@ crash: ## Kill Spark's driver, its processes and the emulator under 20 streams, 
 mutants: ## Test the tests: change the code in 60 random places, and count how often a test fails; MUTANTS="--seed 7"
 	$(BIN)/python -m scripts.mutants $(MUTANTS)
 
-answers: ## Write down what wrong input is answered, to review (tests/answers)
+answers: ## Record the answers to wrong input, to review (tests/answers)
 	SBNOTEBOOK_WRITE_ANSWERS=1 $(BIN)/pytest -q -o faulthandler_timeout=0 tests/test_errors_answers.py \
 		tests/spark/test_source_answers.py
 

@@ -41,6 +41,10 @@ _BANNED: Final = {
     r"(?<!each )\bone's\b": "write 'your' or 'its'",
     r"(?:^|[,;:] |\band )to \w+(?: \w+){0,5} is to \w+": "make the person the subject",
     r"(?<!there )\b(?:is|are|was|were) no (?!longer\b|more\b|fewer\b|less\b|different\b)": "write 'is not a'",
+    r"\bunder way\b": "write 'in progress'",
+    r"\b(?:is|are|was|were|be|been) cut off\b": "write 'interrupted'",
+    r"\bwr(?:ites?|itten|iting) down\b": "write 'record'",
+    r"\bonly looks?\b": "write 'read-only'",
     r"\boutside of\b": "write 'outside'",
     r"\bbehind your back\b": "say it directly",
 }

@@ -10,7 +10,7 @@ A block that cannot run gives its reason in a comment on the line before it:
 ``<!-- no-run: needs a namespace in Azure -->``.
 
 What a page connects to as ``mynamespace.servicebus.windows.net`` is an emulator that :func:`fill` has filled; hidden
-blocks know it as ``emulator``. As with Azure, ``%sb_connect`` only looks there unless it is given ``--write``.
+blocks know it as ``emulator``. As with Azure, ``%sb_connect`` is read-only there unless it gets ``--write``.
 """
 
 from __future__ import annotations

@@ -433,7 +433,7 @@ class ActionPanel(Panel):
             self._pause.description, self._pause.icon = "Pause", "pause"
         else:
             work.running.pause()
-            self._pause.description, self._pause.icon = "Go on", "play"
+            self._pause.description, self._pause.icon = "Continue", "play"
         self._status.value = _status(work)
 
     # ------------------------------------------------------------ afterwards

@@ -84,7 +84,7 @@ def test_action_panel_repairs_messages(browser: Browser, lab: Lab) -> None:
     click(page, "Pause")
     expect(page.get_by_text("Paused. Locks are renewed.")).to_be_visible(timeout=RUN_TIMEOUT)
     expect(settled.first).to_be_visible()
-    click(page, "Go on")
+    click(page, "Continue")
     expect(page.get_by_text("Paused.")).to_be_hidden(timeout=RUN_TIMEOUT)
     click(page, "Cancel")
     expect(prose).to_contain_text("Resubmit was interrupted", timeout=RUN_TIMEOUT)

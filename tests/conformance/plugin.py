@@ -29,7 +29,7 @@ _MOST_TEXT: Final = 300
 
 
 class Results:
-    """Writes down how each test ended."""
+    """Records the outcome of each test."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -143,7 +143,7 @@ def test_a_configuration_that_the_tier_does_not_have_is_refused(tmp_path: Path) 
 
 
 class Sender(threading.Thread):
-    """Sends numbered messages until the emulator is gone, and writes down which were confirmed."""
+    """Sends numbered messages until the emulator is gone, and records the confirmed ones."""
 
     def __init__(self, connection_string: str, name: str, size: int) -> None:
         super().__init__(name=name)

@@ -195,7 +195,7 @@ def test_a_server_without_the_secret_is_not_believed(data_dir: Path, tmp_path: P
     known = EmulatorState.read(data_dir)
     assert known is not None
     replace(known, secret="another").write(tmp_path)
-    assert not stop(tmp_path)  # the process at this port is not the one that was written down
+    assert not stop(tmp_path)  # the process at this port is not the recorded one
     assert is_alive(known.pid)
     assert "another" not in repr(EmulatorState.read(tmp_path))
 

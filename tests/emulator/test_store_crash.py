@@ -91,7 +91,7 @@ class Ledger:
         return ServiceBusMessage(self.entries[name].body, message_id=name)
 
     async def do(self, names: list[str], place: Place, action: Awaitable[object]) -> None:
-        """Move messages: while it is under way they may be there or not, once it is confirmed they are."""
+        """Move messages: they may be there or not until it is confirmed."""
         entries = [self.entries[name] for name in names]
         for entry in entries:
             entry.possible.add(place)

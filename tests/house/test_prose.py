@@ -27,6 +27,10 @@ BROKEN = (
     "A queue of one's own.",
     "In short, to settle is to decide.",
     "This is no number.",
+    "It is under way.",
+    "The run was cut off.",
+    "It writes down the numbers.",
+    "This connection only looks.",
     "Look outside of the queue.",
     "It is not repeated behind your back.",
 )  # fmt: skip

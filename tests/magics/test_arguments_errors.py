@@ -32,7 +32,7 @@ def test_interrupted_send_leaves_its_report(ready: Kernel, emulator: RunningEmul
     line = line_of(begun)
     assert line.startswith("Interrupted: send: ")
     assert "settled" in line
-    assert line.endswith("what is skipped did not; sb_report has all outcomes. Run it again to continue.")
+    assert line.endswith("skipped ones did not; sb_report has all outcomes. Run it again to continue.")
     settled = int(ready.run("print(sb_report.settled)").text)
     unknown = int(
         ready.run("from sbnotebook import OutcomeStatus as S\nprint(sb_report.counts.get(S.UNCONFIRMED, 0))").text

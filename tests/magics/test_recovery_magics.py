@@ -77,9 +77,9 @@ def test_undo_without_anything_to_undo_says_what_to_give(unconnected: Shell, emu
     [
         ("%sb_deadletter", "Dead letters are not removed: %sb_resubmit still/$dlq sends them back."),
         ("%sb_defer", "Deferred messages are not removed: %sb_deferred still shows and settles them."),
-        ("%sb_abandon", "Abandoned messages are not removed: they stand in still."),
-        ("%sb_release", "Released messages are not removed: they stand in still."),
-        ("", "What was sent cannot be called back: %sb_pick still or %sb_purge still removes it."),
+        ("%sb_abandon", "Abandoned messages are not removed: they are in still."),
+        ("%sb_release", "Released messages are not removed: they are in still."),
+        ("", "You cannot recall sent messages: %sb_pick still or %sb_purge still removes them."),
     ],
 )
 def test_undo_says_how_to_take_other_actions_back(shell: Shell, settle: str, sentence: str) -> None:

@@ -130,7 +130,7 @@ def test_purge_removes_and_undo_gives_back(shell: Shell, emulator: RunningEmulat
         ("%sb_pick wrong -n 1 --complete --defer", "Give one of --complete and --defer."),
         ("%sb_pick wrong -n 1 --complete --reason x", "--reason and --description go with --dead-letter."),
         ("%sb_pick wrong -n 1 --complete --to x", "--to, --delay and --edit go with --resubmit."),
-        ("%sb_pick wrong --messages nothing --complete", "There is no variable 'nothing'; a text to send stands in"),
+        ("%sb_pick wrong --messages nothing --complete", "There is no variable 'nothing'."),
         ("%sb_pick wrong --messages text --complete", "'x' is not a sequence number: give messages, sequence numbers"),
         (
             "%sb_pick wrong -n 1 --messages text --complete",

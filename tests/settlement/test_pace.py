@@ -177,7 +177,7 @@ def test_a_given_number_in_flight_stays_as_it_is(time: Time) -> None:
 def test_auto_finds_what_a_far_service_takes(time: Time, seconds: float, rate: int) -> None:
     window, service = Window("auto", lambda: time.now), FarService(time, seconds, rate)
     service.serve(window, 5)
-    line = seconds * rate  # settlements that are under way when the service always has one to do
+    line = seconds * rate  # settlements in progress when the service always has one to do
     assert service.serve(window, 5) >= 0.98 * 5 * rate
     assert line <= window.size <= 1.5 * line + 15
 

@@ -233,7 +233,7 @@ async def test_a_failure_ahead_is_asked_for_in_order_and_slows_down() -> None:
     assert await _all(service) == list(range(1, 10_001))
     undisturbed = Service(range(1, 10_001))
     await _all(undisturbed)
-    # The page that failed is asked for alone, and then fewer are under way than before.
+    # Request the failed page alone, and then keep fewer in progress than before.
     assert service.requests.round_trips >= undisturbed.requests.round_trips + 3
     assert service.requests.most == AT_ONCE
 

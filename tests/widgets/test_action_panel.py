@@ -120,10 +120,10 @@ def test_a_plan_is_paused_goes_on_and_is_cancelled(namespace: Namespace) -> None
     until(lambda: "Paused. Locks are renewed." in repr(panel))
     left = len(queue.peek())
     assert f"{300 - left} of 300" in repr(panel)
-    assert buttons(panel) == ["Go on", "Cancel"]
+    assert buttons(panel) == ["Continue", "Cancel"]
     panel.propose(purge(queue))
     assert "Another plan is being carried out" in repr(panel)
-    click(panel, "Go on")
+    click(panel, "Continue")
     until(lambda: len(queue.peek()) < left)
     assert len(table.messages) == 300, "the rows stay until the end, with their outcomes"
     click(panel, "Cancel")
@@ -272,7 +272,7 @@ def test_an_undo_that_needs_a_destination_asks_for_it(namespace: Namespace) -> N
     (to,) = [each for each in shown(panel) if isinstance(each, widgets.Text)]
     click(panel, "Undo")
     until(lambda: not panel.busy)
-    assert "Say where they are to go" in repr(panel)
+    assert "Choose a destination" in repr(panel)
     to.value = "sent-back"
     click(panel, "Undo")
     until(lambda: not panel.busy)

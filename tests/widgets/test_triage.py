@@ -372,7 +372,7 @@ def test_in_a_terminal_it_is_a_text(namespace: Namespace) -> None:
     assert text.startswith(f"Triage of read/$dlq on {namespace.host}: 3 messages, peeked at ")
     assert "2 groups" in text
     assert "Invalid" in text
-    assert "Go on with %sb_resubmit read/$dlq" in text
+    assert "Continue with %sb_resubmit read/$dlq" in text
     assert "Tick" not in text, "there is nothing to click"
     assert "No message is selected." in repr(triage)
     triage.close()

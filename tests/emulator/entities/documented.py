@@ -1,4 +1,4 @@
-"""A namespace as Service Bus documents it, written down as plainly as possible and without the emulator's code.
+"""A namespace as Service Bus documents it, as plainly as possible and without the emulator's code.
 
 Each message is in exactly one box, in one state. If the documentation leaves the number of a message open, the model
 waits for it (``number`` is None until then).

@@ -19,7 +19,7 @@ MESSAGE = SentMessage(b"\x00\x53\x75\xa0\x00")
 
 @dataclass(eq=False)
 class Client:
-    """A connection that writes down what the file holds whenever it is flushed."""
+    """A connection that records the content of the file at each flush."""
 
     path: Path
     kept: list[int] = field(default_factory=list[int])

@@ -12,7 +12,7 @@ MESSAGE = read_sent(b"\x00\x53\x75\xa0\x00")
 
 @dataclass(eq=False)
 class Taker:
-    """A receiver that writes down what it gets."""
+    """A receiver that records its messages."""
 
     outlet: Receivable
     credit: int

@@ -41,7 +41,7 @@ async def cut_off(
     edited: bool = False,
     delay: timedelta | None = None,
 ) -> ResubmitEntry:
-    """A resubmit that was interrupted: its clone sent or not, and that written down or not."""
+    """An interrupted resubmit: its clone sent or not, and recorded or not."""
     clone = clone_of(letter, Resubmit(delay=delay), None, datetime.now(UTC))
     entry = ResubmitEntry(
         namespace=namespace.identity(),

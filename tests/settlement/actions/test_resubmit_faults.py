@@ -29,7 +29,7 @@ SETTLED, UNCONFIRMED, FAILED = OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED,
 
 
 class Tampered(Journal):
-    """A journal at which something happens when a state is written down for the first time."""
+    """A journal that calls a function when a state is recorded for the first time."""
 
     def __init__(self, path: Path, state: ResubmitState, act: Callable[[], None]) -> None:
         super().__init__(path)

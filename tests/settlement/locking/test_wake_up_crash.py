@@ -82,7 +82,7 @@ async def test_a_killed_deferral_leaves_a_wake_up_that_does_no_harm(clock: HandC
             assert said is not None
             async with orders.batch() as batch:
                 assert await wake(batch, said) is None
-        # It was written down before, so it would not be forgotten if it had been deferred.
+        # It was recorded before, so it would not be forgotten if it had been deferred.
         async with AsyncNamespace(Connection(emulator.connection_string), journal=Journal(journal)) as restarted:
             (entry,) = (await restarted.entity("orders").deferred()).gone
             assert (entry.sequence_number, entry.confirmed) == (1, False)

@@ -28,7 +28,7 @@ def in_turn(sessions: str, each: int) -> list[Message]:
 
 
 class Worker:
-    """Writes down in which order the messages of each session were worked on."""
+    """Records the order in which the messages of each session were processed."""
 
     def __init__(self) -> None:
         self.order: defaultdict[str | None, list[str | None]] = defaultdict(list)

@@ -84,7 +84,7 @@ def test_send_form_shows_problems_at_their_fields(namespace: Namespace) -> None:
     form.delay.value = "soon"
     form.submit.click()
     assert form.to.problem == "A message cannot be sent to orders/$dlq: name a queue or a topic."
-    assert form.properties_problem.value == "The value of 'count' is no whole number, 32 bits."
+    assert form.properties_problem.value == "The value of 'count' is not a whole number, 32 bits."
     assert "soon" in form.delay.problem
     assert not panel.busy
     for child in form.properties.children:
@@ -102,7 +102,7 @@ def test_send_form_warns_of_a_body_that_is_not_json(namespace: Namespace) -> Non
     form.content_type.value = "application/json"
     form.body.value = "{broken"
     form.submit.click()
-    assert "no JSON" in form.body_problem.value
+    assert "not JSON" in form.body_problem.value
     until(lambda: "Send 1 message to orders." in repr(panel))
 
 
