@@ -164,7 +164,9 @@ async def resubmit_atomically(world: World, chance: Random) -> None:
 async def resume(world: World, _: Random) -> None:
     for name, move in list(world.resubmitted.items()):
         # A later action may have deferred the original, which is resubmitted all the same.
-        stands = (copy.spot for copy in world.before.get(name, ()) if move.origin and copy.spot.path == move.origin.path)
+        stands = (
+            copy.spot for copy in world.before.get(name, ()) if move.origin and copy.spot.path == move.origin.path
+        )
         world.expect([name], move._replace(origin=next(stands, move.origin)), is_told_of_each=False)
     for plan in await world.namespace.resume():
         world.tell(await plan.apply())
