@@ -42,6 +42,7 @@ soak: ## Kill the emulator and processes that act 200 times each, disturb every 
 		tests/emulator/test_store_transactions_crash.py tests/settlement/sending/test_delivery_chaos.py \
 		tests/settlement/actions/test_resubmit_crash.py tests/settlement/actions/test_undo_crash.py
 	SBNOTEBOOK_CRASHES=500 $(BIN)/pytest -o faulthandler_timeout=0 tests/settlement/test_engine_variants.py
+	SBNOTEBOOK_MESSAGES=100000 $(BIN)/pytest -o faulthandler_timeout=0 tests/settlement/test_engine_memory.py
 	SBNOTEBOOK_CRASHES=5000 $(BIN)/pytest -o faulthandler_timeout=0 tests/security/test_message_costs.py \
 		tests/analysis/test_page_columns.py
 	SBNOTEBOOK_SOAK_SECONDS=600 $(BIN)/pytest -o faulthandler_timeout=0 -s tests/security/test_soak.py

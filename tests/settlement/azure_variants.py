@@ -151,6 +151,8 @@ class Scene:
     body_size: int = 0
     one_way_ms: int = 0
     """Milliseconds that each byte is on its way to the emulator, and as many back."""
+    group: int = 200
+    """Messages that take their steps together, at most."""
 
 
 @dataclass

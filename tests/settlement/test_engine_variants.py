@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -33,6 +33,8 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement import Limits, Policy, PolicyRow, Then
+from sbnotebook.settlement.engine import GROUP, Run
+from sbnotebook.settlement.pace import AUTO
 from tests.settlement.azure_variants import (
     DEAD,
     QUEUE,
@@ -90,7 +92,7 @@ def picking(decision: Decision) -> Act:
         numbers = some(world.numbers(ACTIVE), chance)
         plan = await world.namespace.entity(QUEUE).pick(numbers, decision)
         world.expect(numbers.values(), MOVES[decision])
-        world.tell(await plan.apply(Limits(chance.choice((1, 10)))))
+        world.tell(await plan.apply(Limits(chance.choice((1, 10, AUTO)))))
 
     return pick
 
@@ -142,7 +144,7 @@ async def resubmit(world: World, chance: Random) -> None:
     chosen = chosen[: chance.choice((3, len(chosen)))]
     names = [numbers[message.sequence_number] for message in chosen]
     world.expect(names, MOVES[RESUBMIT]._replace(origin=origin))
-    world.tell(await place.plan_resubmit(chosen, RESUBMIT).apply(Limits(chance.choice((1, 10)))))
+    world.tell(await place.plan_resubmit(chosen, RESUBMIT).apply(Limits(chance.choice((1, 10, AUTO)))))
 
 
 async def resubmit_atomically(world: World, chance: Random) -> None:
@@ -158,7 +160,7 @@ async def resubmit_atomically(world: World, chance: Random) -> None:
     if chance.random() < 0.5:
         drop = chance.choice(("drop_before_nth", "drop_after_nth"))
         setattr(faults.entity("$coordinator"), drop, chance.randint(1, 8))
-    world.tell(await place.plan_resubmit(chosen, decision).apply(Limits(chance.choice((1, 10)))))
+    world.tell(await place.plan_resubmit(chosen, decision).apply(Limits(chance.choice((1, 10, AUTO)))))
 
 
 async def resume(world: World, _: Random) -> None:
@@ -269,15 +271,24 @@ scenes = st.builds(
     size=st.sampled_from((20,) if IS_SHORT else (20, 20, 20, 450)),
     body_size=st.sampled_from((0, 0, 70_000)),
     one_way_ms=st.sampled_from((0, 0, 5, 30)),
+    group=st.sampled_from((2, 7, GROUP)),
 )
 
 
+def at_most(most: int) -> Callable[[Run, int], int]:
+    """Return how many messages a group has where it may have some number."""
+    return lambda _, size=GROUP: min(size, most)
+
+
 async def play(scene: Scene, story: list[tuple[str, list[Trouble], int]], folder: Path) -> None:
-    async with world_of(scene, folder) as world:
-        await world.set_up(Random(0))  # noqa: S311 - no secret
-        for act, trouble, seed in story:
-            await world.carry_out(ACTS[act], trouble, seed)
-        await world.carry_out(resume)
+    with pytest.MonkeyPatch.context() as patch:
+        # Several groups are in progress at once, also of few messages.
+        patch.setattr(Run, "group_size", at_most(scene.group))
+        async with world_of(scene, folder) as world:
+            await world.set_up(Random(0))  # noqa: S311 - no secret
+            for act, trouble, seed in story:
+                await world.carry_out(ACTS[act], trouble, seed)
+            await world.carry_out(resume)
 
 
 @settings(

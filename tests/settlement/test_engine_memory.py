@@ -1,0 +1,81 @@
+"""Memory of actions: it grows by the outcome of each message, and not by the messages that pass through.
+
+``SBNOTEBOOK_MESSAGES`` in the environment asks for more messages than the few of each test run.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import tracemalloc
+from collections.abc import Awaitable, Callable, Generator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from benchmarks.emulators import emulator
+from sbnotebook.model import Complete, Message
+from sbnotebook.settlement import Archive, AsyncEntity, AsyncNamespace, Connection, Journal, Plan
+from sbnotebook.settlement.engine import BESIDE, GROUP
+
+COUNT: Final = int(os.environ.get("SBNOTEBOOK_MESSAGES", "2400"))
+IS_SHORT: Final = "SBNOTEBOOK_MESSAGES" not in os.environ
+BODY: Final = 4_000
+FEW: Final = 1_200
+"""More than pass through at once."""
+EACH: Final = 2_000
+"""Bytes that a message may take when it has passed: its outcome, and what is known of it by number."""
+
+
+@pytest.fixture(scope="module")
+def connection_string() -> Generator[str]:
+    with emulator() as running:  # in a process of its own: its memory does not count
+        yield running.connection_string
+
+
+async def filled(namespace: AsyncNamespace, name: str, count: int) -> AsyncEntity:
+    await namespace.create_queue(name)
+    queue = namespace.entity(name)
+    (await queue.send(Message(body=os.urandom(BODY)) for _ in range(count))).raise_for_failures()
+    return queue
+
+
+async def purge(queue: AsyncEntity) -> Plan:
+    return await queue.purge()
+
+
+async def defer_all(queue: AsyncEntity) -> Plan:
+    return await queue.defer_all()
+
+
+async def complete_deferred(queue: AsyncEntity) -> Plan:
+    (await (await queue.defer_all()).apply()).raise_for_failures()
+    return queue.plan_deferred(await queue.peek(), Complete())
+
+
+MakePlan = Callable[[AsyncEntity], Awaitable[Plan]]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("make", [purge] if IS_SHORT else [purge, defer_all, complete_deferred])
+async def test_memory_does_not_grow_with_messages(connection_string: str, make: MakePlan, tmp_path: Path) -> None:
+    grown: list[int] = []
+    for count in (FEW, COUNT):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        journal, archive = Journal(folder / "journal.sqlite"), Archive(folder / "archive.sqlite")
+        async with AsyncNamespace(Connection(connection_string), journal=journal, archive=archive) as namespace:
+            plan = await make(await filled(namespace, f"{make.__name__}-{count}", count))
+            gc.collect()
+            tracemalloc.start()
+            try:
+                report = await plan.apply()
+                _, most = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert report.settled == count
+            grown.append(most)
+    few, many = grown
+    assert few < 4 * BESIDE * GROUP * (BODY + EACH)
+    assert many < few + (COUNT - FEW) * EACH
