@@ -297,7 +297,7 @@ def test_auto_takes_what_another_client_leaves(time: Time) -> None:
     assert first.rate(50, 60) >= 900
 
 
-def test_a_namespace_that_refuses_everything_is_asked_once_a_second(time: Time) -> None:
+def test_a_namespace_that_refuses_all_is_hardly_asked(time: Time) -> None:
     namespace = BusyNamespace(time, 0.37, allowed=0)
     client = namespace.client()
     namespace.serve(30)
