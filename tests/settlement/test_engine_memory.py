@@ -17,12 +17,12 @@ import pytest
 from benchmarks.emulators import emulator
 from sbnotebook.model import Complete, Message
 from sbnotebook.settlement import Archive, AsyncEntity, AsyncNamespace, Connection, Journal, Plan
-from sbnotebook.settlement.engine import BESIDE, GROUP
+from sbnotebook.settlement.engine import BESIDE, GROUP, Run
 
-COUNT: Final = int(os.environ.get("SBNOTEBOOK_MESSAGES", "2400"))
+COUNT: Final = int(os.environ.get("SBNOTEBOOK_MESSAGES", "1200"))
 IS_SHORT: Final = "SBNOTEBOOK_MESSAGES" not in os.environ
-BODY: Final = 4_000
-FEW: Final = 1_200
+BODY: Final = 6_000
+FEW: Final = 600 if IS_SHORT else 1_500
 """More than pass through at once."""
 EACH: Final = 2_000
 """Bytes that a message may take when it has passed: its outcome, and what is known of it by number."""
@@ -54,12 +54,19 @@ async def complete_deferred(queue: AsyncEntity) -> Plan:
     return queue.plan_deferred(await queue.peek(), Complete())
 
 
+def at_most(most: int) -> Callable[[Run, int], int]:
+    return lambda _, size: min(size, most)
+
+
 MakePlan = Callable[[AsyncEntity], Awaitable[Plan]]
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("make", [purge] if IS_SHORT else [purge, defer_all, complete_deferred])
-async def test_memory_does_not_grow_with_messages(connection_string: str, make: MakePlan, tmp_path: Path) -> None:
+async def test_memory_does_not_grow_with_messages(
+    connection_string: str, make: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Run, "group_size", at_most(50 if IS_SHORT else GROUP))
     grown: list[int] = []
     for count in (FEW, COUNT):
         folder = tmp_path / str(count)
