@@ -244,9 +244,11 @@ class Peeker:
             only_busy: whether to try again only when Service Bus answers that it is busy.
         """
         ahead = _Ahead(lambda first, count: self._page_once(first, count, session_id))
+        most, given = cursor.max_messages or 0, 0
         try:
             while count := cursor.count:
-                ahead.ask(cursor)
+                # A reader with a cursor of its own does not tell which messages it took.
+                ahead.ask(cursor, not_taken=given - (most - (cursor.max_messages or 0)))
                 first = cursor.next_number
                 page = await ahead.page(first)
                 if page is None or not page.payloads:
@@ -258,6 +260,7 @@ class Peeker:
                     return
                 cursor.go_on_behind(page.last_number)
                 ahead.learn(page, cursor.next_number)
+                given += len(page.payloads)
                 yield page
                 patience = PATIENCE
         finally:
@@ -394,10 +397,15 @@ class _Ahead:
         self._largest = 0
         self._used = self._wasted = self._failures = 0
 
-    def ask(self, cursor: PeekCursor) -> None:
-        """Request as many ranges as may be in progress, and as the cursor wants."""
+    def ask(self, cursor: PeekCursor, not_taken: int = 0) -> None:
+        """Request as many ranges as may be in progress, and as the cursor wants.
+
+        Args:
+            cursor: of the reader.
+            not_taken: messages that the reader got, and that the cursor does not count.
+        """
         first = self._under_way[-1].end if self._under_way else cursor.next_number
-        asked = sum(stretch.asked for stretch in self._under_way)
+        asked = not_taken + sum(stretch.asked for stretch in self._under_way)
         end = end_of_partition(partition_of(cursor.next_number))
         while len(self._under_way) < self._at_once and first <= end:
             count = min(cursor.count_from(first, asked), self._span)

@@ -214,6 +214,13 @@ async def test_no_more_is_asked_for_than_wanted() -> None:
             if seen == pages:
                 break
         assert sum(asked.count for asked in service.requests.all) <= 2 * pages * PAGE
+    # Spark counts with a cursor of its own.
+    service, seen = Service(range(1, 10_001)), 0
+    async for page in service.unread_pages(PeekCursor(max_messages=1_000)):
+        seen += len(page.payloads)
+        if seen >= 1_000:
+            break
+    assert sum(asked.count for asked in service.requests.all) == 1_000
     service = Service(range(1, 10_001))
     assert len(await _all(service, PeekCursor(301, 900))) == 600
     assert sum(asked.count for asked in service.requests.all) == 600
