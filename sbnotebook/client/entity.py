@@ -123,7 +123,7 @@ class Entity(SdkNames):
         from_sequence_number: int = 1,
         state: str | None = None,
     ) -> Iterator[Messages]:
-        """Look at the messages that are here now in parts; messages that come later are in none of them.
+        """Peek at the current messages in parts; later messages are in no part.
 
         Only one part is in memory at a time. A loop that resubmits each part ends, also where the consumer still fails
         and dead-letters the messages again.
@@ -239,7 +239,7 @@ class Entity(SdkNames):
         archived: bool = True,
         show_progress: bool = True,
     ) -> Messages:
-        """Receive messages that the service removes as it sends them: those lost on the way are lost for good.
+        """Receive messages that the service removes as it sends them; a message lost on the way is lost permanently.
 
         Args:
             count: how many at most.
@@ -527,15 +527,15 @@ class Entity(SdkNames):
         archived: bool = True,
         show_progress: bool = True,
     ) -> Report:
-        """Consume messages with a function until there are no more, and settle each by how that ended.
+        """Consume messages with a function until none are left, and settle each by the end of the function.
 
         Args:
-            function: is called with each message. It raises ``SkipMessage``, ``RejectMessage`` or ``StopProcessing``
-                to say how it ended, and anything else when it failed.
-            policy: how a message is settled by how the function ended; None for ``Policy()``.
-            max_in_flight: how many messages the function is called with at once, each in its own thread, or with
-                ``by_session`` how many sessions. With 1, the default, messages are processed in their order; a
-                function that is safe in several threads may have more.
+            function: called with each message. It may raise ``SkipMessage``, ``RejectMessage`` or
+                ``StopProcessing``; any other exception means that it failed.
+            policy: settles a message by the end of the function; None for ``Policy()``.
+            max_in_flight: the most calls of the function at once, or with ``by_session`` the most sessions. With 1,
+                the default, messages are processed in order. With more, each call runs in its own thread, so the
+                function must be thread-safe.
             rate: messages a second at most, None for no limit.
             max_messages: stop after this many, None for all.
             max_wait: seconds without a message, or a duration such as ``"1m"``, after which the entity counts as empty;

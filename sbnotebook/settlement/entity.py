@@ -345,7 +345,7 @@ class AsyncEntity(Place):
         archived: bool = True,
         progress: Progress | None = None,
     ) -> Report:
-        """Consume messages with a function and settle each by how that ended: see :meth:`processing`."""
+        """Consume messages with a function, and settle each by the end of the function: see :meth:`processing`."""
         run = self.processing(
             function,
             policy=policy,

@@ -52,9 +52,9 @@ class Options:
     """The options of a run.
 
     Args:
-        policy: how a message is settled by how the function ended.
-        max_in_flight: how many messages the function is called with at once, each in its own thread. With one, messages
-            are done in their order. Of sessions, this many are worked on at once, each in its order.
+        policy: settles a message by the end of the function.
+        max_in_flight: the most calls of the function at once, each in its own thread, so the function must be
+            thread-safe. With 1, messages are processed in order. With sessions, the most sessions at once.
         rate: messages a second at most, None for no limit.
         max_messages: stop after this many, None for all.
         max_wait: seconds without a message after which the entity counts as empty and the run ends; None to continue
