@@ -119,7 +119,7 @@ class ConnectionMagics(PlanMagics):
 
         Example::
 
-            %sb_create queue orders --lock-duration 2m
+            %sb_create queue returns --lock-duration 2m
             %sb_create topic events
             %sb_create subscription events/subscriptions/audit
         """

@@ -153,7 +153,7 @@ class PeekMagics(PlanMagics):
 
         Example::
 
-            %sb_sessions orders
+            %sb_sessions trips
         """
         return self.current.namespace.entity(args.entity).sessions()
 

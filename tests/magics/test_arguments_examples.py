@@ -27,13 +27,15 @@ def cells(magic: Any) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def ready() -> Iterator[Shell]:
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     shell = Shell()
     try:
         shell.run("%sb_connect emulator --into namespace")
         with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(tmp_path_factory.mktemp("exports"))
             patch.setenv("SBNOTEBOOK_CONNECTION", shell.variables["namespace"].connection_string)
             shell.run("for name in ('orders', 'results'): namespace.create_queue(name)")
+            shell.run("namespace.create_queue('trips', requires_session=True)")
             frame = pd.DataFrame({"carrier": ["UA", "AA"] * 20, "flight": range(40)})
             shell.variables.update({"frame": frame, "messages": [Message(body=b"{}", subject="ok")]})
             shell.run("%sb_send orders frame\n%sb_lock orders -n 5\n%sb_deadletter --reason Invalid\n%sb_release")

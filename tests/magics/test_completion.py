@@ -50,7 +50,10 @@ def ready(kernel: Kernel, emulator: RunningEmulator) -> Kernel:
             """%sb_peek tab-orders --where "subject = 'a b' and (dead_letter_r""",
             ["""%sb_peek tab-orders --where "subject = 'a b' and (dead_letter_reason"""],
         ),
-        ("%sb_peek tab-orders --where \"a = 'b c'\" --fr", ["%sb_peek tab-orders --where \"a = 'b c'\" --from"]),
+        (
+            "%sb_peek tab-orders --where \"a = 'b c'\" --to",
+            ["%sb_peek tab-orders --where \"a = 'b c'\" --to-sequence-number"],
+        ),
     ],
 )  # fmt: skip
 def test_tab_completes(ready: Kernel, line: str, completed: list[str]) -> None:

@@ -20,10 +20,10 @@ def test_export_writes_the_messages_that_match(shell: Shell, tmp_path: Path) -> 
 
 
 def test_sessions_are_listed(shell: Shell) -> None:
-    shell.run("%sb_create queue held --requires-session")
-    shell.run("rows = [{'session_id': s, 'body': s} for s in 'xyx']\n%sb_send held rows")
-    assert shell.run("%sb_sessions held").value == ["x", "y"]
-    assert len(shell.run("%sb_peek held --session x").value) == 2
+    shell.run("%sb_create queue with-sessions --requires-session")
+    shell.run("rows = [{'session_id': s, 'body': s} for s in 'xyx']\n%sb_send with-sessions rows")
+    assert shell.run("%sb_sessions with-sessions").value == ["x", "y"]
+    assert len(shell.run("%sb_peek with-sessions --session x").value) == 2
 
 
 def test_session_of_a_queue_without_sessions_is_empty(shell: Shell) -> None:

@@ -165,6 +165,10 @@ async def session(namespace: AsyncNamespace, name: str) -> None:
         pytest.fail("it was opened")
 
 
+async def sessions(namespace: AsyncNamespace, name: str) -> None:
+    await namespace.entity(name).sessions()
+
+
 Act = Callable[[AsyncNamespace, str], Awaitable[object]]
 NOT_THERE = "There is no queue or topic 'nowhere' in 127.0.0.1"
 NOT_LET = "does not let this connection use the queue or topic 'orders'"
@@ -190,6 +194,7 @@ REFUSED: dict[tuple[str, Act, str], tuple[type[Exception], str]] = {
     ("right", send, "orders/$dlq"): (ConfigurationError, "name a queue or a topic"),
     ("right", send, "sessions"): (SbNotebookError, "1 of 1 messages: send: 1 failed"),
     **{("right", act, "events"): (ServiceBusError, "name one of these, events/subs") for act in (peek, lock)},
+    ("right", sessions, "orders"): (ServiceBusError, "The queue or topic 'orders' has no sessions: look at its"),
     ("right", session, "orders"): (ServiceBusError, "The queue or topic 'orders' has no sessions: use it without"),
 }
 
