@@ -90,7 +90,7 @@ class Plan:
         """
         limits = Limits(max_in_flight, rate)
         with progress_bar(self.decision.verb, self.total, shown=show_progress) as advance:
-            return watched(run(self._plan.carry_out, self._plan, limits, advance))
+            return watched(run(self._plan.apply, limits, advance))
 
     def start(self, *, max_in_flight: InFlight = AUTO, rate: float | None = None) -> Running:
         """Carry the plan out in the background: watch, pause or cancel it. Arguments as for :meth:`apply`.

@@ -69,6 +69,8 @@ class Pause:
     def __init__(self) -> None:
         self._over: anyio.Event | None = None
         self._held_up = 0
+        self.was_used = False
+        """Whether it has ever begun."""
 
     @property
     def is_on(self) -> bool:
@@ -82,6 +84,7 @@ class Pause:
 
     def begin(self) -> None:
         """Pause later requests; once is enough."""
+        self.was_used = True
         self._over = self._over or anyio.Event()
 
     def end(self) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
+
+import anyio
 
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
@@ -22,6 +24,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.pace import AUTO, InFlight, Pace, Pause, check_in_flight
+from sbnotebook.settlement.speeds import Speeds
 from sbnotebook.settlement.terms import Progress
 
 __all__ = [
@@ -125,6 +128,7 @@ class Plan:
         edit: changes what a resubmit sends, None for nothing.
         describe: gives the preview, told how many rows; None where the decision says all.
         total: how many messages its progress counts, None where it counts those that are decided on.
+        speeds: of earlier runs in the namespace; None for a plan without an estimate.
     """
 
     entity: EntityAddress
@@ -134,6 +138,7 @@ class Plan:
     edit: Edit | None = field(default=None, repr=False)
     describe: Callable[[int], Preview] | None = field(default=None, repr=False)
     total: int | None = None
+    speeds: Speeds | None = field(default=None, repr=False, compare=False)
 
     def preview(self, rows: int = 5) -> Preview:
         """Return what applying would do, without doing it.
@@ -141,8 +146,11 @@ class Plan:
         Args:
             rows: how many messages are shown, and edited to show the changes.
         """
-        if self.describe is not None:
-            return self.describe(rows)
+        preview = self._described(rows) if self.describe is None else self.describe(rows)
+        estimate = self.speeds.estimate(self.decision.verb, self._count) if self.speeds else ""
+        return replace(preview, sentence=f"{preview.sentence} {estimate}") if estimate else preview
+
+    def _described(self, rows: int) -> Preview:
         shown = self.messages[:rows]
         changes = tuple(change for message in shown for change in changes_of(message, self.edit)) if self.edit else ()
         return Preview(self._sentence(), shown, changes)
@@ -157,7 +165,16 @@ class Plan:
         Returns:
             An outcome for each of the messages.
         """
-        return await self.carry_out(self, limits or Limits(), progress)
+        limits, start = limits or Limits(), anyio.current_time()
+        report = await self.carry_out(self, limits, progress)
+        is_free = limits.rate is None and not (limits.pause and limits.pause.was_used)
+        if self.speeds is not None and is_free and report.settled == len(report):
+            self.speeds.note(self.decision.verb, self._count or len(report), anyio.current_time() - start)
+        return report
+
+    @property
+    def _count(self) -> int:
+        return len(self.messages) if self.total is None else self.total
 
     def _sentence(self) -> str:
         count = len(self.messages)

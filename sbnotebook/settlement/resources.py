@@ -19,6 +19,7 @@ from sbnotebook.settlement.memory.journal import Journal
 from sbnotebook.settlement.memory.notes import Notes
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.sending.sender_pool import SenderPool
+from sbnotebook.settlement.speeds import Speeds
 
 __all__ = ["Resources"]
 
@@ -46,6 +47,7 @@ class Resources:
         self.journal = journal or Journal()
         self.archive = archive_of(archive, self.journal.path.parent)
         self.clock = clock
+        self.speeds = Speeds()
         self._identity: str | None = None
         self._peekers: dict[EntityAddress, Peeker] = {}
         self._pools: dict[EntityAddress, SenderPool] = {}

@@ -44,6 +44,16 @@ def test_running_plan_yields_outcomes_as_they_come(namespace: Namespace) -> None
     assert len(queue.peek()) == 0
 
 
+def test_preview_estimates_the_time_of_the_next_plan(namespace: Namespace) -> None:
+    queue = queue_of(150, "estimated", namespace)
+    first = queue.purge()
+    assert "This takes" not in first.preview().sentence
+    first.start().result().raise_for_failures()
+    queue.send([Message() for _ in range(120)]).raise_for_failures()
+    assert "the speed of the last purge over this connection" in queue.purge().preview().sentence
+    assert "This takes" in queue.plan_send(["a"]).preview().sentence
+
+
 def test_running_plan_pauses_resumes_and_cancels(namespace: Namespace) -> None:
     queue = queue_of(300, "cut-off", namespace)
     running = queue.purge().start(rate=20)  # for 15 seconds

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
@@ -25,8 +26,9 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement.engine import Run, carry_out
-from sbnotebook.settlement.pace import transfers
+from sbnotebook.settlement.pace import Pause, transfers
 from sbnotebook.settlement.plan import Change, Edit, Limits, Plan, Preview
+from sbnotebook.settlement.speeds import Speeds
 from sbnotebook.settlement.terms import Progress
 from sbnotebook.testing.strategies import peeked_messages
 
@@ -209,3 +211,26 @@ def test_limits_that_cannot_be_are_refused(make: Callable[[], Limits], why: str)
 def test_a_repr_holds_no_functions() -> None:
     assert "function" not in repr(plan_of(Complete(), 1, lambda message: message))
     assert repr(Preview("a sentence.", ())) == "Preview(sentence='a sentence.', messages=(), changes=())"
+
+
+async def fail_all(plan: Plan, _limits: Limits, _progress: Progress | None) -> Report:
+    return Report(Outcome(OutcomeStatus.FAILED, plan.decision.verb, plan.entity) for _ in plan.messages)
+
+
+@pytest.mark.anyio
+async def test_a_preview_estimates_the_time_from_the_last_run() -> None:
+    speeds = Speeds()
+    plan = replace(plan_of(Complete(), 500), speeds=speeds)
+    alone = plan.preview().sentence
+    # Runs that say nothing about the next one: held back, failed, and short.
+    await plan.apply(Limits(rate=1_000_000))
+    pause = Pause()
+    pause.begin()
+    await plan.apply(Limits(pause=pause))
+    await replace(plan, carry_out=fail_all).apply()
+    await replace(plan_of(Complete(), 99), speeds=speeds).apply()
+    assert plan.preview().sentence == alone
+    await plan.apply()
+    estimated = plan.preview().sentence
+    assert estimated.startswith(f"{alone} This takes less than a second at ")
+    assert replace(plan_of(Defer(), 500), speeds=speeds).preview().sentence == "defer 500 messages of orders."

@@ -51,7 +51,9 @@ async def plan_defer_all(place: Place, chosen: Chosen, progress: Progress | None
         look = partial(_defer, place, seen.standing)
         return await engine.carry_out(plan.messages, plan.decision, look, limits, progress, Report())
 
-    return Plan(place.address, Defer(), tuple(seen.messages), carry_out, describe=describe)
+    return Plan(
+        place.address, Defer(), tuple(seen.messages), carry_out, describe=describe, speeds=place.namespace.speeds
+    )
 
 
 async def _defer(place: Place, standing: int, run: Run) -> None:

@@ -186,7 +186,7 @@ def _plan(
 
         return await engine.carry_out(plan.messages, decision, look, limits, progress, Report())
 
-    return Plan(place.address, decision, messages, carry_out)
+    return Plan(place.address, decision, messages, carry_out, speeds=place.namespace.speeds)
 
 
 def _settling(run: Run, decision: Decision) -> Steps:

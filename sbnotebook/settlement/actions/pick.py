@@ -101,7 +101,7 @@ async def plan_pick(
         plan = plan_resubmit(place, chosen, decision, edit=edit, search=search)
     else:
         carry_out = _carrying_out(place, seen, search, archived=archived, at_the_end=keeps)
-        plan = Plan(place.address, decision, chosen, carry_out, total=seen.standing)
+        plan = Plan(place.address, decision, chosen, carry_out, total=seen.standing, speeds=place.namespace.speeds)
     return _noted(plan, tuple(_notes(seen, len(chosen), place.address, abandon_rest=abandon_rest)))
 
 

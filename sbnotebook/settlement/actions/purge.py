@@ -52,7 +52,9 @@ async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, pro
         look = partial(_purge, place, seen.standing, archived)
         return await engine.carry_out(plan.messages, plan.decision, look, limits, progress, Report())
 
-    return Plan(place.address, Purge(), tuple(seen.messages), carry_out, describe=describe)
+    return Plan(
+        place.address, Purge(), tuple(seen.messages), carry_out, describe=describe, speeds=place.namespace.speeds
+    )
 
 
 async def _purge(place: Place, standing: int, archived: bool, run: Run) -> None:

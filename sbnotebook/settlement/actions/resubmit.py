@@ -73,7 +73,7 @@ def plan_resubmit(
 
         return engine.carry_out(plan.messages, decision, look, limits, progress, Report())
 
-    return Plan(place.address, decision, chosen, carry_out, edit)
+    return Plan(place.address, decision, chosen, carry_out, edit, speeds=place.namespace.speeds)
 
 
 async def resubmit(

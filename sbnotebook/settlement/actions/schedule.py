@@ -162,7 +162,7 @@ def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int
 
         return await engine.carry_out(plan.messages, plan.decision, look, limits, progress)
 
-    return Plan(place.address, CancelScheduled(), tuple(chosen.values()), carry_out)
+    return Plan(place.address, CancelScheduled(), tuple(chosen.values()), carry_out, speeds=place.namespace.speeds)
 
 
 async def cancel_scheduled(

@@ -62,7 +62,7 @@ def plan_send(
     def describe(rows: int) -> Preview:
         return Preview(_sentence(place, total, decision), first[:rows])
 
-    return Plan(place.address, decision, (), carry_out, describe=describe, total=total)
+    return Plan(place.address, decision, (), carry_out, describe=describe, total=total, speeds=place.namespace.speeds)
 
 
 def _sentence(place: Place, count: int | None, decision: Send) -> str:

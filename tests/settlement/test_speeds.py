@@ -1,0 +1,34 @@
+"""Estimates of how long an action takes: from what was measured, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbnotebook.settlement.speeds import Speeds
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (99, "less than a second"),
+        (100, "about 1 second"),
+        (5_000, "about 50 seconds"),
+        (11_900, "about 119 seconds"),
+        (90_000, "about 15 minutes"),
+    ],
+)
+def test_an_estimate_says_the_time_and_the_speed(count: int, words: str) -> None:
+    speeds = Speeds()
+    speeds.note("purge", 200, seconds=2.0)
+    end = "at 100 messages a second, the speed of the last purge over this connection."
+    assert speeds.estimate("purge", count) == f"This takes {words} {end}"
+
+
+def test_nothing_is_estimated_without_a_measurement() -> None:
+    speeds = Speeds()
+    speeds.note("purge", 99, seconds=1.0)
+    speeds.note("purge", 1_000, seconds=0.0)
+    assert speeds.estimate("purge", 10) == speeds.estimate("send", 10) == ""
+    speeds.note("purge", 100, seconds=1.0)
+    assert not speeds.estimate("purge", 0)
+    assert not speeds.estimate("send", 10)
