@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
@@ -90,7 +91,10 @@ class Plan:
         """
         limits = Limits(max_in_flight, rate)
         with progress_bar(self.decision.verb, self.total, shown=show_progress) as advance:
-            return watched(run(self._plan.apply, limits, advance))
+            start = time.monotonic()
+            report = run(self._plan.carry_out, self._plan, limits, advance)
+            self._plan.note(report, limits, time.monotonic() - start)
+            return watched(report)
 
     def start(self, *, max_in_flight: InFlight = AUTO, rate: float | None = None) -> Running:
         """Carry the plan out in the background: watch, pause or cancel it. Arguments as for :meth:`apply`.

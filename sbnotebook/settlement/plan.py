@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
-
-import anyio
 
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
@@ -165,12 +164,22 @@ class Plan:
         Returns:
             An outcome for each of the messages.
         """
-        limits, start = limits or Limits(), anyio.current_time()
+        limits, start = limits or Limits(), time.monotonic()
         report = await self.carry_out(self, limits, progress)
+        self.note(report, limits, time.monotonic() - start)
+        return report
+
+    def note(self, report: Report, limits: Limits, seconds: float) -> None:
+        """Remember the speed of a run of this plan, for the previews of later ones.
+
+        Args:
+            report: of the run.
+            limits: of the run; with a rate or a used pause, its speed says nothing.
+            seconds: from its start to its end.
+        """
         is_free = limits.rate is None and not (limits.pause and limits.pause.was_used)
         if self.speeds is not None and is_free and report.settled == len(report):
-            self.speeds.note(self.decision.verb, self._count or len(report), anyio.current_time() - start)
-        return report
+            self.speeds.note(self.decision.verb, self._count or len(report), seconds)
 
     @property
     def _count(self) -> int:

@@ -1,4 +1,4 @@
-"""Estimates of how long an action takes: from what was measured, in words."""
+"""Estimates of how long an action takes: from measured runs, in words."""
 
 from __future__ import annotations
 
