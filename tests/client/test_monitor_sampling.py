@@ -76,7 +76,7 @@ def test_counts_age_and_rates(namespace: Namespace) -> None:
     namespace.delete_queue("watched")
 
 
-def test_messages_that_arrive_during_a_sample_are_not_counted_as_left(namespace: Namespace) -> None:
+def test_messages_arriving_in_a_sample_are_not_counted_as_left(namespace: Namespace) -> None:
     namespace.create_queue("flooded")
     send(namespace, "flooded", 10)
     sampler, ended = Sampler(namespace, ["flooded"]), threading.Event()
