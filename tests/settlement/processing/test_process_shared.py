@@ -38,6 +38,7 @@ async def test_endless_run_survives_its_connection(
         tasks.start_soon(processing.run)
         await until(processing, 3)
         getattr(shared_emulator, fault)(name)
+        await queue.namespace.pool(queue.address).close()  # the sender's link is lost, too
         assert (await queue.send([Message(message_id="later")])).ok
         await until(processing, 4)
         processing.stop()
