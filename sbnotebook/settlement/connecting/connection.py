@@ -117,7 +117,7 @@ class Connection:
     host: str
     credential: AsyncTokenCredential | None = field(repr=False)
     read_only: bool
-    has_answered: bool
+    has_answered: bool = field(repr=False)
     _clients: dict[int, ServiceBusClient] = field(repr=False)
     _owns_credential: bool = field(repr=False)
 
