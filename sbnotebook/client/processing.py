@@ -12,6 +12,7 @@ from sbnotebook.analysis import tables
 from sbnotebook.client.coercions import duration
 from sbnotebook.client.mirroring import mirrors
 from sbnotebook.client.portal import portal
+from sbnotebook.client.unread import watched
 from sbnotebook.model import Report
 from sbnotebook.settlement.processing.policy import Policy
 from sbnotebook.settlement.processing.process import Processing as AsyncProcessing
@@ -76,7 +77,7 @@ class Processing:
             Exception: what ended the run before.
         """
         self._processing.stop()
-        return self._future.result()
+        return watched(self._future.result())
 
     def wait(self, seconds: float | None = None) -> Report | None:
         """Wait until it has ended.
@@ -91,7 +92,7 @@ class Processing:
             Exception: what ended the run.
         """
         try:
-            return self._future.result(seconds)
+            return watched(self._future.result(seconds))
         except NotYet:
             if self._future.done():  # it is the function's own
                 raise

@@ -264,7 +264,6 @@ PEEK_COUNT: Final = argument(
 FROM: Final = argument(
     "-f",
     "--from",
-    "--from-sequence-number",
     dest="from_sequence_number",
     metavar="N",
     type=count,

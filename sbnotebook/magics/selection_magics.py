@@ -107,7 +107,9 @@ class SelectionMagics(PlanMagics):
                 return message.with_changes(body=message.body.replace(b"null", b"0"))
 
             %sb_resubmit orders/$dlq --where "dead_letter_reason = 'Invalid'" --edit fix --dry-run
-            %sb_resubmit orders/$dlq --cause 4a7d1ed41474
+
+            causes = %sb_groups orders/$dlq
+            %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --dry-run
         """
         entity = self.current.namespace.entity(args.entity)
         meant, edit = selected(entity, args), edit_function(args)

@@ -3,11 +3,15 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sbnotebook.model import Message
 from sbnotebook.model.partition import end_of_partition, partition_of
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sequence_numbers import last_numbers
+from tests.filled_queues import filled_queue
 
 LARGEST = 2**63 - 1
 PARTITION = 1 << 48
@@ -95,3 +99,16 @@ def test_last_numbers_keeps_known_partitions() -> None:
     entity = Entity([1, PARTITION + 1])
     known = {0: end_of_partition(0)}
     assert asyncio.run(last_numbers(entity.next_number, known)) == {**known, 1: PARTITION + 1}
+
+
+@pytest.mark.anyio
+async def test_parts_have_the_messages_that_are_there_now(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "parts", 25)
+    bodies: list[list[bytes]] = []
+    async for part in queue.parts(10):
+        bodies.append([message.body for message in part])
+        await queue.send([Message(body=b"later")])
+    assert bodies == [[b"%d" % n for n in range(first, min(first + 10, 25))] for first in (0, 10, 20)]
+    assert [len(part) async for part in queue.parts(10, from_sequence_number=21)] == [8]
+    await namespace.create_queue("no-parts")
+    assert [part async for part in namespace.entity("no-parts").parts()] == []
