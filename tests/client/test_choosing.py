@@ -74,7 +74,7 @@ def test_one_message_row_number_or_group_is_enough(namespace: Namespace) -> None
 def test_numbers_that_are_not_there_are_reported(namespace: Namespace) -> None:
     queue = filled_client_queue(namespace, "gone", 2)
     plan = queue.resubmit([1, 4711])
-    assert "1 of the chosen ones are not there" in repr(plan)
+    assert "Of the chosen messages, 1 is not in the entity" in repr(plan)
     assert [outcome.status for outcome in plan.apply()] == [OutcomeStatus.SETTLED, OutcomeStatus.NOT_FOUND]
 
 

@@ -191,8 +191,12 @@ def _notes(seen: Survey, chosen: int, address: EntityAddress, *, abandon_rest: b
         if seen.delivered and address.sub_queue is None:  # dead letters were delivered, most of them
             yield f"{seen.delivered:,} of all these were delivered before: a consumer may be at work."
     if deferred:
-        yield f"{deferred:,} of the chosen ones are deferred, and are received by their numbers."
+        yield f"Of the chosen messages, {_are(deferred)} deferred: sbnotebook receives them by number."
     if scheduled:
-        yield f"{scheduled:,} of the chosen messages are scheduled, and cannot be received before their time."
+        yield f"Of the chosen messages, {_are(scheduled)} scheduled, and cannot be received before their time."
     if absent := chosen - len(seen.found):
-        yield f"{absent:,} of the chosen ones are not there."
+        yield f"Of the chosen messages, {_are(absent)} not in the entity."
+
+
+def _are(count: int) -> str:
+    return f"{count:,} {'is' if count == 1 else 'are'}"

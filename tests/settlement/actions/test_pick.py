@@ -169,9 +169,9 @@ async def test_what_cannot_be_had_is_told_apart(namespace: AsyncNamespace) -> No
         assert [message.sequence_number for message in await other.receive(1)] == [held]
         plan = await queue.pick([settled, deferred, held, never, later, numbers[20]], Complete())
         sentence = plan.preview().sentence
-        assert "1 of the chosen ones are deferred" in sentence
-        assert "1 of the chosen ones are scheduled" in sentence
-        assert "2 of the chosen ones are not there" in sentence
+        assert "Of the chosen messages, 1 is deferred" in sentence
+        assert "Of the chosen messages, 1 is scheduled" in sentence
+        assert "Of the chosen messages, 2 are not in the entity" in sentence
         report = await plan.apply()
         assert [outcome.status for outcome in report] == [
             OutcomeStatus.NOT_FOUND,
