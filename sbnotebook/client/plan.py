@@ -198,7 +198,7 @@ class Running:
     def pause(self) -> None:
         """Begin nothing more; work in progress ends, and locks are renewed.
 
-        A group of up to 200 messages that has begun is not left half done.
+        A group of up to 200 messages, or 500 of an undo, that has begun is not left half done.
         """
         portal().call(self._pause.begin)
 

@@ -18,7 +18,7 @@ from sbnotebook.testing.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 
-COUNT = 205
+COUNT = 505
 """More than are worked on together."""
 MakePlan = Callable[[AsyncNamespace, AsyncEntity, AsyncExitStack], Awaitable[Plan]]
 
