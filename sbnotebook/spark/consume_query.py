@@ -46,7 +46,7 @@ _REFUSALS: Final = {
         "{} requires sessions, and a stream that consumes would tear them apart: look at it with mode=browse, or "
         "consume it session by session with sbnotebook's entity(…).process."
     ),
-    "received from the topic": (
+    "in its subscriptions": (
         "Messages cannot be consumed from the topic {0}: name a subscription, {0}/subscriptions/NAME."
     ),
 }

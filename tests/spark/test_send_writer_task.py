@@ -240,14 +240,14 @@ def test_send_writer_logs_commit_and_abort(
     stream.abort([None], 8)
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
     failed = f"The write to {queue} failed, but sent messages stay there"
-    others = "and what the error says of the others."
+    others = "For the other tasks, see the error."
     assert said == [
         ("INFO", f"4,003 messages were sent to {queue}."),
         (
             "WARNING",
             f"4,003 messages were sent to {queue}, and 2 rows were not: they are in failuresPath. The first: large",
         ),
-        ("WARNING", f"{failed}: 4,000 messages of 1 tasks that ended well, {others}"),
+        ("WARNING", f"{failed}: 4,000 messages of 1 successful tasks. {others}"),
         ("INFO", f"Micro-batch 7: 1 messages were sent to {queue}."),
-        ("WARNING", f"Micro-batch 8: {failed}: 0 messages of 0 tasks that ended well, {others}"),
+        ("WARNING", f"Micro-batch 8: {failed}: 0 messages of 0 successful tasks. {others}"),
     ]
