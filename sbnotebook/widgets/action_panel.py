@@ -500,7 +500,7 @@ class ActionPanel(Panel):
         if can_undo(report, self._namespace):
             # Undo sends the originals, and the clones of a resubmit remain.
             is_twice = any(each.verb == Resubmit.verb for each in report)
-            self._undo.description = "Send the originals again (duplicates)" if is_twice else "Undo"
+            self._undo.description = "Restore the originals (duplicates)" if is_twice else "Undo"
             self._undo.button_style = "danger" if is_twice else ""
             found.append(self._undo)
             # Sent to the topic, all subscriptions would get them.

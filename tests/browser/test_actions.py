@@ -98,8 +98,8 @@ def test_action_panel_repairs_messages(browser: Browser, lab: Lab) -> None:
     assert notebook.kernel(f'print({bodies} == [\'"code": "UA"\'] * 300)') == "True"
     left = notebook.kernel("print(panel.report.settled)")
 
-    click(page, "Send the originals again (duplicates)")
-    expect(prose).to_contain_text(f"Send back {left} messages", timeout=RUN_TIMEOUT)
+    click(page, "Restore the originals (duplicates)")
+    expect(prose).to_contain_text(f"Restore the originals of {left} messages", timeout=RUN_TIMEOUT)
     click(page, "Carry out")
     expect(prose).to_contain_text("Undo is done", timeout=RUN_TIMEOUT)
     assert notebook.kernel("print(len(queue.peek()))") == str(300 + int(left))

@@ -19,7 +19,7 @@ from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.rows import keys_of
 from tests.widgets.conftest import until
 
-RESEND = "Send the originals again (duplicates)"
+RESEND = "Restore the originals (duplicates)"
 
 
 def queue_of(count: int, name: str, namespace: Namespace) -> Entity:

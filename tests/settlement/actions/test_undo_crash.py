@@ -26,7 +26,8 @@ from sbnotebook.settlement.memory.archive import ArchiveState
 pytestmark = pytest.mark.anyio
 
 CRASHES: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "2"))
-COUNT: Final = 250
+COUNT: Final = 600
+"""More than an undo sends at once."""
 
 # Dies before or after the nth call of a method of the archive, or when it is killed.
 CHILD: Final = """
