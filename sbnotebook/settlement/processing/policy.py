@@ -79,7 +79,7 @@ class End(StrEnum):
 class Then(StrEnum):
     """The ways in which a run continues after a message."""
 
-    GO_ON = "go on"
+    GO_ON = "continue"
     STOP = "stop"
     """No more messages are begun, and the run returns its report."""
     RAISE = "raise"
