@@ -106,7 +106,7 @@ _WORDS_OF_FORMS: Final = frozenset(word.encode().translate(DIGITS_TO_ONES).decod
 _WORD: Final = re.compile(r"\w+")
 _CODE_OF_FORM: Final = re.compile(r"1x[0-9a-fA-F]|111 (?:Client|Server)")
 _LIBRARY_PATH_OF_FORM: Final = "/lib11/"
-"""What the exceptions among the patterns look like in a form."""
+"""The forms of the exceptions among the patterns."""
 
 _TIME: Final = r"\d\d?:\d\d:\d\d(?:[.,]\d{1,9})?(?:\s?[AP]M\b)?"
 _ZONE: Final = r"(?:\s?(?:Z|UTC|GMT)\b|\s?[+-]\d\d:?\d\d\b)?"

@@ -58,7 +58,7 @@ Trait = Literal["reason", "description", "frame", "subject", "source"]
 """A trait that the messages of a group have in common."""
 TRAITS: Final[tuple[Trait, ...]] = ("reason", "description", "frame", "subject", "source")
 CAUSE: Final[tuple[Trait, ...]] = ("reason", "description", "frame")
-"""What a group has in common by default. The frame is of the stack trace in the description."""
+"""The traits that messages of a group share by default. The frame is of the stack trace in the description."""
 Take = Callable[[Sequence[int]], Sequence[ReceivedMessage]]
 """Returns the messages in some places."""
 

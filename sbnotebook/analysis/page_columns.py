@@ -58,7 +58,7 @@ _TO_TEXT: Final[dict[int, Callable[[Any], str | None]]] = {
 
 
 class _Row(NamedTuple):
-    """What a cursor asks of a message.
+    """The condition of a cursor on a message.
 
     Attributes:
         sequence_number: of the message.

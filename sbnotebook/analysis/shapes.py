@@ -103,7 +103,7 @@ _SCHEDULED: Final = 2
 
 
 class Text(NamedTuple):
-    """Where a text lies in each message.
+    """The position of a text in each message.
 
     Attributes:
         start: of its first byte.
@@ -132,7 +132,7 @@ class Property(NamedTuple):
 
 @dataclass(slots=True)
 class Places:
-    """Where the values of messages lie, and the numbers among them.
+    """The positions of the values of messages, and the numbers among them.
 
     Args:
         buffer: the messages, one behind the other.

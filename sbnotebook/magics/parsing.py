@@ -44,7 +44,7 @@ _WORDS_OF_OTHERS: Final = {
     "sb_delete": "sb_purge",
     "sb_causes": "sb_groups",
 }
-"""What other tools call it."""
+"""Names that other tools use for it."""
 
 
 def parsed(parser: argparse.ArgumentParser, line: str, args: MagicArguments) -> bool:
