@@ -98,17 +98,16 @@ class AheadBatch(LockedBatch):
         """Take back the rest of the last request, so that released messages do not come again at once."""
         await self._withdraw_credit()
 
-    @property
-    def held_count(self) -> int:
-        """Return how many messages are held now."""
-        return len(self._held)
+    def count_others(self, wanted: Container[int]) -> int:
+        """Return how many messages are held now beside those that are wanted."""
+        return sum(hold.message.sequence_number not in wanted for hold in self._held)
 
     @property
     def link_load(self) -> int:
         """Return how many messages count for the limit of the link, also those that were settled elsewhere."""
         receiver = self._open_receiver()
         # Those that wait here are yet to be taken, and have their place on the link.
-        return max(self.held_count, settling.unsettled(receiver) - receivers.waiting(receiver))
+        return max(len(self._held), settling.unsettled(receiver) - receivers.waiting(receiver))
 
     @property
     def has_lost_link(self) -> bool:
@@ -158,7 +157,7 @@ class Search:
         wanted: sequence numbers of the chosen messages.
         bodies: False where the chosen messages are not read, and only their locks are kept, too.
         expected: the number of messages up to the last of them, if known.
-        max_held: messages that are held at once at most.
+        max_held: other messages that are held at once at most.
         max_wait: seconds to wait until the entity has no more messages.
         abandon_rest: abandon messages that cannot be released in the end, which raises their delivery counts.
         per_link: messages that are held on one link at most.
@@ -260,7 +259,7 @@ class LockedAhead:
         """
         while self.left and self.stopped is None:
             try:
-                held = sum(each.batch.held_count for each in self._links)
+                held = sum(each.batch.count_others(self._search.wanted) for each in self._links)
                 if held >= self._search.max_held:
                     self.stopped = (
                         f"{self._search.max_held:,} messages are held, and {self._search.limit} allows no more."

@@ -322,7 +322,7 @@ class LockedBatch:
             receiver, asked = await self._receiver_with_room(), self.clock.now()
             room = self.per_link - settling.unsettled(receiver)
             most = min(count, receivers.waiting(receiver) or room)
-            received = await receiver.receive_messages(most, max_wait_time=wait)
+            received = await links.receive(receiver, most, wait)
             # All are held before any of them is read: reading may fail, or be cancelled while it peeks.
             holds = [self._hold(message, asked) for message in received]
         self._read(holds)

@@ -26,6 +26,7 @@ from sbnotebook.settlement.sdk.protocol import (
 from sbnotebook.settlement.sdk.tokens import stop_refreshing
 
 if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "is_open",
     "is_ready",
     "line_of",
+    "receive",
     "reopen",
     "spare_waits",
 ]
@@ -104,6 +106,25 @@ async def reopen(client: ServiceBusReceiver | ServiceBusSender) -> None:
         await parts._close_handler()
     parts._handler, parts._running = None, False
     await parts._open_with_retry()
+
+
+async def receive(receiver: ServiceBusReceiver, count: int, max_wait: float) -> list[ServiceBusReceivedMessage]:
+    """Receive messages, once more over a new link if the receiver loses its own meanwhile.
+
+    Args:
+        receiver: an open one.
+        count: messages at most.
+        max_wait: seconds to wait for the first.
+
+    Raises:
+        ServiceBusError: Service Bus refused, or did not answer over the new link either.
+        SessionLockLostError: it is the receiver of a session, whose lock is lost with the link.
+    """
+    try:
+        return await receiver.receive_messages(count, max_wait_time=max_wait)
+    except ServiceBusConnectionError:
+        await reopen(receiver)
+        return await receiver.receive_messages(count, max_wait_time=max_wait)
 
 
 def line_of(client: ServiceBusReceiver | ServiceBusSender) -> Socket | None:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from sbnotebook.analysis.groups import TRAITS, CauseReader, Group, group_by_cause
+from sbnotebook.analysis.groups import CAUSE, CauseReader, Group, group_by_cause
 from sbnotebook.client.messages import Messages
 from sbnotebook.widgets import background
 from sbnotebook.widgets.pretty import visible
@@ -118,7 +118,7 @@ class _Tally:
         places: Any = pa.array(range(len(table)), pa.int64())
         number = table.schema.get_field_index("sequence_number")
         added = [""] * len(table)
-        for group in group_by_cause(table.set_column(number, "sequence_number", places), TRAITS, self._read):
+        for group in group_by_cause(table.set_column(number, "sequence_number", places), CAUSE, self._read):
             self._counts[group.fingerprint] += group.count
             if group.fingerprint not in self._told:
                 self._told[group.fingerprint] = _told(group)

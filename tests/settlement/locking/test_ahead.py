@@ -133,7 +133,7 @@ async def test_no_more_are_held_than_allowed(namespace: AsyncNamespace) -> None:
         assert ahead.left == {numbers[39]}
         assert ahead.stopped is not None
         assert "max_held allows no more" in ahead.stopped
-    assert len(ahead.rest) == 29
+    assert len(ahead.rest) == 30
     assert await counts(queue) == dict.fromkeys(numbers, 0)
 
 
