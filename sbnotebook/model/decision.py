@@ -31,9 +31,9 @@ __all__ = [
 AUTO: Final = "auto"
 """Let sbnotebook choose."""
 MAX_RESUBMITS: Final = 5
-"""How often a dead letter is resubmitted by default."""
+"""The limit of resubmits of a dead letter, by default."""
 MaxResubmits = int | Literal["auto"] | None
-"""How often a message is resubmitted at most: see :class:`Resubmit`."""
+"""A limit of resubmits of one message: see :class:`Resubmit`."""
 
 
 @dataclass(frozen=True, slots=True)

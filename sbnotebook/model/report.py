@@ -115,7 +115,7 @@ class Report(Sequence[Outcome]):
 
     @dataclass(slots=True)
     class Look:
-        """Whether a user has looked at a report."""
+        """True once a user has looked at the report."""
 
         is_done: bool = False
 

@@ -70,7 +70,7 @@ class Pause:
         self._over: anyio.Event | None = None
         self._held_up = 0
         self.was_used = False
-        """Whether it has ever begun."""
+        """True once it has begun."""
 
     @property
     def is_on(self) -> bool:

@@ -50,6 +50,8 @@ TO: Final = "mended"
 PATHS: Final = (QUEUE, DEAD, TO)
 PATIENCE: Final = 45
 """Seconds after which an action hangs, beside those for which it tries to lock what others may have."""
+SILENCE: Final = 20
+"""Seconds for which the library waits for the confirmation of a range."""
 SLOWEST: Final = 0.25
 """Seconds for each message besides: a link may have to be emptied after a few."""
 ENDS: Final = (AzureError, OSError, SbNotebookError)
@@ -372,7 +374,7 @@ class World:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._turn)
                 tasks.start_soon(self._make_trouble, troubles, Random(seed + 1))  # noqa: S311 - no secret
-                limit.deadline = anyio.current_time() + PATIENCE + self.scene.lock_seconds + SLOWEST * self.scene.size
+                limit.deadline = anyio.current_time() + self._patience()
                 with limit:
                     try:
                         await act(self, Random(seed))  # noqa: S311 - no secret
@@ -385,6 +387,12 @@ class World:
         await anyio.sleep(0.1 + self.scene.one_way_ms / 500)  # messages on their way still arrive
         self.clock.emulators.advance(self.scene.lock_seconds + 1)  # held messages still come back
         self.judge(self.look(), error)
+
+    def _patience(self) -> float:
+        """Return the seconds that an action may take."""
+        # The batch of each session finds out by itself that ranges are not confirmed.
+        silences = 3 * SILENCE if self.scene.has_sessions and self.scene.variants.get("unconfirmed") == "ranges" else 0
+        return PATIENCE + self.scene.lock_seconds + SLOWEST * self.scene.size + silences
 
     @contextmanager
     def _failing_credential(self) -> Generator[None]:

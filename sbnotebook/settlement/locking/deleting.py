@@ -35,7 +35,7 @@ _PAUSES: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
 class Removal(NamedTuple):
-    """How a removal ended. Messages in neither set are as they were.
+    """The end of a removal. Messages in neither set are as they were.
 
     Args:
         removed: numbers of removed messages.

@@ -123,7 +123,7 @@ class Links:
         self._used_spare = False
         self._avoids_own = False
         self.is_silent = False
-        """Whether settlements over the batch's own receivers wait for their answers: the other one renews meanwhile."""
+        """True while settlements over the batch's own receivers wait for their answers: the other one renews."""
 
     @contextlib.asynccontextmanager
     async def one(self, wait: float) -> AsyncGenerator[ServiceBusReceiver]:
