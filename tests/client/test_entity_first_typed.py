@@ -1,4 +1,4 @@
-"""What new users typed first in Python: it works, or says in a sentence what to do."""
+"""The first attempts of new users in Python: each works, or a sentence says what to do."""
 
 from __future__ import annotations
 
