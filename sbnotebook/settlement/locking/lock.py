@@ -344,7 +344,7 @@ class LockedBatch:
     async def _close_emptied(self) -> None:
         """Close the full links of which no message is held any more."""
         for receiver in tuple(self._full):
-            if not any(settling.is_on_link(receiver, hold.received) for hold in self._held):
+            if settling.is_emptied(receiver, (hold.received for hold in self._held)):
                 async with self._busy:  # its credit may be taken back just now
                     self._full = [each for each in self._full if each is not receiver]
                     await _close(receiver)

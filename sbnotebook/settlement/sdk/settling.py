@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusServerBusyError
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["LinkSettling", "is_on_link", "ranges", "unsettled"]
+__all__ = ["LinkSettling", "is_emptied", "is_on_link", "ranges", "unsettled"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 _GONE: Final = (LinkState.DETACHED, LinkState.ERROR)
@@ -55,6 +55,13 @@ def is_on_link(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage)
     if handler is None or handler._link is None or not is_attached(handler):
         return False
     return private(message)._delivery_tag in handler._link._received_delivery_tags
+
+
+def is_emptied(receiver: ServiceBusReceiver, held: Iterable[ServiceBusReceivedMessage]) -> bool:
+    """Return whether the link has no more held messages, and no settlement that waits for its answer."""
+    handler = private(receiver)._handler
+    is_waiting = handler is not None and handler._link is not None and bool(handler._link._pending_dispositions)
+    return not is_waiting and not any(is_on_link(receiver, message) for message in held)
 
 
 def unsettled(receiver: ServiceBusReceiver) -> int:

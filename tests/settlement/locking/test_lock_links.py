@@ -94,3 +94,16 @@ async def test_a_full_link_that_was_closed_is_not_opened_again(own: AsyncNamespa
         assert len(batch.messages) == PER_LINK
         assert first not in parts._receivers()  # noqa: SLF001
         assert first._handler is None  # noqa: SLF001
+
+
+async def test_a_full_link_stays_open_until_its_settlements_are_answered(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulator.faults.max_unsettled = 0
+    monkeypatch.setattr(LockedBatch, "per_link", 500)
+    queue = await filled_queue(own, "orders", 1_000)
+    async with queue.batch() as batch:
+        await batch.receive(1_000)
+        emulator.faults.network_delay_ms = 25
+        report = await batch.settle(Complete())  # in groups, several at once
+    assert report.settled == 1_000, report.counts
