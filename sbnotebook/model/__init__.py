@@ -19,6 +19,7 @@ from sbnotebook.model.decision import (
     SettleEach,
     Undo,
 )
+from sbnotebook.model.fate import Fate, FateStatus
 from sbnotebook.model.message import LockedMessage, Message, MessageState, PeekedMessage, ReceivedMessage
 from sbnotebook.model.outcome import Outcome, OutcomeStatus
 from sbnotebook.model.report import Report, Tally
@@ -32,6 +33,8 @@ __all__ = [
     "Decision",
     "Defer",
     "EntityAddress",
+    "Fate",
+    "FateStatus",
     "LockedMessage",
     "Message",
     "MessageState",

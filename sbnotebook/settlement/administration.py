@@ -17,6 +17,7 @@ from azure.core.exceptions import (
     ResourceNotFoundError,
     ServiceRequestError,
 )
+from azure.servicebus.management import TrueRuleFilter
 
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.connecting.administration_clients import AsyncServiceBusAdministrationClient
@@ -36,6 +37,7 @@ __all__ = [
     "detects_duplicates",
     "list_entities",
     "lock_duration",
+    "takes_all",
     "tier_of",
 ]
 
@@ -83,12 +85,15 @@ class DestinationDescription:
             detection also compares partition keys because the entity has partitions.
         places: the queue, or the topic's subscriptions.
         forwards_to: the entities that their messages and dead letters are forwarded to.
+        keeps: for how long at most messages are kept, without a dead letter afterwards; None where an expired message
+            is dead-lettered.
     """
 
     is_topic: bool
     duplicate_window: timedelta | None
     places: tuple[EntityAddress, ...]
     forwards_to: tuple[EntityAddress, ...]
+    keeps: timedelta | None = None
 
 
 async def describe(connection: Connection, name: str) -> DestinationDescription:
@@ -107,9 +112,27 @@ async def describe(connection: Connection, name: str) -> DestinationDescription:
     targets = [each for place in places for each in (place.forward_to, place.forward_dead_lettered_messages_to)]
     by_id = found.requires_duplicate_detection and not found.enable_partitioning
     window = found.duplicate_detection_history_time_window if by_id else None
+    dropped = [place for place in places if not place.dead_lettering_on_message_expiration]
+    lives: list[Any] = [place.default_message_time_to_live for place in (found, *dropped)]
     return DestinationDescription(
-        is_topic, window, tuple(addresses), tuple(EntityAddress(_name_of(target)) for target in targets if target)
+        is_topic,
+        window,
+        tuple(addresses),
+        tuple(EntityAddress(_name_of(target)) for target in targets if target),
+        min(lives) if dropped else None,
     )
+
+
+async def takes_all(connection: Connection, subscription: EntityAddress) -> bool:
+    """Return whether a subscription gets all messages of its topic, because one of its rules is true for all.
+
+    Raises:
+        azure.core.exceptions.ResourceNotFoundError: there is no such subscription.
+        azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
+    """
+    async with client_of(connection) as client, _in_words(connection, subscription):
+        rules = client.list_rules(subscription.name, subscription.subscription or "")
+        return any([isinstance(rule.filter, TrueRuleFilter) async for rule in rules])
 
 
 async def lock_duration(connection: Connection, address: EntityAddress) -> timedelta:

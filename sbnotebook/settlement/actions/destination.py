@@ -31,8 +31,8 @@ class Destination:
         self, connection: Connection, address: EntityAddress, peeker: Callable[[EntityAddress], Peeker]
     ) -> None:
         self.address = address
-        self.doubts: dict[str, None] = {}
-        """Why a clone may have arrived and not be seen, in words."""
+        self.doubts: dict[str, bool] = {}
+        """Why a clone may have arrived and not be seen, in words; True where only a scheduled one is not seen."""
         self._connection = connection
         self._peeker = peeker
         self._described: dict[EntityAddress, DestinationDescription] = {}
@@ -47,19 +47,23 @@ class Destination:
     async def find(self, ids: Collection[str]) -> set[str]:
         """Return the message ids in the destination: active, scheduled, deferred, dead-lettered, or forwarded."""
         left = set(ids)
-        for place in await self._places():
+        for place in await self.places():
             if left:
                 left -= await self._standing(place, left)
         return set(ids) - left
 
-    async def _places(self) -> list[EntityAddress]:
-        """Yield where a message that was sent there may be, in the order in which messages move."""
+    async def describe(self) -> DestinationDescription:
+        """Return what the queue or topic does with messages; where that cannot be asked, a doubt says so."""
+        return await self._describe(self.address)
+
+    async def places(self) -> list[EntityAddress]:
+        """Return where a message that was sent there may be, in the order in which messages move."""
         places: list[EntityAddress] = []
         targets = [self.address]
         for target in targets:  # it grows
             described = await self._describe(target)
             if described.is_topic:
-                self.doubts[f"scheduled messages of the topic {target} cannot be looked at"] = None
+                self.doubts[f"scheduled messages of the topic {target} cannot be looked at"] = True
             for place in described.places:
                 places += [place, place.dead_letter]
                 if described.forwards_to:
@@ -73,12 +77,12 @@ class Destination:
                 self._described[address] = await administration.describe(self._connection, address.name)
             except ResourceNotFoundError:
                 self._described[address] = DestinationDescription(False, None, (), ())
-                self.doubts[f"there is no queue or topic {address} any more"] = None
+                self.doubts[f"there is no queue or topic {address} any more"] = False
             except (AzureError, OSError) as error:
                 # Taken for a queue that forwards nothing.
                 self._described[address] = DestinationDescription(False, None, (address,), ())
                 why = f"{address} could not be asked about duplicates and forwarding ({type(error).__name__})"
-                self.doubts[f"{why}, for which the right Manage is needed"] = None
+                self.doubts[f"{why}, for which the right Manage is needed"] = False
         return self._described[address]
 
     async def _standing(self, place: EntityAddress, ids: set[str]) -> set[str]:
@@ -89,7 +93,7 @@ class Destination:
                 if found == ids:
                     break
         except (AzureError, OSError) as error:
-            self.doubts[f"{place} could not be looked into ({type(error).__name__})"] = None
+            self.doubts[f"{place} could not be looked into ({type(error).__name__})"] = False
         return found
 
 

@@ -1,0 +1,254 @@
+"""What became of clones: a look at each place where a clone may be, without locking anything.
+
+Dead-lettering keeps the message id, and each clone has an id of its own (see
+:mod:`sbnotebook.settlement.actions.clone`). So a clone that is dead-lettered again is recognised by its id. A clone of
+that clone names the first original in ``OriginalMessageId`` and has a higher ``ResubmitCount``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Collection, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from azure.core.exceptions import AzureError
+
+from sbnotebook.model import EntityAddress, Fate, FateStatus, PeekedMessage
+from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
+from sbnotebook.model.partition import end_of_partition
+from sbnotebook.model.sections import APPLICATION_PROPERTIES, PROPERTIES
+from sbnotebook.settlement import administration
+from sbnotebook.settlement.actions.destination import Destination
+from sbnotebook.settlement.administration import DestinationDescription
+from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.peek import PeekCursor
+from sbnotebook.settlement.place import Place
+from sbnotebook.settlement.resources import Resources
+from sbnotebook.settlement.sequence_numbers import first_numbers, last_numbers, next_number_of
+
+__all__ = ["Fates", "SentClone", "lineage_of"]
+
+_READ: Final = (PROPERTIES, APPLICATION_PROPERTIES)
+_EXPIRED: Final = "it may have expired"
+_CLONE_ID: Final = re.compile(r"~(\d{1,10})-[0-9a-f]{16}\Z")
+
+
+def lineage_of(clone_id: str) -> tuple[str, int]:
+    """Return the id of the first original, and how often it was resubmitted with this clone.
+
+    The first is a hash where the id was too long for the clone's, and the place of an original that had no id. For an
+    id that no clone has, it is the id itself, and 0.
+
+    Example:
+        >>> lineage_of("order-7~2-0123456789abcdef"), lineage_of("order-7")
+        (('order-7', 2), ('order-7', 0))
+    """
+    found = _CLONE_ID.search(clone_id)
+    return (clone_id[: found.start()], int(found[1])) if found else (clone_id, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SentClone:
+    """A clone that was sent.
+
+    Args:
+        message_id: its own.
+        sent: when; None where that is not known.
+        time_to_live: its own; None for that of the entity.
+        is_scheduled: whether it became, or becomes, active at a later time.
+    """
+
+    message_id: str
+    sent: datetime | None = None
+    time_to_live: timedelta | None = None
+    is_scheduled: bool = False
+
+
+class Fates:
+    """Looks for clones in the queue or topic that they were sent to, and where their messages go from there.
+
+    It only peeks. Where Service Bus shows a clone nowhere, and more than a consumer can be the reason, the fate is
+    unknown: a topic with several subscriptions, a filter, forwarding, expired messages, an entity that was deleted, or
+    a look that failed.
+
+    Args:
+        namespace: where the clones were sent to.
+        destination: the queue or topic.
+        most: messages to peek in each place at most, None for all. Behind them, a clone may be anywhere.
+
+    Example:
+        >>> async def came_back(fates: Fates, ids: Sequence[str], now: datetime) -> list[str]:
+        ...     found = await fates.of(map(SentClone, ids), now)
+        ...     return [id for id, fate in found.items() if fate.status is FateStatus.CAME_BACK]
+    """
+
+    def __init__(self, namespace: Resources, destination: EntityAddress, *, most: int | None = None) -> None:
+        self._namespace = namespace
+        self._destination = Destination(namespace.connection, destination, namespace.peeker)
+        self._most = most
+        self._lasts: dict[EntityAddress, dict[int, int]] = {}
+        self._waiting: dict[str, PeekedMessage] = {}
+        self._filters: dict[EntityAddress, bool] = {}
+
+    async def mark(self) -> None:
+        """Note the last message of each place: later looks begin behind them, so call it before anything is sent.
+
+        Clones get higher numbers: a number is given as a message is sent, and a dead-letter queue either keeps it or
+        gives one of its own.
+        Source: Service Bus documentation, "Message sequencing and timestamps".
+
+        Raises:
+            azure.core.exceptions.AzureError: a place cannot be looked into.
+        """
+        for place in await self._destination.places():
+            self._lasts[place] = await last_numbers(next_number_of(Place(self._namespace, place)))
+
+    async def of(self, clones: Iterable[SentClone], now: datetime) -> dict[str, Fate]:
+        """Return the fates of clones by their ids.
+
+        A peek may miss a message now and then, so look twice before you rely on a clone that is not to be found.
+
+        Args:
+            clones: which ones.
+            now: the time, to know which of them have expired.
+        """
+        wanted = {clone.message_id: clone for clone in clones}
+        doubts: dict[str, None] = {}
+        fates = await self._still_waiting(wanted, doubts)
+        for place in await self._destination.places():
+            if left := {clone_id for clone_id in wanted if not self._is_known(fates.get(clone_id))}:
+                fates |= await self._in_place(place, left, doubts)
+        described = await self._destination.describe()
+        hidden = self._destination.doubts
+        doubts |= await self._ways_out(described)
+        for clone_id, clone in wanted.items():
+            if clone_id not in fates:
+                mine = [doubt for doubt, is_scheduled in hidden.items() if clone.is_scheduled or not is_scheduled]
+                mine += [_EXPIRED] if _may_have_expired(clone, described.keeps, now) else []
+                fates[clone_id] = _gone(clone_id, [*doubts, *mine])
+        return {clone_id: fates[clone_id] for clone_id in wanted}
+
+    @staticmethod
+    def _is_known(fate: Fate | None) -> bool:
+        return fate is not None and fate.status is not FateStatus.UNKNOWN
+
+    # ---------------------------------------------------------------- looking
+
+    async def _still_waiting(self, wanted: Collection[str], doubts: dict[str, None]) -> dict[str, Fate]:
+        """Look at the numbers at which clones were before: only those that have left have to be searched."""
+        by_place: dict[EntityAddress, dict[int, str]] = {}
+        for clone_id in self._waiting.keys() & set(wanted):
+            message = self._waiting.pop(clone_id)
+            by_place.setdefault(message.entity, {})[message.sequence_number] = clone_id
+        fates: dict[str, Fate] = {}
+        for place, ids in by_place.items():
+            try:
+                there = await self._namespace.peeker(place).messages_of(ids, _READ)
+            except (AzureError, OSError) as error:
+                doubts[_not_seen(place, error)] = None
+                continue
+            for number, message in there.items():
+                if message.message_id == ids[number]:
+                    fates[ids[number]] = self._found(ids[number], message)
+        return fates
+
+    async def _in_place(self, place: EntityAddress, ids: set[str], doubts: dict[str, None]) -> dict[str, Fate]:
+        fates: dict[str, Fate] = {}
+        left, originals = set(ids), {name: clone_id for clone_id in ids for name in (clone_id, lineage_of(clone_id)[0])}
+        looked = 0
+        try:
+            async with aclosing(self._pages(place)) as pages:
+                async for page in pages:
+                    for message in page:
+                        if message.message_id in left:
+                            left.remove(message.message_id)
+                            fates[message.message_id] = self._found(message.message_id, message)
+                        else:
+                            fates = _of_next_clone(message, originals) | fates
+                    looked += len(page)
+                    if not left:
+                        break
+                    if self._most is not None and looked >= self._most:
+                        doubts[f"only the first {looked:,} messages of {place} were looked at"] = None
+                        break
+        except (AzureError, OSError) as error:
+            doubts[_not_seen(place, error)] = None
+        return fates
+
+    async def _pages(self, place: EntityAddress) -> AsyncGenerator[list[PeekedMessage]]:
+        lasts = self._lasts.get(place, {})
+        spans: list[tuple[int, int | None]] = [(lasts.get(0, 0) + 1, None)]
+        if lasts.keys() - {0}:
+            next_number = next_number_of(Place(self._namespace, place))
+            spans = [(first, end_of_partition(each)) async for each, first in first_numbers(next_number, lasts)]
+        for first, last in spans:
+            cursor = PeekCursor(first, last)
+            async for page in self._namespace.peeker(place).unread_pages(cursor, only_busy=True):
+                yield cursor.take(page.messages(_READ))
+
+    # ---------------------------------------------------------------- judging
+
+    def _found(self, clone_id: str, message: PeekedMessage) -> Fate:
+        # A dead letter that was forwarded is in no sub-queue any more, and keeps its reason. A clone is sent without.
+        back = message.entity.sub_queue is not None or message.dead_letter_source or message.dead_letter_reason
+        if not back:
+            self._waiting[clone_id] = message
+        return Fate(
+            FateStatus.CAME_BACK if back else FateStatus.WAITING,
+            clone_id,
+            message.entity,
+            message.sequence_number,
+            message.dead_letter_reason,
+            message.dead_letter_error_description,
+        )
+
+    async def _ways_out(self, described: DestinationDescription) -> dict[str, None]:
+        """Return how messages may leave the destination without a consumer, in words."""
+        ways = {f"messages are forwarded to {target}": None for target in described.forwards_to}
+        if not described.is_topic:
+            return ways
+        count = len(described.places)
+        if count != 1:
+            return {**ways, f"{self._destination.address} has {count:,} subscriptions": None}
+        (only,) = described.places
+        if only not in self._filters:
+            try:
+                takes_all = await administration.takes_all(self._namespace.connection, only)
+            except (AzureError, OSError):
+                takes_all = False
+            self._filters[only] = takes_all
+        return ways if self._filters[only] else {**ways, f"a filter of {only} may have refused it": None}
+
+
+def _gone(clone_id: str, doubts: list[str]) -> Fate:
+    if not doubts:
+        return Fate(FateStatus.CONSUMED, clone_id)
+    why = f"It is not to be found, which need not mean that it was consumed: {'; '.join(doubts)}."
+    return Fate(FateStatus.UNKNOWN, clone_id, description=why)
+
+
+def _may_have_expired(clone: SentClone, keeps: timedelta | None, now: datetime) -> bool:
+    """Tell whether the time of a clone is over, where expired messages vanish."""
+    if keeps is None:
+        return False
+    lives = min(keeps, clone.time_to_live or keeps)
+    return clone.sent is not None and now - clone.sent >= lives
+
+
+def _of_next_clone(message: PeekedMessage, originals: dict[str, str]) -> dict[str, Fate]:
+    """Return the fate of a clone that was dead-lettered and resubmitted since, if a message is the next clone."""
+    original = message.application_properties.get(ORIGINAL_MESSAGE_ID)
+    clone_id = originals.get(original) if isinstance(original, str) else None
+    if clone_id is None or message.resubmit_count <= lineage_of(clone_id)[1]:
+        return {}
+    # Several originals may have the same id, so this does not prove it.
+    why = f"A later clone of its original is in {message.entity}: it came back, and was resubmitted."
+    place = message.entity, message.sequence_number
+    return {clone_id: Fate(FateStatus.UNKNOWN, clone_id, *place, message.dead_letter_reason, why)}
+
+
+def _not_seen(place: EntityAddress, error: Exception) -> str:
+    return f"{place} could not be looked into ({explained(error)})"

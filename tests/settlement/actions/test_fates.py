@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator.entities.rules import Rule, SqlFilter
+from sbnotebook.model import Complete, DeadLetter, Decision, Defer, EntityAddress, Fate, FateStatus, Message, Resubmit
+from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.settlement.actions.clone import clone_of
+from sbnotebook.settlement.actions.fates import Fates, SentClone, lineage_of
+from tests.settlement.actions.dead_letters import dead_letters
+
+pytestmark = pytest.mark.anyio
+
+CONSUMED, CAME_BACK = FateStatus.CONSUMED, FateStatus.CAME_BACK
+WAITING, UNKNOWN = FateStatus.WAITING, FateStatus.UNKNOWN
+
+
+async def resubmitted(namespace: AsyncNamespace, name: str, count: int, to: str = "") -> list[str]:
+    """Resubmit some dead letters, and return the ids of their clones."""
+    letters = await dead_letters(namespace, name, count)
+    decision = Resubmit(to=EntityAddress(to or name))
+    assert (await namespace.entity(f"{name}/$dlq").plan_resubmit(letters, decision).apply()).ok
+    return [clone_of(letter, decision, None, datetime.now(UTC)).message_id or "" for letter in letters]
+
+
+async def consume(namespace: AsyncNamespace, address: str, *decisions: Decision) -> None:
+    async with namespace.entity(address).batch() as batch:
+        for decision in decisions:
+            (message,) = await batch.receive(1)
+            await batch.settle(decision, [message])
+
+
+async def looked(fates: Fates, ids: list[str], *, later: timedelta = timedelta()) -> list[Fate]:
+    now = datetime.now(UTC)
+    found = await fates.of([SentClone(clone_id, now) for clone_id in ids], now + later)
+    assert list(found) == ids
+    return list(found.values())
+
+
+async def statuses(namespace: AsyncNamespace, destination: str, ids: list[str]) -> list[FateStatus]:
+    return [fate.status for fate in await looked(Fates(namespace, EntityAddress(destination)), ids)]
+
+
+async def test_fates_tell_consumed_clones_from_those_that_came_back(namespace: AsyncNamespace) -> None:
+    ids = await resubmitted(namespace, "told", 5)
+    fates = Fates(namespace, EntityAddress("told"))
+    assert [fate.status for fate in await looked(fates, ids)] == [WAITING] * 5
+
+    await consume(namespace, "told", Complete(), DeadLetter("Invalid", "no carrier"), Defer())
+    async with namespace.entity("told").batch() as batch:
+        await batch.receive(1)
+        found = await looked(fates, ids)
+
+    assert [fate.status for fate in found] == [CONSUMED, CAME_BACK, WAITING, WAITING, WAITING]
+    back = found[1]
+    assert (str(back.entity), back.reason, back.description) == ("told/$dlq", "Invalid", "no carrier")
+    (letter,) = await namespace.entity("told/$dlq").peek()
+    assert back.sequence_number == letter.sequence_number
+    assert await looked(Fates(namespace, EntityAddress("told")), ids) == found
+
+
+async def test_marked_fates_peek_later_messages_only(own: AsyncNamespace) -> None:
+    old = await dead_letters(own, "marked", 300)
+    (letter,) = old[:1]
+    fates = Fates(own, EntityAddress("marked"), most=20)
+    await fates.mark()
+    decision = Resubmit(to=EntityAddress("marked"))
+    assert (await own.entity("marked/$dlq").plan_resubmit([letter], decision).apply()).ok
+    clone_id = clone_of(letter, decision, None, datetime.now(UTC)).message_id or ""
+    assert [fate.status for fate in await looked(fates, [clone_id])] == [WAITING]
+    await consume(own, "marked", DeadLetter("Again"))
+    assert [fate.reason for fate in await looked(fates, [clone_id])] == ["Again"]
+
+    unmarked = Fates(own, EntityAddress("marked"), most=20)
+    (fate,) = await looked(unmarked, [clone_id])
+    assert fate.status is UNKNOWN
+    assert "of marked/$dlq were looked at" in (fate.description or "")
+
+
+async def test_a_fate_is_unknown_where_forwarding_hides_it(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("behind")
+    shared_emulator.create_queue("letters-behind")
+    shared_emulator.create_queue("before", QueueOptions(forward_to="behind", forward_dead_letters_to="letters-behind"))
+    ids = await resubmitted(namespace, "sender", 2, to="before")
+    assert await statuses(namespace, "before", ids) == [WAITING, WAITING]
+    await consume(namespace, "behind", Complete(), DeadLetter("Bad"))
+    assert await statuses(namespace, "before", ids) == [UNKNOWN, CAME_BACK]
+
+
+async def test_forwarded_dead_letters_came_back(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
+    shared_emulator.create_queue("collected")
+    shared_emulator.create_queue("collecting", QueueOptions(forward_dead_letters_to="collected"))
+    ids = await resubmitted(namespace, "other-sender", 1, to="collecting")
+    await consume(namespace, "collecting", DeadLetter("Bad"))
+    (fate,) = await looked(Fates(namespace, EntityAddress("collecting")), ids)
+    assert (fate.status, str(fate.entity), fate.reason) == (CAME_BACK, "collected", "Bad")
+
+
+@pytest.mark.parametrize(
+    ("subscriptions", "rules", "expected", "why"),
+    [
+        (["only"], None, CONSUMED, None),
+        (["only"], [Rule("all-but", SqlFilter("1 = 1"))], UNKNOWN, "a filter of"),
+        (["one", "two"], None, UNKNOWN, "has 2 subscriptions"),
+        ([], None, UNKNOWN, "has 0 subscriptions"),
+    ],
+)
+async def test_a_topic_shows_the_fate_with_one_subscription(
+    own: AsyncNamespace,
+    emulator: RunningEmulator,
+    subscriptions: list[str],
+    rules: list[Rule] | None,
+    expected: FateStatus,
+    why: str | None,
+) -> None:
+    emulator.create_topic("events")
+    for name in subscriptions:
+        emulator.create_subscription("events", name, rules=rules)
+    ids = await resubmitted(own, "to-a-topic", 2, to="events")
+    for name in subscriptions:
+        await consume(own, f"events/subscriptions/{name}", Complete(), DeadLetter("Bad"))
+    consumed, back = await looked(Fates(own, EntityAddress("events")), ids)
+    assert consumed.status is expected
+    assert (why or "") in (consumed.description or "")
+    assert back.status is (CAME_BACK if subscriptions else UNKNOWN)
+
+
+async def test_a_fate_is_unknown_once_the_entity_is_gone(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    ids = await resubmitted(own, "leaving", 1)
+    fates = Fates(own, EntityAddress("leaving"))
+    assert [fate.status for fate in await looked(fates, ids)] == [WAITING]
+    emulator.delete("leaving")
+    for each in (fates, Fates(own, EntityAddress("leaving"))):
+        (fate,) = await looked(each, ids)
+        assert fate.status is UNKNOWN
+        assert "leaving" in (fate.description or "")
+
+
+async def test_expired_clones_count_as_unknown_unless_dead_lettered(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    for name, keeps in (("drops", False), ("keeps", True)):
+        options = QueueOptions(default_time_to_live=3_600_000, dead_letter_on_expiration=keeps)
+        shared_emulator.create_queue(name, options)
+        ids = await resubmitted(namespace, name, 1)
+        await consume(namespace, name, Complete())
+        fates = Fates(namespace, EntityAddress(name))
+        assert [fate.status for fate in await looked(fates, ids)] == [CONSUMED]
+        (later,) = await looked(fates, ids, later=timedelta(hours=1))
+        assert later.status is (CONSUMED if keeps else UNKNOWN)
+
+
+async def test_a_clone_that_was_resubmitted_again_is_not_consumed(namespace: AsyncNamespace) -> None:
+    ids = await resubmitted(namespace, "twice", 1)
+    await consume(namespace, "twice", DeadLetter("Bad"))
+    letters = await namespace.entity("twice/$dlq").peek()
+    assert (await namespace.entity("twice/$dlq").plan_resubmit(letters).apply()).ok
+    (fate,) = await looked(Fates(namespace, EntityAddress("twice")), ids)
+    assert fate.status is UNKNOWN
+    assert "came back, and was resubmitted" in (fate.description or "")
+
+
+async def test_fates_of_other_messages_are_not_mixed_up(namespace: AsyncNamespace) -> None:
+    ids = await resubmitted(namespace, "mixed", 1)
+    await consume(namespace, "mixed", Complete())
+    hostile = Message(message_id="m0", application_properties={"OriginalMessageId": b"m0", "ResubmitCount": "9"})
+    assert (await namespace.entity("mixed").send([hostile])).ok
+    assert await statuses(namespace, "mixed", ids) == [CONSUMED]
+
+
+def test_lineage_names_the_original_and_counts() -> None:
+    assert lineage_of("m0~3-0123456789abcdef") == ("m0", 3)
+    assert lineage_of("a~1-0123456789abcdef~2-0123456789abcdef") == ("a~1-0123456789abcdef", 2)
+    assert lineage_of("~") == ("~", 0)
