@@ -26,6 +26,7 @@ from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import DeadLetter, Decision, Defer, Message, Outcome, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.locking.lock import PER_LINK
 from sbnotebook.testing.clock import HandClock
 
 __all__ = [
@@ -155,6 +156,8 @@ class Scene:
     """Milliseconds that each byte is on its way to the emulator, and as many back."""
     group: int = 200
     """Messages that take their steps together, at most."""
+    per_link: int = PER_LINK
+    """Messages that are unsettled on a link, at most. The one link of a session always has room for all."""
 
 
 @dataclass

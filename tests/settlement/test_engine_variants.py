@@ -34,6 +34,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import Limits, Policy, PolicyRow, Then
 from sbnotebook.settlement.engine import GROUP, Run
+from sbnotebook.settlement.locking.lock import PER_LINK, LockedBatch
 from sbnotebook.settlement.pace import AUTO
 from tests.settlement.azure_variants import (
     DEAD,
@@ -272,6 +273,7 @@ scenes = st.builds(
     body_size=st.sampled_from((0, 0, 70_000)),
     one_way_ms=st.sampled_from((0, 0, 5, 30)),
     group=st.sampled_from((2, 7, GROUP)),
+    per_link=st.sampled_from((6, 60, PER_LINK)),
 )
 
 
@@ -284,6 +286,8 @@ async def play(scene: Scene, story: list[tuple[str, list[Trouble], int]], folder
     with pytest.MonkeyPatch.context() as patch:
         # Several groups are in progress at once, also of few messages.
         patch.setattr(Run, "group_size", at_most(scene.group))
+        if not scene.has_sessions:
+            patch.setattr(LockedBatch, "per_link", scene.per_link)
         async with world_of(scene, folder) as world:
             await world.set_up(Random(0))  # noqa: S311 - no secret
             for act, trouble, seed in story:

@@ -22,7 +22,7 @@ from sbnotebook.model import Abandon, DeadLetter, Decision, LockedMessage, Outco
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import Run
-from sbnotebook.settlement.locking.lock import PER_LINK, LockedBatch
+from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.locking.settle import ActElsewhere
 from sbnotebook.settlement.sdk import errors, receivers, settling
@@ -170,7 +170,7 @@ class Search:
     max_held: int = DEFAULT_MAX_HELD
     max_wait: float = 5.0
     abandon_rest: bool = False
-    per_link: int = PER_LINK
+    per_link: int = field(default_factory=lambda: LockedBatch.per_link)
     limit: str = "max_held"
 
     def __post_init__(self) -> None:
