@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import string
+import threading
 from collections.abc import AsyncIterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import anyio
-import anyio.to_thread
 from azure.servicebus import ServiceBusReceiveMode, ServiceBusSubQueue, TransportType
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
@@ -350,15 +350,32 @@ def _default_credential() -> AsyncTokenCredential:
 
 
 class _InThreads:
-    """A synchronous credential for the asynchronous SDK: its requests run in threads."""
+    """A synchronous credential for the asynchronous SDK: its requests run in threads.
+
+    All links that open at once wait for the same request, so a user signs in once. A request continues where its caller
+    has stopped to wait: the next one finds the sign-in that the user finished meanwhile.
+    """
 
     def __init__(self, credential: Any) -> None:
         self._credential = credential
+        self._asked: dict[object, Future[Any]] = {}
+        self._lock = threading.Lock()
 
     async def get_token(self, *scopes: str, **options: Any) -> Any:
-        ask = partial(self._credential.get_token, *scopes, **options)
-        # A thread cannot be ended: if it takes too long, do not wait for its answer.
-        return await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
+        key = (scopes, repr(sorted(options.items())))
+        with self._lock:
+            if key not in self._asked or self._asked[key].done():
+                self._asked[key] = asked = Future[Any]()
+                # A daemon: a sign-in that never ends does not keep the kernel from ending.
+                threading.Thread(target=self._ask, args=(asked, scopes, options), daemon=True).start()
+            asked = self._asked[key]
+        return await asyncio.shield(asyncio.wrap_future(asked))
+
+    def _ask(self, asked: Future[Any], scopes: tuple[str, ...], options: dict[str, Any]) -> None:
+        try:
+            asked.set_result(self._credential.get_token(*scopes, **options))
+        except BaseException as error:  # noqa: BLE001 (a credential may raise anything; its callers raise it)
+            asked.set_exception(error)
 
     async def close(self) -> None:
         """Close nothing: the credential is the caller's."""

@@ -113,8 +113,8 @@ async def _update_token(cbs: Authenticator) -> None:
 
 def _no_token() -> ServiceBusConnectionError:
     error = ServiceBusConnectionError(
-        message=f"The credential gave no token in {_FIRST_WITHIN:g} seconds: sign in before you connect, or check that "
-        "this machine reaches the service that gives tokens."
+        message=f"The credential gave no token in {_FIRST_WITHIN:g} seconds: finish signing in and try again, or check "
+        "that this machine reaches the service that gives tokens."
     )
     private(error)._retryable = False  # by the SDK, which would wait as long again
     return error

@@ -217,6 +217,31 @@ def test_a_synchronous_credential_is_asked_in_a_thread() -> None:
     assert credential.scopes == ("scope",)
 
 
+def test_a_sign_in_that_takes_long_is_asked_for_once() -> None:
+    codes, is_signed_in = list[str](), threading.Event()
+
+    def get_token(*_: str, **__: Any) -> str:
+        codes.append("Enter the code ABC")  # a device code: each request shows another
+        assert is_signed_in.wait(10)
+        return "token"
+
+    credential = SyncCredential()
+    credential.get_token = get_token  # type: ignore[method-assign]
+    asked = Connection.with_credential("shop.servicebus.windows.net", credential).host_and_credential()[1]
+
+    async def ask() -> Any:
+        with anyio.move_on_after(0.1):
+            await asked.get_token("scope")
+        async with anyio.create_task_group() as links:
+            for _ in range(3):
+                links.start_soon(asked.get_token, "scope")
+            await anyio.sleep(0.1)
+            is_signed_in.set()
+        return list(codes)
+
+    assert anyio.run(ask) == ["Enter the code ABC"]
+
+
 def test_a_synchronous_credential_that_hangs_is_not_waited_for() -> None:
     credential, ends = SyncCredential(), threading.Event()
     credential.get_token = lambda *_, **__: str(ends.wait(10))  # type: ignore[method-assign]

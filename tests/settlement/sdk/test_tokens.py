@@ -193,6 +193,6 @@ async def test_the_first_token_is_not_waited_for_without_end(
     monkeypatch.setattr(credential, "get_token", never)
     with (
         anyio.fail_after(10),
-        pytest.raises(ServiceBusConnectionError, match=r"gave no token in 0\.3 seconds: sign"),
+        pytest.raises(ServiceBusConnectionError, match=r"gave no token in 0\.3 seconds: finish"),
     ):
         await management.peek_payloads(browser, 1, 1)
