@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check answers conformance soak crash mutants format bench docs lab lock dist audit
-.PHONY: check-clients check-install check-lowest check-next-sdk check-pythons check-spark
+.PHONY: check-clients check-cluster check-install check-lowest check-next-sdk check-pythons check-spark
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -50,6 +50,9 @@ soak: ## Kill the emulator and processes that act 200 times each, disturb every 
 
 crash: ## Kill Spark's driver, its processes and the emulator under 20 streams, and count every message afterwards
 	SBNOTEBOOK_CRASHES=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/crash
+
+check-cluster: ## Test on a standalone cluster of Spark, whose machines share nothing but the network
+	SBNOTEBOOK_CLUSTER=all $(BIN)/pytest -o faulthandler_timeout=0 tests/cluster
 
 mutants: ## Test the tests: change the code in 60 random places, and count how often a test fails; MUTANTS="--seed 7"
 	$(BIN)/python -m scripts.mutants $(MUTANTS)

@@ -24,8 +24,8 @@ _CONNECTIONS = ("SBNOTEBOOK_CONNECTION", "SERVICEBUS_CONNECTION_STRING")
 # The user's own emulator, journal, archive, notebook settings and history.
 _FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "IPYTHONDIR", "JUPYTER_CONFIG_DIR")
 
-# One JupyterLab and one Chromium, and one Spark.
-_SHARED = ("tests/browser/", "tests/spark/")
+# One JupyterLab and one Chromium, one Spark, and one cluster.
+_SHARED = ("tests/browser/", "tests/spark/", "tests/cluster/")
 _LONG = (
     *_SHARED,
     "tests/demo/test_job.py",

@@ -16,7 +16,7 @@ MOST_FUNCTION_LINES = 40
 VAGUE_NAMES = {"utils", "util", "helpers", "common", "core", "base", "manager", "misc"}
 
 # Tests of something else than one module of the package.
-APART = ("house", "security", "packaging", "browser", "crash", "bench", "conformance", "test_secrets.py")
+APART = ("house", "security", "packaging", "browser", "crash", "cluster", "bench", "conformance", "test_secrets.py")
 
 
 def place(path: Path) -> str:
