@@ -22,6 +22,7 @@ from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown
 from sbnotebook.widgets.plan_text import REMOVING, can_resume, can_undo, plan_blocks, report_blocks
+from sbnotebook.widgets.subshell import must_wait
 from sbnotebook.widgets.table.message_view import MessageView
 from sbnotebook.widgets.table.rows import MessageKey, Table
 from sbnotebook.widgets.text_view import Block, TextView, cell, heading, paragraph
@@ -190,6 +191,9 @@ def _text_of(outcome: Outcome) -> str:
 
 _ROWS: Final = 5
 _MINUTE: Final = 60
+_WAITING: Final = paragraph(
+    "While a cell runs, Pause and Cancel wait for its end. To have them answered at once, interrupt the cell.", "quiet"
+)
 _IDLE: Final = paragraph(
     "Nothing is planned. Choose messages and what to do with them: the plan is shown here first.", "quiet"
 )
@@ -410,7 +414,8 @@ class ActionPanel(Panel):
             self._cancel.description = "Cancel"
             self._pause.disabled = self._cancel.disabled = False
             # What it does has been looked at; from now on the rows of the table say more.
-            self._enter(_Stage.RUNNING, *(block for block in self._text.blocks if "rows" not in block))
+            said = [block for block in self._text.blocks if "rows" not in block]
+            self._enter(_Stage.RUNNING, *said, *([_WAITING] if must_wait() else []))
             try:
                 self._work = PlanRun(
                     plan, table=self._table, ticked=self._ticked, ended=self._ended, limits=self._limits

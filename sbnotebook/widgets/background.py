@@ -1,7 +1,7 @@
 """Work beside the kernel's own thread, so that a panel never blocks a cell and its errors are seen in it.
 
-What a callback prints or raises appears in no cell, and a callback waits while a cell runs: so callbacks only start
-work here, and the work says how it ended.
+What a callback prints or raises appears in no cell, and all callbacks share one thread (see
+:mod:`sbnotebook.widgets.subshell`): so callbacks only start work here, and the work says how it ended.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Patience
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, text
 from sbnotebook.widgets.static_files import module, style
+from sbnotebook.widgets.subshell import must_wait
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +37,7 @@ _SHARE: Final = 5
 _LONGEST_PAUSE: Final = 300.0
 _PLAIN_AFTER: Final = 15.0
 """Seconds of an idle kernel after which lines that do not appear give way to words."""
+_WAITING: Final = "While a cell runs, Stop, Start and the interval wait for its end."
 _HEADERS: Final = (
     "entity",
     "active",
@@ -97,7 +99,8 @@ class Monitor(Panel):
         self.every.observe(lambda _: self._wake(), "value")
         self.switch = button("Stop", "Take no more samples, or take them again", self._switch)
         self.status = text("Samples are taken while this can be seen.", "quiet")
-        super().__init__([panel_style(), row(self.switch, self.every, self.status), self._drawing])
+        waiting = [text(_WAITING, "quiet")] if must_wait() else []
+        super().__init__([panel_style(), row(self.switch, self.every, self.status), *waiting, self._drawing])
         self._patience = Patience(_PLAIN_AFTER, self.use_plain)
         if os.environ.get("SBNOTEBOOK_WIDGETS") == "plain":
             self.use_plain()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import ipywidgets as widgets
+
+from sbnotebook.widgets.subshell import answer_at_once
 
 __all__ = ["NO_MATHEMATICS", "Panel", "button", "panel_style", "row", "set_shown", "text"]
 
@@ -78,9 +80,16 @@ def set_shown(widget: widgets.DOMWidget, *, shown: bool) -> None:
 class Panel(widgets.VBox):
     """A panel that a notebook shows as widgets and a terminal as text.
 
+    Its buttons and fields are answered while a cell runs.
+
     Args:
         children: what it holds.
+        options: of the box.
     """
+
+    def __init__(self, children: Sequence[widgets.Widget] = (), **options: Any) -> None:
+        super().__init__(children, **options)
+        answer_at_once(self)
 
     def to_text(self) -> str:
         """Return the panel as text, when it has loaded; by default its ``repr``, which does not wait."""

@@ -14,11 +14,17 @@ from sbnotebook.widgets.forms.fields import FORM_CHANGED, on_change
 from sbnotebook.widgets.forms.message_actions import Action, PlanForm, TaskForm
 from sbnotebook.widgets.panel import button, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
+from sbnotebook.widgets.subshell import must_wait
 from sbnotebook.widgets.table.rows import MessageKey, Table
 
 __all__ = ["SelectionBar"]
 
 _NONE: Final = "No message is selected. Tick rows, or select all that are shown."
+_WAITING: Final = (
+    "While a cell runs, all buttons and forms wait until it ends: this kernel answers them between cells. You can "
+    "search, filter and select in the table meanwhile, but not in the plain one. With ipykernel 7.4 or newer, no "
+    "button waits."
+)
 _OTHERS: Final = "The selection was changed after this plan was asked for, so it was put away: show the plan again."
 
 
@@ -44,8 +50,10 @@ class SelectionBar(widgets.VBox):
             action.name: button(action.name, action.tooltip, partial(self._open, action), icon=action.icon)
             for action in actions
         }
+        waiting = [text(_WAITING, "quiet")] if must_wait() else []
         super().__init__(
-            [self._count, row(*self.buttons.values()), self._place, self._said], layout={"margin": "8px 0 0 0"}
+            [self._count, row(*self.buttons.values()), *waiting, self._place, self._said],
+            layout={"margin": "8px 0 0 0"},
         )
         self._ends = (table.on_selection(self.update), panel.on_report(lambda _: self._carried_out()))
         self._say("")

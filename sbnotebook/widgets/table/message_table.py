@@ -19,6 +19,7 @@ from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks
 from sbnotebook.widgets.static_files import module, style
+from sbnotebook.widgets.subshell import answer_at_once
 from sbnotebook.widgets.table.message_detail import body_part, detail_of
 from sbnotebook.widgets.table.row_packing import TableColumn, packets, patch_column, table_columns
 from sbnotebook.widgets.table.rows import RowModel, Rows, Table, matches
@@ -89,6 +90,7 @@ class MessageTable(Table, anywidget.AnyWidget):
             }
         )
         self.on_msg(self._receive)
+        answer_at_once(self)
         with self.model.lock:
             self.model.views.append(self)
             self.rows_shown()

@@ -12,6 +12,7 @@ from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets.background import Callbacks, Patience
 from sbnotebook.widgets.panel import button, row, set_shown, text
+from sbnotebook.widgets.subshell import answer_at_once
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.plain_table import PlainTable
 from sbnotebook.widgets.table.rows import RowModel, Table
@@ -71,6 +72,7 @@ class MessageView(Table, widgets.VBox):
         is_plain = os.environ.get(_VARIABLE) == "plain"
         self._shown: MessageTable | PlainTable = self._make_plain() if is_plain else self._make_own(options)
         self.children = (self._notice, self._shown)
+        answer_at_once(self)
 
     def _make_own(self, options: TableOptions) -> MessageTable:
         own = self.own = MessageTable(self.model, **options)

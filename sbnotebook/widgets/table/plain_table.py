@@ -1,6 +1,6 @@
 """Messages as a table of plain ipywidgets, for notebooks that do not load custom widgets.
 
-The kernel draws one page of rows at a time, so the table does not change while a cell runs.
+The kernel draws one page of rows at a time. Without subshells, the table does not change while a cell runs.
 """
 
 from __future__ import annotations

@@ -1,0 +1,96 @@
+"""Panels are answered while a cell runs: what the browser sends to them goes to a subshell of the kernel.
+
+A kernel handles the messages of one shell in their order, so a click waits for the cell that runs. A subshell is one
+more shell of the same kernel, with a thread of its own: https://jupyter.org/enhancement-proposals/91-kernel-subshells.
+Which shell gets a comm's messages depends on the front end, and in ipykernel 7.4 on the shell that last published on
+the comm: with widgets that a cell made, that is the main one. So sbnotebook asks the kernel for one subshell, with the
+public ``create_subshell_request``, and sends the messages of all its widgets there, in the order of the clicks.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any, Final
+from weakref import WeakSet
+
+import ipywidgets as widgets
+
+__all__ = ["answer_at_once", "must_wait"]
+
+_ROUTE: Final = "_reply_subshell_for"
+"""What ipykernel asks a comm for the subshell of a message."""
+_FEATURE: Final = "kernel subshells"
+_TIMEOUT: Final = 10.0
+"""Seconds for the kernel's control thread, which also answers while a cell runs."""
+_answered: Final[WeakSet[widgets.Widget]] = WeakSet()
+
+
+def answer_at_once(widget: widgets.Widget) -> None:
+    """Have the kernel answer a widget, and all that is or comes into it, also while a cell runs.
+
+    Without a kernel, or in one without subshells, this does nothing: see :func:`must_wait`.
+
+    Args:
+        widget: of ours; its callbacks are called in the subshell's thread, one after the other.
+    """
+    subshell = _subshell()
+    if subshell is not None:
+        _send_to(subshell, widget)
+
+
+@cache
+def must_wait() -> bool:
+    """Tell whether what a user clicks waits for the cell that runs.
+
+    That is so in kernels without subshells, such as ipykernel 6. Of ipykernel 7.0 to 7.3 it is said, too: there it
+    depends on the front end.
+    """
+    return _kernel() is not None and _subshell() is None
+
+
+def _send_to(subshell: str, widget: widgets.Widget) -> None:
+    if widget in _answered:
+        return
+    _answered.add(widget)
+    if hasattr(widget.comm, _ROUTE):
+        setattr(widget.comm, _ROUTE, lambda _data, _default: subshell)
+    if isinstance(widget, widgets.Box):
+
+        def follow(change: Any) -> None:
+            for child in change["new"]:
+                _send_to(subshell, child)
+
+        widget.observe(follow, "children")
+        follow({"new": widget.children})
+
+
+def _kernel() -> Any:
+    """Return the kernel of this process, None for none."""
+    kernelbase = sys.modules.get("ipykernel.kernelbase")
+    return kernelbase.Kernel.instance() if kernelbase and kernelbase.Kernel.initialized() else None
+
+
+@cache
+def _subshell() -> str | None:
+    """Ask the kernel for a subshell; None where it has none."""
+    kernel = _kernel()
+    if kernel is None or _FEATURE not in kernel.kernel_info.get("supported_features", ()):
+        return None
+    from ipykernel.comm.comm import BaseComm
+    from ipykernel.connect import get_connection_file
+    from jupyter_client.blocking.client import BlockingKernelClient
+
+    if not hasattr(BaseComm, _ROUTE):
+        return None
+    try:
+        client = BlockingKernelClient(connection_file=get_connection_file())
+        client.load_connection_file()
+        try:
+            client.control_channel.send(client.session.msg("create_subshell_request", {}))
+            content = client.control_channel.get_msg(timeout=_TIMEOUT)["content"]
+        finally:
+            client.stop_channels()
+    except Exception:  # noqa: BLE001 (an embedded kernel may have no connection file: its panels wait, and say so)
+        return None
+    return content.get("subshell_id")

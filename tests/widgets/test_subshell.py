@@ -1,0 +1,104 @@
+"""Clicks while a cell runs, in a real kernel: the messages are those that a browser sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kernels import running_kernel
+
+if TYPE_CHECKING:
+    from jupyter_client.blocking.client import BlockingKernelClient
+
+TIMEOUT = 60.0
+PREPARE = """
+import time
+from sbnotebook import Message, connect
+from sbnotebook.emulator import running
+from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.monitor import Monitor
+from sbnotebook.widgets.triage import Triage
+server = running(queues=["orders"])
+namespace = connect(server.__enter__().connection_string)
+orders = namespace.entity("orders")
+_ = orders.send([Message(body=b"x")] * 500)
+panel = ActionPanel(namespace)
+
+def comm_of(widget, name):
+    if getattr(widget, "description", None) == name:
+        return widget.comm.comm_id
+    return next(filter(None, (comm_of(child, name) for child in getattr(widget, "children", ()))), None)
+
+def words_of(widget):
+    own = [widget.value] if isinstance(getattr(widget, "value", None), str) else []
+    return own + [each for child in getattr(widget, "children", ()) for each in words_of(child)]
+"""
+# The browser learns of the button before its user can click on it.
+CARRY_OUT = """
+panel.propose(lambda: orders.purge(show_progress=False), rate=5)
+while not comm_of(panel, "Carry out") or panel.busy:
+    time.sleep(0.01)
+print(comm_of(panel, "Carry out"))
+"""
+CANCEL = """
+while not comm_of(panel, "Cancel"):
+    time.sleep(0.01)
+print(comm_of(panel, "Cancel"))
+"""
+BUSY = """
+print("The cell runs.")
+deadline = time.monotonic() + 20
+while panel.busy and time.monotonic() < deadline:
+    time.sleep(0.01)
+print("It was cancelled." if time.monotonic() < deadline else "It was not.")
+"""
+OLDER = "from ipykernel.comm.comm import BaseComm; del BaseComm._reply_subshell_for"
+END = "namespace.close(); server.__exit__(None, None, None)"
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[BlockingKernelClient]:
+    with running_kernel(cwd=str(tmp_path)) as (_, client):
+        yield client
+        run(client, END)
+
+
+def run(client: BlockingKernelClient, code: str, then: Callable[[], object] = lambda: None) -> str:
+    """Run a cell to its end; gives what it prints, and calls a function as soon as it prints something."""
+    printed: list[str] = []
+
+    def collect(message: dict[str, dict[str, str]]) -> None:
+        text = message["content"].get("text", "")
+        if text and not any(printed):
+            then()
+        printed.append(text)
+
+    reply = client.execute_interactive(code, output_hook=collect, timeout=TIMEOUT)
+    assert reply["content"]["status"] == "ok", reply["content"]
+    return "".join(printed).strip()
+
+
+def click(client: BlockingKernelClient, comm: str) -> None:
+    data = {"method": "custom", "content": {"event": "click"}}
+    client.shell_channel.send(client.session.msg("comm_msg", {"comm_id": comm, "data": data}))
+
+
+def test_cancel_stops_a_plan_while_a_cell_runs(client: BlockingKernelClient) -> None:
+    run(client, PREPARE)
+    click(client, run(client, CARRY_OUT))
+    cancel = run(client, CANCEL)
+    assert "It was cancelled." in run(client, BUSY, lambda: click(client, cancel))
+    assert run(client, "print(len(panel.report) == 500 > panel.report.settled)") == "True"
+
+
+def test_panels_say_what_waits_where_a_kernel_has_no_subshells(client: BlockingKernelClient) -> None:
+    run(client, f"{OLDER}\n{PREPARE}")
+    click(client, run(client, CARRY_OUT))
+    run(client, CANCEL)
+    assert "Pause and Cancel wait" in run(client, "print(panel)")
+    assert "all buttons and forms wait" in run(client, "print(words_of(Triage(namespace, 'orders')))")
+    assert "Stop, Start and the interval wait" in run(client, "print(words_of(Monitor(namespace, ['orders'])))")
+    run(client, "panel.cancel(); _ = panel.wait()")
