@@ -30,6 +30,7 @@ from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
 from sbnotebook.settlement.actions.reach import GONE
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.namespace import AsyncNamespace
 from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.plan import Limits, Preview
@@ -125,6 +126,8 @@ class FramePlan:
         if any(verb == Complete.verb for _, verb in self.counts):
             kept = "kept in the archive, and undo sends them back" if self._archived else "removed for good"
             sentences.append(f"Completed messages are {kept}.")
+        if cost := Cost().sentence((), len(self)):
+            sentences.append(cost)
         return Preview(" ".join(sentences), ())
 
     def apply(self, *, max_in_flight: InFlight = AUTO, show_progress: bool = True) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -31,6 +32,7 @@ from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, timed
 from sbnotebook.settlement.actions.selection import Chosen, Filter
 from sbnotebook.settlement.actions.send import plan_send
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.pace import AUTO, InFlight
@@ -142,14 +144,15 @@ class AsyncEntity(Place):
                 once, plan.decision, partial(batch.settle_in, plan.decision, once), limits, progress
             )
 
-        return Plan(self.address, decision, chosen, carry_out)
+        speeds, cost = self.namespace.speeds, Cost(transfers=0)
+        return Plan(self.address, decision, chosen, carry_out, speeds=speeds, cost=cost)
 
     def plan_by_token(self, decision: Decision, locks: Iterable[Lock]) -> Plan:
         """Return a plan to settle messages that another receiver locked.
 
         See :func:`sbnotebook.settlement.actions.by_token.plan_by_token`.
         """
-        return plan_by_token(self.address, decision, locks, self.batch)
+        return replace(plan_by_token(self.address, decision, locks, self.batch), speeds=self.namespace.speeds)
 
     async def receive_and_delete(
         self,

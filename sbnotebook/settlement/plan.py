@@ -16,12 +16,14 @@ from sbnotebook.model import (
     Decision,
     Defer,
     EntityAddress,
+    LockedMessage,
     Message,
     ReceivedMessage,
     Report,
     Resubmit,
 )
 from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.pace import AUTO, InFlight, Pace, Pause, check_in_flight
 from sbnotebook.settlement.speeds import Speeds
 from sbnotebook.settlement.terms import Progress
@@ -128,7 +130,8 @@ class Plan:
         edit: changes what a resubmit sends, None for nothing.
         describe: gives the preview, told how many rows; None where the decision says all.
         total: how many messages its progress counts, None where it counts those that are decided on.
-        speeds: of earlier runs in the namespace; None for a plan without an estimate.
+        speeds: of earlier runs in the namespace; None for a plan without an estimate of its time.
+        cost: what it asks of Service Bus; None for a plan without an estimate of its operations.
     """
 
     entity: EntityAddress
@@ -139,6 +142,7 @@ class Plan:
     describe: Callable[[int], Preview] | None = field(default=None, repr=False)
     total: int | None = None
     speeds: Speeds | None = field(default=None, repr=False, compare=False)
+    cost: Cost | None = field(default=None, repr=False, compare=False)
 
     def preview(self, rows: int = 5) -> Preview:
         """Return what applying would do, without doing it.
@@ -147,8 +151,15 @@ class Plan:
             rows: how many messages are shown, and edited to show the changes.
         """
         preview = self._described(rows) if self.describe is None else self.describe(rows)
-        estimate = self.speeds.estimate(self.decision.verb, self._count) if self.speeds else ""
-        return replace(preview, sentence=f"{preview.sentence} {estimate}") if estimate else preview
+        time = self.speeds.estimate(self._kind, self._count) if self.speeds else ""
+        cost = self._operations(preview)
+        return replace(preview, sentence=" ".join(filter(None, (preview.sentence, time, cost))))
+
+    def _operations(self, preview: Preview) -> str:
+        if self.cost is None or not (self.messages or self.total):
+            return ""
+        # A plan to send knows only its first messages.
+        return self.cost.sentence(self.messages or preview.messages, None if self.messages else self.total)
 
     def _described(self, rows: int) -> Preview:
         shown = self.messages[:rows]
@@ -180,7 +191,13 @@ class Plan:
         """
         is_free = limits.rate is None and not (limits.pause and limits.pause.was_used)
         if self.speeds is not None and is_free and report.settled == len(report):
-            self.speeds.note(self.decision.verb, self._count or len(report), seconds)
+            self.speeds.note(self._kind, self._count or len(report), seconds)
+
+    @property
+    def _kind(self) -> str:
+        """Return what the time of a plan depends on: locked messages need not be received first."""
+        is_locked = any(isinstance(message, LockedMessage) for message in self.messages[:1])
+        return f"{self.decision.verb} of locked messages" if is_locked else self.decision.verb
 
     @property
     def _count(self) -> int:

@@ -7,7 +7,7 @@ import pytest
 from sbnotebook.client import Namespace
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.plan import Running
-from sbnotebook.model import Message, Outcome, OutcomeStatus
+from sbnotebook.model import Complete, Message, Outcome, OutcomeStatus
 
 SETTLED, SKIPPED = OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED
 
@@ -52,6 +52,31 @@ def test_preview_estimates_the_time_of_the_next_plan(namespace: Namespace) -> No
     queue.send([Message() for _ in range(120)]).raise_for_failures()
     assert "the speed of the last purge over this connection" in queue.purge().preview().sentence
     assert "This takes" in queue.plan_send(["a"]).preview().sentence
+
+
+def test_previews_say_operations_and_each_estimate_once(namespace: Namespace) -> None:
+    queue = queue_of(200, "costs", namespace)
+    assert "about 200 operations" in queue.plan_send([Message()] * 200).preview().sentence
+    assert "operations" not in queue.plan_send(["a"]).preview().sentence
+    pick = queue.pick(queue.peek()[50:150], Complete())
+    assert "about 300 operations" in pick.preview().sentence  # 50 others are locked and released
+    removed = pick.apply()
+    removed.raise_for_failures()
+    undo = namespace.undo(removed)
+    assert undo.preview().sentence.endswith("It costs a Standard namespace about 100 operations.")
+    undo.apply().raise_for_failures()
+    with queue.lock(100) as batch:
+        first = batch.plan(Complete())
+        assert "This takes" not in first.preview().sentence  # a pick takes longer: it locks, too
+        removed = first.apply()
+    removed.raise_for_failures()
+    assert "the speed of the last undo over this connection" in namespace.undo(removed).preview().sentence
+    again = queue.pick(queue.peek(), Complete()).preview().sentence
+    assert (again.count("This takes"), again.count("operations")) == (1, 1)
+    with queue.lock(100) as batch:
+        said = batch.plan(Complete()).preview().sentence
+    assert "the speed of the last complete of locked messages over this connection" in said
+    assert said.endswith("It costs a Standard namespace about 100 operations.")
 
 
 def test_running_plan_pauses_resumes_and_cancels(namespace: Namespace) -> None:

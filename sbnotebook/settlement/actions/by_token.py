@@ -12,6 +12,7 @@ from uuid import UUID
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Decision, EntityAddress, LockedMessage, Release, Report
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.terms import Progress, check_decision
@@ -54,7 +55,7 @@ def plan_by_token(
             adopted = await adopting.adopt(chosen)
             return await adopting.settle(plan.decision, adopted, limits=limits, progress=progress)
 
-    return Plan(entity, decision, chosen, carry_out)
+    return Plan(entity, decision, chosen, carry_out, cost=Cost(transfers=0))
 
 
 def _locked(lock: Lock, entity: EntityAddress) -> LockedMessage:

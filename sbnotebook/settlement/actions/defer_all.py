@@ -10,6 +10,7 @@ from sbnotebook.model import Defer, MessageState, Report
 from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.reach import MAX_WAIT, Reach, settling
 from sbnotebook.settlement.actions.selection import Chosen, select
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.place import Place
@@ -52,7 +53,13 @@ async def plan_defer_all(place: Place, chosen: Chosen, progress: Progress | None
         return await engine.carry_out(plan.messages, plan.decision, look, limits, progress, Report())
 
     return Plan(
-        place.address, Defer(), tuple(seen.messages), carry_out, describe=describe, speeds=place.namespace.speeds
+        place.address,
+        Defer(),
+        tuple(seen.messages),
+        carry_out,
+        describe=describe,
+        speeds=place.namespace.speeds,
+        cost=Cost(others=seen.between),
     )
 
 

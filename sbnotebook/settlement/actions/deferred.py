@@ -28,6 +28,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.reach import Holder, Reach, Steps, settling
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry, DeferralLedger, time_text
 from sbnotebook.settlement.place import Place
@@ -186,7 +187,7 @@ def _plan(
 
         return await engine.carry_out(plan.messages, decision, look, limits, progress, Report())
 
-    return Plan(place.address, decision, messages, carry_out, speeds=place.namespace.speeds)
+    return Plan(place.address, decision, messages, carry_out, speeds=place.namespace.speeds, cost=Cost())
 
 
 def _settling(run: Run, decision: Decision) -> Steps:

@@ -26,6 +26,7 @@ from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.reach import SCHEDULED, Reach, settling
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.actions.selection import Survey, survey
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import PickReport, Run
 from sbnotebook.settlement.locking.ahead import (
     DEFAULT_MAX_HELD,
@@ -101,7 +102,8 @@ async def plan_pick(
         plan = plan_resubmit(place, chosen, decision, edit=edit, search=search)
     else:
         carry_out = _carrying_out(place, seen, search, archived=archived, at_the_end=keeps)
-        plan = Plan(place.address, decision, chosen, carry_out, total=seen.standing, speeds=place.namespace.speeds)
+        speeds, cost = place.namespace.speeds, Cost(others=others)
+        plan = Plan(place.address, decision, chosen, carry_out, total=seen.standing, speeds=speeds, cost=cost)
     return _noted(plan, tuple(_notes(seen, len(chosen), place.address, abandon_rest=abandon_rest)))
 
 
@@ -147,7 +149,7 @@ def _noted(plan: Plan, notes: Iterable[str]) -> Plan:
     """Return the same plan with a preview that says more."""
 
     def describe(rows: int) -> Preview:
-        preview = plan.preview(rows)
+        preview = replace(plan, speeds=None, cost=None).preview(rows)
         return replace(preview, sentence=" ".join((preview.sentence, *notes)))
 
     return replace(plan, describe=describe)

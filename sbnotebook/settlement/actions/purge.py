@@ -12,6 +12,7 @@ from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.reach import MAX_WAIT, Reach, settling
 from sbnotebook.settlement.actions.schedule import cancel_scheduled
 from sbnotebook.settlement.actions.selection import Chosen, Selection, select
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.place import Place
@@ -53,7 +54,13 @@ async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, pro
         return await engine.carry_out(plan.messages, plan.decision, look, limits, progress, Report())
 
     return Plan(
-        place.address, Purge(), tuple(seen.messages), carry_out, describe=describe, speeds=place.namespace.speeds
+        place.address,
+        Purge(),
+        tuple(seen.messages),
+        carry_out,
+        describe=describe,
+        speeds=place.namespace.speeds,
+        cost=Cost(others=seen.between),
     )
 
 

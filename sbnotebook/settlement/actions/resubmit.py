@@ -21,6 +21,7 @@ from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.atomic import check_atomic
 from sbnotebook.settlement.actions.reach import MAX_WAIT, Reach
 from sbnotebook.settlement.actions.resubmit_steps import ResubmitSteps
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.place import Place
@@ -73,7 +74,9 @@ def plan_resubmit(
 
         return engine.carry_out(plan.messages, decision, look, limits, progress, Report())
 
-    return Plan(place.address, decision, chosen, carry_out, edit, speeds=place.namespace.speeds)
+    others = max(search.expected - len(chosen), 0) if search and search.expected else 0
+    cost = Cost(transfers=2, others=others)
+    return Plan(place.address, decision, chosen, carry_out, edit, speeds=place.namespace.speeds, cost=cost)
 
 
 async def resubmit(

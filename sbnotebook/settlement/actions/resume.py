@@ -18,6 +18,7 @@ from sbnotebook.settlement.actions.reach import LOCKED
 from sbnotebook.settlement.actions.recall import Recall, Recalled, Verdict
 from sbnotebook.settlement.actions.resubmit import resubmit
 from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 from sbnotebook.settlement.place import Place
@@ -102,6 +103,8 @@ async def plan_resume(place: Place, *, resend_unknown: bool = False, max_wait: f
         tuple(finding.message for finding in findings),
         partial(_carry_out, place, findings, max_wait, resend_unknown),
         describe=partial(_preview, place.address, findings),
+        speeds=place.namespace.speeds,
+        cost=Cost(transfers=2),
     )
 
 

@@ -31,6 +31,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import engine
 from sbnotebook.settlement.connecting.failures import outcome_of_error
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.records import archived_from
 from sbnotebook.settlement.pace import transfers
@@ -162,7 +163,14 @@ def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int
 
         return await engine.carry_out(plan.messages, plan.decision, look, limits, progress)
 
-    return Plan(place.address, CancelScheduled(), tuple(chosen.values()), carry_out, speeds=place.namespace.speeds)
+    return Plan(
+        place.address,
+        CancelScheduled(),
+        tuple(chosen.values()),
+        carry_out,
+        speeds=place.namespace.speeds,
+        cost=Cost(transfers=0),
+    )
 
 
 async def cancel_scheduled(

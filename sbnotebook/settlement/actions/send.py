@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sbnotebook.model import Message, Report, Send, Tally
 from sbnotebook.settlement.actions.schedule import schedule_many
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.sending.delivery import SendOptions, send_many
@@ -62,7 +63,8 @@ def plan_send(
     def describe(rows: int) -> Preview:
         return Preview(_sentence(place, total, decision), first[:rows])
 
-    return Plan(place.address, decision, (), carry_out, describe=describe, total=total, speeds=place.namespace.speeds)
+    speeds, cost = place.namespace.speeds, Cost(settlements=0)
+    return Plan(place.address, decision, (), carry_out, describe=describe, total=total, speeds=speeds, cost=cost)
 
 
 def _sentence(place: Place, count: int | None, decision: Send) -> str:

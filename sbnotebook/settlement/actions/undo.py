@@ -34,6 +34,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import administration, engine
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
 from sbnotebook.settlement.plan import Limits, Plan, Preview
@@ -146,7 +147,15 @@ async def plan_undo(namespace: Resources, wanted: UndoRequest) -> Plan:
     def describe(count: int) -> Preview:
         return Preview(sentence, messages[:count])
 
-    return Plan(address, Undo(wanted.to), messages, undoing.carry_out, describe=describe)
+    return Plan(
+        address,
+        Undo(wanted.to),
+        messages,
+        undoing.carry_out,
+        describe=describe,
+        speeds=namespace.speeds,
+        cost=Cost(settlements=0),
+    )
 
 
 # ------------------------------------------------------------------ messages to send
