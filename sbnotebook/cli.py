@@ -1,4 +1,4 @@
-"""The command line: ``sbnotebook demo | emulator | probe | lab | triage | doctor``.
+"""The command line: ``sbnotebook demo | emulator | probe | lab | triage | report | doctor``.
 
 What a command needs is imported when that command runs.
 """
@@ -158,6 +158,41 @@ def triage(
 
     read_only = None if write is None else not write
     serve(TriageRequest(entity, target, read_only, max_messages, str(Path.cwd())), port=port, is_opened=browser)
+
+
+@app.command()
+def report(
+    target: Annotated[
+        str | None,
+        typer.Argument(help="emulator, NAMESPACE.servicebus.windows.net or env:VARIABLE; as %sb_connect."),
+    ] = None,
+    *,
+    entity: Annotated[
+        list[str] | None, typer.Option(help="Only this queue, topic or subscription; repeat it for more.")
+    ] = None,
+    fail_above: Annotated[
+        int | None, typer.Option(min=0, help="Exit with code 1 if a dead-letter queue has more messages.")
+    ] = None,
+    output: Annotated[
+        list[Path] | None, typer.Option("-o", help="Write this file, .md or .html; repeat it for both.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace existing files.")] = False,
+) -> None:
+    """Report the dead-letter queues of a namespace with their causes; a scheduled job reads the exit code."""
+    from sbnotebook.client import connect
+    from sbnotebook.client.targets import refuse_secret
+
+    refuse_secret(target)
+    with connect(target, read_only=True) as namespace:
+        letters = namespace.dead_letters(entity)
+    print(letters)  # noqa: T201
+    for path in output or ():
+        letters.write(path, overwrite=overwrite)
+    above = [] if fail_above is None else letters.above(fail_above)
+    if above:
+        said = ", ".join(f"{queue.address} ({queue.count:,})" for queue in above)
+        print(f"sbnotebook: More than {fail_above:,} dead letters: {said}.", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(1)
 
 
 @app.command()

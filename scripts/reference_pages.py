@@ -30,6 +30,7 @@ WORDS: Final = {
     "how-to/from-the-sdk": ("azure-servicebus", "migrate", "migration", "Service Bus Explorer"),
     "how-to/lock": ("lock", "settle", "complete"),
     "how-to/move": ("move", "copy"),
+    "how-to/overview": ("overview", "alarm", "report"),
     "how-to/permissions": ("RBAC", "role", "permission", "service principal", "managed identity", "unauthorized"),
     "how-to/pick": ("pick", "delete message", "delete one message"),
     "how-to/purge": ("purge", "clear", "drain", "delete all", "empty queue"),

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sbnotebook.cli import app
+from sbnotebook.client import connect
+from sbnotebook.emulator import running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +32,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 def test_help_lists_the_commands() -> None:
     result = run("--help")
     assert result.returncode == 0
-    for command in ("demo", "emulator", "probe", "lab", "triage", "doctor"):
+    for command in ("demo", "emulator", "probe", "lab", "triage", "report", "doctor"):
         assert command in result.stdout
 
 
@@ -66,6 +68,29 @@ def test_every_command_is_documented() -> None:
     page = (ROOT / "docs" / "reference" / "command-line.md").read_text()
     commands = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
     assert commands == re.findall(r"^\| `sbnotebook (\w+)", page, re.MULTILINE)
+
+
+def test_report_prints_writes_and_fails_above(tmp_path: Path) -> None:
+    with running(queues=["orders"]) as emulator, connect(emulator.connection_string) as namespace:
+        orders = namespace.entity("orders")
+        orders.send([{"n": 1}, {"n": 2}], show_progress=False).raise_for_failures()
+        with orders.lock(2) as batch:
+            batch.dead_letter(reason="Late")
+        found = {"TARGET": emulator.connection_string, "XDG_DATA_HOME": str(tmp_path / "data")}
+        files = "-o", str(tmp_path / "r.md"), "-o", str(tmp_path / "r.html")
+        above = run("report", "env:TARGET", "--fail-above", "1", *files, **found)
+        fine = run("report", "env:TARGET", "--fail-above", "2", "--entity", "orders", **found)
+        wrong = run("report", "env:TARGET", "--entity", "order", **found)
+    assert above.returncode == 1
+    assert "orders/$dlq" in above.stdout
+    assert above.stderr == "sbnotebook: More than 1 dead letters: orders/$dlq (2).\n"
+    assert "| orders/$dlq | 2 |" in (tmp_path / "r.md").read_text()
+    assert "orders/$dlq" in (tmp_path / "r.html").read_text()
+    assert (fine.returncode, fine.stderr) == (0, "")
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith(
+        "sbnotebook: There is no queue, topic or subscription 'order' (did you mean orders?)"
+    )
 
 
 def test_doctor_finds_this_machine_well() -> None:

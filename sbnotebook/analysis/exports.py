@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, cast
@@ -22,7 +23,7 @@ from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.schema import COLUMNS, ColumnType
 
-__all__ = ["read_table", "write_table"]
+__all__ = ["read_table", "write_table", "write_text"]
 
 _ROWS_AT_ONCE: Final = 1_000
 _TYPES: Final = {column.name: column.type for column in COLUMNS}
@@ -64,13 +65,32 @@ def write_table(table: pa.Table, path: Path | str, *, overwrite: bool = False) -
     write = _WRITERS.get(place.suffix.lower())
     if write is None:
         raise ConfigurationError(f"Messages are not written as {place.suffix or place.name!r}: use {_ENDINGS}.")
+    return _written(partial(write, table), place, overwrite=overwrite)
+
+
+def write_text(text: str, path: Path, *, overwrite: bool = False) -> Path:
+    """Write a text to a new file, complete or not at all, which only its owner can read.
+
+    Args:
+        text: in any characters.
+        path: the file.
+        overwrite: True to replace an existing file.
+
+    Raises:
+        ConfigurationError: there is no such folder, or the file exists.
+    """
+    data = text.encode(errors="replace")
+    return _written(lambda file: file.write(data), path, overwrite=overwrite)
+
+
+def _written(write: Callable[[Any], object], place: Path, *, overwrite: bool) -> Path:
     if not place.parent.is_dir():
         raise ConfigurationError(f"There is no folder {place.parent}: make it first.")
     # In the same folder, for an atomic rename; mkstemp makes files that only the owner can read.
     handle, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            write(table, file)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         _move(Path(name), place, overwrite=overwrite)

@@ -18,6 +18,7 @@ from sbnotebook.settlement.plan import Change, Preview
 
 __all__ = [
     "LOCKED_COLUMNS",
+    "cell_text",
     "groups_html",
     "groups_text",
     "html_table",
@@ -110,7 +111,7 @@ def text_table(
     from rich.table import Table
     from rich.text import Text
 
-    cells = [list(headers), *([printable(_cell(value)) for value in row] for row in rows)]
+    cells = [list(headers), *([printable(cell_text(value)) for value in row] for row in rows)]
     first, *others = _cut_to_one_line(cells) if one_line else cells
     table = Table()
     for name in first:
@@ -242,7 +243,7 @@ def _used(columns: Sequence[str], items: Sequence[object]) -> tuple[list[str], l
 
 def _within_cell(value: Any) -> Any:
     # A body may be large, and many rows are shown: cut it before the next one is read.
-    return _cell(value) if type(value) is str else value
+    return cell_text(value) if type(value) is str else value
 
 
 def _is_shown(value: Any) -> bool:
@@ -291,7 +292,7 @@ def _counted(what: str, count: int, max_rows: int) -> str:
 
 
 def _html_cell(value: Any) -> str:
-    text = printable(_cell(value), keep=_LINES_AND_TABS)
+    text = printable(cell_text(value), keep=_LINES_AND_TABS)
     return f'<td style="{_SHORT_CSS if len(text) <= _SHORT_IN_HTML else _LONG_CSS}">{html.escape(text)}</td>'
 
 
@@ -303,7 +304,8 @@ def _html(text: str) -> str:
     return html.escape(printable(text))
 
 
-def _cell(value: Any) -> str:
+def cell_text(value: Any) -> str:
+    """Return the text of a cell, cut at a length; times are in ISO format, and None is empty."""
     if value is None:
         return ""
     text = (

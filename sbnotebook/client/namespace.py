@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sbnotebook.client.about import About, about
 from sbnotebook.client.batch import close_batches
-from sbnotebook.client.coercions import address, duration, start_time
+from sbnotebook.client.coercions import address, duration, start_time, whole_number
+from sbnotebook.client.dead_letters import SAMPLE, DeadLetters, look_at
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.frame_plan import FramePlan, outcomes_in
 from sbnotebook.client.plan import Plan
@@ -153,6 +154,34 @@ class Namespace(SdkNames):
             azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         """
         return run(self._namespace.counts, addresses)
+
+    def dead_letters(
+        self, entities: Iterable[str | EntityAddress] | str | EntityAddress | None = None, *, sample: int = SAMPLE
+    ) -> DeadLetters:
+        """Look at all dead-letter queues: their counts, oldest and newest messages, growth, and most frequent causes.
+
+        It locks nothing. The counts take a management operation for 100 queues, and one for each topic. The causes are
+        those of a sample, the first messages of each queue. The journal of this machine keeps the counts, from which
+        the next look tells the growth.
+
+        Args:
+            entities: queues, subscriptions, or topics for their subscriptions; None for all.
+            sample: messages of each queue to peek at, from 1 to 250.
+
+        Raises:
+            ConfigurationError: there is no such entity, or the sample is wrong.
+            azure.core.exceptions.AzureError: the entities cannot be listed; it needs the right Manage.
+
+        Example:
+            >>> letters = connect("emulator").dead_letters()  # doctest: +SKIP
+            >>> [(str(queue.address), queue.count) for queue in letters.above(100)]  # doctest: +SKIP
+        """
+        if isinstance(entities, (str, EntityAddress)):
+            entities = (entities,)
+        chosen = None if entities is None else [EntityAddress.parse(each) for each in entities]
+        if whole_number(sample, "sample", least=1) > SAMPLE:
+            raise ConfigurationError(f"The sample has {SAMPLE} messages of each queue at most, not {sample:,}.")
+        return run(look_at, self._namespace, chosen, sample)
 
     def create_queue(
         self,

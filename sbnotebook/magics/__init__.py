@@ -14,6 +14,7 @@ from sbnotebook.magics import completion, display
 from sbnotebook.magics.connection_magics import ConnectionMagics
 from sbnotebook.magics.current import Current, SbMagics
 from sbnotebook.magics.lock_magics import LockMagics
+from sbnotebook.magics.overview_magics import OverviewMagics
 from sbnotebook.magics.panel_magics import PanelMagics
 from sbnotebook.magics.parsing import add_advice
 from sbnotebook.magics.peek_magics import PeekMagics
@@ -27,7 +28,16 @@ if TYPE_CHECKING:
 
 __all__ = ["load_ipython_extension"]
 
-_MAGICS: Final = (ConnectionMagics, PeekMagics, LockMagics, SelectionMagics, SendMagics, RecoveryMagics, PanelMagics)
+_MAGICS: Final = (
+    ConnectionMagics,
+    PeekMagics,
+    OverviewMagics,
+    LockMagics,
+    SelectionMagics,
+    SendMagics,
+    RecoveryMagics,
+    PanelMagics,
+)
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:

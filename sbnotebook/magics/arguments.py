@@ -34,6 +34,7 @@ __all__ = [
     "refuse_connection_string",
     "seconds",
     "split_words",
+    "whole",
 ]
 
 WORD: Final = re.compile(
@@ -213,6 +214,11 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of 1 or more")
     return int(text)
+
+
+def whole(text: str) -> int:
+    """Convert a whole number from 0 on: the type of an argument."""
+    return 0 if text == "0" else count(text)
 
 
 def count_or_all(text: str) -> int:

@@ -23,6 +23,7 @@ from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.connecting.administration_clients import AsyncServiceBusAdministrationClient
 from sbnotebook.settlement.connecting.connection import Connection, scrub
 from sbnotebook.settlement.connecting.refusals import unreachable
+from sbnotebook.settlement.in_parallel import in_parallel
 
 __all__ = [
     "DestinationDescription",
@@ -42,6 +43,8 @@ __all__ = [
 ]
 
 _NO_RIGHT: Final = (401, 403)
+_AT_ONCE: Final = 8
+"""Management operations that wait for their answers at once."""
 _DETAIL: Final = re.compile(r"<Detail>([^<]*)")
 _NOISE: Final = re.compile(r"(?i) ?(?:SubCode=\d+\.|To know more visit|TrackingId).*")
 
@@ -175,7 +178,7 @@ def _name_of(target: str) -> str:
 
 
 async def list_entities(connection: Connection, topics: Collection[str] | None = None) -> list[EntityCounts]:
-    """List queues, then topics each with its subscriptions, by name.
+    """List queues, then topics each with its subscriptions, by name; topics at the same time.
 
     The service throttles management operations, so do not call it often. A hundred queues take one operation, and so
     do a hundred topics and a hundred subscriptions of a topic.
@@ -187,15 +190,29 @@ async def list_entities(connection: Connection, topics: Collection[str] | None =
     """
     wanted = None if topics is None else {name.casefold() for name in topics}
     async with client_of(connection) as client, _in_words(connection):
-        queues = [_queue(counts) async for counts in client.list_queues_runtime_properties()]
-        found = sorted(queues, key=lambda counts: counts.address.path.casefold())
-        listed = [topic async for topic in client.list_topics_runtime_properties()]
-        for topic in sorted(listed, key=lambda topic: topic.name.casefold()):
-            found.append(_topic(topic))
-            if wanted is None or topic.name.casefold() in wanted:
-                subscriptions = client.list_subscriptions_runtime_properties(topic.name)
-                found += [_subscription(topic.name, counts) async for counts in subscriptions]
+
+        async def queues() -> list[EntityCounts]:
+            return [_queue(counts) async for counts in client.list_queues_runtime_properties()]
+
+        async def all_topics() -> list[EntityCounts]:
+            return [_topic(topic) async for topic in client.list_topics_runtime_properties()]
+
+        async def with_subscriptions(topic: EntityCounts) -> list[EntityCounts]:
+            name = topic.address.name
+            if wanted is not None and name.casefold() not in wanted:
+                return [topic]
+            subscriptions = client.list_subscriptions_runtime_properties(name)
+            return [topic, *[_subscription(name, counts) async for counts in subscriptions]]
+
+        found, listed = await in_parallel(lambda ask: ask(), (queues, all_topics), _AT_ONCE)
+        found.sort(key=_name)
+        for each in await in_parallel(with_subscriptions, sorted(listed, key=_name), _AT_ONCE):
+            found += each
         return found
+
+
+def _name(counts: EntityCounts) -> str:
+    return counts.address.path.casefold()
 
 
 async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) -> list[EntityCounts]:

@@ -90,15 +90,16 @@ async def first_numbers(next_number: NextNumber, known: Mapping[int, int] = _NOT
         first = await next_number(last + 1) if last < _LARGEST else None
 
 
-async def last_number(first: int, end: int, next_number: NextNumber) -> int:
+async def last_number(first: int, end: int, next_number: NextNumber, step: int = _FIRST_STEP) -> int:
     """Return the last number up to ``end`` that has a message; search in growing steps, then by halving.
 
     Args:
         first: a number that has a message.
         end: where to stop, included.
         next_number: asks Service Bus.
+        step: the first step, 1 where ``first`` is probably the last.
     """
-    low, high, step = first, end + 1, _FIRST_STEP
+    low, high = first, end + 1
     while high - low > 1:
         asked = low + step if low + step < high else (low + high) // 2
         found = await next_number(asked)

@@ -16,7 +16,7 @@ import platformdirs
 
 from sbnotebook.errors import JournalError
 from sbnotebook.model import ReceivedMessage
-from sbnotebook.settlement.memory import deferral_ledger, notes, seen
+from sbnotebook.settlement.memory import deferral_ledger, looks, notes, seen
 from sbnotebook.settlement.memory.deferral_ledger import time_text
 from sbnotebook.settlement.memory.local_database import LocalDatabase
 from sbnotebook.settlement.memory.namespaces import adopt, canonical_version
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Journal", "ResubmitEntry", "ResubmitState"]
 
 _TABLES: Final = ("resubmits", "deferrals", "seen", "notes")
+"""Those that versions before the identities of namespaces wrote to."""
 _VERSIONS: Final = (
     (
         """
@@ -59,6 +60,7 @@ _VERSIONS: Final = (
     notes.VERSION,
     ("CREATE INDEX resubmits_by_number ON resubmits (namespace, sequence_number)",),
     canonical_version(*_TABLES),
+    looks.VERSION,
 )
 _COLUMNS: Final = (
     "namespace, source, sequence_number, message_id, destination, clone_id, enqueued_time, edited, scheduled, state"

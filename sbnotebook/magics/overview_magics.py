@@ -1,0 +1,81 @@
+"""``%sb_dlq`` and ``%sb_report``: look at many entities at once, and change nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from IPython.core.magic import line_magic, magics_class
+from IPython.core.magic_arguments import argument
+
+from sbnotebook.client.dead_letters import SAMPLE, DeadLetters
+from sbnotebook.errors import DecisionError
+from sbnotebook.magics.arguments import INTO, MagicArguments, count, whole
+from sbnotebook.magics.display import say
+from sbnotebook.magics.plan_magics import PlanMagics, command
+
+__all__ = ["OverviewMagics"]
+
+_ENTITIES: Final = argument(
+    "entities", nargs="*", metavar="ENTITY", help="queues, subscriptions, or topics for theirs; all without it"
+)
+_SAMPLE: Final = argument(
+    "--sample",
+    metavar="N",
+    type=count,
+    default=SAMPLE,
+    help=f"messages of each queue to read causes from, at most {SAMPLE} (default {SAMPLE})",
+)
+
+
+@magics_class
+class OverviewMagics(PlanMagics):
+    """Magics that look at many entities at once, and change nothing."""
+
+    @line_magic
+    @command(
+        _ENTITIES,
+        _SAMPLE,
+        argument("--fail-above", metavar="N", type=whole, help="fail if a queue has more messages, for jobs"),
+        INTO,
+    )
+    def sb_dlq(self, args: MagicArguments) -> DeadLetters:
+        """Show all dead-letter queues: their counts, growth, oldest and newest messages, and most frequent causes.
+
+        The growth is since the last look from this machine. The causes are those of a sample, the first messages of
+        each queue.
+
+        Example::
+
+            %sb_dlq
+            %sb_dlq orders events --sample 50
+            %sb_dlq --fail-above 100
+        """
+        letters = self.current.namespace.dead_letters(args.entities or None, sample=args.sample)
+        above = [] if args.fail_above is None else letters.above(args.fail_above)
+        if above:
+            say(str(letters))
+            said = ", ".join(f"{queue.address} ({queue.count:,})" for queue in above)
+            raise DecisionError(f"More than {args.fail_above:,} dead letters: {said}.")
+        return letters
+
+    @line_magic
+    @command(
+        argument("file", metavar="FILE", help="ends in .md for Markdown, or in .html for a page"),
+        _ENTITIES,
+        _SAMPLE,
+        argument("--overwrite", action="store_true", help="replace an existing file"),
+        INTO,
+    )
+    def sb_report(self, args: MagicArguments) -> Path | None:
+        """Write a report on the dead-letter queues to a file, as %sb_dlq shows them.
+
+        Example::
+
+            %sb_report dead-letters.html
+            %sb_report dead-letters.md orders --overwrite
+        """
+        letters = self.current.namespace.dead_letters(args.entities or None, sample=args.sample)
+        path = letters.write(args.file, overwrite=args.overwrite)
+        say(f"Wrote {path}: {letters.summary}")
+        return path if args.into else None

@@ -1,0 +1,174 @@
+"""Look at all dead-letter queues of a namespace: their counts, and a sample of the messages of each.
+
+Service Bus counts dead letters with their entity, so one listing has the counts of all. The rest is peeked, at several
+queues at the same time: the first page of each, and its last message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+import anyio.to_thread
+from azure.core.exceptions import AzureError
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbnotebook.errors import ConfigurationError, JournalError, near_match
+from sbnotebook.model import EntityAddress, PeekedMessage, SubQueue
+from sbnotebook.model.partition import end_of_partition, partition_of
+from sbnotebook.model.sections import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
+from sbnotebook.settlement.administration import EntityCounts, list_entities
+from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.in_parallel import in_parallel
+from sbnotebook.settlement.memory.looks import Look
+from sbnotebook.settlement.peek import PAGE, Peeker
+from sbnotebook.settlement.resources import Resources
+from sbnotebook.settlement.sequence_numbers import last_number
+
+__all__ = ["AT_ONCE", "DeadLetterLook", "choose_entities", "look_at_dead_letters"]
+
+AT_ONCE: Final = 32
+"""Queues that are peeked at the same time, at most."""
+_WITHOUT_BODIES: Final = (HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterLook:
+    """One dead-letter queue, as this look found it.
+
+    Args:
+        address: the sub-queue.
+        count: its messages, as Service Bus counts them.
+        before: the last look at it from this machine; None for the first, and if the journal cannot be used.
+        sample: its first messages, without their bodies.
+        last: the message with the greatest sequence number; None where it is not known, as in a partitioned entity of
+            more messages than the sample has.
+        problem: why the queue could not be peeked at; None if it could.
+    """
+
+    address: EntityAddress
+    count: int
+    before: Look | None = None
+    sample: Sequence[PeekedMessage] = ()
+    last: PeekedMessage | None = None
+    problem: str | None = None
+
+
+async def look_at_dead_letters(
+    namespace: Resources, entities: Collection[EntityAddress] | None = None, *, sample: int, now: datetime | None = None
+) -> tuple[list[DeadLetterLook], int]:
+    """Look at the dead-letter queues of a namespace that have messages, or had some at the last look.
+
+    It locks nothing, and keeps the counts in the journal for the next look.
+
+    Args:
+        namespace: where they are.
+        entities: queues, subscriptions, or topics for their subscriptions; None for all entities.
+        sample: messages of each to peek at, 250 at most.
+        now: the time of this look; None for the time of this machine.
+
+    Returns:
+        A look at each queue, the largest first, and the number of entities that were counted.
+
+    Raises:
+        ConfigurationError: there is no such entity.
+        azure.core.exceptions.AzureError: the entities cannot be listed; it needs the right Manage.
+    """
+    topics = None if entities is None else {each.name for each in entities}
+    listed = choose_entities(await list_entities(namespace.connection, topics), entities)
+    counts = dict(_dead_letters(listed))
+    before = await _looks_before(namespace, counts, now or datetime.now(UTC))
+    wanted = [each for each, count in counts.items() if count or (each in before and before[each].messages)]
+    looks = await in_parallel(
+        lambda each: _look(namespace, each, counts[each], before.get(each), min(sample, PAGE)), wanted, AT_ONCE
+    )
+    return sorted(looks, key=lambda look: -look.count), len(listed)
+
+
+def choose_entities(
+    listed: Sequence[EntityCounts], entities: Collection[EntityAddress] | None = None
+) -> list[EntityCounts]:
+    """Return the queues and subscriptions that addresses name; a topic names its subscriptions.
+
+    Args:
+        listed: all entities with their counts.
+        entities: the addresses, None for all; the sub-queue of an address does not count.
+
+    Raises:
+        ConfigurationError: there is no such entity.
+    """
+    places = [counts for counts in listed if counts.kind != "topic"]
+    if entities is None:
+        return places
+    chosen: dict[EntityAddress, EntityCounts] = {}
+    for address in entities:
+        found = [each for each in places if address.entity in (each.address, each.address.sends_to)]
+        if not found and not any(each.address == address.entity for each in listed):
+            near = near_match(str(address.entity), (str(each.address) for each in listed))
+            hint = f" (did you mean {near}?)" if near else ""
+            raise ConfigurationError(
+                f"There is no queue, topic or subscription {str(address.entity)!r}{hint}: %sb_entities lists them."
+            )
+        chosen |= {each.address: each for each in found}
+    return list(chosen.values())
+
+
+def _dead_letters(listed: Sequence[EntityCounts]) -> Iterator[tuple[EntityAddress, int]]:
+    for each in listed:
+        yield each.address.dead_letter, each.dead_letter
+        transfer = EntityAddress(each.address.name, each.address.subscription, SubQueue.TRANSFER_DEAD_LETTER)
+        yield transfer, each.transfer_dead_letter
+
+
+async def _looks_before(
+    namespace: Resources, counts: Mapping[EntityAddress, int], now: datetime
+) -> dict[EntityAddress, Look]:
+    try:
+        return await anyio.to_thread.run_sync(partial(namespace.looks.replace, counts, now))
+    except (JournalError, ConfigurationError):  # without a journal, the growth is unknown
+        return {}
+
+
+async def _look(
+    namespace: Resources, address: EntityAddress, count: int, before: Look | None, sample: int
+) -> DeadLetterLook:
+    if not count:
+        return DeadLetterLook(address, count, before)
+    peeker = namespace.peeker(address)
+    try:
+        page = await peeker.page(1, sample)
+        messages = page.messages(_WITHOUT_BODIES)
+        last = await _last(peeker, messages, max(count, len(messages))) if messages else None
+    except (ServiceBusError, AzureError, OSError) as error:
+        return DeadLetterLook(address, count, before, problem=explained(error))
+    return DeadLetterLook(address, count, before, messages, last)
+
+
+async def _last(peeker: Peeker, sample: Sequence[PeekedMessage], count: int) -> PeekedMessage | None:
+    """Return the last message; the count tells where it probably is, if no number is missing."""
+    known: dict[int, PeekedMessage] = {}
+
+    async def next_number(number: int) -> int | None:
+        page = await peeker.page(number, 1, attempts=1)
+        for message in page.messages(_WITHOUT_BODIES):
+            known[message.sequence_number] = message
+            return message.sequence_number
+        return None
+
+    first, seen = sample[0].sequence_number, sample[-1]
+    end = end_of_partition(partition_of(first))
+    if partition_of(seen.sequence_number) != partition_of(first):
+        return None if count > len(sample) else seen
+    known[seen.sequence_number] = seen
+    guess = max(first + count - 1, seen.sequence_number)
+    found = await next_number(guess) if guess > seen.sequence_number else guess
+    if found is not None and found <= end:
+        last = await last_number(found, end, next_number, step=1)
+    else:
+        last = await last_number(seen.sequence_number, guess - 1, next_number)
+    if count > len(sample) and await next_number(end + 1) is not None:
+        return None  # other partitions follow
+    return known[last]

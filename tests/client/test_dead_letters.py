@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.targets import Target
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import Message
+from sbnotebook.settlement import Connection, Journal
+from tests.filled_queues import filled_client_queue
+
+
+@pytest.fixture
+def emulator() -> Iterator[RunningEmulator]:
+    with running(queues=["empty"], topics={"events": ["audit", "billing"]}) as server:
+        yield server
+
+
+def connected(emulator: RunningEmulator, folder: Path) -> Namespace:
+    return Namespace(Target(Connection(emulator.connection_string), "a test"), journal=Journal(folder / "journal"))
+
+
+def dead_letter(
+    namespace: Namespace, entity: str, count: int, reason: str, description: str = "Order 17 is late"
+) -> None:
+    with namespace.entity(entity).lock(count) as batch:
+        batch.dead_letter(reason=reason, description=description)
+
+
+def test_dead_letters_have_counts_times_causes_and_growth(emulator: RunningEmulator, tmp_path: Path) -> None:
+    with connected(emulator, tmp_path) as namespace:
+        filled_client_queue(namespace, "orders", 12)
+        namespace.entity("events").send([Message(body=b"x")] * 2, show_progress=False)
+        dead_letter(namespace, "orders", 6, "Invalid")
+        dead_letter(namespace, "orders", 2, "Late")
+        dead_letter(namespace, "events/subscriptions/audit", 2, "Bad")
+
+        letters = namespace.dead_letters()
+
+        assert [(str(each.address), each.count, each.growth) for each in letters] == [
+            ("orders/$dlq", 8, None),
+            ("events/subscriptions/audit/$dlq", 2, None),
+        ]
+        assert (letters.total, letters.entities) == (10, 4)
+        orders = letters[0]
+        found = namespace.entity("orders/$dlq").peek()
+        assert (orders.oldest, orders.newest) == (found[0].enqueued_time, found[-1].enqueued_time)
+        assert [(cause.reason, cause.count) for cause in orders.causes] == [("Invalid", 6), ("Late", 2)]
+        assert orders.words == "Invalid: Order <n> is late (6), Late: Order <n> is late (2)"
+        assert "the first 250 of each queue" in letters.summary
+
+        # The next look tells the growth, also of a queue that is empty now.
+        dead_letter(namespace, "orders", 3, "Late")
+        namespace.entity("events/subscriptions/audit/$dlq").purge().apply(show_progress=False)
+        again = namespace.dead_letters()
+        assert [(str(each.address), each.count, each.growth) for each in again] == [
+            ("orders/$dlq", 11, 3),
+            ("events/subscriptions/audit/$dlq", 0, -2),
+        ]
+        assert again[0].since == letters.time
+        assert again.above(10) == [again[0]]
+        assert again.above(11) == []
+
+
+def test_a_sample_says_so_and_the_newest_is_found(emulator: RunningEmulator, tmp_path: Path) -> None:
+    with connected(emulator, tmp_path) as namespace:
+        orders = filled_client_queue(namespace, "orders", 60)
+        dead_letter(namespace, "orders", 60, "Late")
+        gaps = namespace.entity("orders/$dlq").peek(where="sequence_number % 7 = 0")
+        namespace.entity("orders/$dlq").purge(where="sequence_number % 7 = 0").apply(show_progress=False)
+        assert orders
+        assert len(gaps) == 8
+
+        (queue,) = namespace.dead_letters("orders", sample=5)
+
+        last = namespace.entity("orders/$dlq").peek()[-1]
+        assert (queue.count, queue.sampled, queue.newest) == (52, 5, last.enqueued_time)
+        assert queue.words == "of the first 5: Late: Order <n> is late (5)"
+
+
+def test_queues_are_looked_at_in_parallel(emulator: RunningEmulator, tmp_path: Path) -> None:
+    names = [f"queue-{number}" for number in range(10)]
+    with connected(emulator, tmp_path) as namespace:
+        for name in names:
+            filled_client_queue(namespace, name, 1)
+            dead_letter(namespace, name, 1, "Bad")
+    emulator.faults.network_delay_ms = 150
+    with connected(emulator, tmp_path) as namespace:
+        began = time.monotonic()
+        assert len(namespace.dead_letters()) == len(names)
+        taken = time.monotonic() - began
+        began = time.monotonic()
+        namespace.entity("queue-0/$dlq").peek(1)
+        one = time.monotonic() - began
+    # Opening one link takes several round trips; one after the other, these alone take 10 times as long.
+    assert taken < 6 * max(one, 1.5), (taken, one)
+
+
+def test_wrong_entities_and_samples_are_refused(emulator: RunningEmulator, tmp_path: Path) -> None:
+    with connected(emulator, tmp_path) as namespace:
+        assert [str(each.address) for each in namespace.dead_letters("events")] == []
+        with pytest.raises(ConfigurationError, match="'emptyy' \\(did you mean empty\\?\\): %sb_entities lists them"):
+            namespace.dead_letters(["emptyy"])
+        with pytest.raises(ConfigurationError, match="250 messages of each queue at most, not 251"):
+            namespace.dead_letters(sample=251)
+        assert repr(namespace.dead_letters()).endswith("No dead letters of 3 queues and subscriptions.")
+
+
+def test_reports_escape_what_messages_say(emulator: RunningEmulator, tmp_path: Path) -> None:
+    with connected(emulator, tmp_path) as namespace:
+        filled_client_queue(namespace, "orders", 1)
+        dead_letter(namespace, "orders", 1, "<script>alert(1)</script> | [x](http://bad)")
+        letters = namespace.dead_letters()
+        page, text = letters.to_html(), letters.to_markdown()
+        assert "<script" not in page
+        assert "&lt;script&gt;" in page
+        assert "<script" not in text
+        assert r"\| \[x\]\(http" in text
+        assert text.startswith("# Dead letters of ")
+
+        path = letters.write(tmp_path / "report.html")
+        assert path.read_text() == page
+        assert path.stat().st_mode & 0o077 == 0
+        with pytest.raises(ConfigurationError, match="exists"):
+            letters.write(path)
+        assert letters.write(tmp_path / "report.md", overwrite=True).read_text() == text
+        with pytest.raises(ConfigurationError, match=r"end the name in \.md or \.html"):
+            letters.write(tmp_path / "report.pdf")
+        assert list(letters.to_pandas()["count"]) == [1]

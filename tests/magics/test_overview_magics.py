@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from sbnotebook.client.dead_letters import DeadLetters
+from tests.magics.conftest import Shell
+
+
+def dead_letter(shell: Shell, queue: str, *texts: str) -> None:
+    shell.run(f"namespace.create_queue('{queue}')")
+    shell.variables["texts"] = list(texts)
+    assert shell.run(f"%sb_send {queue} texts").value.ok
+    shell.run(f"%sb_lock {queue} -n {len(texts)}")
+    assert shell.run("%sb_dead_letter --reason Late --yes").value.ok
+
+
+def test_dlq_shows_queues_and_fails_above(shell: Shell) -> None:
+    dead_letter(shell, "late-orders", "a", "b")
+    found = shell.run("%sb_dlq late-orders").value
+    assert isinstance(found, DeadLetters)
+    assert [(str(each.address), each.count) for each in found] == [("late-orders/$dlq", 2)]
+    assert shell.run("%sb_dlq late-orders --fail-above 2 --into kept").value is None
+    assert shell.variables["kept"][0].growth == 0
+    assert shell.error("%sb_dlq late-orders --fail-above 1").endswith("More than 1 dead letters: late-orders/$dlq (2).")
+    assert "did you mean late-orders?" in shell.error("%sb_dlq late-order")
+
+
+def test_report_is_written_once(shell: Shell, tmp_path: Path) -> None:
+    dead_letter(shell, "reported", "a")
+    ran = shell.run(f"%sb_report {tmp_path}/r.md reported")
+    assert ran.out.startswith(f"Wrote {tmp_path}/r.md: ")
+    assert "reported/$dlq" in (tmp_path / "r.md").read_text()
+    assert "exists" in shell.error(f"%sb_report {tmp_path}/r.md reported")
+    assert shell.run(f"%sb_report {tmp_path}/r.md reported --overwrite --into path").value is None
+    assert shell.variables["path"] == tmp_path / "r.md"
