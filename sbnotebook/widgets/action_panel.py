@@ -452,7 +452,7 @@ class ActionPanel(Panel):
             problems = [paragraph(each, "error") for each in (ended.problem, ended.table_problem) if each]
             blocks: list[Block] = []
             if work is not None and (ended.report or not ended.problem):
-                blocks = report_blocks(ended.report, work.plan, cut_off=self._cancel.disabled)
+                blocks = report_blocks(ended.report, work.plan, cancelled=self._cancel.disabled)
             self._reported = (*blocks, *problems)
             self._enter(_Stage.ENDED, *self._reported)
         self._on_report(ended.report)

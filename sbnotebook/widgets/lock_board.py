@@ -274,7 +274,7 @@ class LockBoard(Panel):
             parts.append(f"{are} lost: {numbered(lost)}. Leave these messages: they are delivered again.")
         if self._is_lost:
             parts.append(status.description)
-        elif status.is_trouble and status.kind is not LockEventKind.LOST:
+        elif status.is_trouble and status.kind is not LockEventKind.LOST and self.batch.messages:
             parts.append(f"Since {status.since:%H:%M:%S} UTC: {status.description}")
         return " ".join(parts)
 

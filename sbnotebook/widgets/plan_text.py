@@ -55,7 +55,7 @@ _MEANING: Final = {
     OutcomeStatus.ALREADY_SETTLED: "It was settled before.",
     OutcomeStatus.NOT_FOUND: "It is not there any more.",
     OutcomeStatus.UNCONFIRMED: "No answer came: it may have happened or not.",
-    OutcomeStatus.FAILED: "The service refused it: nothing was done.",
+    OutcomeStatus.FAILED: "Nothing was done; the list below says why.",
     OutcomeStatus.SKIPPED: "It was not attempted.",
 }
 
@@ -189,18 +189,18 @@ def _laid_out(text: str) -> list[str]:
 # ------------------------------------------------------------ afterwards
 
 
-def report_blocks(report: Report, plan: Plan, *, cut_off: bool = False) -> list[Block]:
+def report_blocks(report: Report, plan: Plan, *, cancelled: bool = False) -> list[Block]:
     """Say how many messages ended in which way, what remains, and what to do about it.
 
     Args:
         report: of the plan.
         plan: that was carried out.
-        cut_off: whether it was stopped early.
+        cancelled: whether the user stopped it.
     """
     tone = "good" if report.ok else "warning"
-    if cut_off and not report:
-        return [heading(f"{plan.verb.capitalize()} was interrupted"), paragraph("Nothing was done yet.")]
-    ended = "is done" if report.ok else "was interrupted" if cut_off else "has ended"
+    if cancelled and not report:
+        return [heading(f"{plan.verb.capitalize()} was cancelled"), paragraph("Nothing was done yet.")]
+    ended = "is done" if report.ok else "was cancelled" if cancelled else "has ended"
     blocks = [
         heading(f"{plan.verb.capitalize()} {ended}"),
         paragraph(f"{report.settled:,} of {_counted(len(report), 'message')} {_done(plan)}.", tone),

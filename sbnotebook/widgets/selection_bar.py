@@ -10,7 +10,7 @@ import ipywidgets as widgets
 
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.forms.fields import FORM_CHANGED, on_change
+from sbnotebook.widgets.forms.fields import FORM_CHANGED, on_change, problems_of
 from sbnotebook.widgets.forms.message_actions import Action, PlanForm, TaskForm
 from sbnotebook.widgets.panel import button, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
@@ -139,7 +139,9 @@ class SelectionBar(widgets.VBox):
 
                 background.start(partial(form.read(), messages), done=self._done, failed=show)
         except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
-            problem.value = visible(background.sentence(error))
+            sentence = visible(background.sentence(error))
+            # A field that is at fault shows the sentence itself.
+            problem.value = "" if sentence in problems_of(*form.fields) else sentence
 
     def _done(self, said: object) -> None:
         self._close_form()

@@ -87,7 +87,7 @@ def test_action_panel_repairs_messages(browser: Browser, lab: Lab) -> None:
     click(page, "Continue")
     expect(page.get_by_text("Paused.")).to_be_hidden(timeout=RUN_TIMEOUT)
     click(page, "Cancel")
-    expect(prose).to_contain_text("Resubmit was interrupted", timeout=RUN_TIMEOUT)
+    expect(prose).to_contain_text("Resubmit was cancelled", timeout=RUN_TIMEOUT)
     expect(prose).to_contain_text("Skipped messages are unchanged, and you can choose them again.")
     expect(settled).to_have_count(0, timeout=RUN_TIMEOUT)  # their rows have left, as they have
 

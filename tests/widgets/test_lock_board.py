@@ -113,6 +113,24 @@ def test_messages_are_shown_with_their_locks_and_settled(namespace: Namespace, b
     until(lambda: len(board.table.messages) == 3, "they can be locked again")
 
 
+def test_lock_board_urges_only_while_messages_are_held(
+    namespace: Namespace, shared_emulator: RunningEmulator, boards: list[LockBoard]
+) -> None:
+    batch = filled_client_queue(namespace, "over", hostile_messages(2)).lock(2, renew_for="1s")
+    board = LockBoard(namespace, batch)
+    boards.append(board)
+    until(lambda: "settle the messages before they end" in shown(board), shown(board))
+    shared_emulator.lose_locks("over")
+    for number in (1, 2):  # Service Bus says it when a message is settled
+        select(board, number)
+        act(board, "Complete…")
+        until(lambda: board.actions.report is not None and not board.actions.busy)
+        if number == 1:
+            named(board, "Done").click()
+    until(lambda: "before they end" not in shown(board), shown(board))
+    assert "2 locks are lost" in shown(board)
+
+
 def test_lock_board_shows_lost_locks_at_once(
     namespace: Namespace, shared_emulator: RunningEmulator, boards: list[LockBoard]
 ) -> None:

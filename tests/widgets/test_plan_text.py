@@ -80,15 +80,15 @@ def test_a_report_says_what_is_not_done_and_what_to_do_about_it(queue: Entity) -
         f"Purge is done\n1 of 1 message of {queue.address} settled."
     )
     blocks = report_blocks(
-        report_of("purge", OutcomeStatus.SKIPPED, settled, OutcomeStatus.UNCONFIRMED), plan, cut_off=True
+        report_of("purge", OutcomeStatus.SKIPPED, settled, OutcomeStatus.UNCONFIRMED), plan, cancelled=True
     )
     said = words(blocks)
-    assert said.startswith("Purge was interrupted\n1 of 3 messages")
+    assert said.startswith("Purge was cancelled\n1 of 3 messages")
     assert "Of 1 message it is unknown whether it happened. Load them again" in said
     assert "Skipped messages are unchanged" in said
     failures = blocks[-1].get("rows", [])
     assert [row[0] for row in failures] == [3, 1], "what is unknown stands before what was not attempted"
-    assert words(report_blocks(Report(), plan, cut_off=True)) == "Purge was interrupted\nNothing was done yet."
+    assert words(report_blocks(Report(), plan, cancelled=True)) == "Purge was cancelled\nNothing was done yet."
     sent = queue.plan_send(["a"])
     assert f"1 of 1 message sent to {queue.address}, and confirmed." in words(report_blocks(sent.apply(), sent))
     resubmitted = words(report_blocks(report_of("resubmit", OutcomeStatus.UNCONFIRMED), plan))
@@ -102,6 +102,7 @@ def test_a_report_says_what_is_not_done_and_what_to_do_about_it(queue: Entity) -
     many = report_blocks(report_of("purge", *[OutcomeStatus.FAILED] * 200), plan)
     assert len(many[-1].get("rows", [])) == 50
     assert many[-1].get("caption") == "Not settled: 200 messages, the first 50 shown"
+    assert many[2].get("rows") == [["failed", 200, "Nothing was done; the list below says why."]]
 
 
 def test_what_changes_is_shown_line_by_line() -> None:

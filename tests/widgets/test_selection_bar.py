@@ -50,6 +50,13 @@ def test_selection_bar_withdraws_a_plan_after_a_change(namespace: Namespace) -> 
     said_and_gone("The form was changed")
     plan()
 
+    named(bar, "Delay").value = "soon"
+    named(bar, "Show the plan").click()
+    faults = [each.value for each in fields(bar) if "duration" in str(getattr(each, "value", ""))]
+    assert len(faults) == 1, "below the field, and not once more below the form"
+    named(bar, "Delay").value = "5m"
+    plan()
+
     # A form opened while a plan is carried out stays, with its input.
     carry_out = named(panel, "Carry out")
     named(bar, "Resubmit…").click()

@@ -20,6 +20,7 @@ __all__ = [
     "number",
     "on_change",
     "optional",
+    "problems_of",
     "queue_or_topic",
     "required",
     "whole_number",
@@ -139,6 +140,21 @@ def on_change(form: widgets.Widget, changed: Callable[[], object]) -> None:
         form.observe(follow, "children")
     elif isinstance(form, widgets.ValueWidget) and not isinstance(form, widgets.Label):
         form.observe(lambda _: changed(), "value")
+
+
+def problems_of(*form: widgets.Widget) -> set[str]:
+    """Return the faults that fields show now.
+
+    Args:
+        form: fields, and boxes with fields.
+
+    Example:
+        >>> sorted(problems_of(Field("Rate", number, value="many")))
+        ['Write a number above 0, such as 20 or 0.5, or nothing.']
+    """
+    found = {each.problem for each in form if isinstance(each, Field) and each.problem}
+    boxes = [each for each in form if isinstance(each, widgets.Box)]
+    return found.union(*(problems_of(*each.children) for each in boxes))
 
 
 # ------------------------------------------------------------ how a text is read
