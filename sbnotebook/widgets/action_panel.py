@@ -7,6 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import Enum, auto
 from typing import Final
 
@@ -234,6 +235,9 @@ class ActionPanel(Panel):
         self._work: PlanRun | None = None
         self._report: Report | None = None
         self._reported: tuple[Block, ...] = ()
+        self._carried_out: tuple[Block, ...] = ()
+        self.record: list[Block] = []
+        """All plans that were carried out, and their reports, in words; without the rows of messages."""
         self._on_report = Callbacks(lambda why: self._add(paragraph(why, "error")))
         self._text = TextView()
         if isinstance(table, MessageView):
@@ -415,6 +419,7 @@ class ActionPanel(Panel):
             self._pause.disabled = self._cancel.disabled = False
             # What it does has been looked at; from now on the rows of the table say more.
             said = [block for block in self._text.blocks if "rows" not in block]
+            self._carried_out = (heading(f"Carried out at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"), *said)
             self._enter(_Stage.RUNNING, *said, *([_WAITING] if must_wait() else []))
             try:
                 self._work = PlanRun(
@@ -454,6 +459,7 @@ class ActionPanel(Panel):
             if work is not None and (ended.report or not ended.problem):
                 blocks = report_blocks(ended.report, work.plan, cancelled=self._cancel.disabled)
             self._reported = (*blocks, *problems)
+            self.record += [*self._carried_out, *self._reported]
             self._enter(_Stage.ENDED, *self._reported)
         self._on_report(ended.report)
 

@@ -24,9 +24,11 @@ from sbnotebook.widgets.forms.message_actions import triage_actions
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown, text
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.pretty import visible
+from sbnotebook.widgets.record import Record, causes_block
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_view import MessageView
 from sbnotebook.widgets.table.rows import MessageKey
+from sbnotebook.widgets.text_view import heading, paragraph
 
 __all__ = ["Triage", "TriageHeader", "UnfinishedBanner"]
 
@@ -239,11 +241,12 @@ class Triage(Panel):
         self._next = 1
         self._gone: list[MessageKey] = []
         self._is_end = False
+        self.record = Record()
+        self._has_peeked = threading.Event()
         address = self._entity.address
         self.table = MessageView(columns=_COLUMNS, timeline=True, causes=True, label=f"Messages of {address}")
         self.actions = ActionPanel(namespace, table=self.table)
         self.actions.layout.margin = "8px 0 0 0"
-        self.actions.on_report(self._reported)
         self._header = TriageHeader(
             str(address),
             namespace.host,
@@ -263,9 +266,15 @@ class Triage(Panel):
             panel_style(), self._header, self._banner, self._empty, self.table, self.bar, self.actions
         ])  # fmt: skip
         self.add_class("sbn-panel")
-        self._end_notes = self.table.on_note(self._write_note)
+        self._listen()
         self._read_notes()
         self.refresh()
+
+    def _listen(self) -> None:
+        self.add_class(self.record.owner)
+        self.actions.on_report(self._reported)
+        self.table.model.on_causes.add(self._write_record)
+        self._end_notes = self.table.on_note(self._write_note)
 
     # ------------------------------------------------------------ looking
 
@@ -325,6 +334,7 @@ class Triage(Panel):
                 self._header.say_problem(_BUSY)
                 return
             self._stop = stop = threading.Event()
+            self._has_peeked.clear()
             self._gone = []
             self._header.begin()
             ask = PeekRequest(self._limit or sys.maxsize, first)
@@ -348,11 +358,17 @@ class Triage(Panel):
         if looked is not None:  # else the earlier messages stay
             self._next, self._is_end = looked.next_number, looked.is_end
         self._header.end(self._count_messages(), is_fresh=looked is not None)
+        self._end_look()
 
     def _failed(self, problem: str) -> None:
         self._is_end = False
         self._header.end(self._count_messages(), is_fresh=False)
         self._header.say_problem(f"Peeking did not come to its end: {problem}")
+        self._end_look()
+
+    def _end_look(self) -> None:
+        self._has_peeked.set()
+        self._write_record()
 
     def _expected(self) -> int:
         """Return about how many messages there are, by the counts of Service Bus, which some may not ask for."""
@@ -384,11 +400,16 @@ class Triage(Panel):
         self._banner.look()
         if not self._is_looking:
             self._header.say(self._count_messages())
+        self._write_record()
 
     # ------------------------------------------------------------ notes
 
     def _read_notes(self) -> None:
-        background.start(self._namespace.notes, done=self.table.set_notes, failed=self._header.say_problem)
+        background.start(self._namespace.notes, done=self._show_notes, failed=self._header.say_problem)
+
+    def _show_notes(self, notes: dict[str, str]) -> None:
+        self.table.set_notes(notes)
+        self._write_record()
 
     def _write_note(self, fingerprint: str, note: str) -> None:
         background.start(
@@ -396,6 +417,22 @@ class Triage(Panel):
             done=lambda _: self._read_notes(),
             failed=self._header.say_problem,
         )
+
+    # ------------------------------------------------------------ the record
+
+    def _ipython_display_(self) -> None:
+        self.record.display_below(self)
+        self.table.model.find_causes()  # also where no browser asks for them
+
+    def _write_record(self) -> None:
+        """Bring the record up to date, unless messages are still coming."""
+        if not self._has_peeked.is_set():
+            return
+        place = f"Triage of {self._entity.address} on {self._namespace.host}, {datetime.now(UTC):%Y-%m-%d}"
+        blocks = [heading(place), paragraph(self._header.words)]
+        if self.table.messages and (causes := causes_block(self.table.model)):
+            blocks.append(causes)
+        self.record.show([*blocks, *self.actions.record])
 
     # ------------------------------------------------------------ the end
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import ipywidgets as widgets
 import pytest
@@ -19,6 +20,7 @@ from sbnotebook.widgets.triage import Triage
 from tests.widgets.conftest import buttons, click, said, shown, until, write
 
 SHOW = "Show the plan"
+STYLES: Final = re.compile(r' style="[^"]*"')
 
 
 def letters_of(count: int, name: str, namespace: Namespace) -> Entity:
@@ -79,6 +81,30 @@ def test_messages_are_chosen_completed_and_sent_back(namespace: Namespace) -> No
     carry_out(triage)
     assert len(ids(namespace.entity("done-with"))) == 2
     triage.close()
+
+
+def test_the_record_holds_causes_and_what_was_done(namespace: Namespace) -> None:
+    letters_of(9, "recorded", namespace)
+    triage = opened(namespace, "recorded/$dlq")
+    triage.table.model.find_causes()
+    until(lambda: "<td>no price" in record_of(triage), "the causes")
+    select(triage, 2, 3)
+    click(triage, "Complete…")
+    click(triage, SHOW)
+    carry_out(triage)
+    until(lambda: "7 messages, peeked at " in record_of(triage))
+    record = record_of(triage)
+    assert "<td>4</td><td>Invalid</td><td>no price</td>" in record
+    assert "<td>3</td><td>Expired</td><td>too late</td>" in record
+    assert "<p>Complete 2 messages of recorded/$dlq." in record
+    assert "<p>2 of 2 messages of recorded/$dlq settled.</p>" in record
+    assert "&quot;n&quot;" not in record, "a saved notebook has no bodies"
+    triage.close()
+
+
+def record_of(triage: Triage) -> str:
+    """Return the record without styles."""
+    return STYLES.sub("", triage.record.as_html())
 
 
 def test_messages_are_repaired_and_sent_back(namespace: Namespace) -> None:

@@ -120,6 +120,7 @@ function tableView(store, element, options) {
   element.replaceChildren(root);
 
   const draw = () => {
+    root.classList.toggle("sbn-alive", store.state !== "waiting"); // the record below it is hidden then
     toolbar.draw();
     grid.drawSoon();
   };

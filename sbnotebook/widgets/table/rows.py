@@ -273,6 +273,7 @@ class RowModel:
         self.notes: dict[str, str] = {}
         self.views: list[RowView] = []
         self.on_selection, self.on_note = Callbacks(self.say_problem), Callbacks(self.say_problem)
+        self.on_causes = Callbacks(self.say_problem)
         self._finder = CauseFinder(self._take_causes, self.say_problem)
         self._is_finding = False
 
@@ -368,6 +369,7 @@ class RowModel:
             self.causes = causes
             for view in self.views:
                 view.causes_found()
+        self.on_causes()
 
 
 def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:

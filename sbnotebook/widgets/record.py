@@ -1,0 +1,156 @@
+"""The record of a panel: static HTML in the saved notebook, for readers without a kernel.
+
+A front end that has no kernel cannot draw widgets. GitHub, nbconvert and a reopened notebook show the HTML of an output
+instead. The record is an output of its own below the panel, because an update of the panel's own output would make the
+browser draw the panel again. A style in it hides it while the panel above it is alive.
+"""
+
+from __future__ import annotations
+
+import html
+import sys
+import threading
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from IPython.display import display
+
+from sbnotebook.analysis import tables
+from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.table.rows import RowModel
+from sbnotebook.widgets.text_view import Block, cell, paragraph, rows_block
+
+__all__ = ["Record", "causes_block"]
+
+_MAX_CAUSES: Final = 50
+_MAX_CHARACTERS: Final = 300_000
+"""Of the whole record: the notebook has to stay small enough for GitHub to show it."""
+_CUT: Final = "The record is cut here. The journal and the archive have the rest: see %sb_journal."
+_COLUMNS: Final = ("messages", "reason", "description", "place in the code", "first", "last", "note")
+_NO_KERNEL: Final = (
+    "This panel needs a running kernel: run the cell to open it. If it had loaded its messages, its record is below."
+)
+_TAGS: Final = {"title": "h4", "said": "p"}
+
+
+class Record:
+    """The static summary of a panel.
+
+    Example:
+        >>> record = Record()
+        >>> record.show([paragraph("2 messages <b>")])
+        >>> "<p>2 messages &lt;b&gt;</p>" in record.as_html()
+        True
+    """
+
+    def __init__(self) -> None:
+        self._id = uuid.uuid4().hex
+        self._html = ""
+        self._is_displayed = False
+        self._lock = threading.Lock()
+
+    @property
+    def owner(self) -> str:
+        """Return the CSS class that the panel must have, so that the record is hidden while the panel is alive."""
+        return f"sbn-owner-{self._id}"
+
+    def as_html(self) -> str:
+        """Return the record. It loads nothing, runs nothing and has no text that is not escaped."""
+        # The grid of a living panel has its rows from the kernel. The copy of a panel in an exported page has none.
+        is_alive = f".{self.owner}:not(.jupyter-widgets-disconnected) .sbn-alive"
+        style = f"<style>body:has({is_alive}) .sbn-record-{self._id} {{ display: none }}</style>"
+        return f'<div class="sbn-record-{self._id} mathjax_ignore tex2jax_ignore">{style}{self._html}</div>'
+
+    def display_below(self, panel: Panel) -> None:
+        """Display a panel, and the record below it.
+
+        Args:
+            panel: has the CSS class :attr:`owner`.
+
+        Raises:
+            NotImplementedError: there is no kernel, so IPython shows the panel as text.
+        """
+        if "ipykernel" not in sys.modules:
+            raise NotImplementedError
+        bundle: Any = panel._repr_mimebundle_()  # pyright: ignore[reportPrivateUsage]
+        display(bundle | {"text/plain": _NO_KERNEL}, raw=True)
+        with self._lock:
+            self._is_displayed = True
+            self._publish(is_update=False)
+
+    def show(self, blocks: Sequence[Block]) -> None:
+        """Replace the record, wherever it is displayed; any thread may.
+
+        Args:
+            blocks: its sentences and tables. Texts are escaped, and secrets of connection strings left out.
+        """
+        shown = _html(blocks)
+        with self._lock:
+            if shown != self._html:
+                self._html = shown
+                if self._is_displayed:
+                    self._publish(is_update=True)
+
+    def _publish(self, *, is_update: bool) -> None:
+        bundle = {"text/html": self.as_html(), "text/plain": "The record of the panel, as HTML"}
+        display(bundle, raw=True, display_id=f"sbn-record-{self._id}", update=is_update)
+
+
+def _html(blocks: Sequence[Block]) -> str:
+    parts: list[str] = []
+    room = _MAX_CHARACTERS
+    for block in blocks:
+        part = _block_html(block)
+        room -= len(part)
+        if room < 0:
+            return "".join([*parts, _block_html(paragraph(_CUT))])
+        parts.append(part)
+    return "".join(parts)
+
+
+def _block_html(block: Block) -> str:
+    if "rows" in block:
+        rows = [[_scrubbed(value) for value in row] for row in block["rows"]]
+        return tables.html_table(block.get("columns", []), rows, scrub(block.get("caption", "")))
+    tag = _TAGS[block.get("kind", "said")]
+    return f"<{tag}>{html.escape(scrub(block.get('text', '')))}</{tag}>"
+
+
+def _scrubbed(value: object) -> object:
+    return scrub(value) if isinstance(value, str) else value
+
+
+def causes_block(model: RowModel) -> Block | None:
+    """Return a table of the causes, with the number of messages that are left, the first and last time, and notes.
+
+    Args:
+        model: the rows.
+
+    Returns:
+        The table; None while the causes of some rows are not known.
+    """
+    with model.lock:
+        rows, found, notes = model.rows, model.causes, model.notes
+        left = pa.array(~rows.removed)
+    if len(found.fingerprints) != len(rows):
+        return None
+    columns: dict[str, Any] = {"cause": pa.array(found.fingerprints, pa.string()), "time": rows.table["enqueued_time"]}
+    counted = pa.table(columns).filter(left).group_by("cause")
+    tallies = counted.aggregate([("cause", "count"), ("time", "min"), ("time", "max")]).to_pylist()
+    told = {cause["fingerprint"]: cause for cause in found.told}
+    largest = sorted(tallies, key=lambda tally: -tally["cause_count"])
+    listed = [tally for tally in largest if tally["cause"] in told][:_MAX_CAUSES]
+    lines: list[list[object]] = []
+    for tally in listed:
+        cause = told[tally["cause"]]
+        traits = (cause["reason"] or "(no reason)", cause["cause"], cause["frame"])
+        times = (cell(tally["time_min"]), cell(tally["time_max"]))
+        lines.append([tally["cause_count"], *traits, *times, notes.get(tally["cause"], "")])
+    others = sum(tally["cause_count"] for tally in largest) - sum(tally["cause_count"] for tally in listed)
+    if others:
+        lines.append([others, f"{len(largest) - len(listed):,} more causes", *[""] * 5])
+    used = [place for place in range(len(_COLUMNS)) if any(line[place] != "" for line in lines)]
+    return rows_block([_COLUMNS[place] for place in used], [[line[place] for place in used] for line in lines])
