@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from sbnotebook.client.portal import run
@@ -24,13 +24,13 @@ from sbnotebook.settlement.sequence_numbers import first_numbers, last_number, l
 from sbnotebook.spark.options import StreamOptions
 from sbnotebook.spark.peek_reader import read_ranges
 from sbnotebook.spark.schema import MessageBatches
-from sbnotebook.spark.sequence_ranges import SequenceRange, divide
+from sbnotebook.spark.sequence_ranges import RangesOfTask, divide
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["BrowseOffset", "BrowseStream", "Budget", "RangesOfTask", "end_of_batch"]
+__all__ = ["BrowseOffset", "BrowseStream", "Budget", "end_of_batch"]
 
 _LOG: Final = logging.getLogger(__name__)
 _ORDER_OF_DEATH: Final = (
@@ -41,17 +41,6 @@ _IDLE: Final = 0.5
 """Seconds to wait when nothing has come: Spark asks again at once, and Service Bus counts each request."""
 _DENSE: Final = 2
 """Numbers for each message up to which looking at all messages to count them takes too long."""
-
-
-@dataclass
-class RangesOfTask(InputPartition):
-    """The sequence numbers that one task peeks.
-
-    Args:
-        ranges: in their order.
-    """
-
-    ranges: list[SequenceRange]
 
 
 class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -52,6 +52,7 @@ from sbnotebook.spark.micro_batches import report_loss
 from sbnotebook.spark.options import StreamOptions
 from sbnotebook.spark.peek_reader import prefetched
 from sbnotebook.spark.schema import MessageBatches
+from sbnotebook.spark.sole_consumer import be_sole_consumer
 from sbnotebook.spark.task_context import warm_namespace
 
 if TYPE_CHECKING:
@@ -105,7 +106,14 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ConsumeOffset(self._options.entity).as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
-        """Return how many messages a micro-batch has at most; sbnotebook limits its bytes."""
+        """Return how many messages a micro-batch has at most; sbnotebook limits its bytes.
+
+        Spark calls this for each source of a query before it asks the first one for messages.
+
+        Raises:
+            ConfigurationError: another stream of this driver consumes the entity.
+        """
+        self._claim()
         return ReadMaxRows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
@@ -183,9 +191,14 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _opened(self) -> ConsumeQuery:
         if self._query is None:
+            self._claim()
             self._query = ConsumeQuery(self._options)
             _stop_at_sigterm()
         return self._query
+
+    def _claim(self) -> None:
+        with self._scrubbed():
+            be_sole_consumer(str(self._options.namespace.connection().host), self._options.entity)
 
     # ---------------------------------------------------------------- in the workers
 

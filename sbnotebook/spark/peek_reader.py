@@ -17,9 +17,10 @@ from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.peek import Page, PeekCursor
 from sbnotebook.settlement.sequence_numbers import next_number_of
+from sbnotebook.spark.option_parser import MAX_NUMBER
 from sbnotebook.spark.options import ReadOptions
 from sbnotebook.spark.schema import MessageBatches
-from sbnotebook.spark.sequence_ranges import SequenceRange, plan_ranges
+from sbnotebook.spark.sequence_ranges import RangesOfTask, SequenceRange, plan_tasks
 from sbnotebook.spark.task_context import warm_namespace
 
 if TYPE_CHECKING:
@@ -37,10 +38,13 @@ _CUT_OFF: Final = 30.0
 
 
 class PeekReader(DataSourceReader):
-    """Reads what an entity holds when Spark needs the rows: anew for each action, and for each repeated task.
+    """Reads the messages that an entity holds at the first action on a frame, anew for each action.
 
-    Each reading shows the messages of its own time: removed ones are missing, and new ones appear. ``persist()`` keeps
-    a frame as it was read. The reader is pickled and sent to the workers, so it holds no connection.
+    Messages that come later are in no action on this frame, so that each action ends however quickly they come, and a
+    frame that is joined with itself has the same end on both sides. Messages that were removed before a task came to
+    them are missing. ``persist()`` keeps a frame as it was read.
+
+    The reader is pickled and sent to the workers, so it holds no connection.
 
     Args:
         options: what to read.
@@ -55,29 +59,26 @@ class PeekReader(DataSourceReader):
         self._schema = schema
         MessageBatches(schema)  # refuses it here, not in each worker
 
-    def partitions(self) -> list[SequenceRange]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Cut the entity into the chosen number of ranges. Spark does this once for each ``load()``."""
-        options = self._options
-        whole = SequenceRange(options.from_sequence_number, options.to_sequence_number)
-        if options.partitions == 1:
-            return [whole]
-        target = options.namespace
+    def partitions(self) -> list[RangesOfTask]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Divide the messages of this moment among tasks. Spark does this at the first action on a frame."""
+        target = self._options.namespace
         with scrubbed(target.secrets):
-            return run(self._plan, whole, AsyncNamespace(target.connection(), archive=None))
+            return run(self._plan, AsyncNamespace(target.connection(), archive=None))
 
-    async def _plan(self, whole: SequenceRange, namespace: AsyncNamespace) -> list[SequenceRange]:
+    async def _plan(self, namespace: AsyncNamespace) -> list[RangesOfTask]:
+        options = self._options
+        whole = SequenceRange(options.from_sequence_number, options.to_sequence_number or MAX_NUMBER)
         async with namespace:
-            next_number = next_number_of(namespace.entity(self._options.entity))
-            return await plan_ranges(self._options.partitions, whole, next_number)
+            return await plan_tasks(options.partitions, whole, next_number_of(namespace.entity(options.entity)))
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """Peek one range."""
+        """Peek the messages of one task."""
         options = self._options
         with scrubbed(options.namespace.secrets):
             yield from read_ranges(
                 options.namespace,
                 options.entity,
-                [partition],
+                partition.ranges,
                 MessageBatches(self._schema),
                 max_messages=options.max_messages,
                 state=options.state,

@@ -1,23 +1,21 @@
-"""Ranges of the sequence numbers of an entity, of about as many messages each, to peek in parallel.
+"""The sequence numbers of an entity, divided among tasks that peek about as many messages each.
 
 :mod:`sbnotebook.settlement.sequence_numbers` finds the numbers that messages have.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from itertools import accumulate, pairwise
 from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
-from sbnotebook.model.partition import end_of_partition
+from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.settlement.sequence_numbers import NextNumber, first_numbers, last_number
 
-__all__ = ["SequenceRange", "divide", "plan_ranges"]
+__all__ = ["RangesOfTask", "SequenceRange", "divide", "plan_tasks"]
 
 _FEWEST_PIECES: Final = 16
 """Pieces into which the numbers are cut, and two more for each range."""
@@ -27,16 +25,27 @@ _MOST_PROBES: Final = 200
 
 
 @dataclass
-class SequenceRange(InputPartition):
-    """The sequence numbers that one task peeks.
+class SequenceRange:
+    """Sequence numbers to peek.
 
     Args:
         first: where to begin, included.
-        last: where to stop, included; None for the end of the entity.
+        last: where to stop, included.
     """
 
     first: int
-    last: int | None
+    last: int
+
+
+@dataclass
+class RangesOfTask(InputPartition):
+    """The sequence numbers that one task peeks.
+
+    Args:
+        ranges: in their order.
+    """
+
+    ranges: list[SequenceRange]
 
 
 def divide(spans: Sequence[tuple[int, int]], count: int) -> list[list[SequenceRange]]:
@@ -66,42 +75,44 @@ def divide(spans: Sequence[tuple[int, int]], count: int) -> list[list[SequenceRa
     return lists
 
 
-async def plan_ranges(count: int, whole: SequenceRange, next_number: NextNumber) -> list[SequenceRange]:
-    """Cut a range into ranges of about as many messages each.
+async def plan_tasks(count: int, whole: SequenceRange, next_number: NextNumber) -> list[RangesOfTask]:
+    """Divide the messages that a range of numbers has now among tasks, so that each has about as many.
 
-    Together the ranges cover the whole, even when messages come or go in the meantime: the messages decide only where
-    to cut. A partitioned entity stays one range.
+    The tasks read to the last message of each partition of the entity and no further, so that a read ends although
+    more messages come.
 
     Args:
-        count: of the ranges; fewer where there are fewer sequence numbers.
-        whole: the range to cut.
-        next_number: asks Service Bus: as for :func:`last_numbers`, then a few times for each range, and never for one
-            range.
+        count: of the tasks; fewer where there are fewer sequence numbers, and one without ranges where no message is.
+        whole: the range of numbers.
+        next_number: asks Service Bus: as for :func:`last_numbers`, and for several tasks a few times for each.
     """
+    spans = await _spans(whole, next_number)
     if count == 1:
-        return [whole]
+        return [RangesOfTask([SequenceRange(first, last) for first, last in spans])]
+    pieces = await _without_gaps(spans, count, next_number)
+    return [RangesOfTask(_joined(ranges)) for ranges in divide(pieces, count)] or [RangesOfTask([])]
 
-    async def within(number: int) -> int | None:
-        found = await next_number(max(number, whole.first))
-        return None if found is None or (whole.last is not None and found > whole.last) else found
 
-    # Find the spans that have messages.
-    firsts = [each async for each in first_numbers(within)]
-    if any(partition for partition, _ in firsts):
-        return [whole]  # partitions come in no order that ranges could follow
-    spans = [(first, await last_number(first, end_of_partition(partition), within)) for partition, first in firsts]
-    pieces = await _without_gaps(spans, count, within)
-    # Cut where the pieces, laid end to end, are divided evenly.
-    starts = [0, *accumulate(last - first + 1 for first, last in pieces)]
-    total = starts[-1]
-    count = max(1, min(count, total))
-    cuts = [whole.first]
-    for part in range(1, count):
-        place = total * part // count
-        piece = bisect_right(starts, place) - 1
-        cuts.append(pieces[piece][0] + place - starts[piece])
-    ranges = [SequenceRange(start, end - 1) for start, end in pairwise(cuts)]
-    return [*ranges, SequenceRange(cuts[-1], whole.last)]
+async def _spans(whole: SequenceRange, next_number: NextNumber) -> list[tuple[int, int]]:
+    """Return the first and the last number in a range that have a message now, for each partition of the entity."""
+    spans: list[tuple[int, int]] = []
+    async for partition, oldest in first_numbers(next_number):
+        start, end = max(oldest, whole.first), min(whole.last, end_of_partition(partition))
+        first = oldest if start == oldest or start > end else await next_number(start)
+        if first is not None and start <= first <= end:
+            spans.append((first, await last_number(first, end, next_number)))
+    return spans
+
+
+def _joined(pieces: list[SequenceRange]) -> list[SequenceRange]:
+    """Return pieces of the same partition as one range: peeking passes over the gaps between them at no cost."""
+    ranges: list[SequenceRange] = []
+    for piece in pieces:
+        if ranges and partition_of(ranges[-1].last) == partition_of(piece.first):
+            ranges[-1] = SequenceRange(ranges[-1].first, piece.last)
+        else:
+            ranges.append(piece)
+    return ranges
 
 
 async def _without_gaps(spans: list[tuple[int, int]], count: int, next_number: NextNumber) -> list[tuple[int, int]]:

@@ -18,8 +18,9 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import SubscriptionOptions
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
-from sbnotebook.spark.browse_stream import BrowseStream, RangesOfTask
+from sbnotebook.spark.browse_stream import BrowseStream
 from sbnotebook.spark.options import StreamOptions
+from sbnotebook.spark.sequence_ranges import RangesOfTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

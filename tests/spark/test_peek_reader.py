@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from typing import Any, cast
 
 import pytest
-from pyspark.errors import AnalysisException, PythonException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import StructType
@@ -20,7 +20,7 @@ from sbnotebook.model.amqp import Timestamp, ULong
 from sbnotebook.spark.options import ReadOptions
 from sbnotebook.spark.peek_reader import PeekReader
 from sbnotebook.spark.schema import message_schema
-from sbnotebook.spark.sequence_ranges import SequenceRange
+from sbnotebook.spark.sequence_ranges import RangesOfTask, SequenceRange
 
 Read = Callable[..., DataFrame]
 
@@ -61,7 +61,8 @@ def test_partitions_read_each_message_once(read: Read, namespace: Namespace, que
 
     consume(namespace, queue, 1000)
     fill(namespace, queue, 1)
-    assert frame.count() == 201, "ranges cover what went and what came since they were planned"
+    assert frame.union(frame).count() == 400, "the first action fixed the end"
+    assert read(queue, "sequence_number long").count() == 201
 
 
 def test_wrong_read_option_is_refused_at_load(read: Read, queue: str) -> None:
@@ -72,7 +73,7 @@ def test_wrong_read_option_is_refused_at_load(read: Read, queue: str) -> None:
 def test_read_starts_the_emulator_on_demand(spark: SparkSession) -> None:
     reader = spark.read.format("servicebus").options(entity="nowhere", target="emulator")
     try:
-        with pytest.raises(PythonException, match="There is no queue or topic 'nowhere'"):
+        with pytest.raises(AnalysisException, match="There is no queue or topic 'nowhere'"):
             reader.load().collect()
     finally:
         assert stop(), "it was running"
@@ -86,7 +87,7 @@ def reader_of(queue: str, connection_string: str, **options: object) -> PeekRead
     return PeekReader(ReadOptions.parse(given), StructType([message_schema()["sequence_number"]]))
 
 
-def numbers_in(reader: PeekReader, partition: SequenceRange) -> list[int]:
+def numbers_in(reader: PeekReader, partition: RangesOfTask) -> list[int]:
     return [row["sequence_number"] for batch in reader.read(partition) for row in batch.to_pylist()]
 
 
@@ -121,35 +122,41 @@ def test_read_of_an_empty_entity_or_range_has_no_rows(namespace: Namespace, conn
         assert numbers(queue, connection_string, partitions=partitions, **whole) == []
 
 
-def test_read_lacks_messages_removed_after_planning(namespace: Namespace, connection_string: str, queue: str) -> None:
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_read_has_only_messages_of_its_planning_that_are_left(
+    namespace: Namespace, connection_string: str, queue: str, partitions: int
+) -> None:
     fill(namespace, queue, 600)
-    reader = reader_of(queue, connection_string, partitions=3)
+    reader = reader_of(queue, connection_string, partitions=partitions)
     ranges = reader.partitions()
-    assert len(ranges) == 3
+    assert len(ranges) == partitions
     consume(namespace, queue, 350)
-    fill(namespace, queue, 5)
     left = [message.sequence_number for message in namespace.entity(queue).peek()]
+    fill(namespace, queue, 5)
     read = [number for one in ranges for number in numbers_in(reader, one)]
-    assert read == left
+    assert read == left, "none that came later"
     consume(namespace, queue, 255)
     assert [number for one in ranges for number in numbers_in(reader, one)] == []
 
 
-def test_partitioned_entity_is_read_by_one_task(
+def test_tasks_share_the_partitions_of_an_entity(
     namespace: Namespace, connection_string: str, partitioned_queue: str
 ) -> None:
     queue = namespace.entity(partitioned_queue)
     assert queue.send([Message(partition_key=f"key {n % 7}") for n in range(700)]).ok
-    all_of_them = [message.sequence_number for message in queue.peek()]
+    all_of_them = sorted(message.sequence_number for message in queue.peek())
     reader = reader_of(partitioned_queue, connection_string, partitions=4)
-    parts = [numbers_in(reader, one) for one in reader.partitions()]
-    assert [number for part in parts for number in part] == all_of_them
-    assert len(parts) == 1
+    tasks = reader.partitions()
+    assert queue.send([Message(partition_key=f"key {n}") for n in range(100)]).ok
+    parts = [numbers_in(reader, one) for one in tasks]
+    assert sorted(number for part in parts for number in part) == all_of_them, "none that came after the planning"
+    assert len(parts) == 4
     assert len(all_of_them) == 700
-    middle = all_of_them[350]
-    assert numbers(partitioned_queue, connection_string, fromSequenceNumber=middle, partitions=3) == all_of_them[350:]
-    up_to = [number for number in all_of_them if number <= middle]
-    assert numbers(partitioned_queue, connection_string, toSequenceNumber=middle) == up_to
+    everything = sorted(message.sequence_number for message in queue.peek())
+    middle = everything[350]
+    upper = numbers(partitioned_queue, connection_string, fromSequenceNumber=middle, partitions=3)
+    lower = numbers(partitioned_queue, connection_string, toSequenceNumber=middle - 1)
+    assert (sorted(lower), sorted(upper)) == (everything[:350], everything[350:])
 
 
 def test_record_batches_are_of_a_middle_size(namespace: Namespace, connection_string: str, queue: str) -> None:
@@ -159,7 +166,7 @@ def test_record_batches_are_of_a_middle_size(namespace: Namespace, connection_st
     assert [batch.num_rows for batch in reader.read(whole)] == [2000, 2000, 1000]
     last = namespace.entity(queue).peek()[-1].sequence_number
     assert namespace.entity(queue).send([Message(body=bytes(200_000)) for _ in range(100)]).ok
-    sizes = [batch.num_rows for batch in reader.read(SequenceRange(last + 1, None))]
+    sizes = [batch.num_rows for batch in reader.read(RangesOfTask([SequenceRange(last + 1, last + 100)]))]
     assert sum(sizes) == 100
     assert max(sizes) < 50
 
@@ -167,10 +174,11 @@ def test_record_batches_are_of_a_middle_size(namespace: Namespace, connection_st
 def test_reader_that_stops_early_lets_go(namespace: Namespace, connection_string: str, queue: str) -> None:
     fill(namespace, queue, 5000)
     reader = reader_of(queue, connection_string)
-    batches = cast("Generator[Any]", reader.read(SequenceRange(1, None)))
+    (whole,) = reader.partitions()
+    batches = cast("Generator[Any]", reader.read(whole))
     assert next(batches).num_rows == 2000
     batches.close()
-    assert len(numbers_in(reader, SequenceRange(1, None))) == 5000
+    assert len(numbers_in(reader, whole)) == 5000
 
 
 def test_read_does_not_lock_sessions(

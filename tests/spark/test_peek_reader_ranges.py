@@ -64,7 +64,7 @@ def test_read_ranges_reads_in_order_over_one_connection(
     numbers = [message.sequence_number for message in namespace.entity(queue).peek()]
     schema = message_schema()
     batches = MessageBatches(type(schema)([schema["sequence_number"]]))
-    ranges = [SequenceRange(numbers[2], numbers[4]), SequenceRange(numbers[20], None)]
+    ranges = [SequenceRange(numbers[2], numbers[4]), SequenceRange(numbers[20], numbers[-1])]
     target = NamespaceTarget(connection_string)
     read = read_ranges(target, EntityAddress.parse(queue), ranges, batches, patience=PATIENCE)
     (batch,) = list(read)

@@ -11,40 +11,40 @@ from hypothesis import strategies as st
 from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
 from sbnotebook.model import EntityAddress, Message
+from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.sequence_numbers import last_numbers, next_number_of
-from sbnotebook.spark.sequence_ranges import SequenceRange, plan_ranges
+from sbnotebook.spark.sequence_ranges import RangesOfTask, SequenceRange, plan_tasks
 from tests.settlement.test_sequence_numbers import LARGEST, NUMBERS, PARTITION, Entity, Partitioned, by_partition
 
 
-def plan(entity: Entity, count: int, first: int = 1, last: int | None = None) -> list[SequenceRange]:
-    return asyncio.run(plan_ranges(count, SequenceRange(first, last), entity.next_number))
+def plan(entity: Entity, count: int, first: int = 1, last: int = LARGEST) -> list[list[SequenceRange]]:
+    return [task.ranges for task in asyncio.run(plan_tasks(count, SequenceRange(first, last), entity.next_number))]
 
 
-def held(entity: Entity, ranges: list[SequenceRange]) -> list[int]:
-    """How many messages each range has."""
-    ends = [LARGEST if one.last is None else one.last for one in ranges]
-    return [sum(one.first <= n <= end for n in entity.numbers) for one, end in zip(ranges, ends, strict=True)]
+def held(entity: Entity, tasks: list[list[SequenceRange]]) -> list[int]:
+    """How many messages each task has."""
+    return [sum(any(one.first <= n <= one.last for one in task) for n in entity.numbers) for task in tasks]
 
 
-@given(NUMBERS, st.integers(1, 12), st.integers(1, 6000), st.none() | st.integers(1, LARGEST))
-@example([LARGEST], 2, 1, None)
-@example([1, LARGEST - 1], 3, 1, None)
-@example([1, PARTITION, LARGEST], 12, 1, None)
+@given(NUMBERS, st.integers(1, 12), st.integers(1, 6000), st.integers(1, LARGEST))
+@example([LARGEST], 2, 1, LARGEST)
+@example([1, LARGEST - 1], 3, 1, LARGEST)
+@example([1, PARTITION, LARGEST], 12, 1, LARGEST)
 @example([], 2, LARGEST, LARGEST)
-def test_planned_ranges_cover_all_and_do_not_overlap(
-    numbers: list[int], count: int, first: int, last: int | None
+def test_tasks_read_each_message_once_and_end_with_the_last(
+    numbers: list[int], count: int, first: int, last: int
 ) -> None:
-    last = None if last is None else max(first, last)
+    last = max(first, last)
     entity = Entity(numbers)
-    ranges = plan(entity, count, first, last)
-    assert 1 <= len(ranges) <= count
-    assert (ranges[0].first, ranges[-1].last) == (first, last)
-    for one, following in pairwise(ranges):
-        assert one.last is not None
-        assert one.first <= one.last == following.first - 1
-    assert last is None or ranges[-1].first <= last
-    assert sum(held(entity, ranges)) == sum(first <= n <= (last or LARGEST) for n in numbers)
+    tasks = plan(entity, count, first, last)
+    assert 1 <= len(tasks) <= count
+    ranges = sorted((one.first, one.last) for task in tasks for one in task)
+    assert all(before[1] < after[0] for before, after in pairwise(ranges))
+    there = [n for n in numbers if first <= n <= last]
+    assert sum(held(entity, tasks)) == len(there)
+    ends = by_partition(there)
+    assert all(one[1] <= ends[partition_of(one[1])] for one in ranges)
 
 
 LAYOUTS = {
@@ -57,34 +57,36 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("count", [2, 4, 7])
-def test_planned_ranges_hold_about_as_many_messages(layout: str, count: int) -> None:
+def test_tasks_hold_about_as_many_messages(layout: str, count: int) -> None:
     entity = Entity(sorted(LAYOUTS[layout]))
-    ranges = plan(entity, count)
-    found = held(entity, ranges)
+    found = held(entity, plan(entity, count))
     assert len(found) == count
     assert sum(found) == len(entity.numbers)
     assert min(found) > 0.7 * max(found), found
     assert entity.asked < 150
 
 
-def test_planning_one_range_asks_nothing() -> None:
-    entity = Entity([1, 2, 3])
-    assert plan(entity, 1, 2, 9) == [SequenceRange(2, 9)]
-    assert entity.asked == 0
+def test_planning_one_task_asks_for_the_end_only() -> None:
+    entity = Entity(LAYOUTS["dense"])
+    assert plan(entity, 1) == [[SequenceRange(700_001, 1_200_000)]]
+    assert entity.asked < 35
 
 
-def test_empty_entity_is_one_range() -> None:
-    assert plan(Entity([]), 8) == [SequenceRange(1, None)]
-    assert plan(Entity([50]), 8, 1, 49) == [SequenceRange(1, 49)]
+def test_empty_entity_is_one_task_without_ranges() -> None:
+    assert plan(Entity([]), 8) == [[]]
+    assert plan(Entity([50]), 8, 1, 49) == [[]]
 
 
-def test_planned_ranges_are_no_more_than_numbers() -> None:
-    assert plan(Entity([7, 8]), 8) == [SequenceRange(1, 7), SequenceRange(8, None)]
+def test_tasks_are_no_more_than_numbers() -> None:
+    assert plan(Entity([7, 8]), 8) == [[SequenceRange(7, 7)], [SequenceRange(8, 8)]]
 
 
-def test_partitions_are_planned_as_one_range() -> None:
-    entity = Partitioned([51 * PARTITION + 1, 52 * PARTITION + 7], [52, 51])
-    assert plan(entity, 4) == [SequenceRange(1, None)]
+def test_partitions_of_an_entity_end_each_for_itself() -> None:
+    low, high = 51 * PARTITION, 52 * PARTITION
+    entity = Partitioned([low + 1, low + 9, high + 7], [52, 51])
+    last = SequenceRange(high + 7, high + 7)
+    assert plan(entity, 1) == [[last, SequenceRange(low + 1, low + 9)]]
+    assert plan(entity, 2) == [[SequenceRange(low + 1, low + 5)], [SequenceRange(low + 6, low + 9), last]]
 
 
 def test_last_numbers_of_a_partitioned_queue(
@@ -95,11 +97,11 @@ def test_last_numbers_of_a_partitioned_queue(
     numbers = [message.sequence_number for message in queue.peek()]
     assert len(by_partition(numbers)) > 2
 
-    async def ask() -> tuple[dict[int, int], list[SequenceRange]]:
+    async def ask() -> tuple[dict[int, int], list[RangesOfTask]]:
         async with AsyncNamespace(Connection(connection_string)) as asked:
             next_number = next_number_of(asked.entity(EntityAddress.parse(partitioned_queue)))
-            return await last_numbers(next_number), await plan_ranges(4, SequenceRange(1, None), next_number)
+            return await last_numbers(next_number), await plan_tasks(4, SequenceRange(1, LARGEST), next_number)
 
-    lasts, ranges = run(ask)
+    lasts, tasks = run(ask)
     assert lasts == by_partition(numbers)
-    assert min(held(Entity(numbers), ranges)) > 50
+    assert min(held(Entity(numbers), [task.ranges for task in tasks])) > 50

@@ -52,13 +52,11 @@ _ROUND_TRIPS: Final = 20
 """Round trips of a group, where a number limits the settlements in flight: then an interrupt can take effect."""
 _SLICE: Final = 1.0
 """Seconds of waiting between two such chances."""
-_MORE_WAIT: Final = 1.0
 _FIRST_DEFERRED, _MOST_DEFERRED = 50, 200
 """Deferred messages in one request: they come in one answer of any size."""
 _DEFERRED_BYTES: Final = 8_000_000
 """Bytes of an answer with deferred messages, by the largest that has come so far."""
-_WITHDRAW_TIMEOUT: Final = 5.0
-_CLOSE_TIMEOUT: Final = 60.0
+_WITHDRAW_TIMEOUT, _CLOSE_TIMEOUT = 5.0, 60.0
 PER_LINK: Final = 5_000
 """Messages of one link that may be unsettled. Azure was seen to send no more than 5,000 over a link (azure-amqp, issue
 152; azure-sdk-for-net, issue 6450), and is said to detach it (azure-sdk-for-python, pull request 16163)."""
@@ -232,12 +230,13 @@ class LockedBatch:
 
     # ---------------------------------------------------------------- receiving
 
-    async def receive(self, count: int, *, max_wait: float = 5.0) -> tuple[LockedMessage, ...]:
+    async def receive(self, count: int, *, max_wait: float = 5.0, more_wait: float = 1.0) -> tuple[LockedMessage, ...]:
         """Lock more messages.
 
         Args:
             count: how many at most.
             max_wait: seconds to wait for the first.
+            more_wait: seconds to wait for more each time that some came. Those that come within 0.2 s come together.
 
         Returns:
             The messages that were locked by this call; fewer than asked for when the entity has no more.
@@ -254,7 +253,7 @@ class LockedBatch:
                 part = min(wait, _SLICE)
                 received = await self._receive_some(count - len(taken), part)
                 taken += received
-                wait = min(_MORE_WAIT, max_wait) if received else wait - part
+                wait = min(more_wait, max_wait) if received else wait - part
                 if wait <= 0:
                     break
         finally:

@@ -214,7 +214,7 @@ class SessionBatch(LockedBatch):
         receivers.keep_between_calls(receiver)
         return receiver
 
-    async def receive(self, count: int, *, max_wait: float = 5.0) -> tuple[LockedMessage, ...]:
+    async def receive(self, count: int, *, max_wait: float = 5.0, more_wait: float = 1.0) -> tuple[LockedMessage, ...]:
         """Lock more messages of the session, in their order: see :meth:`LockedBatch.receive`.
 
         Returns:
@@ -231,7 +231,7 @@ class SessionBatch(LockedBatch):
                 f"The one link of session {self.session_id!r} has {self.per_link:,} messages that are not settled, and "
                 "Service Bus sends no more over it: settle some of them first."
             )
-        return await super().receive(min(count, room), max_wait=max_wait)
+        return await super().receive(min(count, room), max_wait=max_wait, more_wait=more_wait)
 
     async def receive_deferred(self, sequence_numbers: Iterable[int]) -> tuple[LockedMessage, ...]:
         """Lock deferred messages of the session: see :meth:`LockedBatch.receive_deferred`."""

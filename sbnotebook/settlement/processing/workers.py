@@ -185,7 +185,7 @@ class SharedWorkers:
         locked: Sequence[LockedMessage] = ()
         with self._run.until_stopped():
             try:
-                locked = await self._batch.receive(count, max_wait=wait)
+                locked = await self._batch.receive(count, max_wait=wait, more_wait=0)
             except SERVICE_ERRORS as error:
                 await self._run.survive(error)
             else:
@@ -430,7 +430,7 @@ class SessionWorkers:
                 wanted = _SESSION_AHEAD if run.left is None else min(_SESSION_AHEAD, run.left)
                 locked: Sequence[LockedMessage] = ()
                 with run.until_stopped():
-                    locked = await batch.receive(max(1, wanted - len(held)), max_wait=_SESSION_IDLE)
+                    locked = await batch.receive(max(1, wanted - len(held)), max_wait=_SESSION_IDLE, more_wait=0)
                 held[:] = sorted((*held, *locked), key=_number)
                 if awaited is None:  # others may have given messages back, too, and those come behind later ones
                     awaited = await self._awaited_behind(batch, held, known)

@@ -77,6 +77,24 @@ async def test_a_message_is_settled_by_how_the_function_ended(namespace: AsyncNa
     assert (dead.body, dead.dead_letter_reason, dead.dead_letter_error_description) == (b"bad", "Invalid", "it is bad")
 
 
+@pytest.mark.parametrize("session_id", [None, "s"], ids=["a queue", "a session"])
+async def test_messages_that_trickle_in_are_worked_on_as_they_come(own: AsyncNamespace, session_id: str | None) -> None:
+    await own.create_queue("orders", requires_session=session_id is not None)
+    queue, taken, taken_while_sending = own.entity("orders"), list[int](), 0
+
+    async def work(message: LockedMessage) -> None:
+        taken.append(message.sequence_number)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(queue.process, work, max_messages=15, max_wait=30, by_session=session_id is not None))
+        for _ in range(15):
+            taken_while_sending = len(taken)
+            await queue.send([Message(session_id=session_id)])
+            await anyio.sleep(0.3)
+    assert len(taken) == 15
+    assert taken_while_sending > 7
+
+
 async def test_error_of_the_function_is_raised_after_settling(
     namespace: AsyncNamespace,
 ) -> None:
