@@ -27,6 +27,7 @@ WORDS: Final = {
     "how-to/connect": ("connect", "connection string", "sign in"),
     "how-to/delay": ("delay", "postpone"),
     "how-to/export": ("export", "backup", "CSV"),
+    "how-to/find": ("trace", "correlation id", "lineage"),
     "how-to/from-the-sdk": ("azure-servicebus", "migrate", "migration", "Service Bus Explorer"),
     "how-to/lock": ("lock", "settle", "complete"),
     "how-to/move": ("move", "copy"),

@@ -51,6 +51,7 @@ __all__ = [
     "groups_figure",
     "label",
     "messages_figure",
+    "timeline_figure",
     "width_of_bars",
 ]
 
@@ -414,6 +415,27 @@ def groups_figure(groups: Sequence[Group], top: int = 20) -> Figure:
     )
     figure.update_yaxes(tickvals=places, ticktext=names, autorange="reversed", automargin=True)
     return figure.update_layout(height=120 + _ROW_HEIGHT * max(1, len(shown)), showlegend=False)
+
+
+def timeline_figure(rows: Sequence[tuple[str, datetime, str]]) -> Figure:
+    """Draw messages over time, a line for each place.
+
+    Args:
+        rows: the place, the time, and the words of each message, of which the words are escaped already.
+    """
+    figure = _figure(f"{_counted(len(rows))} over time", "enqueued (UTC)", "")
+    places = list(dict.fromkeys(place for place, _, _ in rows))
+    figure.add_scatter(
+        x=[time for _, time, _ in rows],
+        y=[places.index(place) for place, _, _ in rows],
+        mode="markers+lines",
+        hovertext=[said for _, _, said in rows],
+        hoverinfo="x+text",
+    )
+    figure.update_yaxes(
+        tickvals=list(range(len(places))), ticktext=[*map(label, places)], autorange="reversed", automargin=True
+    )
+    return figure.update_layout(height=160 + _ROW_HEIGHT * max(1, len(places)), showlegend=False)
 
 
 def label(text: str | None) -> str:

@@ -12,9 +12,10 @@ from sbnotebook.client.batch import close_batches
 from sbnotebook.client.coercions import address, duration, start_time, whole_number
 from sbnotebook.client.dead_letters import SAMPLE, DeadLetters, look_at
 from sbnotebook.client.entity import Entity
+from sbnotebook.client.finding import MOST_FOUND, FoundMessages, Search, find_messages
 from sbnotebook.client.frame_plan import FramePlan, outcomes_in
 from sbnotebook.client.plan import Plan
-from sbnotebook.client.portal import run
+from sbnotebook.client.portal import progress_bar, run
 from sbnotebook.client.remembered import Remembered
 from sbnotebook.client.sdk_names import SdkNames
 from sbnotebook.client.targets import Target, resolve
@@ -176,12 +177,51 @@ class Namespace(SdkNames):
             >>> letters = connect("emulator").dead_letters()  # doctest: +SKIP
             >>> [(str(queue.address), queue.count) for queue in letters.above(100)]  # doctest: +SKIP
         """
-        if isinstance(entities, (str, EntityAddress)):
-            entities = (entities,)
-        chosen = None if entities is None else [EntityAddress.parse(each) for each in entities]
+        chosen = _addresses(entities)
         if whole_number(sample, "sample", least=1) > SAMPLE:
             raise ConfigurationError(f"The sample has {SAMPLE} messages of each queue at most, not {sample:,}.")
         return run(look_at, self._namespace, chosen, sample)
+
+    def find(
+        self,
+        entities: Iterable[str | EntityAddress] | str | EntityAddress | None = None,
+        *,
+        message_id: str | None = None,
+        correlation_id: str | None = None,
+        where: str | None = None,
+        max_messages: int = MOST_FOUND,
+        depth: int | None = None,
+        show_progress: bool = True,
+    ) -> FoundMessages:
+        """Search entities and their sub-queues for messages, several at the same time. It locks nothing.
+
+        Give one or more of ``message_id``, ``correlation_id`` and ``where``: a message has to meet all of them. The
+        messages are in the order of their enqueued times. It leaves out sub-queues that Service Bus counts as empty.
+
+        Args:
+            entities: queues, subscriptions, topics for their subscriptions, or sub-queues for these alone; None for
+                all.
+            message_id: the id of a message, which also finds its resubmitted clones; the id of a clone also finds its
+                original and other clones.
+            correlation_id: the correlation id, such as of one order.
+            where: a SQL expression over the message columns.
+            max_messages: messages to find at most.
+            depth: messages of each queue to look at, from its first; None for all.
+            show_progress: False for no bar.
+
+        Raises:
+            ConfigurationError: there is nothing to search for, no such entity, or the expression is wrong.
+            azure.core.exceptions.AzureError: the entities cannot be listed; it needs the right Manage.
+
+        Example:
+            >>> found = connect("emulator").find(correlation_id="order-4711")  # doctest: +SKIP
+            >>> found.timeline()  # doctest: +SKIP
+        """
+        most = whole_number(max_messages, "max_messages", least=1)
+        deep = None if depth is None else whole_number(depth, "depth", least=1)
+        search = Search(message_id, correlation_id, where, most, deep)
+        with progress_bar("find", None, shown=show_progress) as advance:
+            return run(find_messages, self._namespace, search, _addresses(entities), advance)
 
     def create_queue(
         self,
@@ -432,3 +472,10 @@ class Namespace(SdkNames):
 
     def __repr__(self) -> str:
         return f"<Namespace {self.host}, found by {self.found_by}{', read-only' if self.read_only else ''}>"
+
+
+def _addresses(entities: Iterable[str | EntityAddress] | str | EntityAddress | None) -> list[EntityAddress] | None:
+    """Return the addresses of one or some entities; None for all."""
+    if isinstance(entities, (str, EntityAddress)):
+        entities = (entities,)
+    return None if entities is None else [EntityAddress.parse(each) for each in entities]

@@ -1,4 +1,4 @@
-"""``%sb_dlq`` and ``%sb_report``: look at many entities at once, and change nothing."""
+"""``%sb_dlq``, ``%sb_report`` and ``%sb_find``: look at many entities at once, and change nothing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.client.dead_letters import SAMPLE, DeadLetters
+from sbnotebook.client.finding import MOST_FOUND, FoundMessages
 from sbnotebook.errors import DecisionError
-from sbnotebook.magics.arguments import INTO, MagicArguments, count, whole
+from sbnotebook.magics.arguments import INTO, WHERE, MagicArguments, count, whole
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 
@@ -79,3 +80,40 @@ class OverviewMagics(PlanMagics):
         path = letters.write(args.file, overwrite=args.overwrite)
         say(f"Wrote {path}: {letters.summary}")
         return path if args.into else None
+
+    @line_magic
+    @command(
+        argument(
+            "entities", nargs="*", metavar="ENTITY", help="queues, topics, subscriptions, sub-queues; all without it"
+        ),
+        argument("--message-id", metavar="ID", help="of a message; also finds its resubmitted clones"),
+        argument("--correlation-id", metavar="ID", help="of messages that belong together"),
+        WHERE,
+        argument(
+            "-n",
+            "--count",
+            metavar="N",
+            type=count,
+            default=MOST_FOUND,
+            help=f"at most so many messages (default {MOST_FOUND})",
+        ),
+        argument("--depth", metavar="N", type=count, help="look at the first N messages of each queue only"),
+        INTO,
+    )
+    def sb_find(self, args: MagicArguments) -> FoundMessages:
+        """Find messages in all entities and their dead-letter queues, and show where they are, in the order of time.
+
+        Example::
+
+            %sb_find --correlation-id order-4711
+            %sb_find --message-id 7f3c orders events
+            %sb_find --where "body_json.customer = 'ada'" --depth 5000
+        """
+        return self.current.namespace.find(
+            args.entities or None,
+            message_id=args.message_id,
+            correlation_id=args.correlation_id,
+            where=args.where,
+            max_messages=args.count,
+            depth=args.depth,
+        )

@@ -33,3 +33,13 @@ def test_report_is_written_once(shell: Shell, tmp_path: Path) -> None:
     assert "exists" in shell.error(f"%sb_report {tmp_path}/r.md reported")
     assert shell.run(f"%sb_report {tmp_path}/r.md reported --overwrite --into path").value is None
     assert shell.variables["path"] == tmp_path / "r.md"
+
+
+def test_find_shows_messages_of_several_entities(shell: Shell) -> None:
+    dead_letter(shell, "first-place", "needle", "hay")
+    shell.run("namespace.create_queue('second-place')")
+    shell.run("%sb_send second-place 'needle'")
+    found = shell.run("""%sb_find first-place second-place --where "body_text = 'needle'" """).value
+    assert [str(each.entity) for each in found] == ["first-place/$dlq", "second-place"]
+    assert "Say what to find" in shell.error("%sb_find first-place")
+    assert shell.run("%sb_find first-place --message-id none").value.summary.startswith("No message with message_id")

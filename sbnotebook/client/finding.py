@@ -1,0 +1,295 @@
+"""Find messages in many entities at once, with their places, their lineage, and a timeline."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sbnotebook.analysis import tables
+from sbnotebook.analysis.frames import tables_of_pages, to_arrow
+from sbnotebook.analysis.groups import label, timeline_figure
+from sbnotebook.analysis.query import first_matching
+from sbnotebook.client.messages import Messages
+from sbnotebook.errors import ConfigurationError, SbNotebookError
+from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, SubQueue
+from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
+from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
+from sbnotebook.settlement.actions.fates import lineage_of
+from sbnotebook.settlement.administration import EntityCounts
+from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.dead_letters import choose_entities
+from sbnotebook.settlement.in_parallel import in_parallel
+from sbnotebook.settlement.namespace import AsyncNamespace
+from sbnotebook.settlement.peek import PeekCursor
+from sbnotebook.settlement.terms import Progress
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["MOST_FOUND", "FoundMessages", "Search", "find_messages"]
+
+MOST_FOUND: Final = 1_000
+"""Messages that are found at most, by default."""
+_AT_ONCE: Final = 8
+"""Places that are searched at the same time."""
+_HEADERS: Final = ("enqueued_time", "after", "entity", "number", "lineage", "reason", "subject", "state", "message_id")
+_FEW_PROBLEMS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What to search for; a message has to meet all that is given.
+
+    Args:
+        message_id: its id; the resubmitted clones of this message, and its original, are found, too.
+        correlation_id: its correlation id.
+        where: a SQL expression over the message columns.
+        most: messages to find at most.
+        depth: messages of each place to look at, None for all.
+    """
+
+    message_id: str | None = None
+    correlation_id: str | None = None
+    where: str | None = None
+    most: int = MOST_FOUND
+    depth: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.message_id is None and self.correlation_id is None and self.where is None:
+            raise ConfigurationError("Say what to find: a message_id, a correlation_id, or an expression for where.")
+        for name in ("message_id", "correlation_id"):
+            value: Any = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise ConfigurationError(f"{name} is a text that is not empty, not {str(value)[:40]!r}.")
+
+    def __str__(self) -> str:
+        given = {"message_id": self.message_id, "correlation_id": self.correlation_id}
+        said = [f"{name} {tables.printable(value[:60])!r}" for name, value in given.items() if value is not None]
+        return " and ".join([*said, *([f"where {self.where[:60]}"] if self.where else [])])
+
+    def kept(self, table: pa.Table) -> pa.Table:
+        """Return the rows that have the ids; the expression is not looked at."""
+        untyped, kernels = _untyped(table), _untyped(pc)
+        if self.correlation_id is not None:
+            untyped = untyped.filter(kernels.equal(untyped["correlation_id"], self.correlation_id))
+        if self.message_id is not None and len(untyped):
+            original, _ = lineage_of(self.message_id)
+            ids = untyped["message_id"]
+            named = kernels.map_lookup(untyped["application_properties"], ORIGINAL_MESSAGE_ID, "first")
+            likely = kernels.or_kleene(
+                kernels.or_kleene(kernels.equal(ids, self.message_id), kernels.starts_with(ids, original)),
+                kernels.equal(named, original),
+            )
+            untyped = untyped.filter(kernels.fill_null(likely, False))
+            pairs = zip(untyped["message_id"].to_pylist(), _originals(untyped), strict=True)
+            untyped = untyped.filter(
+                pa.array([each == self.message_id or original in (named, each) for each, named in pairs], pa.bool_())
+            )
+        return untyped
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What a search has seen so far."""
+
+    looked: int = 0
+    problems: dict[EntityAddress, str] = field(default_factory=dict[EntityAddress, str])
+    first_error: Exception | None = None
+
+
+class FoundMessages(Messages):
+    """Messages that were found in several entities, in the order of their enqueued times.
+
+    Shown as a timeline: when each was enqueued and how long after the one before, where it is, and of which message it
+    is a clone. All that :class:`Messages` offers works, too.
+
+    Args:
+        table: the messages.
+        search: the values that they have.
+        places: the number of queues, subscriptions and sub-queues that were searched.
+        looked: the number of messages that were looked at.
+        has_more: whether there are more than the search wanted.
+        problems: why a place could not be searched to its end, by its address.
+    """
+
+    def __init__(
+        self,
+        table: pa.Table,
+        search: Search,
+        *,
+        places: int,
+        looked: int,
+        has_more: bool,
+        problems: Mapping[EntityAddress, str],
+    ) -> None:
+        super().__init__(table, where_from=str(search))
+        self.places = places
+        self.looked = looked
+        self.has_more = has_more
+        self.problems = dict(problems)
+
+    @property
+    def summary(self) -> str:
+        """Return how much was searched and found, and what could not be searched, in a few sentences."""
+        found = f"{len(self):,} message{'s' if len(self) != 1 else ''}" if len(self) else "No message"
+        more = "; there are more" if self.has_more else ""
+        said = [f"{found} with {self._where_from} in {self.places:,} places, {self.looked:,} looked at{more}."]
+        said += [f"{place}: {why}" for place, why in list(self.problems.items())[:_FEW_PROBLEMS]]
+        rest = len(self.problems) - _FEW_PROBLEMS
+        return " ".join([*said, *([f"{rest:,} more places could not be searched."] if rest > 0 else [])])
+
+    def timeline(self) -> Figure:
+        """Draw the messages over the time at which they were enqueued, a line for each entity, as a plotly figure."""
+        rows = [(str(each.entity), each.enqueued_time, _hover(each)) for each in self]
+        return timeline_figure([(place, time, said) for place, time, said in rows if time is not None])
+
+    def as_text(self, max_rows: int = 20) -> str:
+        """Return the timeline as a text table, as shown in terminals."""
+        return tables.text_table(*self._cells(max_rows), self.summary, one_line=True) if self else self.summary
+
+    def as_html(self, max_rows: int = tables.MAX_ROWS) -> str:
+        """Return the timeline as an HTML table, as shown in notebooks."""
+        return tables.html_table(*self._cells(max_rows), self.summary)
+
+    def _cells(self, most: int) -> tuple[list[str], list[list[Any]]]:
+        """Return the names of the columns that are not empty, and a row for each of the first messages."""
+        rows: list[list[Any]] = []
+        before = None
+        for each in self[:most]:
+            time = each.enqueued_time
+            after = None if before is None or time is None else f"+{(time - before).total_seconds():,.3f} s"
+            before = time or before
+            state = None if each.state is MessageState.ACTIVE else each.state.value
+            place = time, after, str(each.entity), each.sequence_number
+            rows.append([*place, _lineage(each), each.dead_letter_reason, each.subject, state, each.message_id])
+        used = [place for place in range(len(_HEADERS)) if any(row[place] is not None for row in rows)]
+        return [_HEADERS[place] for place in used], [[row[place] for place in used] for row in rows]
+
+
+async def find_messages(
+    namespace: AsyncNamespace,
+    search: Search,
+    entities: Sequence[EntityAddress] | None = None,
+    progress: Progress | None = None,
+) -> FoundMessages:
+    """Search entities and their sub-queues, several at the same time. Nothing is locked.
+
+    Args:
+        namespace: where they are.
+        search: what for.
+        entities: queues, subscriptions, topics for their subscriptions, or sub-queues for these alone; None for all.
+        progress: called with the number of messages of each page.
+
+    Raises:
+        ConfigurationError: there is no such entity, or the expression is wrong.
+        Exception: the error of the first place, where no place could be searched.
+    """
+    topics = None if entities is None else {each.name for each in entities}
+    places = _places(await namespace.entities(topics), entities)
+    seen, unpacking = _Progress(), Allowance(UNPACKED_BYTES_OF_TABLE)
+
+    async def look(place: EntityAddress) -> pa.Table:
+        try:
+            return await _found_in(namespace, place, search, partial(_count, seen, progress), unpacking)
+        except SbNotebookError:
+            raise
+        except Exception as error:  # noqa: BLE001 (a place that is gone must not hide what others have)
+            seen.first_error = seen.first_error or error
+            seen.problems[place] = explained(error)
+            return to_arrow(())
+
+    found = await in_parallel(look, places, _AT_ONCE)
+    if seen.first_error is not None and len(seen.problems) == len(places):
+        raise seen.first_error
+    whole: Any = pa.concat_tables([to_arrow(()), *found])
+    order = [("enqueued_time", "ascending"), ("entity", "ascending"), ("sequence_number", "ascending")]
+    return FoundMessages(
+        whole.sort_by(order).slice(0, search.most),
+        search,
+        places=len(places),
+        looked=seen.looked,
+        has_more=len(whole) > search.most,
+        problems=seen.problems,
+    )
+
+
+async def _found_in(
+    namespace: AsyncNamespace,
+    place: EntityAddress,
+    search: Search,
+    advance: Progress,
+    unpacking: Allowance,
+) -> pa.Table:
+    cursor = PeekCursor(max_messages=search.depth)
+    pages = tables_of_pages(namespace.entity(place).unread_pages(cursor), cursor, advance, unpacking)
+    # One more than wanted tells that there are more.
+    if search.where is not None:
+        return await first_matching(_kept(pages, search), search.where, search.most + 1)
+    found: list[pa.Table] = [to_arrow(())]
+    async with aclosing(pages):
+        async for table in pages:
+            found.append(search.kept(table))
+            if sum(map(len, found)) > search.most:
+                break
+    return pa.concat_tables(found).slice(0, search.most + 1)
+
+
+async def _kept(pages: AsyncGenerator[pa.Table], search: Search) -> AsyncGenerator[pa.Table]:
+    async with aclosing(pages):
+        async for table in pages:
+            if len(kept := search.kept(table)):
+                yield kept
+
+
+def _count(seen: _Progress, progress: Progress | None, count: int) -> None:
+    seen.looked += count
+    if progress is not None:
+        progress(count)
+
+
+def _places(listed: Sequence[EntityCounts], entities: Sequence[EntityAddress] | None) -> list[EntityAddress]:
+    """Return where to search: entities, and those of their sub-queues that Service Bus counts messages in."""
+    alone = [each for each in entities or () if each.sub_queue is not None]
+    whole = None if entities is None else [each for each in entities if each.sub_queue is None]
+    places: dict[EntityAddress, None] = {}
+    for address in alone:
+        for counts in choose_entities(listed, [address]):
+            places[EntityAddress(counts.address.name, counts.address.subscription, address.sub_queue)] = None
+    for counts in choose_entities(listed, whole):
+        places[counts.address] = None
+        if counts.dead_letter:
+            places[counts.address.dead_letter] = None
+        if counts.transfer_dead_letter:
+            name, subscription = counts.address.name, counts.address.subscription
+            places[EntityAddress(name, subscription, SubQueue.TRANSFER_DEAD_LETTER)] = None
+    return list(places)
+
+
+def _originals(table: Any) -> list[str | None]:
+    """Return the id of the first original of each message, by its property, or else by its id."""
+    named = _untyped(pc).map_lookup(table["application_properties"], ORIGINAL_MESSAGE_ID, "first").to_pylist()
+    ids = table["message_id"].to_pylist()
+    return [name or (None if each is None else lineage_of(each)[0]) for name, each in zip(named, ids, strict=True)]
+
+
+def _lineage(message: PeekedMessage) -> str | None:
+    """Return of which message it is a clone, in words."""
+    original = message.application_properties.get(ORIGINAL_MESSAGE_ID)
+    if message.resubmit_count == 0 and original is None:
+        return None
+    return f"clone {message.resubmit_count} of {original}" if original else f"clone {message.resubmit_count}"
+
+
+def _hover(message: PeekedMessage) -> str:
+    said = [f"#{message.sequence_number}", message.subject, message.message_id, message.dead_letter_reason]
+    return " · ".join(label(each) for each in said if each)
+
+
+def _untyped(value: Any) -> Any:
+    return value
