@@ -114,7 +114,7 @@ class Run:
         self._outcomes: dict[int, Outcome] = {}
         self._told: dict[int, Outcome] = {}
         self._begun: set[int] = set()
-        self._grace = Grace()
+        self._grace = Grace(self._interrupt)
         self._tasks: TaskGroup | None = None
         self._under_way = 0
         self._ended = anyio.Event()
@@ -248,6 +248,9 @@ class Run:
             why: the reason, in a sentence, for the messages that were not attempted.
         """
         self.stopped = self.stopped or f"{why} {self._decision.verb.capitalize()} again to continue."
+
+    def _interrupt(self) -> None:
+        self.stopped = self.stopped or f"Not attempted: the {self._decision.verb} was interrupted before."
 
     def outcome_of(self, message: ReceivedMessage) -> Outcome | None:
         """Return the outcome of a message; None while it is not known."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Final, Protocol
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 from azure.core.exceptions import AzureError
 from azure.servicebus.exceptions import ServiceBusError
@@ -95,8 +96,8 @@ class Holder(Protocol):
         ...
 
 
-Steps = Callable[[Holder, Sequence[LockedMessage]], Awaitable[Sequence[Outcome]]]
-"""Carries out the action on messages that are held; gives the outcome of each in their order."""
+Steps = Callable[[Holder, Sequence[LockedMessage]], Awaitable[Sequence[Outcome | None]]]
+"""Carries out the action on messages that are held; gives the outcome of each in their order, None if not attempted."""
 
 
 def settling(run: Run, decision: Decision) -> Steps:
@@ -122,6 +123,7 @@ class Reach:
         group: messages that take their steps together, at most.
         search: limits of the search for messages that are not the first.
         beside: groups that may be in progress during the search for others.
+        in_order: whether groups begin their steps in the order of their messages.
         in_session: active messages up to the last one that is meant, by session.
         at_the_end: take the steps only when all messages are held.
         again: gives the numbers of messages that are to be locked once more.
@@ -138,6 +140,7 @@ class Reach:
     journalled: bool = True
     group: int = GROUP
     beside: int = BESIDE
+    in_order: bool = False
     search: Search = field(default_factory=Search)
     in_session: Mapping[str | None, int] = field(default_factory=dict[str | None, int])
     at_the_end: bool = False
@@ -268,18 +271,28 @@ class Reach:
         ahead, kept = LockedAhead(batch, search, progress=self.locked), list[LockedMessage]()
         try:
             async with ahead, self.run.ending_groups():
-                while self.run.stopped is None and (came := await ahead.find()):
+                while self.run.stopped is None and (came := await self._find(ahead, wanted)):
                     meant = self._those_meant(came, wanted, is_read=search.bodies)
                     if self.at_the_end:
                         kept += meant
                     else:
                         await self._take(ahead, meant)
-                    ahead.left |= wanted.keys() & set(self.again())
                 await self._take(ahead, kept)
         finally:
             self._note_rest(ahead.rest)
         if ahead.stopped is not None:
             self._end_rest([wanted[number] for number in ahead.left], f"Not attempted: {ahead.stopped}")
+
+    async def _find(self, ahead: LockedAhead, wanted: Container[int]) -> tuple[LockedMessage, ...]:
+        """Lock ahead until some messages have come, also those that are to be locked once more."""
+        await anyio.lowlevel.checkpoint()  # the groups of the last ones begin, and know that these are locked anew
+        ahead.left |= {number for number in self.again() if number in wanted}
+        came = await ahead.find()
+        if not came and ahead.stopped is None:
+            await self.run.finish()  # a lock may be lost in the groups in progress
+            ahead.left |= {number for number in self.again() if number in wanted}
+            came = await ahead.find()
+        return came
 
     async def _from_head(self, messages: Sequence[ReceivedMessage], session_id: str | None) -> None:
         """Lock messages as they come, as long as few others are among them."""
@@ -323,7 +336,9 @@ class Reach:
         async with self._batch(session_id) as batch, self.run.ending_groups():
             if self._delay_of(messages) is None:
                 lock_and_take = partial(self._lock_and_take, batch)
-                await self.run.take(messages, lock_and_take, size=size, beside=self.beside)
+                # Each group is locked in its own task, and may begin its steps before an earlier one.
+                beside = 0 if self.in_order else self.beside
+                await self.run.take(messages, lock_and_take, size=size, beside=beside)
                 return
             for start in range(0, len(messages), size):
                 if self.run.stopped is not None:

@@ -22,7 +22,7 @@ from sbnotebook.settlement.actions.atomic import check_atomic
 from sbnotebook.settlement.actions.reach import MAX_WAIT, Reach
 from sbnotebook.settlement.actions.resubmit_steps import ResubmitSteps
 from sbnotebook.settlement.costs import Cost
-from sbnotebook.settlement.engine import Run
+from sbnotebook.settlement.engine import BESIDE, Run
 from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
@@ -117,7 +117,8 @@ async def resubmit(
         decision,
         group=_ATOMIC_GROUP if decision.atomic else _GROUP,
         search=replace(search or Search(), max_wait=MAX_WAIT),
-        beside=0,  # clones of a session are sent in their order
+        beside=0 if decision.atomic else BESIDE,
+        in_order=True,
         # A message whose lock was lost after its clone was sent comes again: it is completed, not sent again.
         again=lambda: steps.lost_after_sending,
         patience=0.0 if only_begun else None,  # a resume waits as long as it is asked to

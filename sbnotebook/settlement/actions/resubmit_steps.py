@@ -44,6 +44,7 @@ TOO_OFTEN: Final = "ResubmittedTooOften"
 _MAX_DESCRIPTION: Final = 500
 _FINISHED: Final = "Another run has finished it meanwhile, or it is another message now."
 _NOT_COMPLETED: Final = "The clone was sent, and the original is not completed: resubmit again to complete it."
+_NOT_YET: Final = "Not attempted: the clones of messages before it are sent first."
 _TOO_LATE: Final = "The lock had ended before its clone was sent: nothing was sent."
 
 
@@ -103,6 +104,10 @@ class ResubmitSteps:
         """Those of them whose lock was lost."""
         self._done: list[int] = []
         """Entries whose originals are completed; recorded with the next ones or at the end."""
+        self._turn = anyio.Event()
+        """Set once the group that began last has sent its clones, or never will and no later one may."""
+        self._turn.set()
+        self._is_broken = False
 
     async def open(self) -> None:
         """Open a connection, so that a destination that cannot be sent to raises here.
@@ -122,23 +127,42 @@ class ResubmitSteps:
         """Return the originals whose clone is confirmed and whose lock was lost before they were completed."""
         return self._owed & self._lost
 
-    async def run_group(self, holder: Holder, locked: Sequence[LockedMessage]) -> list[Outcome]:
+    async def run_group(self, holder: Holder, locked: Sequence[LockedMessage]) -> list[Outcome | None]:
         """Resubmit some messages that are locked.
+
+        Several groups may be in progress: each sends its clones when the groups that began before have sent theirs. So
+        clones are sent in the order of their originals, and those of one group at a time.
 
         Args:
             holder: holds and settles them.
             locked: the originals.
 
         Returns:
-            An outcome for each, in their order.
+            An outcome for each, in their order; None for those that were not sent because the run was stopped before.
 
         Raises:
             SbNotebookError: the journal or the archive cannot be written. The run knows of which messages the clone was
                 sent.
         """
+        turn, self._turn = self._turn, anyio.Event()
+        sent = self._turn
+        self._lost.difference_update(message.sequence_number for message in locked)
+        try:
+            return await self._run_in_turn(holder, locked, turn, sent)
+        except BaseException:
+            # Clones of the next groups would overtake those of this group.
+            self._is_broken = True
+            raise
+        finally:
+            sent.set()
+
+    async def _run_in_turn(
+        self, holder: Holder, locked: Sequence[LockedMessage], turn: anyio.Event, sent: anyio.Event
+    ) -> list[Outcome | None]:
+        """Take a group through its steps; send its clones at its turn, and set ``sent`` then."""
         steps = [Step(message) for message in locked]
         # What earlier runs have done of it.
-        sent, to_send, outcomes = await self._recall(steps)
+        to_complete, to_send, outcomes = await self._recall(steps)
         self._expect(outcomes, steps)
         outcomes += await self._stop_too_often(holder, [step for step in to_send if self._is_too_often(step)])
         self._expect(outcomes, steps)
@@ -147,12 +171,24 @@ class ResubmitSteps:
         outcomes += await anyio.to_thread.run_sync(self._make_clones, to_send)
         to_send = [step for step in to_send if step.clone is not None]
         # Send the clones, and complete the originals of those that are confirmed.
-        outcomes += await (self._send(holder, to_send) if self._atomic is None else self._move(holder, to_send))
-        sent += [step for step in to_send if step.original.sequence_number in self._owed]
-        outcomes += await self._complete(holder, sent)
+        await self._wait_for(turn, to_send)
+        if not (self._is_broken or self._run.stopped):
+            outcomes += await (self._send(holder, to_send) if self._atomic is None else self._move(holder, to_send))
+        sent.set()
+        to_complete += [step for step in to_send if step.original.sequence_number in self._owed]
+        outcomes += await self._complete(holder, to_complete)
         by_number = {outcome.sequence_number: outcome for outcome in outcomes}
         self._lost |= {n or 0 for n, outcome in by_number.items() if outcome.status is OutcomeStatus.LOCK_LOST}
-        return [by_number[message.sequence_number] for message in locked]
+        return [by_number.get(message.sequence_number) for message in locked]
+
+    async def _wait_for(self, turn: anyio.Event, steps: Sequence[Step]) -> None:
+        """Wait until earlier groups have sent their clones; nothing of these steps is begun until then."""
+        if not turn.is_set():
+            originals = [step.original for step in steps]
+            skipped = OutcomeStatus.SKIPPED
+            self._run.expect(originals, [outcome_for(m, self._decision, skipped, _NOT_YET) for m in originals])
+            await turn.wait()
+            self._run.forget(originals)
 
     async def _recall(self, steps: Sequence[Step]) -> tuple[list[Step], list[Step], list[Outcome]]:
         """Separate messages that earlier runs have sent, messages to send, and others, with their outcomes."""
@@ -283,10 +319,11 @@ class ResubmitSteps:
         if is_edited:
             self._journal.mark_edited(entry.id for entry in again if not entry.edited)
         entries = [replace(self._entry(step.original, step.clone), edited=is_edited) for step in new]
-        ended = dict.fromkeys(self._done, ResubmitState.DONE)
+        done = tuple(self._done)
+        ended = dict.fromkeys(done, ResubmitState.DONE)
         for step, entry in zip(new, self._journal.intend(entries, ended=ended), strict=True):
             step.entry = entry
-        self._done.clear()
+        del self._done[: len(done)]  # other groups may have added more meanwhile
 
     async def _complete(self, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
         self._owed |= {step.original.sequence_number for step in steps}

@@ -46,7 +46,7 @@ _CHUNK: Final = 1_000
 """Messages asked for at once."""
 _SLACK: Final = 100
 """A message is missing after this many later ones have arrived: the order is not exact if others give messages back."""
-_WITH_BODY: Final = 100
+_WITH_BODY: Final = 200
 """Chosen messages, which have their bodies, that are asked for at once."""
 _BODIES: Final = 32_000_000
 """Bytes of bodies that are asked for at once, by the largest that has come so far."""
@@ -108,6 +108,11 @@ class AheadBatch(LockedBatch):
         receiver = self._open_receiver()
         # Those that wait here are yet to be taken, and have their place on the link.
         return max(len(self._held), settling.unsettled(receiver) - receivers.waiting(receiver))
+
+    @property
+    def has_more_coming(self) -> bool:
+        """Return whether messages that were asked for have not been taken yet."""
+        return receivers.has_more_coming(self._open_receiver())
 
     @property
     def has_lost_link(self) -> bool:
@@ -223,6 +228,8 @@ class LockedAhead:
         self._tasks: TaskGroup | None = None
         self._by_token: dict[object, AheadBatch] = {}
         self._seen: set[int] = set()
+        self._early: dict[int, LockedMessage] = {}
+        """Chosen messages that came again before :attr:`left` had them once more."""
         self._behind: dict[int, int] = {}
         self._reached = 0
         self._largest = 1
@@ -258,6 +265,9 @@ class LockedAhead:
             ServiceBusError: the SDK's own, where the entity cannot be opened or read.
         """
         while self.left and self.stopped is None:
+            if early := tuple(self._early.pop(number) for number in self.left & self._early.keys()):
+                self.left -= {message.sequence_number for message in early}
+                return early
             try:
                 held = sum(each.batch.count_others(self._search.wanted) for each in self._links)
                 if held >= self._search.max_held:
@@ -311,17 +321,34 @@ class LockedAhead:
     # ---------------------------------------------------------------- links
 
     async def _open_link(self) -> _Link:
-        link = next((link for link in self._links if link.batch.link_load < self._search.per_link), None)
-        if link is None:
+        """Return the link to ask next: one at a time, so that messages come in their order over all links."""
+        for link in self._links:
+            if link.batch.has_more_coming:
+                return link
+        # The emptiest one, or small requests would fill the places of settled messages one by one.
+        link = min(self._links, key=_load, default=None)
+        if link is None or _load(link) >= self._search.per_link - self._spare_room:
             link, self._coming = self._coming or self._begin(), None
             await link.opened.wait()
             if link.error is not None:
                 raise link.error
             self._links.append(link)
-            # Opening takes the SDK half a second of waiting, which is done beside receiving.
-            if self._search.expected > len(self._links) * self._search.per_link:
-                self._coming = self._begin()
+        # Opening takes several round trips, which is done beside receiving.
+        if self._coming is None and self._will_need_another(link):
+            self._coming = self._begin()
         return link
+
+    @property
+    def _spare_room(self) -> int:
+        """Return how many places to leave on a link when the next one is open."""
+        is_open = self._coming is not None and self._coming.opened.is_set() and self._coming.error is None
+        return self._search.per_link // 5 if is_open else 0
+
+    def _will_need_another(self, link: _Link) -> bool:
+        room = len(self._links) * self._search.per_link
+        if self._search.expected:
+            return self._search.expected > room
+        return self._search.max_held > room and _load(link) > self._search.per_link / 2
 
     def _begin(self) -> _Link:
         if self._tasks is None:
@@ -361,9 +388,11 @@ class LockedAhead:
 
     def _look_at(self, link: _Link, locked: Sequence[LockedMessage]) -> tuple[LockedMessage, ...]:
         numbers = {message.sequence_number for message in locked}
-        self._check(numbers)
+        early = {m.sequence_number: m for m in locked if m.sequence_number in self._search.wanted & self._seen}
+        self._check(numbers - (early.keys() - self._early.keys()))
         chosen = tuple(message for message in locked if message.sequence_number in self.left)
-        self._by_token |= {message.lock_token: link.batch for message in chosen}
+        self._early |= {number: message for number, message in early.items() if number not in self.left}
+        self._by_token |= {message.lock_token: link.batch for message in (*chosen, *early.values())}
         self._largest = max(self._largest, *(len(message.body) for message in chosen), 1)
         self._seen |= numbers
         self._reached = max(numbers, default=self._reached)
@@ -398,6 +427,10 @@ class LockedAhead:
             if self._behind[number] >= _SLACK:
                 self.missing.add(number)
                 self.left.discard(number)
+
+
+def _load(link: _Link) -> int:
+    return link.batch.link_load
 
 
 async def _settle_over(

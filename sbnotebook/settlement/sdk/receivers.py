@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BareLock",
     "drain_credit",
+    "has_more_coming",
     "keep_between_calls",
     "keep_bodies_of",
     "keep_locks_alone",
@@ -237,6 +238,14 @@ def waiting(receiver: ServiceBusReceiver) -> int:
     """
     handler = private(receiver)._handler
     return 0 if handler is None else handler._received_messages.qsize()
+
+
+def has_more_coming(receiver: ServiceBusReceiver) -> bool:
+    """Return whether messages that were asked for have not been taken: they wait here, or may be on their way."""
+    handler = private(receiver)._handler
+    if handler is None or handler._link is None:
+        return False
+    return handler._link.current_link_credit > 0 or not handler._received_messages.empty()
 
 
 def take_down(receiver: ServiceBusReceiver, sink: Callable[[bytes], None]) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import anyio
@@ -198,8 +199,50 @@ async def test_resubmit_resends_an_unknown_clone_only_if_asked(namespace: AsyncN
     assert namespace.journal.unfinished(namespace.identity()) == []
 
 
+async def test_the_next_clones_are_sent_while_originals_are_completed(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    letters = await dead_letters(namespace, "beside", 400)
+    source, queue = namespace.entity("beside/$dlq"), namespace.entity("beside")
+    faults = shared_emulator.faults.entity("beside/$DeadLetterQueue")
+    faults.settle_delay_ms = 5_000
+
+    async def look_when_three_groups_are_sent() -> None:
+        while len(await queue.peek()) < 300:
+            pass
+        assert watch.report.settled == 0
+        faults.settle_delay_ms = 0
+
+    with Watch() as watch:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(look_when_three_groups_are_sent)
+            await source.plan_resubmit(letters, Resubmit(to=queue.address)).apply()
+
+    assert watch.report.counts == {OutcomeStatus.SETTLED: 400}
+    assert (len(await queue.peek()), len(await source.peek())) == (400, 0)
+    assert namespace.journal.unfinished(namespace.identity()) == []
+
+
+async def test_clones_are_sent_in_order_though_the_first_ones_are_edited_slowly(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "slow-edit", 400)
+    queue = namespace.entity("slow-edit")
+
+    def edit(message: ReceivedMessage) -> Message:
+        if message.message_id == "m0":
+            time.sleep(1)
+        return message.with_changes(session_id="one")
+
+    plan = namespace.entity("slow-edit/$dlq").plan_resubmit(letters, Resubmit(to=queue.address), edit=edit)
+    assert (await plan.apply()).ok
+
+    clones = await queue.peek()
+    assert [clone.body for clone in clones] == [b"%d" % n for n in range(400)]
+    assert {clone.session_id for clone in clones} == {"one"}
+
+
 async def test_an_interrupt_leaves_no_message_half_done(namespace: AsyncNamespace) -> None:
-    letters = await dead_letters(namespace, "resubmit-stopped", 300)
+    count = 800  # more than the four groups that may be in progress
+    letters = await dead_letters(namespace, "resubmit-stopped", count)
     source = namespace.entity("resubmit-stopped/$dlq")
     resubmit = Resubmit(to=EntityAddress("resubmit-stopped"))
     with anyio.CancelScope() as scope:
@@ -213,7 +256,7 @@ async def test_an_interrupt_leaves_no_message_half_done(namespace: AsyncNamespac
     left = await source.peek()
     assert clones
     assert left
-    assert len(clones) + len(left) == 300
+    assert len(clones) + len(left) == count
     assert namespace.journal.unfinished(namespace.identity()) == []
 
     assert (await source.plan_resubmit(left, resubmit).apply()).ok
@@ -221,7 +264,7 @@ async def test_an_interrupt_leaves_no_message_half_done(namespace: AsyncNamespac
         message.application_properties[ORIGINAL_MESSAGE_ID]
         for message in await namespace.entity("resubmit-stopped").peek()
     ]
-    assert sorted(map(str, originals)) == sorted(f"m{n}" for n in range(300))
+    assert sorted(map(str, originals)) == sorted(f"m{n}" for n in range(count))
 
 
 async def test_resubmit_interrupt_completes_originals_of_sent_clones(

@@ -159,6 +159,34 @@ async def test_one_that_is_wanted_once_more_is_given_again(namespace: AsyncNames
     assert await counts(queue) == {number: 0 for number in numbers if number != numbers[1]}
 
 
+async def test_one_that_comes_again_too_early_is_kept_until_it_is_wanted(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "ahead-early", 4)
+    numbers = await sequence_numbers(queue)
+    ahead = ahead_in(queue, Search(frozenset({numbers[1], numbers[3] + 1}), max_wait=1.0))
+    async with ahead:
+        (first,) = await ahead.find()
+        await settle(ahead, Abandon(), [first])
+        assert await ahead.find() == ()
+        assert ahead.stopped is None
+        ahead.left.add(numbers[1])
+        (second,) = await ahead.find()
+        assert second.sequence_number == numbers[1]
+        assert (await settle(ahead, Complete(), [second])).ok
+    assert await counts(queue) == {number: 0 for number in numbers if number != numbers[1]}
+
+
+async def test_messages_come_in_order_over_several_links(namespace: AsyncNamespace) -> None:
+    bodies = [b"x" * 30_000] * 120
+    queue = await filled_queue(namespace, "ahead-in-order", bodies)
+    numbers = await sequence_numbers(queue)
+    found: list[int] = []
+    async with ahead_in(queue, Search(frozenset(numbers), per_link=40)) as ahead:
+        while chosen := await ahead.find():
+            found += [message.sequence_number for message in chosen]
+            await settle(ahead, Complete(), chosen[::2])
+    assert found == numbers
+
+
 async def test_a_resubmit_is_not_a_settlement(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "ahead-no-settlement", 1)
     numbers = await sequence_numbers(queue)
