@@ -197,14 +197,18 @@ def report_html(report: Report) -> str:
     """Return a report as HTML: the number of messages by outcome, and the first that were not settled."""
     failures, skipped = _failures(report)
     table = html_table(*_used(_OUTCOME_COLUMNS, failures), _failures_caption(report)) if failures else ""
-    return "".join([f"<p {_NO_FORMULAS}>{_html(line)}</p>" for line in (str(report), *skipped)]) + table
+    return "".join([f"<p {_NO_FORMULAS}>{_html(line)}</p>" for line in (_summary(report), *skipped)]) + table
 
 
 def report_text(report: Report) -> str:
     """Return a report as text: the number of messages by outcome, and the first that were not settled."""
     failures, skipped = _failures(report)
     table = text_table(*_used(_OUTCOME_COLUMNS, failures), _failures_caption(report)) if failures else ""
-    return "\n".join([str(report), *map(printable, skipped), table]).rstrip()
+    return "\n".join([_summary(report), *map(printable, skipped), table]).rstrip()
+
+
+def _summary(report: Report) -> str:
+    return str(report) if report.speed is None else f"{report} {report.speed}"
 
 
 def _failures(report: Report) -> tuple[list[Outcome], list[str]]:

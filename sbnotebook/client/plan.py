@@ -232,6 +232,11 @@ class Running:
         return self._work.wait(timeout)
 
     @property
+    def in_flight(self) -> int:
+        """Return how many messages wait for an answer of Service Bus, as of the last that began to."""
+        return self._work.in_flight
+
+    @property
     def report(self) -> Report:
         """Return the outcomes known now: UNCONFIRMED for messages in progress, SKIPPED for messages not begun."""
         return self._work.report

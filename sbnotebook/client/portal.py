@@ -20,7 +20,7 @@ from anyio.from_thread import BlockingPortal
 
 from sbnotebook.model import Report
 from sbnotebook.settlement.terms import Progress
-from sbnotebook.settlement.watch import Tell, Watch, ignore_outcomes
+from sbnotebook.settlement.watch import Tell, Watch, ignore_outcomes, in_flight
 
 __all__ = ["Work", "portal", "progress_bar", "run"]
 
@@ -134,6 +134,11 @@ class Work(Generic[T]):
         return self._ended.wait(timeout)
 
     @property
+    def in_flight(self) -> int:
+        """Return how many messages wait for an answer of Service Bus, as of the last that began to."""
+        return self._watch.flight.latest
+
+    @property
     def report(self) -> Report:
         """Return the outcomes that are known now."""
         return self._portal.call(lambda: self._watch.report)
@@ -198,6 +203,8 @@ def progress_bar(what: str, total: int | None, *, shown: bool = True) -> Generat
     with Bar(total=total, desc=what, unit=" messages", delay=_SHOW_AFTER, leave=False) as line:
 
         def advance(count: int) -> None:
+            if waiting := in_flight().latest:
+                line.set_postfix_str(f"{waiting:,} in flight", refresh=False)
             line.update(count)
 
         yield advance

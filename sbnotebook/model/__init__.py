@@ -22,7 +22,7 @@ from sbnotebook.model.decision import (
 from sbnotebook.model.fate import Fate, FateStatus
 from sbnotebook.model.message import LockedMessage, Message, MessageState, PeekedMessage, ReceivedMessage
 from sbnotebook.model.outcome import Outcome, OutcomeStatus
-from sbnotebook.model.report import Report, Tally
+from sbnotebook.model.report import Report, RunSpeed, Tally
 
 __all__ = [
     "Abandon",
@@ -46,6 +46,7 @@ __all__ = [
     "Release",
     "Report",
     "Resubmit",
+    "RunSpeed",
     "Send",
     "SettleEach",
     "SubQueue",

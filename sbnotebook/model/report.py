@@ -15,9 +15,11 @@ from sbnotebook.errors import SettlementFailedError
 from sbnotebook.model.address import EntityAddress
 from sbnotebook.model.outcome import Outcome, OutcomeStatus, frame_of_outcomes
 
-__all__ = ["Report", "Tally"]
+__all__ = ["Report", "RunSpeed", "Tally"]
 
 _CHUNK: Final = 1024
+_TIMED: Final = 100
+"""Outcomes from which on the speed of a run says something."""
 _QUICK: Final = 1
 """The compression level: the others take several times as long for a few per cent."""
 
@@ -101,6 +103,29 @@ class _Chunked:
         return (outcome for chunk in self.chunks for outcome in chunk.outcomes())
 
 
+@dataclass(frozen=True, slots=True)
+class RunSpeed:
+    """The speed of the run that a report is of.
+
+    Args:
+        count: messages that were confirmed.
+        seconds: from the start of the run to its end.
+        in_flight: the most messages that waited for an answer of Service Bus at once.
+
+    Example:
+        >>> str(RunSpeed(10_000, 4.0, 210))
+        'in 4.0 s, 2,500 messages a second, at most 210 in flight'
+    """
+
+    count: int
+    seconds: float
+    in_flight: int
+
+    def __str__(self) -> str:
+        rate = f"{self.count / self.seconds:,.0f} messages a second, " if self.seconds else ""
+        return f"in {self.seconds:,.1f} s, {rate}at most {self.in_flight:,} in flight"
+
+
 class Report(Sequence[Outcome]):
     """The outcomes of one plan, in the order of its messages.
 
@@ -120,10 +145,24 @@ class Report(Sequence[Outcome]):
         is_done: bool = False
 
     def __init__(self, outcomes: Iterable[Outcome] = ()) -> None:
+        self.speed: RunSpeed | None = None
+        """The speed of the run; None for fewer than 100 messages, and where no action was carried out."""
         self._looks: tuple[Report.Look, ...] = ()
         self._chunks = outcomes.chunks if isinstance(outcomes, _Chunked) else tuple(_chunks_of(outcomes))
         self._ends = tuple(accumulate(chunk.size for chunk in self._chunks))
         self._last_read: tuple[int, tuple[Outcome, ...]] = (-1, ())
+
+    def timed(self, seconds: float, in_flight: int) -> Self:
+        """Return this report with the speed of its run.
+
+        Args:
+            seconds: from the start of the run to its end.
+            in_flight: the most messages that waited for an answer of Service Bus at once.
+        """
+        if len(self) >= _TIMED:
+            settled = sum(chunk.counts[OutcomeStatus.SETTLED] for chunk in self._chunks)
+            self.speed = RunSpeed(settled, seconds, in_flight)
+        return self
 
     def watch(self) -> Look:
         """Return an object that knows whether anything of this report, but its length, is read from now on."""

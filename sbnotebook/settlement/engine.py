@@ -36,7 +36,7 @@ from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.pace import AUTO
 from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.terms import Progress, outcome_for, outcome_until_now
-from sbnotebook.settlement.watch import Tell, ignore_outcomes, reporting
+from sbnotebook.settlement.watch import Tell, flying, ignore_outcomes, reporting
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -273,7 +273,8 @@ class Run:
         """Carry an action out: see :func:`carry_out`."""
         if not self.messages:
             return self.report()
-        with reporting(self.report) as self._tell:
+        start = anyio.current_time()
+        with flying() as flight, reporting(self.report) as self._tell:
             async with self._grace.watching() as self._tasks:
                 try:
                     try:
@@ -286,7 +287,7 @@ class Run:
                     # Earlier outcomes must not be hidden. Steps that raised have noted theirs.
                     self._begun.clear()
                     self.stopped = f"Not attempted: {explained(error)}"
-        return self.report()
+            return self.report().timed(anyio.current_time() - start, flight.most)
 
     async def _beside(
         self,

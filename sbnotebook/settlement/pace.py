@@ -11,7 +11,7 @@ import anyio.lowlevel
 
 from sbnotebook.errors import ConfigurationError
 
-__all__ = ["AUTO", "InFlight", "Pace", "Pause", "Throttle", "Window", "check_in_flight", "transfers"]
+__all__ = ["AUTO", "Flight", "InFlight", "Pace", "Pause", "Throttle", "Window", "check_in_flight", "transfers"]
 
 InFlight: TypeAlias = int | Literal["auto"]
 """Transfers or settlements that wait for their answer at once: a number, or as many as the network bears."""
@@ -135,6 +135,37 @@ class Pace:
             await self._pause.wait()
             now = anyio.current_time()
         self._next_at = max(now, self._next_at) + count * self._seconds_each
+
+
+class Flight:
+    """Counts the messages of a run that wait for an answer of Service Bus.
+
+    Example:
+        >>> flight = Flight()
+        >>> flight.began(3)
+        >>> flight.ended(1)
+        >>> flight.began(1)
+        >>> flight.now, flight.latest, flight.most
+        (3, 3, 3)
+    """
+
+    def __init__(self) -> None:
+        self.now = 0
+        """Messages that wait now."""
+        self.latest = 0
+        """The number that waited when the last one began: it says more than ``now`` between two groups."""
+        self.most = 0
+        """The most that waited at once."""
+
+    def began(self, count: int) -> None:
+        """Count messages that begin to wait."""
+        self.now += count
+        self.latest = self.now
+        self.most = max(self.most, self.now)
+
+    def ended(self, count: int) -> None:
+        """Count messages that wait no longer."""
+        self.now -= count
 
 
 class _Allowance:

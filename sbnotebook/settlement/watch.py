@@ -16,13 +16,15 @@ from types import TracebackType
 from typing import Final, Self
 
 from sbnotebook.model import Outcome, Report
+from sbnotebook.settlement.pace import Flight
 
-__all__ = ["Tell", "Watch", "ignore_outcomes", "reporting"]
+__all__ = ["Tell", "Watch", "flying", "ignore_outcomes", "in_flight", "reporting"]
 
 Tell = Callable[[Iterable[Outcome]], object]
 """Is given outcomes as they come."""
 
 _WATCHED: Final[ContextVar[Watch | None]] = ContextVar("_WATCHED", default=None)
+_FLIGHT: Final[ContextVar[Flight | None]] = ContextVar("_FLIGHT", default=None)
 
 
 def ignore_outcomes(_outcomes: Iterable[Outcome]) -> None:
@@ -44,8 +46,11 @@ class Watch:
 
     def __init__(self, told: Tell = ignore_outcomes) -> None:
         self.tell = told
+        self.flight = Flight()
+        """The messages of the block that wait for an answer of Service Bus."""
         self._works: list[Callable[[], Report]] = []
         self._token: Token[Watch | None] | None = None
+        self._flight_token: Token[Flight | None] | None = None
 
     @property
     def report(self) -> Report:
@@ -65,14 +70,16 @@ class Watch:
         if around is not None:
             around.follow(lambda: self.report)
             self.tell = _both(self.tell, around.tell)
-        self._token = _WATCHED.set(self)
+        self.flight = _FLIGHT.get() or self.flight
+        self._token, self._flight_token = _WATCHED.set(self), _FLIGHT.set(self.flight)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._token is not None:
+        if self._token is not None and self._flight_token is not None:
             _WATCHED.reset(self._token)
+            _FLIGHT.reset(self._flight_token)
 
 
 def _both(one: Tell, other: Tell) -> Tell:
@@ -82,6 +89,25 @@ def _both(one: Tell, other: Tell) -> Tell:
         other(known)
 
     return tell
+
+
+def in_flight() -> Flight:
+    """Return the count of messages that wait for answers, of the work that this is a part of."""
+    return _FLIGHT.get() or Flight()
+
+
+@contextmanager
+def flying() -> Generator[Flight]:
+    """Count the messages of this block that wait for answers, for its watchers and for its report.
+
+    Returns:
+        A block that is given the count.
+    """
+    token = _FLIGHT.set(in_flight())
+    try:
+        yield in_flight()
+    finally:
+        _FLIGHT.reset(token)
 
 
 @contextmanager

@@ -540,6 +540,8 @@ def _status(work: PlanRun) -> str:
     rate, left = work.speed.a_second, work.speed.seconds_for(work.plan.total - work.running.done)
     if rate:
         parts.append(f"{rate:,.0f} a second" if rate >= 1 else "less than one a second")
+    if work.running.in_flight:
+        parts.append(f"{work.running.in_flight:,} in flight")
     if left:
         parts.append(_about(left))
     return ", ".join(parts)

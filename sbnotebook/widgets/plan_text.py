@@ -205,6 +205,8 @@ def report_blocks(report: Report, plan: Plan, *, cancelled: bool = False) -> lis
         heading(f"{plan.verb.capitalize()} {ended}"),
         paragraph(f"{report.settled:,} of {_counted(len(report), 'message')} {_done(plan)}.", tone),
     ]
+    if report.speed is not None:
+        blocks.append(paragraph(f"It ended {report.speed}.", "quiet"))
     if report.ok:
         return blocks
     counts = [[str(status), count, _MEANING[status]] for status, count in report.counts.items()]

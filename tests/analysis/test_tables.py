@@ -225,6 +225,13 @@ def test_report_of_successes_is_one_line() -> None:
     assert report_html(report) == '<p class="mathjax_ignore tex2jax_ignore">complete: 1 settled</p>'
 
 
+def test_report_of_a_long_run_shows_its_speed() -> None:
+    report = Report(outcome(OutcomeStatus.SETTLED, number) for number in range(500)).timed(4.0, 40)
+    shown = "complete: 500 settled in 4.0 s, 125 messages a second, at most 40 in flight"
+    assert report_text(report) == shown
+    assert shown in report_html(report)
+
+
 def test_report_shows_the_first_failures_only() -> None:
     report = Report(outcome(OutcomeStatus.FAILED, number) for number in range(1_000))
     assert Page(report_html(report)).cells[0] == "Not settled: 1,000 of 1,000, the first 20 shown"

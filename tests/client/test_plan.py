@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import re
+
 import pytest
 
 from sbnotebook.client import Namespace
@@ -77,6 +80,27 @@ def test_previews_say_operations_and_each_estimate_once(namespace: Namespace) ->
         said = batch.plan(Complete()).preview().sentence
     assert "the speed of the last complete of locked messages over this connection" in said
     assert said.endswith("It costs a Standard namespace about 100 operations.")
+
+
+class _Terminal(io.StringIO):
+    """Holds the output of a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_bar_shows_messages_a_second_and_in_flight(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = queue_of(120, "bar", namespace)
+    monkeypatch.setattr("sbnotebook.client.portal._SHOW_AFTER", 0.0)
+    monkeypatch.setattr("sys.stderr", terminal := _Terminal())
+    queue.purge().apply(max_in_flight=7, rate=60).raise_for_failures()
+    assert re.search(r"\d messages/s, 7 in flight", terminal.getvalue())
+    plan = queue.plan_send([Message()] * 100)
+    background = plan.start(max_in_flight=1)
+    background.result().raise_for_failures()
+    assert background.in_flight == 100
 
 
 def test_running_plan_pauses_resumes_and_cancels(namespace: Namespace) -> None:

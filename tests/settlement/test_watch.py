@@ -8,6 +8,7 @@ import pytest
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Complete, EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Plan
+from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.watch import Watch, reporting
 
 pytestmark = pytest.mark.anyio
@@ -15,6 +16,22 @@ pytestmark = pytest.mark.anyio
 
 def done(number: int) -> Outcome:
     return Outcome(OutcomeStatus.SETTLED, "send", EntityAddress("orders"), message_id=str(number))
+
+
+async def test_a_report_tells_the_speed_and_the_messages_in_flight(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("in-flight")
+    queue = namespace.entity("in-flight")
+    with Watch() as watch:
+        sent = await queue.send((Message() for _ in range(300)), max_in_flight=3, batch_size=10)
+    assert sent.speed is not None
+    assert (sent.speed.count, sent.speed.in_flight % 10) == (300, 0)
+    assert 10 <= sent.speed.in_flight == watch.flight.most <= 30
+    removed = await (await queue.purge()).apply(Limits(max_in_flight=7))
+    assert removed.speed is not None
+    assert (removed.speed.count, removed.speed.in_flight, watch.flight.now) == (300, 7, 0)
+    assert 0 < removed.speed.seconds < 600
+    # A short run says nothing about the speed.
+    assert (await queue.send(Message() for _ in range(99))).speed is None
 
 
 async def work(numbers: range, *, until: float | None = None) -> Report:

@@ -39,6 +39,7 @@ from sbnotebook.settlement.locking.by_number import those_deferred
 from sbnotebook.settlement.pace import AUTO, Window
 from sbnotebook.settlement.sdk import links, management, settling
 from sbnotebook.settlement.terms import outcome_for
+from sbnotebook.settlement.watch import in_flight
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -120,6 +121,7 @@ class Settling:
         self._peeker = peeker
         self._opening = opening or anyio.Lock()
         self._now = now
+        self._flight = in_flight()
         self._stopped: str | None = None
         self._interrupted: str | None = None
 
@@ -166,9 +168,11 @@ class Settling:
             doubts[index] = [hold.in_doubt for hold in parts[index]]
             for hold in parts[index]:
                 hold.in_doubt, hold.asked_at = True, self._now()
+            self._flight.began(len(parts[index]))
             return True
 
         def end(index: int, errors: list[Exception | None]) -> None:
+            self._flight.ended(len(parts[index]))
             if self._is_silent_range(receiver, errors):
                 return  # in doubt: their tokens are tried next
             for hold, error, doubt in zip(parts[index], errors, doubts[index], strict=True):
@@ -328,10 +332,13 @@ class Settling:
         own = self._each.get(holds[0].message.sequence_number)
         operation = self._operation if own is None else _operation(own)
         tokens = [hold.received.lock_token for hold in holds]
+        self._flight.began(len(tokens))
         try:
             await management.settle_by_tokens(receiver, tokens, *operation, answer_within=_ANSWER_WITHIN)
         except Exception as error:  # noqa: BLE001 (each message has an outcome for any error of the SDK)
             return error
+        finally:
+            self._flight.ended(len(tokens))
         return None
 
     def _ended(self, hold: Hold, error: Exception | None, receiver: ServiceBusReceiver) -> Outcome:

@@ -23,7 +23,7 @@ from sbnotebook.settlement.sdk import errors, senders
 from sbnotebook.settlement.sending.packing import EncodedMessage, Pack, Packer
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import Progress
-from sbnotebook.settlement.watch import reporting
+from sbnotebook.settlement.watch import flying, in_flight, reporting
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
 if TYPE_CHECKING:
@@ -176,12 +176,13 @@ async def deliver_many(
     arrived = _ThreadSignal()
     packer = Packer(messages, method.verb, pool.address, sizes, max_count, arrived.notify)
     delivery = _Delivery(pool, packer, arrived, method, transfers(max_in_flight), pace, progress, tally or Tally())
-    with reporting(delivery.tally.report):
+    start = anyio.current_time()
+    with flying() as flight, reporting(delivery.tally.report):
         try:
             await delivery.run()
         finally:
             delivery.close()
-    report = delivery.tally.report()
+    report = delivery.tally.report().timed(anyio.current_time() - start, flight.most)
     if packer.failure is not None:
         if report:
             packer.failure.add_note(f"The messages before it: {report}.")
@@ -378,11 +379,15 @@ class _Delivery:
                 if self._is_withheld(pack):
                     return
                 pack.in_doubt = True
+                flight, count = in_flight(), len(pack.items)
+                flight.began(count)
                 try:
                     numbers = await self._method.deliver(sender, pack)
                 except Exception as error:
                     pack.in_doubt = _is_unanswered(error)
                     raise
+                finally:
+                    flight.ended(count)
                 self._finish_pack(pack, Outcome(OutcomeStatus.SETTLED, self._method.verb, self._pool.address), numbers)
             await anyio.lowlevel.checkpoint_if_cancelled()
             if scope.cancelled_caught:
