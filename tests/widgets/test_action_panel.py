@@ -128,7 +128,7 @@ def test_a_plan_is_paused_goes_on_and_is_cancelled(namespace: Namespace) -> None
     assert len(table.messages) == 300, "the rows stay until the end, with their outcomes"
     click(panel, "Cancel")
     until(lambda: not panel.busy)
-    assert "Purge was interrupted" in repr(panel)
+    assert "Purge was cancelled" in repr(panel)
     assert "skipped" in repr(panel)
     assert keys_of(table.messages) == keys_of(queue.peek())
     assert set(buttons(panel)) == {"Undo", "Done"}
