@@ -12,6 +12,7 @@ import anyio
 
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import (
+    Decision,
     Defer,
     LockedMessage,
     MessageState,
@@ -185,7 +186,7 @@ class BatchLocker:
 
     async def _defer(self, messages: Sequence[LockedMessage]) -> set[int]:
         """Defer messages, and peek at those whose outcome is in doubt; return the numbers that are deferred."""
-        outcomes = await self._settle_until_known(messages)
+        outcomes = await self.settle_until_known(Defer(), messages)
         settled = {number for number, outcome in outcomes.items() if outcome.ok}
         doubtful = {number for number, outcome in outcomes.items() if outcome.status is OutcomeStatus.UNCONFIRMED}
         # A deferral counts as a delivery, and one too many moves a message to the dead-letter queue. So peek at those
@@ -208,14 +209,22 @@ class BatchLocker:
             )
         return sorted(deferred)
 
-    async def _settle_until_known(self, messages: Sequence[LockedMessage]) -> dict[int, Outcome]:
-        """Defer messages, again and again where there is no answer; return their outcomes by number."""
+    async def settle_until_known(self, decision: Decision, messages: Sequence[LockedMessage]) -> dict[int, Outcome]:
+        """Settle messages, again and again where there is no answer; return their outcomes by number.
+
+        Args:
+            decision: defer or complete.
+            messages: that are locked.
+
+        Raises:
+            SbNotebookError: the outcome of some settlements cannot be found out within a minute.
+        """
         outcomes: dict[int, Outcome] = {}
         todo, until = list(messages), anyio.current_time() + PATIENCE
         while todo:
-            report = await self.batch.settle(Defer(), todo, max_in_flight=_IN_FLIGHT)
+            report = await self.batch.settle(decision, todo, max_in_flight=_IN_FLIGHT)
             outcomes |= {m.sequence_number: outcome for m, outcome in zip(todo, report, strict=True)}
-            # Release messages that Service Bus refuses to defer, and try the undecided ones again.
+            # Release messages that Service Bus refuses to settle, and try the undecided ones again.
             held = {message.lock_token for message in self.batch.messages}
             refused = [m for m in todo if m.lock_token in held and _is_refused(outcomes[m.sequence_number])]
             if refused:
@@ -226,10 +235,10 @@ class BatchLocker:
                 if m.lock_token in held and outcomes[m.sequence_number].status in _UNDECIDED and m not in refused
             ]
             if todo and anyio.current_time() > until:
+                done = "deferred" if isinstance(decision, Defer) else "completed"
                 raise SbNotebookError(
-                    f"Whether {len(todo):,} messages of {self.entity.address} are deferred is not known "
-                    f"({outcomes[todo[0].sequence_number].description}): nothing of this micro-batch was read. Start "
-                    "the stream again, which finds out."
+                    f"Whether {len(todo):,} messages of {self.entity.address} are {done} is not known "
+                    f"({outcomes[todo[0].sequence_number].description}). Start the stream again, which finds out."
                 )
             await anyio.sleep(_PAUSE if todo else 0)
         return outcomes

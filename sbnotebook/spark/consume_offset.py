@@ -13,6 +13,7 @@ from sbnotebook.model import EntityAddress, ReceivedMessage
 __all__ = ["BatchMessage", "ConsumeOffset", "ranges_of"]
 
 _RANGE: Final = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?", re.ASCII)
+_AT_LEAST_ONCE: Final = "at-least-once"
 _MOST: Final = 10_000_000
 """Messages of a micro-batch at most; a checkpoint with more is not one of ours."""
 
@@ -32,10 +33,16 @@ class BatchMessage:
     enqueued: int | None
 
     @classmethod
-    def of(cls, message: ReceivedMessage) -> Self:
-        """Return the facts of a message."""
-        properties = message.application_properties
-        size = 1 + len(message.body) + sum(len(name) + len(str(value)) for name, value in properties.items())
+    def of(cls, message: ReceivedMessage, size: int | None = None) -> Self:
+        """Return the facts of a message.
+
+        Args:
+            message: read completely, unless the size is given.
+            size: about how many bytes it has, if known.
+        """
+        if size is None:
+            properties = message.application_properties
+            size = 1 + len(message.body) + sum(len(name) + len(str(value)) for name, value in properties.items())
         time = message.enqueued_time
         return cls(message.sequence_number, size, None if time is None else round(time.timestamp() * 1000))
 
@@ -50,20 +57,23 @@ class ConsumeOffset:
         numbers: the sequence numbers of the last micro-batch, in order.
         enqueued: when the first and the last of them came into the entity, in ms; it tells them from messages with the
             same numbers in an entity that was made anew, or in another namespace. None where no message says it.
+        is_locked: whether the stream delivers at least once: the messages stay locked and are never deferred.
     """
 
     entity: EntityAddress
     batch: int = 0
     numbers: tuple[int, ...] = ()
     enqueued: tuple[int, int] | None = None
+    is_locked: bool = False
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any], entity: EntityAddress) -> Self:
+    def parse(cls, given: Mapping[str, Any], entity: EntityAddress, *, is_locked: bool = False) -> Self:
         """Read an offset out of a checkpoint.
 
         Args:
             given: the offset as Spark read it.
             entity: the entity that is consumed now.
+            is_locked: whether the stream delivers at least once now.
 
         Raises:
             ConfigurationError: the checkpoint is another stream's.
@@ -74,6 +84,7 @@ class ConsumeOffset:
                 int(given["batch"]),
                 tuple(_numbers(given["ranges"])),
                 _pair(given["enqueued"]),
+                given.get("delivery") == _AT_LEAST_ONCE,
             )
         except (AttributeError, LookupError, TypeError, ValueError):
             raise ConfigurationError(
@@ -84,6 +95,12 @@ class ConsumeOffset:
             raise ConfigurationError(
                 f"The checkpoint is that of a stream of {offset.entity}, and this one is of {entity}: give each stream "
                 "a checkpointLocation of its own."
+            )
+        if offset.is_locked != is_locked:
+            option = "without the option delivery" if is_locked else f'with .option("delivery", "{_AT_LEAST_ONCE}")'
+            raise ConfigurationError(
+                f"The checkpoint is that of a stream {option}: start it so again, or give this stream a new "
+                "checkpointLocation."
             )
         return offset
 
@@ -99,7 +116,7 @@ class ConsumeOffset:
             "entity": self.entity.path,
             "ranges": ",".join(f"{first}-{last}" if last > first else str(first) for first, last in self.ranges),
             "enqueued": "" if self.enqueued is None else "{}-{}".format(*self.enqueued),
-        }
+        } | ({"delivery": _AT_LEAST_ONCE} if self.is_locked else {})
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
@@ -111,7 +128,8 @@ class ConsumeOffset:
         in_order = sorted(messages, key=lambda message: message.number)
         times = [message.enqueued for message in in_order if message.enqueued is not None]
         enqueued = (min(times), max(times)) if times else None
-        return type(self)(self.entity, self.batch + 1, tuple(message.number for message in in_order), enqueued)
+        numbers = tuple(message.number for message in in_order)
+        return type(self)(self.entity, self.batch + 1, numbers, enqueued, self.is_locked)
 
     def is_of(self, message: ReceivedMessage) -> bool:
         """Return whether a message with one of the numbers is one of the messages, by its enqueued time."""

@@ -24,8 +24,9 @@ from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.settlement.sequence_numbers import last_numbers, next_number_of
 from sbnotebook.spark.batch_locking import BatchLocker
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
+from sbnotebook.spark.held_batches import HeldBatches
 from sbnotebook.spark.micro_batches import MicroBatches
-from sbnotebook.spark.options import Orphans, StreamOptions
+from sbnotebook.spark.options import Delivery, Orphans, StreamOptions
 
 __all__ = ["ConsumeQuery", "OrphanScan"]
 
@@ -77,12 +78,14 @@ class ConsumeQuery:
                 raise refused from None
             raise
         self._deleter = DeferredDeleter(self._namespace.connection, options.entity)
-        self._batches = MicroBatches(
-            self._entity,
-            BatchLocker(self._entity, batch, options.max_bytes or _MAX_BYTES),
-            self._deleter,
-            fails_on_data_loss=options.fail_on_data_loss,
-        )
+        locker = BatchLocker(self._entity, batch, options.max_bytes or _MAX_BYTES)
+        self._batches: MicroBatches | HeldBatches
+        if options.delivery is Delivery.AT_LEAST_ONCE:
+            self._batches = HeldBatches(self._entity, locker)
+        else:
+            self._batches = MicroBatches(
+                self._entity, locker, self._deleter, fails_on_data_loss=options.fail_on_data_loss
+            )
         self._scan = OrphanScan(self._entity)
         self._scanning: Future[int] | None = None
         self._is_begun = False
@@ -121,21 +124,30 @@ class ConsumeQuery:
     def _begin(self) -> None:
         if self._is_begun:
             return
-        if self._options.orphans is Orphans.REPORT:
+        if self._options.delivery is Delivery.AT_LEAST_ONCE:
+            pass  # it defers nothing
+        elif self._options.orphans is Orphans.REPORT:
             self._scanning = portal().start_task_soon(self._scan.report)
         elif self._options.orphans is Orphans.ADOPT:
             self._batches.orphans |= run(self._scan.find)
         self._is_begun = True
 
-    def progress(self) -> dict[str, Any] | None:
-        """Return how many messages wait behind this micro-batch, and how many orphans there are, if known."""
-        known: dict[str, Any] = {}
+    def progress(self) -> dict[str, Any]:
+        """Return the entity and the counts of this process; the backlog and the orphans where they are known."""
+        batches = self._batches
+        known: dict[str, Any] = {
+            "entity": self._options.entity.path,
+            "locked": batches.locked,
+            "deferred": batches.deferred,
+            "removed": batches.removed,
+            "inFlight": batches.held_count,
+        }
         backlog = run(self._backlog)
         if backlog is not None:
             known["backlog"] = backlog
-        if self._scanning is not None and self._scanning.done() and self._scanning.result():
+        if self._scanning is not None and self._scanning.done():
             known["orphans"] = self._scanning.result()
-        return known or None
+        return known
 
     async def _backlog(self) -> int | None:
         if self._counted is None or anyio.current_time() > self._counted[0]:
@@ -231,8 +243,15 @@ class OrphanScan:
         orphans: dict[int, BatchMessage] = {}
         began = anyio.current_time()
         async for page in self._entity.namespace.peeker(self._entity.address).unread_pages(PeekCursor()):
-            messages = page.messages()
-            orphans |= {m.sequence_number: BatchMessage.of(m) for m in messages if m.state is MessageState.DEFERRED}
+            # The number and the state of a message are in none of its sections.
+            deferred = [
+                (payload, message)
+                for payload, message in zip(page.payloads, page.messages(()), strict=True)
+                if message.state is MessageState.DEFERRED
+            ]
+            orphans |= {
+                message.sequence_number: BatchMessage.of(message, len(payload)) for payload, message in deferred
+            }
             if self.rests:
                 await anyio.sleep((anyio.current_time() - began) * _REST)
             began = anyio.current_time()

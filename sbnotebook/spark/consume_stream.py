@@ -27,6 +27,9 @@ before it wrote the next offset, which then follows at once, even without messag
 that should have been dead, deferred that message meanwhile. So no other program should defer messages of an entity that
 a stream consumes. The offset has the enqueued times of its messages, so that the checkpoint of one entity never removes
 messages from another.
+
+All of this is for ``delivery=exactly-once``, the default. :mod:`sbnotebook.spark.held_batches` has the steps of
+``delivery=at-least-once``.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.spark.consume_offset import ConsumeOffset, ranges_of
 from sbnotebook.spark.consume_query import ConsumeQuery
 from sbnotebook.spark.micro_batches import report_loss
-from sbnotebook.spark.options import StreamOptions
+from sbnotebook.spark.options import Delivery, StreamOptions
 from sbnotebook.spark.peek_reader import prefetched
 from sbnotebook.spark.schema import MessageBatches
 from sbnotebook.spark.sole_consumer import be_sole_consumer
@@ -103,7 +106,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         """Return where a new stream begins: with no messages."""
-        return ConsumeOffset(self._options.entity).as_dict()
+        return ConsumeOffset(self._options.entity, is_locked=self._is_locked).as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
         """Return how many messages a micro-batch has at most; sbnotebook limits its bytes.
@@ -149,9 +152,15 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's name)
         """Return what the query's progress shows as the latest offset of the source.
 
+        Spark has no other place for it: its stream of a Python data source reports no ``metrics``, and its name is that
+        of a Java object. Source: PythonMicroBatchStreamWithAdmissionControl of Spark 4.3, which does not implement
+        ReportsSourceMetrics.
+
         Returns:
-            ``backlog``, the number of messages that wait behind the micro-batch, where the connection has the right
-            Manage; and ``orphans``, the number of deferred messages that belong to no micro-batch, if there are any.
+            ``entity``. ``locked``, ``deferred`` and ``removed``, the messages for which this process did that.
+            ``inFlight``, the messages that are locked or deferred now. ``backlog``, the number of messages that wait
+            behind the micro-batch, where the connection has the right Manage. ``orphans``, the number of deferred
+            messages that belong to no micro-batch, when the entity was searched.
         """
         with self._scrubbed():
             return None if self._query is None else self._query.progress()
@@ -187,7 +196,12 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             query.close()
 
     def _offset(self, given: dict[str, Any]) -> ConsumeOffset:
-        return ConsumeOffset.parse(given, self._options.entity)
+        return ConsumeOffset.parse(given, self._options.entity, is_locked=self._is_locked)
+
+    @property
+    def _is_locked(self) -> bool:
+        """Return whether messages stay locked until they are durable, and are not deferred."""
+        return self._options.delivery is Delivery.AT_LEAST_ONCE
 
     def _opened(self) -> ConsumeQuery:
         if self._query is None:
@@ -219,7 +233,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 pages = peeker.pages_of(numbers, self._batches.sections, patience=PATIENCE)
                 with closing(prefetched(pages)) as read:
                     for page in read:
-                        there = [message for message in page if message.state is MessageState.DEFERRED]
+                        there = [m for m in page if self._is_locked or m.state is MessageState.DEFERRED]
                         missing.difference_update(message.sequence_number for message in there)
                         if there:
                             yield self._batches.of(there)

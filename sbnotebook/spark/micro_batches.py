@@ -21,7 +21,7 @@ from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.spark.batch_locking import BatchLocker
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
 
-__all__ = ["MicroBatches", "report_loss"]
+__all__ = ["MicroBatches", "report_loss", "those_of"]
 
 _LOG: Final = logging.getLogger(__name__)
 _PAUSE: Final = 1.0
@@ -62,6 +62,10 @@ class MicroBatches:
     fails_on_data_loss: bool = True
     orphans: dict[int, BatchMessage] = field(default_factory=dict[int, BatchMessage])
     """Messages that were deferred before, for the next micro-batches."""
+    locked: int = 0
+    """Messages that this process has locked for micro-batches."""
+    deferred: int = 0
+    """Messages that this process has deferred."""
     removed: int = 0
     """Messages that this process has removed."""
     _locked: _Locked | None = None
@@ -101,6 +105,7 @@ class MicroBatches:
         messages = await self._remove_and_lock(start, 0 if adopted else max_messages)
         if not (adopted or messages or self._left_behind(start)):
             return start
+        self.locked += len(messages)
         end = start.next([*adopted, *map(BatchMessage.of, messages)])
         self._locked = _Locked(start, end, messages, adopted)
         return end
@@ -121,8 +126,7 @@ class MicroBatches:
         return [BatchMessage.of(message) for message in found if message.state is MessageState.DEFERRED]
 
     async def _peek(self, numbers: Collection[int]) -> Collection[PeekedMessage]:
-        peeker = self.entity.namespace.peeker(self.entity.address)
-        return (await peeker.messages_of(numbers, (), patience=PATIENCE)).values()
+        return await _peeked(self.entity, numbers)
 
     async def _remove_and_lock(self, start: ConsumeOffset, max_messages: int) -> tuple[LockedMessage, ...]:
         """Do both at once; when this returns, nothing of the last micro-batch is left, for certain."""
@@ -153,6 +157,7 @@ class MicroBatches:
             locked, self._locked = self._locked, None
             if locked is not None and locked.end == end and locked.messages:
                 numbers = await self.locker.defer(locked.messages)
+                self.deferred += len(numbers)
             else:
                 is_adopted = locked is not None and locked.end == end
                 numbers = await self._still_deferred(end, fails=self.fails_on_data_loss and not is_adopted)
@@ -171,8 +176,7 @@ class MicroBatches:
                 break
         deferred = [number for number, state in states.items() if state is MessageState.DEFERRED]
         absent = set(end.numbers) - states.keys()
-        if absent:
-            report_loss(self.entity.address, absent, end.batch, fails=fails)
+        report_loss(self.entity.address, absent, end.batch, fails=fails)
         if len(deferred) < len(states):
             _LOG.warning(
                 "%d messages of micro-batch %d were not deferred before the stream ended: they come again later.",
@@ -182,15 +186,7 @@ class MicroBatches:
         return deferred
 
     async def _states(self, offset: ConsumeOffset) -> dict[int, MessageState]:
-        found = await self._peek(offset.numbers)
-        for message in found:
-            if not offset.is_of(message):
-                raise ConfigurationError(
-                    f"The checkpoint is not that of {self.entity.address} as it is now: #{message.sequence_number} "
-                    "came at another time, so the entity was made anew, or is in another namespace. Start with a "
-                    "new checkpointLocation."
-                )
-        return {message.sequence_number: message.state for message in found}
+        return await those_of(self.entity, offset)
 
     async def _remove(self, start: ConsumeOffset) -> None:
         if start == self._removed:
@@ -217,12 +213,36 @@ class MicroBatches:
         return adopted
 
 
+async def _peeked(entity: AsyncEntity, numbers: Collection[int]) -> Collection[PeekedMessage]:
+    peeker = entity.namespace.peeker(entity.address)
+    return (await peeker.messages_of(numbers, (), patience=PATIENCE)).values()
+
+
+async def those_of(entity: AsyncEntity, offset: ConsumeOffset) -> dict[int, MessageState]:
+    """Return the messages of an offset that are in the entity: their numbers and states.
+
+    Raises:
+        ConfigurationError: the checkpoint is not that of this entity.
+    """
+    found = await _peeked(entity, offset.numbers)
+    for message in found:
+        if not offset.is_of(message):
+            raise ConfigurationError(
+                f"The checkpoint is not that of {entity.address} as it is now: #{message.sequence_number} came at "
+                "another time, so the entity was made anew, or is in another namespace. Start with a new "
+                "checkpointLocation."
+            )
+    return {message.sequence_number: message.state for message in found}
+
+
 def report_loss(entity: EntityAddress, numbers: Collection[int], batch: int, *, fails: bool) -> None:
-    """Raise or warn because messages of a micro-batch are gone.
+    """Raise or warn because messages of a micro-batch are gone; do nothing for no messages.
 
     Raises:
         SbNotebookError: the loss is an error, as it is by default.
     """
+    if not numbers:
+        return
     text = (
         f"{len(numbers):,} messages of {entity} that belong to micro-batch {batch} are not there any more (the first "
         f"is #{min(numbers)}): they have expired, were dead-lettered, or something else has removed them."

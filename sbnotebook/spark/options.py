@@ -35,6 +35,7 @@ fromSequenceNumber       to browse: where a new stream begins, included, or ``la
 state                    to browse: messages in this state only
 orphans                  to consume: action for deferred messages that are not in the checkpoint when the stream starts:
                          ``report`` them in the log (by default), ``adopt`` them into the stream, or ``ignore`` them
+delivery                 to consume: ``exactly-once`` (by default), or ``at-least-once``, which is faster
 failOnDataLoss           to consume: whether the stream fails (by default) when messages of a micro-batch that is read
                          again are gone; ``false`` continues with the others, and warns
 =======================  ==========================================================================================
@@ -69,6 +70,7 @@ from sbnotebook.spark.option_parser import NamespaceTarget, Option, OptionParser
 
 __all__ = [
     "DEFAULT_MAX_MESSAGES",
+    "Delivery",
     "Mode",
     "Operation",
     "Orphans",
@@ -80,7 +82,7 @@ __all__ = [
 
 _READ: Final = ("fromSequenceNumber", "toSequenceNumber", "maxMessages", "partitions", "state")
 _BROWSE: Final = ("fromSequenceNumber", "state")
-_CONSUME: Final = ("orphans", "failOnDataLoss")
+_CONSUME: Final = ("orphans", "delivery", "failOnDataLoss")
 _STREAM: Final = ("mode", "maxMessagesPerTrigger", "maxBytesPerTrigger", "partitions", *_BROWSE, *_CONSUME)
 _SEND: Final = ("batchSize", "rate")
 _SETTLE: Final = ("archive",)
@@ -112,6 +114,13 @@ class Orphans(StrEnum):
     REPORT = "report"
     ADOPT = "adopt"
     IGNORE = "ignore"
+
+
+class Delivery(StrEnum):
+    """How often a message that is consumed may come."""
+
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
 
 
 class Operation(StrEnum):
@@ -196,6 +205,7 @@ class StreamOptions:
         from_sequence_number: to browse: where a new stream begins, included; None for messages from now on.
         state: to browse: only messages in this state.
         orphans: to consume: the treatment of deferred messages that are in no checkpoint.
+        delivery: to consume: whether a message may come again.
         fail_on_data_loss: to consume: whether the stream fails when messages to be read again are gone.
     """
 
@@ -208,6 +218,7 @@ class StreamOptions:
     from_sequence_number: int | None = 1
     state: MessageState | None = None
     orphans: Orphans = Orphans.REPORT
+    delivery: Delivery = Delivery.EXACTLY_ONCE
     fail_on_data_loss: bool = True
 
     @classmethod
@@ -222,6 +233,9 @@ class StreamOptions:
         with scrubbed(given.secrets):
             mode = given.choice("mode", Mode) or Mode.BROWSE
             _refuse(given, f"mode={mode}", _CONSUME if mode is Mode.BROWSE else _BROWSE)
+            delivery = given.choice("delivery", Delivery) or Delivery.EXACTLY_ONCE
+            if delivery is Delivery.AT_LEAST_ONCE:
+                _refuse(given, f"delivery={delivery}, which defers no messages", ("orphans",))
             is_latest = (given.text("fromSequenceNumber") or "").lower() == "latest"
             return cls(
                 entity=given.entity(),
@@ -233,6 +247,7 @@ class StreamOptions:
                 from_sequence_number=None if is_latest else given.whole("fromSequenceNumber") or 1,
                 state=given.choice("state", MessageState),
                 orphans=given.choice("orphans", Orphans) or Orphans.REPORT,
+                delivery=delivery,
                 fail_on_data_loss=given.flag("failOnDataLoss", default=True),
             )
 

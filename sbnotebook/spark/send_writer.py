@@ -21,6 +21,7 @@ from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
 from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
+from sbnotebook.spark.driver_log import log_on_driver
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile, FailuresFolder
 from sbnotebook.spark.options import WriteOptions
 from sbnotebook.spark.sent_columns import check_sent_columns
@@ -42,13 +43,20 @@ class SentMessages(WriterCommitMessage):
 
     Args:
         count: messages that were sent, each confirmed.
-        failed: rows that were not, and are in ``failuresPath``; some of them may have arrived.
+        refused: rows that were not sent, and are in ``failuresPath``.
+        unknown: rows that may have arrived, and are there, too.
         first_failure: why the first of these was not sent.
     """
 
     count: int
-    failed: int = 0
+    refused: int = 0
+    unknown: int = 0
     first_failure: str | None = None
+
+    @property
+    def failed(self) -> int:
+        """Return how many rows are in ``failuresPath``."""
+        return self.refused + self.unknown
 
 
 class SendWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
@@ -93,7 +101,7 @@ class SendWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
                 rows.discard()
                 done = f"{rows.sent:,} messages of this task were sent to {options.entity}"
                 raise SbNotebookError(f"{done}, then it failed: {in_words(error)}") from error
-        return SentMessages(rows.sent, rows.failed, rows.first_failure)
+        return SentMessages(rows.sent, rows.failed - rows.unknown, rows.unknown, rows.first_failure)
 
     def _send(self, rows: _RowsOnTheirWay, batches: Iterator[pa.RecordBatch], max_in_flight: int) -> None:
         options = self._options
@@ -110,23 +118,24 @@ class SendWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
     # ------------------------------------------------------------------ on the driver
 
     def commit(self, messages: list[SentMessages | None], batchId: int | None = None) -> None:  # noqa: N803 # pyright: ignore[reportIncompatibleMethodOverride]
-        """Log how many messages were sent.
-
-        Spark's driver shows warnings on its standard error, and nothing below a warning.
+        """Log how many messages were sent, refused or unknown.
 
         Args:
             messages: the results of the tasks.
             batchId: of a stream's micro-batch.
         """
-        sent = sum(message.count for message in messages if message is not None)
-        failed = sum(message.failed for message in messages if message is not None)
-        prefix, address = _prefix(batchId), self._options.entity
-        if not failed:
-            _LOG.info("%s%s messages were sent to %s.", prefix, f"{sent:,}", address)
+        tasks = [message for message in messages if message is not None]
+        sent, refused, unknown = (
+            sum(getattr(each, kind) for each in tasks) for kind in ("count", "refused", "unknown")
+        )
+        text = f"{_prefix(batchId)}{sent:,} messages were sent to {self._options.entity}, {refused:,} were refused"
+        text += f", and {unknown:,} are unknown"
+        if not refused + unknown:
+            log_on_driver(_LOG, logging.INFO, f"{text}.")
             return
-        first = next(message.first_failure for message in messages if message is not None and message.failed)
-        text = "%s%s messages were sent to %s, and %s rows were not: they are in failuresPath. The first: %s"
-        _LOG.warning(text, prefix, f"{sent:,}", address, f"{failed:,}", first)
+        first = next(message.first_failure for message in tasks if message.first_failure)
+        may = " (they may have arrived)" if unknown else ""
+        log_on_driver(_LOG, logging.WARNING, f"{text}{may}; their rows are in failuresPath. The first: {first}")
 
     def abort(self, messages: list[SentMessages | None], batchId: int | None = None) -> None:  # noqa: N803 # pyright: ignore[reportIncompatibleMethodOverride]
         """Log how many messages were sent although the write failed; they stay sent.
@@ -140,7 +149,8 @@ class SendWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
             "%sThe write to %s failed, but sent messages stay there: %s messages of %s successful tasks. For the other "
             "tasks, see the error."
         )
-        _LOG.warning(text, _prefix(batchId), self._options.entity, f"{sum(ended):,}", f"{len(ended):,}")
+        text %= (_prefix(batchId), self._options.entity, f"{sum(ended):,}", f"{len(ended):,}")
+        log_on_driver(_LOG, logging.WARNING, text)
 
 
 def _prefix(batch: int | None) -> str:
@@ -191,6 +201,11 @@ class _RowsOnTheirWay(Tally):
     def failed(self) -> int:
         """Return how many rows were not sent, or were sent without an answer."""
         return self._counts.total()
+
+    @property
+    def unknown(self) -> int:
+        """Return how many rows were sent without an answer."""
+        return self._counts[OutcomeStatus.UNCONFIRMED]
 
     # ------------------------------------------------------------------ in the thread that pulls
 

@@ -19,6 +19,7 @@ from sbnotebook.model import Outcome, OutcomeStatus
 from sbnotebook.settlement import Journal
 from sbnotebook.settlement.actions.reach import GONE
 from sbnotebook.settlement.memory.archive import archive_of
+from sbnotebook.spark.driver_log import log_on_driver
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile, FailuresFolder
 from sbnotebook.spark.options import WriteOptions
 from sbnotebook.spark.schema import arrow_schema_for
@@ -42,6 +43,7 @@ class SettledRows(WriterCommitMessage):
         failed: all others.
         first_failure: why the first of these was not carried out.
         kept: whether the rows that failed are in ``failuresPath``.
+        unknown: rows that failed because Service Bus did not answer: they may be settled.
     """
 
     settled: int = 0
@@ -49,6 +51,7 @@ class SettledRows(WriterCommitMessage):
     failed: int = 0
     first_failure: str | None = None
     kept: bool = False
+    unknown: int = 0
 
     def add(self, outcomes: Sequence[Outcome], *, is_repeated: bool) -> list[int]:
         """Count outcomes; return the positions of those that failed.
@@ -69,6 +72,7 @@ class SettledRows(WriterCommitMessage):
             first = outcomes[failed[0]]
             self.first_failure = f"#{first.sequence_number}: {first.status}: {first.description}"
         self.failed += len(failed)
+        self.unknown += sum(outcomes[row].status is OutcomeStatus.UNCONFIRMED for row in failed)
         return failed
 
 
@@ -161,16 +165,18 @@ class SettleWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
         if gone:
             text += f", and {gone:,} were not there any more: a run before this one settled them, or they have expired"
         if not failed:
-            (_LOG.warning if gone else _LOG.info)("%s.", text)
+            log_on_driver(_LOG, logging.WARNING if gone else logging.INFO, f"{text}, 0 failed, and 0 are unknown.")
             return
+        unknown = sum(each.unknown for each in tasks)
+        text += f"; {failed:,} rows failed"
+        if unknown:
+            text += f", {unknown:,} of them unknown (they may be settled)"
         first = next(each.first_failure for each in tasks if each.failed)
         if all(each.kept for each in tasks if each.failed):
-            _LOG.warning("%s; %s rows failed: they are in failuresPath. The first: %s", text, f"{failed:,}", first)
+            log_on_driver(_LOG, logging.WARNING, f"{text}: they are in failuresPath. The first: {first}")
             return
         with scrubbed(self._options.namespace.secrets):
-            raise SbNotebookError(
-                f'{text}; {failed:,} rows failed. The first: {first} - option("failuresPath", FOLDER) keeps such rows.'
-            )
+            raise SbNotebookError(f'{text}. The first: {first} - option("failuresPath", FOLDER) keeps such rows.')
 
     def abort(self, messages: list[SettledRows | None], batchId: int | None = None) -> None:  # noqa: N803 # pyright: ignore[reportIncompatibleMethodOverride]
         """Log how many messages were settled although the write failed; they stay settled.
@@ -183,7 +189,7 @@ class SettleWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
         text = (
             "%sThe write failed; %s messages of %s that tasks settled before stay so, and others may be settled, too."
         )
-        _LOG.warning(text, _prefix(batchId), f"{settled:,}", self._options.entity)
+        log_on_driver(_LOG, logging.WARNING, text % (_prefix(batchId), f"{settled:,}", self._options.entity))
 
 
 def _prefix(batch: int | None) -> str:

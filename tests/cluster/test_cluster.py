@@ -15,7 +15,7 @@ COUNT = 200
 
 
 def test_each_operation_works_with_the_wheel_alone(cluster: Cluster, emulator: RunningEmulator) -> None:
-    printed, _ = cluster.run("every_operation.py", SERVICEBUS=emulator.connection_string)
+    printed, complaints = cluster.run("every_operation.py", SERVICEBUS=emulator.connection_string)
     said = json.loads(printed.splitlines()[-1])
     found = {
         worker.folder.name for place in said["places"] for worker in cluster.workers if str(worker.folder) in place
@@ -25,6 +25,7 @@ def test_each_operation_works_with_the_wheel_alone(cluster: Cluster, emulator: R
     expected = sorted(f"m{number}" for number in range(COUNT))
     assert said["read"] == expected
     assert said["consumed"] == expected
+    assert f"INFO sbnotebook.spark.send_writer: {COUNT} messages were sent to orders, 0 were refused" in complaints
     assert said["settled"] == {"settled": COUNT}
     counts = emulator.counts("orders")
     assert (counts.active, counts.deferred) == (0, 0)

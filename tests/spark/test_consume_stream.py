@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Callable
@@ -52,8 +53,15 @@ def test_available_now_consumes_all_messages_once(
         query = writer.trigger(availableNow=True).start(out)
         query.awaitTermination(_WAIT)
         assert [progress["numInputRows"] for progress in query.recentProgress] == [100, 100, 50]
-        told = [progress["sources"][0]["latestOffset"] for progress in query.recentProgress]
-        assert told == ['{"backlog": 150}', '{"backlog": 50}', '{"backlog": 0}']
+        told = [json.loads(progress["sources"][0]["latestOffset"]) for progress in query.recentProgress]
+        assert {each.pop("entity") for each in told} == {queue}
+        assert [each.pop("orphans", 0) for each in told] == [0, 0, 0]
+        # Each micro-batch is reported when it is locked; the one before is removed by then.
+        assert told == [
+            {"locked": 100, "deferred": 0, "removed": 0, "inFlight": 100, "backlog": 150},
+            {"locked": 200, "deferred": 100, "removed": 100, "inFlight": 100, "backlog": 50},
+            {"locked": 250, "deferred": 200, "removed": 200, "inFlight": 50, "backlog": 0},
+        ]
     assert ids_of(spark.read.parquet(out)) == ids
     assert not namespace.entity(queue).peek()
 

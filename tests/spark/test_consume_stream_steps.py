@@ -208,6 +208,13 @@ def test_broken_connection_loses_and_repeats_nothing(
     assert not namespace.entity(queue).peek()
 
 
+def known(query: Query) -> dict[str, int]:
+    """The backlog, and the orphans if there are any, of the progress of the query."""
+    progress = query.started().reportLatestOffset() or {}
+    orphans = {"orphans": progress["orphans"]} if progress.get("orphans") else {}
+    return {"backlog": progress["backlog"]} | orphans
+
+
 @pytest.mark.parametrize("orphans", ["report", "adopt", "ignore"])
 def test_orphans_are_reported_adopted_or_ignored(
     query: Query, namespace: Namespace, queue: str, caplog: pytest.LogCaptureFixture, orphans: str
@@ -232,7 +239,7 @@ def test_orphans_are_reported_adopted_or_ignored(
     assert len(reported) in ((1, 2) if orphans == "report" else (0,))
     assert all(text.startswith(f"6 messages of {queue}") for text in reported)
     if reported:
-        assert query.started().reportLatestOffset() == {"backlog": 6, "orphans": 6}
+        assert known(query) == {"backlog": 6, "orphans": 6}
 
 
 def test_dead_letter_queues_and_subscriptions_are_consumed(emulator: RunningEmulator, namespace: Namespace) -> None:
@@ -244,7 +251,7 @@ def test_dead_letter_queues_and_subscriptions_are_consumed(emulator: RunningEmul
     for entity, expected in (("events/subscriptions/audit", ids[3:]), ("events/subscriptions/audit/$dlq", ids[:3])):
         query = Query(emulator, entity)
         query.step()
-        assert query.started().reportLatestOffset() == {"backlog": 0}
+        assert known(query) == {"backlog": 0}
         query.drain()
         query.stop()
         assert query.ids == expected

@@ -234,20 +234,21 @@ def test_send_writer_logs_commit_and_abort(
     stream = SendWriter(given(queue, connection_string), TEXTS, is_stream=True)
     caplog.clear()
     batch.commit([SentMessages(4000), SentMessages(3)])
-    batch.commit([SentMessages(4000), SentMessages(3, 2, "large")])
+    batch.commit([SentMessages(4000), SentMessages(3, 1, 1, "large")])
     batch.abort([SentMessages(4000), None])
     stream.commit([SentMessages(1)], 7)
     stream.abort([None], 8)
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
     failed = f"The write to {queue} failed, but sent messages stay there"
     others = "For the other tasks, see the error."
+    doubts = "1 were refused, and 1 are unknown (they may have arrived)"
     assert said == [
-        ("INFO", f"4,003 messages were sent to {queue}."),
+        ("INFO", f"4,003 messages were sent to {queue}, 0 were refused, and 0 are unknown."),
         (
             "WARNING",
-            f"4,003 messages were sent to {queue}, and 2 rows were not: they are in failuresPath. The first: large",
+            f"4,003 messages were sent to {queue}, {doubts}; their rows are in failuresPath. The first: large",
         ),
         ("WARNING", f"{failed}: 4,000 messages of 1 successful tasks. {others}"),
-        ("INFO", f"Micro-batch 7: 1 messages were sent to {queue}."),
+        ("INFO", f"Micro-batch 7: 1 messages were sent to {queue}, 0 were refused, and 0 are unknown."),
         ("WARNING", f"Micro-batch 8: {failed}: 0 messages of 0 successful tasks. {others}"),
     ]

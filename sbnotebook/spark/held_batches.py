@@ -1,0 +1,159 @@
+"""Micro-batches that stay locked until they are durable: ``mode=consume`` with ``delivery=at-least-once``.
+
+A micro-batch goes through three steps:
+
+1. ``latestOffset`` *locks* messages, and returns their sequence numbers as the offset.
+2. Tasks *peek* all messages of the offset by their numbers. sbnotebook renews their locks meanwhile, so that no other
+   receiver gets them.
+3. ``latestOffset`` *completes* them when they are durable, before it locks others.
+
+Why no message is lost: a message is completed only by the process that planned its micro-batch, and only after the
+micro-batch is durable. Tasks read each message of an offset, or fail. A process that starts again plans the last offset
+with the messages that the entity still holds.
+
+When a message comes twice: a process ended after a micro-batch was durable, and before all of its messages were
+completed; or a lock was lost, and another receiver got the message. A message whose lock was lost, and which comes back
+to the same process, is completed without being read again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+
+from sbnotebook.model import Complete, LockedMessage
+from sbnotebook.settlement import AsyncEntity
+from sbnotebook.spark.batch_locking import BatchLocker
+from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
+from sbnotebook.spark.micro_batches import report_loss, those_of
+
+__all__ = ["HeldBatches"]
+
+_LOG: Final = logging.getLogger(__name__)
+_PAUSE: Final = 1.0
+_MOST_DONE: Final = 200_000
+"""Numbers of durable messages that are not completed. Those that are forgotten come twice if they come again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Locked:
+    """A micro-batch whose offset Spark has, and which it has not planned yet."""
+
+    start: ConsumeOffset
+    end: ConsumeOffset
+
+
+@dataclass(slots=True)
+class HeldBatches:
+    """The micro-batches of one entity: each is locked, read, and then completed.
+
+    Args:
+        entity: a queue, a subscription, or a sub-queue.
+        locker: locks its messages.
+    """
+
+    entity: AsyncEntity
+    locker: BatchLocker
+    orphans: dict[int, BatchMessage] = field(default_factory=dict[int, BatchMessage])
+    """None: nothing is deferred."""
+    locked: int = 0
+    """Messages that this process has locked for micro-batches."""
+    deferred: int = 0
+    """None."""
+    removed: int = 0
+    """Messages that this process has completed."""
+    _next: _Locked | None = None
+    _planned: tuple[ConsumeOffset, tuple[int, ...]] | None = None
+    _done: dict[int, ConsumeOffset] = field(default_factory=dict[int, ConsumeOffset])
+    """The offsets of messages that are durable, and which this process has not completed yet."""
+
+    @property
+    def held_count(self) -> int:
+        """Return how many messages the stream has locked."""
+        return len(self.locker.batch.messages)
+
+    async def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
+        """Complete the durable messages, and lock the next micro-batch.
+
+        Args:
+            start: everything up to here is durable.
+            max_messages: of the next micro-batch.
+
+        Returns:
+            Its offset; start, when there are no messages.
+        """
+        locked, self._next = self._next, None
+        if locked is not None and locked.start == start:
+            self._next = locked
+            return locked.end  # asked again
+        if self._planned is not None and self._planned[0] == start:
+            # A micro-batch that was not planned here was perhaps not read: Spark passes over one whose number the sink
+            # has already. Its messages are still locked, or come again.
+            self._done |= dict.fromkeys(self._planned[1], start)
+            self._planned = None
+        messages = await self._lock(max_messages)
+        if not messages:
+            return start
+        self.locked += len(messages)
+        end = start.next(map(BatchMessage.of, messages))
+        self._next = _Locked(start, end)
+        return end
+
+    async def _lock(self, max_messages: int) -> tuple[LockedMessage, ...]:
+        """Lock messages, and complete those of them that are durable already."""
+        while True:
+            await self._complete()
+            messages = await self.locker.lock(max_messages)
+            if not any(map(self._is_done, messages)):
+                return messages
+
+    async def _complete(self) -> None:
+        done = [message for message in self.locker.batch.messages if self._is_done(message)]
+        if done:
+            outcomes = await self.locker.settle_until_known(Complete(), done)
+            completed = [number for number, outcome in outcomes.items() if outcome.ok]
+            for number in completed:
+                del self._done[number]
+            self.removed += len(completed)
+            self._warn_of_others([number for number, outcome in outcomes.items() if not outcome.ok])
+        for number in list(self._done)[:-_MOST_DONE]:
+            del self._done[number]
+
+    def _warn_of_others(self, numbers: Sequence[int]) -> None:
+        if numbers:
+            _LOG.warning(
+                "%d messages of %s were read and could not be completed (the first is #%d): if another receiver has "
+                "got them, they are processed twice.",
+                len(numbers),
+                self.entity.address,
+                numbers[0],
+            )
+
+    def _is_done(self, message: LockedMessage) -> bool:
+        offset = self._done.get(message.sequence_number)
+        return offset is not None and offset.is_of(message)
+
+    async def plan(self, end: ConsumeOffset) -> tuple[int, ...]:
+        """Return the numbers of the messages of a micro-batch whose offset is in the checkpoint.
+
+        Raises:
+            ConfigurationError: the checkpoint is not that of this entity.
+        """
+        if self._planned is None or self._planned[0] != end:
+            locked, self._next = self._next, None
+            is_ours = locked is not None and locked.end == end
+            self._planned = end, end.numbers if is_ours else await self._still_there(end)
+        return self._planned[1]
+
+    async def _still_there(self, end: ConsumeOffset) -> tuple[int, ...]:
+        """Return the messages of a micro-batch that another process has locked, as far as no receiver took them."""
+        found = await those_of(self.entity, end)
+        if len(found) < len(end.numbers):
+            await anyio.sleep(_PAUSE)  # an empty answer may be wrong
+            found |= await those_of(self.entity, end)
+            report_loss(self.entity.address, set(end.numbers) - found.keys(), end.batch, fails=False)
+        return tuple(sorted(found))
