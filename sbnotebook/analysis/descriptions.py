@@ -23,6 +23,7 @@ __all__ = [
     "masked",
     "masked_reason",
     "read_stack_trace",
+    "trace_lines",
 ]
 
 _MAX_CAUSE: Final = 200
@@ -270,6 +271,29 @@ def read_stack_trace(description: str) -> Cause:
             said.append(words)
     # Python names the frame next to the fault last.
     return Cause(" ".join(said), _nearest(frames[::-1] if is_python else frames))
+
+
+def trace_lines(description: str) -> list[tuple[str, bool]]:
+    r"""Return the lines of a description, and whether each belongs to a frame of a library.
+
+    Args:
+        description: of a dead letter; its stack trace may be on one line.
+
+    Example:
+        >>> trace_lines("Boom\n   at System.Linq.First()\n   at Acme.Flights.Check()")
+        [('Boom', False), ('   at System.Linq.First()', True), ('   at Acme.Flights.Check()', False)]
+    """
+    lines: list[tuple[str, bool]] = []
+    in_python, is_library = False, False
+    for line in _LINES.split(description, max(_LEAST_LINES, len(description) // _SHORT_LINE)):
+        match = _LINE.match(line[:_MOST_LINE].strip())
+        frame = _frame(match) if match and match.lastgroup not in {"cause", "noise"} else None
+        if frame:
+            in_python, is_library = bool(match and match["file"]), frame.is_library
+        elif not (in_python and line.startswith("    ")):  # else the line of code of the frame
+            in_python = is_library = False
+        lines.append((line, is_library))
+    return lines
 
 
 def _nearest(frames: list[_Frame]) -> str | None:

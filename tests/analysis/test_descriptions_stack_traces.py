@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.analysis.descriptions import Cause, read_stack_trace
+from sbnotebook.analysis.descriptions import Cause, read_stack_trace, trace_lines
 
 # Realistic traces are in causes/; test_groups.py reads them.
 
@@ -50,6 +50,19 @@ def test_a_file_named_in_a_sentence_does_not_turn_the_frames_over() -> None:
 def test_lines_without_end_are_not_all_read() -> None:
     assert read_stack_trace("x\n" * 32_768).text.count("x x") < 2_500
     assert read_stack_trace("x\n" * 100 + "   at Acme.A.B()").frame is None
+
+
+def test_lines_of_code_belong_to_the_frame_above_them() -> None:
+    trace = """\
+Traceback (most recent call last):
+  File "/app/orders.py", line 3, in handle
+    price(order)
+  File "/venv/lib/python3.11/site-packages/prices.py", line 9, in price
+    raise Missing
+Missing: no price
+  indented"""
+    assert [is_library for _, is_library in trace_lines(trace)] == [False, False, False, True, True, False, False]
+    assert "\n".join(line for line, _ in trace_lines(trace)) == trace
 
 
 def test_description_without_a_trace_is_its_text() -> None:

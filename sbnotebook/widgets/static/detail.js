@@ -105,7 +105,17 @@ class Detail {
     const notes = detail.notes.map((note) => made("p", { class: "sbn-detail-note" }, note));
     const body = made("div", { class: "sbn-detail-body" }, ...notes, ...this.views(detail.views));
     const properties = made("div", { class: "sbn-detail-properties" }, ...detail.sections.map((section) => this.section(section)));
-    this.content.replaceChildren(body, properties);
+    this.content.replaceChildren(...(detail.fault ? [this.fault(detail.fault)] : []), body, properties);
+  }
+
+  /** Why it is a dead letter: the reason, and the description with the frames of libraries dimmed. */
+  fault({ reason, lines }) {
+    const named = made("p", {}, made("span", { class: "sbn-detail-about" }, "reason "), made("strong", {}, reason || "(none)"));
+    const trace = made("pre", { class: "sbn-detail-trace", tabIndex: 0, role: "group", "aria-label": "description" });
+    for (const [line, isLibrary] of lines) {
+      trace.append(made("div", { class: isLibrary ? "sbn-detail-library" : "" }, ...(line.length > BLOCK ? blocksOf(line) : [line || "\u200b"])));
+    }
+    return made("div", { class: "sbn-detail-fault" }, named, ...(lines.length ? [trace] : []));
   }
 
   /** The ways to read the body, as tabs; the one that was chosen last stays chosen. */

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from sbnotebook.analysis.descriptions import trace_lines
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType, ReceivedMessage
 from sbnotebook.model.amqp import AmqpValue, encode, type_name
@@ -28,9 +29,7 @@ _MAX_HEX: Final = 16 * 1024
 _MAX_VALUE: Final = 8_000
 _MAX_PROPERTIES: Final = 150_000
 """Bytes of all properties together; the parts of a detail are less than a megabyte in all."""
-_DEAD_LETTER: Final = (
-    "dead_letter_reason", "dead_letter_error_description", "dead_letter_source", "resubmit_count",
-)  # fmt: skip
+_DEAD_LETTER: Final = ("dead_letter_source", "resubmit_count")
 _MESSAGE: Final = (
     "message_id", "subject", "correlation_id", "session_id", "partition_key", "content_type", "content_encoding", "to",
     "reply_to", "reply_to_session_id", "time_to_live",
@@ -58,7 +57,8 @@ def detail_of(message: ReceivedMessage) -> dict[str, Any]:
         ``title``; ``file_name``, for a download; ``about``, the size and type of the body; ``notes``, sentences.
         ``size`` and ``text_size`` are in bytes, the second None if the body is not text. ``views`` of the body each
         have a ``name``, a ``text`` and a ``note`` on missing parts. ``sections`` of properties each have a ``title``
-        and ``rows`` of name, value and AMQP type.
+        and ``rows`` of name, value and AMQP type. ``fault`` has the ``reason`` and the ``lines`` of the description,
+        each with whether it is of a library's frame; it is None for a message that is not a dead letter.
 
     Example:
         >>> from sbnotebook import PeekedMessage
@@ -70,6 +70,7 @@ def detail_of(message: ReceivedMessage) -> dict[str, Any]:
     views, notes = _views(message, text)
     size = f"{len(message.body):,} byte{'' if len(message.body) == 1 else 's'}"
     entity = str(message.entity)
+    fault = _fault_of(message)
     name = _NOT_IN_FILE_NAMES.sub("-", f"{entity}-{message.sequence_number}")
     return {
         "title": visible(f"Message {message.sequence_number} of {entity}"),
@@ -78,8 +79,9 @@ def detail_of(message: ReceivedMessage) -> dict[str, Any]:
         "size": len(message.body),
         "text_size": None if text is None else len(text.encode(errors="replace")),
         "notes": notes,
+        "fault": fault,
         "views": views,
-        "sections": _sections(message),
+        "sections": _sections(message, _MAX_PROPERTIES - _weight_of(fault)),
     }
 
 
@@ -158,11 +160,26 @@ def _kind(message: ReceivedMessage) -> str:
     return "" if message.body_type is BodyType.DATA else f"AMQP {message.body_type}"
 
 
+# ------------------------------------------------------------ the fault
+
+
+def _fault_of(message: ReceivedMessage) -> dict[str, Any] | None:
+    reason, description = message.dead_letter_reason or "", message.dead_letter_error_description or ""
+    if not reason and not description:
+        return None
+    lines = trace_lines(_shown(description)) if description else []
+    return {"reason": _shown(reason), "lines": [[line, is_library] for line, is_library in lines]}
+
+
+def _weight_of(fault: Mapping[str, Any] | None) -> int:
+    return weight(fault["reason"]) + sum(weight(line) for line, _ in fault["lines"]) if fault else 0
+
+
 # ------------------------------------------------------------ the properties
 
 
-def _sections(message: ReceivedMessage) -> list[dict[str, Any]]:
-    """Return the properties, until they have taken their room."""
+def _sections(message: ReceivedMessage, room: int) -> list[dict[str, Any]]:
+    """Return the properties, until they have taken their room in bytes."""
     own = {name: value for name, value in message.application_properties.items() if name not in _SHOWN_ABOVE}
     sections = (
         ("Dead letter", _fields(message, _DEAD_LETTER)),
@@ -171,7 +188,6 @@ def _sections(message: ReceivedMessage) -> list[dict[str, Any]]:
         ("Delivery", _fields(message, _DELIVERY)),
         ("Other sections", _values(message.extras)),
     )
-    room = _MAX_PROPERTIES
     found: list[dict[str, Any]] = []
     for title, rows in sections:
         taken: list[list[str]] = []

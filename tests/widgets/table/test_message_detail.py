@@ -31,6 +31,31 @@ def rows(detail: dict[str, Any]) -> dict[str, list[list[str]]]:
     return {section["title"]: section["rows"] for section in detail["sections"]}
 
 
+TRACE = """\
+System.InvalidOperationException: no price\u202e
+   at System.Linq.ThrowHelper.ThrowNoElementsException()
+   at Acme.Shop.Prices.Find(Order order) in /src/Prices.cs:line 31
+   at Microsoft.Azure.Functions.Worker.Invoke()"""
+
+
+def test_the_fault_dims_the_frames_of_libraries() -> None:
+    properties: dict[str, Any] = {"DeadLetterReason": "Late\x1b", "DeadLetterErrorDescription": TRACE}
+    fault = detail_of(peeked(application_properties=properties))["fault"]
+    assert fault["reason"] == "Late⟨ESC⟩"
+    assert [is_library for _, is_library in fault["lines"]] == [False, True, False, True]
+    assert fault["lines"][0][0].endswith("no price⟨U+202E⟩")
+    assert detail_of(peeked())["fault"] is None
+
+
+def test_the_fault_of_a_hostile_description_is_small() -> None:
+    for part in ("\n", "x" * 100_000, "\u202e", "at a.b(\n", "é " * 9):
+        properties: dict[str, Any] = {"DeadLetterErrorDescription": part * (1_000_000 // len(part))}
+        fault = detail_of(peeked(application_properties=properties))["fault"]
+        assert len(json.dumps(fault)) < 100_000
+        assert "… (cut, " in fault["lines"][-1][0]
+        assert len(fault["lines"]) < 400
+
+
 def test_properties_have_their_names_values_and_types() -> None:
     message = peeked(
         b"{}",
@@ -55,7 +80,8 @@ def test_properties_have_their_names_values_and_types() -> None:
     assert detail["about"] == "2 bytes, application/json"
     assert detail["file_name"] == "orders-dlq-7.json"
     found = rows(detail)
-    assert found["Dead letter"] == [["dead_letter_reason", "Invalid", ""]]
+    assert detail["fault"] == {"reason": "Invalid", "lines": []}
+    assert "Dead letter" not in found
     assert found["Application properties"] == [
         ["carrier", "UA", "string"],
         ["big", "18446744073709551615", "ulong"],
