@@ -1,4 +1,4 @@
-"""Filter messages by a SQL boolean expression over the message columns.
+"""Filter messages by a SQL boolean expression over the message columns, and run SQL queries over them.
 
 DuckDB parses and evaluates it over Arrow, without access to anything outside. It is one expression about one message:
 queries within it are refused, so that it cannot reach another table. DuckDB runs in a process of its own with limits of
@@ -36,9 +36,9 @@ from sbnotebook.model.budget import LEVELS, PARSED_CHARACTERS
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from sbnotebook.analysis.query_worker import Answer, Found, Request
+    from sbnotebook.analysis.query_worker import Answer, Found, Kind, Request
 
-__all__ = ["filtered", "first_matching", "matching", "where"]
+__all__ = ["filtered", "first_matching", "matching", "result_of", "where"]
 
 M = TypeVar("M", bound=Message)
 
@@ -55,6 +55,7 @@ _FIRST_STEP: Final = 250
 _LARGEST_STEP: Final = 4_000
 """Messages that are filtered together, twice as many each time, so that few more are read than are wanted."""
 _SHOWN: Final = 200
+_NOTHING: Final[Found] = {"rows": [], "columns": []}
 _PATH: Final = re.compile(r"(?<!\w)(body_json)\s*+->(?!>)\s*+('[^']{0,200}')")
 
 _idle: defaultdict[int, list[subprocess.Popen[bytes]]] = defaultdict(list)
@@ -120,6 +121,33 @@ async def first_matching(tables: AsyncGenerator[pa.Table], expression: str, coun
     return pa.concat_tables(found).slice(0, count)
 
 
+def result_of(table: pa.Table, query: str) -> pa.Table:
+    """Run a query over a table of messages, which it knows as ``messages``; the limits of :func:`where` hold.
+
+    Args:
+        table: with all message columns.
+        query: one SELECT in DuckDB's SQL, over the message columns and ``body_json``. It sees no other table or file.
+
+    Returns:
+        The rows of its result, at most 256 MB.
+
+    Raises:
+        ConfigurationError: the query is wrong. Or it takes more than 60 seconds or 1 GB of memory, messages included.
+    """
+    query = str(query).strip().removesuffix(";")
+    if not query.strip():
+        raise ConfigurationError(
+            "The query is empty: write one such as SELECT subject, count(*) FROM messages GROUP BY subject."
+        )
+    if len(query) > _LONGEST:
+        _refuse(query, f"it is longer than {_LONGEST:,} characters", "query")
+    deadline = time.monotonic() + _MOST_SECONDS
+    with _process() as process:
+        columns, _ = _ask(process, table.slice(0, 0), query, deadline, "check")
+        _, result = _ask(process, table.select(columns["columns"]), query, deadline, "query")
+    return pa.ipc.open_stream(result).read_all()
+
+
 def matching(table: pa.Table, expression: str) -> list[int]:
     """Return the positions of the rows for which an expression is true, ascending: see :func:`where`."""
     expression = str(expression)  # an instance of a subclass might not be what it seems
@@ -136,9 +164,10 @@ def _evaluated(process: subprocess.Popen[bytes], table: pa.Table, expression: st
     """Yield the positions, portion by portion: so the memory that is needed does not grow with the table."""
     deadline = time.monotonic() + _MOST_SECONDS
     # A table without rows checks the expression, and tells which columns it needs.
-    columns = _ask(process, table.slice(0, 0), expression, deadline)["columns"]
-    for portion in _portions(table.select(columns), _PORTION):
-        yield from _ask(process, portion, expression, deadline)["rows"]
+    found, _ = _ask(process, table.slice(0, 0), expression, deadline)
+    for portion in _portions(table.select(found["columns"]), _PORTION):
+        found, _ = _ask(process, portion, expression, deadline)
+        yield from found["rows"]
 
 
 def _portions(table: pa.Table, most: int) -> Iterator[pa.Table]:
@@ -219,8 +248,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.communicate()
 
 
-def _ask(process: subprocess.Popen[bytes], table: pa.Table, expression: str, deadline: float) -> Found:
-    """Send a request, and return the answer.
+def _ask(
+    process: subprocess.Popen[bytes], table: pa.Table, expression: str, deadline: float, kind: Kind = "expression"
+) -> tuple[Found, bytes]:
+    """Send a request, and return the answer, and the result of a query.
 
     Raises:
         ConfigurationError: the expression is wrong, or needs too much time or memory.
@@ -232,6 +263,7 @@ def _ask(process: subprocess.Popen[bytes], table: pa.Table, expression: str, dea
     data = sink.getvalue()
     request: Request = {
         "expression": expression,
+        "kind": kind,
         "seconds": max(deadline - time.monotonic(), 0.001),
         "size": data.size,
         "levels": LEVELS,
@@ -246,13 +278,15 @@ def _ask(process: subprocess.Popen[bytes], table: pa.Table, expression: str, dea
     except BrokenPipeError:
         line = b""
     answer: Answer = json.loads(line) if line.endswith(b"\n") else {}
+    result = source.read(answer.get("size", 0))
     if "refused" in answer:
         columns = [*table.column_names, query_worker.BODY_JSON]
-        _refuse(expression, answer["refused"].rstrip(". ") + _advice(expression, answer.get("unknown"), columns))
-    if "found" not in answer:
+        why = answer["refused"].rstrip(". ") + _advice(expression, answer.get("unknown"), columns)
+        _refuse(expression, why, kind)
+    if not answer.keys() & {"found", "size"} or len(result) != answer.get("size", 0):
         _end(process)
-        _refuse(expression, _ended(answer, process.returncode, deadline))
-    return answer["found"]
+        _refuse(expression, _ended(answer, process.returncode, deadline), kind)
+    return answer.get("found", _NOTHING), result
 
 
 def _ended(answer: Answer, code: int, deadline: float) -> str:
@@ -276,7 +310,8 @@ def _advice(expression: str, unknown: str | None, columns: Sequence[str]) -> str
     return ""
 
 
-def _refuse(expression: str, why: str) -> NoReturn:
+def _refuse(expression: str, why: str, kind: Kind = "expression") -> NoReturn:
     # DuckDB quotes values that it cannot convert, and they come from messages.
     end = "" if why.endswith(("?", ".")) else "."
-    raise ConfigurationError(f"The expression {expression[:_SHOWN]!r} cannot be used: {printable(why)}{end}") from None
+    what = "expression" if kind == "expression" else "query"
+    raise ConfigurationError(f"The {what} {expression[:_SHOWN]!r} cannot be used: {printable(why)}{end}") from None

@@ -19,13 +19,13 @@ import sys
 from array import array
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TypedDict
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-__all__ = ["BODY_JSON", "INDEX", "READY", "Answer", "Found", "Request", "answer_requests", "work"]
+__all__ = ["BODY_JSON", "INDEX", "READY", "Answer", "Found", "Kind", "Request", "answer_requests", "work"]
 
 INDEX: Final = "row_index_"
 """The column that numbers the rows."""
@@ -58,13 +58,19 @@ _OUTSIDE: Final = frozenset(
     }
 )
 """Functions that do or read something else than the message."""
+_ROW_MAKERS: Final = frozenset({"unnest", "range", "generate_series", "json_each", "json_tree"})
+"""Functions that give rows, and read nothing else."""
+_MOST_RESULT: Final = 256 * 1024 * 1024
+"""Bytes of the result of a query."""
+_ONE_SELECT: Final = "it must be one SELECT, such as SELECT subject, count(*) FROM messages GROUP BY subject"
+_NUMBER: Final = "sequence_number"
 _POSITIONS: Final = frozenset({"STAR", "POSITIONAL_REFERENCE"})
 """Parts of an expression that need all columns in their places."""
 _WITH_VALUES: Final = frozenset({"COMPARE_IN", "COMPARE_NOT_IN", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"})
 _EQUAL: Final = frozenset(
     {"COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_IN", "COMPARE_NOT_IN", "COMPARE_DISTINCT_FROM"}
 )
-_ARITHMETIC: Final = frozenset({"+", "-", "*", "/", "//", "%"})
+_ARITHMETIC: Final = frozenset({"+", "-", "*", "/", "//", "%", "sum", "avg"})
 _OF_TEXTS: Final = frozenset(
     {
         *("~~", "!~~", "~~*", "!~~*", "~~~", "lower", "upper", "length", "len", "trim", "contains", "starts_with"),
@@ -96,10 +102,16 @@ _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 
 
+Kind = Literal["expression", "check", "query"]
+
+
 class Request(TypedDict):
     """Is sent before a table."""
 
     expression: str
+    kind: Kind
+    """``expression`` for one that is true or false of a message; ``query`` for one over the table ``messages``, and
+    ``check`` for the columns that a query needs."""
     seconds: float
     """Until this process ends itself."""
     size: int
@@ -123,6 +135,8 @@ class Answer(TypedDict, total=False):
     """The answer to a request, with one of these."""
 
     found: Found
+    size: int
+    """Bytes of the result of a query, which follows as a stream of Arrow."""
     refused: str
     """Why the expression cannot be used. It may quote messages."""
     unknown: str
@@ -184,13 +198,17 @@ def answer_requests(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink:
         request: Request = json.loads(line)
         # A thread in C, which neither a busy DuckDB nor a lost parent holds up.
         faulthandler.dump_traceback_later(request["seconds"], exit=True)
+        result = b""
         try:
             table = pa.ipc.open_stream(source.read(request["size"])).read_all()
-            answer = _answer(database, table, request)
+            if request["kind"] == "expression":
+                answer = _answer(database, table, request)
+            else:
+                answer, result = _result(database, table, request)
         except (duckdb.OutOfMemoryException, MemoryError):
             answer = {"exhausted": True}
         faulthandler.cancel_dump_traceback_later()
-        sink.write(json.dumps(answer).encode() + b"\n")
+        sink.write(json.dumps(answer).encode() + b"\n" + result)
         sink.flush()
 
 
@@ -200,9 +218,7 @@ def _answer(database: duckdb.DuckDBPyConnection, table: pa.Table, request: Reque
     expression, tree = request["expression"], None
     try:
         tree = _parsed(database, expression)
-        rows = database.from_arrow(_with_json(table, request["levels"], request["characters"]))
-        if _BODY in table.column_names:
-            rows = rows.project(_COLUMNS)
+        rows = _rows(database, table, request)
         meant = _as_meant(expression, tree, table)
         kind = str(rows.project(meant).types[0])
         if kind not in _TRUTHS:
@@ -215,6 +231,39 @@ def _answer(database: duckdb.DuckDBPyConnection, table: pa.Table, request: Reque
     except duckdb.Error as error:
         return _reason(error, tree, expression)
     return {"found": {"rows": sorted(index for (index,) in found), "columns": _needed(tree, table)}}
+
+
+def _result(database: duckdb.DuckDBPyConnection, table: pa.Table, request: Request) -> tuple[Answer, bytes]:
+    """Run a query over the table ``messages``, or only tell the columns that it needs."""
+    import duckdb
+    import pyarrow as pa
+
+    query, tree = request["expression"], None
+    try:
+        tree = _parsed_query(database, query)
+        found: Any = _rows(database, table, request).query("messages", _as_meant(query, tree, table))
+        if request["kind"] == "check":
+            columns = [*_needed(tree, table), _NUMBER]  # a table without columns has no rows
+            return {"found": {"rows": [], "columns": list(dict.fromkeys(columns))}}, b""
+        result: Any = found.to_arrow_table()
+    except _RefusedError as refused:
+        return {"refused": str(refused)}, b""
+    except duckdb.OutOfMemoryException:
+        raise
+    except duckdb.Error as error:
+        return _reason(error, tree, query), b""
+    if result.nbytes > _MOST_RESULT:
+        return {"refused": f"its result has more than {_MOST_RESULT // 2**20} MB: select less"}, b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, result.schema) as stream:
+        stream.write_table(result)
+    data = sink.getvalue().to_pybytes()
+    return {"size": len(data)}, data
+
+
+def _rows(database: duckdb.DuckDBPyConnection, table: pa.Table, request: Request) -> duckdb.DuckDBPyRelation:
+    rows = database.from_arrow(_with_json(table, request["levels"], request["characters"]))
+    return rows.project(_COLUMNS) if _BODY in table.column_names else rows
 
 
 def _with_json(table: pa.Table, levels: int, characters: int) -> pa.Table:
@@ -243,20 +292,58 @@ def _levels(text: str) -> int:
     return max(accumulate(array("b", brackets)), default=0)
 
 
-def _parsed(database: duckdb.DuckDBPyConnection, expression: str) -> Any:
-    """Parse one expression with DuckDB, and refuse queries in it."""
+def _described(database: duckdb.DuckDBPyConnection, before: str, text: str) -> list[Any]:
+    """Parse statements with DuckDB, which describes them as JSON without running them.
+
+    Args:
+        database: parses them.
+        before: precedes the text, as many characters as ``SELECT`` and a space.
+        text: is shown in errors.
+    """
     import duckdb
 
-    # DuckDB describes a statement as JSON, without running it.
     try:
-        [(text,)] = database.execute("SELECT json_serialize_sql($1::VARCHAR)", [_SELECT + expression]).fetchall()
-        answer: Any = json.loads(text)
+        [(described,)] = database.execute("SELECT json_serialize_sql($1::VARCHAR)", [before + text]).fetchall()
+        answer: Any = json.loads(described)
     except (RecursionError, UnicodeError, duckdb.Error) as error:
         _refuse(f"it cannot be parsed: {_shown(error)}")
+    if answer.get("error_type") == "not implemented":
+        _refuse(_ONE_SELECT)
     if answer.get("error"):
-        _refuse(f"{_shown(answer.get('error_message'))}{_place(expression, answer.get('position'))}")
+        _refuse(f"{_shown(answer.get('error_message'))}{_place(text, answer.get('position'))}")
+    return answer["statements"]
+
+
+def _parsed_query(database: duckdb.DuckDBPyConnection, query: str) -> Any:
+    """Parse one query with DuckDB, and refuse all tables but ``messages``."""
+    statements = _described(database, " " * len(_SELECT), query)
+    if len(statements) != 1:
+        _refuse(_ONE_SELECT)
+    node = statements[0]["node"]
+    parts = list(_parts(node))
+    own = {"messages"} | {str(each.get("key")).lower() for part in parts for each in _named_queries(part)}
+    for part in parts:
+        place = _place(query, part.get("query_location"))
+        name = str(part.get("function_name", "")).lower()
+        if name in _OUTSIDE:
+            _refuse(f"the function {name}{place} is not about messages")
+        if part.get("type") == "TABLE_FUNCTION" and part["function"]["function_name"].lower() not in _ROW_MAKERS:
+            _refuse(f"the table function {part['function']['function_name']} is not about messages")
+        if part.get("type") == "BASE_TABLE" and (part.get("schema_name") or part["table_name"].lower() not in own):
+            _refuse(f"there is no table {part['table_name'][:_MOST_NAME]!r}: the only one is messages")
+    return node
+
+
+def _named_queries(part: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the queries that ``WITH`` names in one part of a query."""
+    names: dict[str, Any] = part.get("cte_map") or {}
+    return names.get("map", [])
+
+
+def _parsed(database: duckdb.DuckDBPyConnection, expression: str) -> Any:
+    """Parse one expression with DuckDB, and refuse queries in it."""
     # It must be one term, without clauses or tables.
-    statements: Any = answer["statements"]
+    statements = _described(database, _SELECT, expression)
     node: Any = statements[0]["node"] if len(statements) == 1 else {}
     terms: Any = node.get("select_list", ())
     if len(terms) != 1 or any(node.get(clause) for clause in _CLAUSES) or node["from_table"]["type"] != "EMPTY":

@@ -53,6 +53,27 @@ class Messages(Sequence[PeekedMessage]):
             return self
         return Messages(query.filtered(self._table, expression), where_from=self._where_from)
 
+    def sql(self, query_text: str) -> pd.DataFrame:
+        """Run a SQL query over the messages, which it knows as the table ``messages``, and return its result.
+
+        DuckDB runs it in a process of its own, under the limits of :meth:`where`: it sees these messages only.
+
+        Args:
+            query_text: one SELECT over the message columns and ``body_json``, in DuckDB's SQL.
+
+        Returns:
+            A pandas frame, of at most 256 MB.
+
+        Raises:
+            ConfigurationError: the query is wrong, or takes more than 60 seconds or 1 GB of memory.
+
+        Example:
+            >>> letters = connect("emulator").entity("orders/$dlq").peek()  # doctest: +SKIP
+            >>> letters.sql("SELECT subject, count(*) AS n FROM messages GROUP BY subject")  # doctest: +SKIP
+        """
+        result: Any = query.result_of(self._table, query_text)
+        return result.to_pandas()
+
     def groups(self, by: Trait | Sequence[Trait] = CAUSE) -> Groups:
         """Group the messages by what went wrong with them, the largest group first.
 

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import pyarrow as pa
+
 from sbnotebook.client.about import About, about
 from sbnotebook.client.batch import close_batches
 from sbnotebook.client.coercions import address, duration, start_time, whole_number
@@ -14,6 +16,7 @@ from sbnotebook.client.dead_letters import SAMPLE, DeadLetters, look_at
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.finding import MOST_FOUND, FoundMessages, Search, find_messages
 from sbnotebook.client.frame_plan import FramePlan, outcomes_in
+from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import progress_bar, run
 from sbnotebook.client.remembered import Remembered
@@ -29,6 +32,7 @@ from sbnotebook.settlement.namespace import AsyncNamespace
 from sbnotebook.settlement.pace import AUTO, InFlight
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame
 
 __all__ = ["Namespace", "connect"]
@@ -222,6 +226,39 @@ class Namespace(SdkNames):
         search = Search(message_id, correlation_id, where, most, deep)
         with progress_bar("find", None, shown=show_progress) as advance:
             return run(find_messages, self._namespace, search, _addresses(entities), advance)
+
+    def sql(
+        self,
+        query: str,
+        entities: Iterable[str | EntityAddress] | str | EntityAddress,
+        *,
+        max_messages: int | None = None,
+        show_progress: bool = True,
+    ) -> pd.DataFrame:
+        """Run a SQL query over the messages of one or more entities, which it knows as the table ``messages``.
+
+        It peeks, so it locks nothing. The column ``entity`` says where a message is.
+
+        Args:
+            query: as for :meth:`sbnotebook.client.Messages.sql`.
+            entities: queues, subscriptions or sub-queues.
+            max_messages: messages of each to look at, None for all.
+            show_progress: False for no bar.
+
+        Raises:
+            ConfigurationError: the query is wrong, takes too long, or no entity is named.
+
+        Example:
+            >>> connect("emulator").sql(
+            ...     "SELECT entity, count(*) AS n FROM messages GROUP BY entity", ["orders", "orders/$dlq"]
+            ... )  # doctest: +SKIP
+        """
+        addresses = _addresses(entities)
+        if not addresses:
+            raise ConfigurationError("Name the entities to query, such as orders/$dlq.")
+        Messages().sql(query)  # a query that is wrong is refused before messages are peeked
+        found = [self.entity(each).peek(max_messages, show_progress=show_progress) for each in addresses]
+        return Messages(pa.concat_tables([each.to_arrow() for each in found])).sql(query)
 
     def create_queue(
         self,

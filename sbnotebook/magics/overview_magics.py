@@ -1,16 +1,16 @@
-"""``%sb_dlq``, ``%sb_report`` and ``%sb_find``: look at many entities at once, and change nothing."""
+"""``%sb_dlq``, ``%sb_report``, ``%sb_find`` and ``%%sb_sql``: look at many entities at once, and change nothing."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from IPython.core.magic import line_magic, magics_class
+from IPython.core.magic import line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.client.dead_letters import SAMPLE, DeadLetters
 from sbnotebook.client.finding import MOST_FOUND, FoundMessages
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.magics.arguments import INTO, WHERE, MagicArguments, count, whole
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
@@ -117,3 +117,24 @@ class OverviewMagics(PlanMagics):
             max_messages=args.count,
             depth=args.depth,
         )
+
+    @line_cell_magic
+    @command(
+        argument("entities", nargs="+", metavar="ENTITY", help="queues, subscriptions or sub-queues"),
+        argument("-n", "--count", metavar="N", type=count, help="look at the first N messages of each (default all)"),
+        INTO,
+    )
+    def sb_sql(self, args: MagicArguments) -> Any:
+        """Run the SQL query in the cell over messages, which it knows as the table messages; gives a pandas frame.
+
+        DuckDB runs it over the message columns and body_json. It sees no file and no other table.
+
+        Example::
+
+            %%sb_sql orders/$dlq --into causes
+            select dead_letter_reason, count(*) as messages, max(enqueued_time) as newest
+            from messages group by all order by messages desc
+        """
+        if args.cell is None or not args.cell.strip():
+            raise ConfigurationError("Write the query below %%sb_sql ENTITY, such as select * from messages.")
+        return self.current.namespace.sql(args.cell, args.entities, max_messages=args.count)

@@ -52,7 +52,7 @@ def test_a_correlation_id_is_followed_across_entities_in_time(namespace: Namespa
     assert len(found.where("entity = 'payments'")) == 1
 
 
-def test_a_message_is_found_with_its_clones_and_a_clone_with_its_original(namespace: Namespace) -> None:
+def test_a_message_is_found_with_its_clones_and_originals(namespace: Namespace) -> None:
     letters = namespace.entity("orders/$dlq")
     (clone,) = namespace.find(message_id="m7")
     assert clone.resubmit_count == 1

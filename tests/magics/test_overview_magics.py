@@ -43,3 +43,15 @@ def test_find_shows_messages_of_several_entities(shell: Shell) -> None:
     assert [str(each.entity) for each in found] == ["first-place/$dlq", "second-place"]
     assert "Say what to find" in shell.error("%sb_find first-place")
     assert shell.run("%sb_find first-place --message-id none").value.summary.startswith("No message with message_id")
+
+
+def test_sql_cell_gives_a_frame_of_messages(shell: Shell) -> None:
+    dead_letter(shell, "asked-in-sql", "a", "b")
+    query = "select dead_letter_reason as reason, count(*) as n from messages group by all"
+    frame = shell.run(f"%%sb_sql asked-in-sql/$dlq asked-in-sql\n{query}").value
+    assert frame.to_dict("records") == [{"reason": "Late", "n": 2}]
+    assert shell.run(f"%%sb_sql asked-in-sql/$dlq --into frame -n 1\n{query}").value is None
+    assert list(shell.variables["frame"]["n"]) == [1]
+    assert "Write the query below %%sb_sql" in shell.error("%sb_sql asked-in-sql/$dlq")
+    assert "did you mean subject" in shell.error("%%sb_sql asked-in-sql\nselect subjet from messages")
+    assert "There is no queue or topic 'asked-in-sq'" in shell.error("%%sb_sql asked-in-sq\nselect * from messages")
