@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, TypeAlias, TypeVar
 
 from sbnotebook.client.scrubbing import secrets_of
 from sbnotebook.client.targets import NamespaceTarget
-from sbnotebook.errors import ConfigurationError, near_match
+from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.connecting.connection_strings import Hidden
+from sbnotebook.spark.unknown_options import sentence_about
 
 __all__ = ["MAX_NUMBER", "NamespaceTarget", "Option", "OptionParser", "hidden_options", "secrets_in"]
 
@@ -38,20 +39,21 @@ class OptionParser:
 
     Args:
         options: names and values.
-        names: the options that are allowed here, beside the entity and the namespace.
+        here: where they are given: a key of ``places``, or several.
+        places: the options that are allowed in each place, beside the entity and the namespace.
 
     Raises:
         ConfigurationError: there is no such option.
     """
 
-    def __init__(self, options: Mapping[str, Option], names: Iterable[str]) -> None:
-        options = _with_entity(hidden_options(options))
-        self._values = options
-        known = {name.lower(): name for name in (*_EVERYWHERE, *names)}
-        for name in sorted(self._values.keys() - known.keys()):
-            near = near_match(name, known.values())
-            hint = f"did you mean {near}?" if near else f"there are {', '.join(known.values())}."
-            raise ConfigurationError(f"There is no option {name[:_SHOWN]!r} here; {hint}")
+    def __init__(
+        self, options: Mapping[str, Option], here: Sequence[str], places: Mapping[str, Collection[str]]
+    ) -> None:
+        self._values = _with_entity(hidden_options(options))
+        known = dict.fromkeys((*_EVERYWHERE, *(name for place in here for name in places[place])))
+        elsewhere = {place: names for place, names in places.items() if place not in here}
+        for name in sorted(self._values.keys() - {each.lower() for each in known}):
+            raise ConfigurationError(sentence_about(name, " and ".join(here), known, elsewhere))
 
     @property
     def secrets(self) -> list[str]:

@@ -95,6 +95,7 @@ _WRITE: Final = (
     *_SEND,
     *_SETTLE,
 )
+_PLACES: Final = {"spark.read": _READ, "spark.readStream": _STREAM, "frame.write": _WRITE}
 _MAX_PARTITIONS: Final = 1000
 _MAX_IN_FLIGHT: Final = 1000
 DEFAULT_MAX_MESSAGES: Final = 10_000
@@ -137,7 +138,7 @@ def check_names(options: Mapping[str, Option]) -> None:
         ConfigurationError: there is no such option, or the entity or the namespace is missing.
     """
     options = hidden_options(options)
-    given = OptionParser(options, dict.fromkeys((*_READ, *_STREAM)))
+    given = OptionParser(options, ["spark.read", "spark.readStream"], _PLACES)
     with scrubbed(given.secrets):
         given.entity()
         given.namespace()
@@ -173,7 +174,7 @@ class ReadOptions:
             ConfigurationError: a name or a value is wrong, or one is missing.
         """
         options = hidden_options(options)
-        given = OptionParser(options, _READ)
+        given = OptionParser(options, ["spark.read"], _PLACES)
         with scrubbed(given.secrets):
             parsed = cls(
                 entity=given.entity(),
@@ -229,7 +230,7 @@ class StreamOptions:
             ConfigurationError: a name or a value is wrong, or one is missing.
         """
         options = hidden_options(options)
-        given = OptionParser(options, _STREAM)
+        given = OptionParser(options, ["spark.readStream"], _PLACES)
         with scrubbed(given.secrets):
             mode = given.choice("mode", Mode) or Mode.BROWSE
             _refuse(given, f"mode={mode}", _CONSUME if mode is Mode.BROWSE else _BROWSE)
@@ -288,7 +289,8 @@ class WriteOptions:
             ConfigurationError: a name or a value is wrong, or one is missing.
         """
         options = hidden_options(options)
-        given = OptionParser({name: value for name, value in options.items() if name not in _SPARKS_OWN}, _WRITE)
+        own = {name: value for name, value in options.items() if name not in _SPARKS_OWN}
+        given = OptionParser(own, ["frame.write"], _PLACES)
         with scrubbed(given.secrets):
             operation = given.choice("operation", Operation) or Operation.SEND
             _refuse(given, f"operation={operation}", _SETTLE if operation is Operation.SEND else _SEND)

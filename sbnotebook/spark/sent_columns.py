@@ -33,6 +33,10 @@ __all__ = ["check_sent_columns"]
 _TEXT: Final = (StringType, CharType, VarcharType)
 _VALUES: Final = (*_TEXT, BooleanType, IntegralType, FloatType, DoubleType, BinaryType, TimestampType)
 _BODIES: Final = ("body", "body_text")
+_KAFKA: Final = frozenset(
+    ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "includeHeaders")
+)
+"""Source: Spark's documentation, "Structured Streaming + Kafka Integration Guide"."""
 _SHOWN: Final = 80
 _ALIKE: Final = 0.85
 
@@ -65,6 +69,7 @@ def check_sent_columns(schema: StructType) -> None:
         _refuse_misspelt(others)
         return
     _refuse_misspelt_body(others)
+    _refuse_columns_of_kafka(others)
     if not others:
         raise ConfigurationError(
             "The frame has nothing to send: give it a column body or body_text, or other columns, of which a JSON body "
@@ -109,6 +114,15 @@ def _refuse_misspelt_body(others: list[str]) -> None:
                 f"The column {name[:_SHOWN]} would become a part of a JSON body: rename it to {meant}, or to something "
                 "else if it is to be a part."
             )
+
+
+def _refuse_columns_of_kafka(others: list[str]) -> None:
+    """Refuse a frame for Kafka's sink: its value would become a part of a JSON body, and its key, too."""
+    if "value" in others and _KAFKA.issuperset(others):
+        raise ConfigurationError(
+            f"The columns {', '.join(others)} are those of Kafka, and would become a JSON body: select value AS body, "
+            "and key AS partition_key or session_id. For JSON, select to_json(struct(*)) AS body_text."
+        )
 
 
 def _is_map(of: tuple[type[DataType], ...]) -> Callable[[DataType], bool]:

@@ -39,8 +39,13 @@ def test_options_are_read_in_any_spelling() -> None:
     ("wrong", "says"),
     [
         ({"entity": ""}, r"The entity is missing"),
-        ({"maxMesages": "1"}, r"There is no option 'maxmesages' here; did you mean maxMessages\?$"),
-        ({"maxInFlight": "1"}, r"There is no option 'maxinflight'"),
+        ({"maxMesages": "1"}, r"There is no option 'maxMesages' in spark.read; did you mean maxMessages\?$"),
+        ({"maxInFlight": "1"}, r"maxInFlight is an option of frame.write, and this is spark.read"),
+        ({"mode": "consume"}, r"mode is an option of spark.readStream, .*: use spark.readStream, or leave it out"),
+        ({"startingOffsets": "earliest"}, r"no option 'startingOffsets' in spark.read; use fromSequenceNumber"),
+        ({"maxOffsetsPerTrigger": "5"}, r"no option 'maxOffsetsPerTrigger' in spark.read; use maxMessages\."),
+        ({"kafka.bootstrap.servers": "x"}, r"use fullyQualifiedNamespace"),
+        ({"zebra": "x"}, r"There is no option 'zebra' in spark.read; there are entity, "),
         ({"maxMessages": "ten"}, r"maxMessages is a whole number, 1 or more, not 'ten'"),
         ({"maxMessages": "0"}, r"maxMessages is a whole number"),
         ({"maxMessages": "9" * 5000}, r"maxMessages is a whole number"),
@@ -67,7 +72,12 @@ def test_wrong_read_options_are_refused(wrong: dict[str, str], says: str) -> Non
     [
         ({"entity": "orders/$dlq"}, r"Messages cannot be sent to orders/\$dlq"),
         ({"entity": "events/subscriptions/audit"}, r"Messages cannot be sent to events/subscriptions/audit"),
-        ({"partitions": "2"}, r"There is no option 'partitions'"),
+        ({"partitions": "2"}, r"partitions is an option of spark.read, and this is frame.write"),
+        ({"topic": "orders"}, r"There is no option 'topic' in frame.write; use entity\."),
+        (
+            {"startingOffsets": "1"},
+            r"fromSequenceNumber of spark.read or fromSequenceNumber of sp",
+        ),
         ({"rate": "0"}, r"rate is a number of messages a second above 0, not '0'"),
         ({"rate": "nan"}, r"rate is a number"),
         ({"rate": "fast"}, r"rate is a number .* not 'fast'"),
@@ -90,7 +100,13 @@ def test_wrong_write_options_are_refused(wrong: dict[str, str], says: str) -> No
         ({"mode": "consume", "fromSequenceNumber": "7"}, r"fromSequenceNumber has no meaning with mode=consume"),
         ({"mode": "consume", "orphans": "keep"}, r"orphans is report or adopt or ignore, not 'keep'"),
         ({"mode": "consume", "failOnDataLoss": "maybe"}, r"failOnDataLoss is true or false, not 'maybe'"),
-        ({"toSequenceNumber": "7"}, r"There is no option 'tosequencenumber' here; did you mean fromSequenceNumber"),
+        ({"toSequenceNumber": "7"}, r"toSequenceNumber is an option of spark.read, and this is spark.readStream"),
+        (
+            {"maxEventsPerTrigger": "7"},
+            r"'maxEventsPerTrigger' in spark.readStream; use maxMessagesPerTrigger",
+        ),
+        ({"maxRowsPerTrigger": "7"}, r"use maxMessagesPerTrigger"),
+        ({"consumerGroup": "audit"}, r"use entity, where a subscription is TOPIC/subscriptions/NAME"),
     ],
 )
 def test_wrong_stream_options_are_refused(wrong: dict[str, str], says: str) -> None:

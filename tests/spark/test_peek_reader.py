@@ -66,7 +66,7 @@ def test_partitions_read_each_message_once(read: Read, namespace: Namespace, que
 
 
 def test_wrong_read_option_is_refused_at_load(read: Read, queue: str) -> None:
-    with pytest.raises(AnalysisException, match="There is no option 'maxmesages' here"):
+    with pytest.raises(AnalysisException, match="There is no option 'maxMesages' in spark"):
         read(queue, maxMesages=1)
 
 

@@ -38,8 +38,10 @@ def frame(**columns: str | DataType) -> StructType:
         frame(carrier="string", state="string", messageId="string"),
         frame(body="string", outcome_status="string"),
         frame(body="string", subject=NullType()),
+        frame(body="string", key="string", value="string"),
+        frame(key="string", value="string", carrier="string"),
     ],
-    ids=range(7),
+    ids=range(9),
 )
 def test_what_fits_passes(schema: StructType) -> None:
     check_sent_columns(schema)
@@ -79,6 +81,11 @@ def test_what_fits_passes(schema: StructType) -> None:
             "The column Body would become a part of a JSON body: rename it to body, or",
         ),
         (frame(bodyText="string"), "The column bodyText would become .*: rename it to body_text"),
+        (
+            frame(key="binary", value="binary"),
+            "The columns key, value are those of Kafka, .* value AS body, and",
+        ),
+        (frame(message_id="string", value="string", topic="string"), "The columns value, topic are those of Kafka"),
         (frame(message_id="string"), "nothing to send: give it a column body or body_text, or other columns"),
         (frame(), "nothing to send"),
         (
@@ -90,7 +97,7 @@ def test_what_fits_passes(schema: StructType) -> None:
             "The column since cannot be sent: .* interval year to month",
         ),
     ],
-    ids=range(20),
+    ids=range(22),
 )
 def test_wrong_columns_are_named(schema: StructType, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):

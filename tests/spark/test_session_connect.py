@@ -42,7 +42,7 @@ def said(
 def test_all_features_work_with_spark_connect(said: dict[str, bytes]) -> None:
     errors = said["stdout"].decode()
     assert errors.count("ServiceBusAuthenticationError") >= 3, errors
-    assert "There is no option 'partition' here; did you mean partitions?" in errors
+    assert "There is no option 'partition' in spark.read and spark.readStream; did you mean partitions?" in errors
 
 
 def test_spark_connect_shows_options_but_no_registered_secret(

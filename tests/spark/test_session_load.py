@@ -54,7 +54,7 @@ def test_load_returns_all_columns_and_no_secret_in_an_option(
 
 def test_load_refuses_a_wrong_option_first(namespace: Namespace, spark: SparkSession) -> None:
     said: list[str] = []
-    with pytest.raises(ConfigurationError, match=r"no option 'partition' here; did you mean partitions\?"):
+    with pytest.raises(ConfigurationError, match=r"no option 'partition' in spark.read; did you mean partitions\?"):
         load(namespace, "orders", partition=2, say=said.append)
     with pytest.raises(InvalidEntityAddressError):
         load(namespace, "orders/$nothing", spark=spark, say=said.append)
