@@ -7,6 +7,8 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from numbers import Integral
 from typing import Any, Final, Protocol
 
 from sbnotebook.errors import ConfigurationError, DecisionError
@@ -29,7 +31,9 @@ from sbnotebook.settlement.speeds import Speeds
 from sbnotebook.settlement.terms import Progress
 
 __all__ = [
+    "Canary",
     "CarryOut",
+    "CarryOutWithCanary",
     "Change",
     "Edit",
     "Limits",
@@ -82,6 +86,32 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Canary:
+    """The messages of a resubmit that go first and are watched, before the others follow.
+
+    Args:
+        count: how many go first.
+        watch: for how long at most they are watched.
+        max_came_back: the others follow if no more than so many of them are dead-lettered again.
+
+    Raises:
+        ConfigurationError: a number that cannot be.
+    """
+
+    count: int = 10
+    watch: timedelta = timedelta(minutes=10)
+    max_came_back: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.count, Integral) or self.count < 1:
+            raise ConfigurationError("canary is a whole number of messages from 1, such as 10.")
+        if not isinstance(self.max_came_back, Integral) or not 0 <= self.max_came_back < self.count:
+            raise ConfigurationError("max_came_back is a whole number from 0, and below the number of canaries.")
+        if self.watch <= timedelta(0):
+            raise ConfigurationError('watch is longer than nothing, such as "10m".')
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """One field of one message before and after an edit, as text."""
 
@@ -119,6 +149,16 @@ class CarryOut(Protocol):
         ...
 
 
+class CarryOutWithCanary(Protocol):
+    """Carries a plan out, its first messages before the others."""
+
+    def __call__(
+        self, plan: Plan, canary: Canary, limits: Limits, progress: Progress | None, seen: Progress | None
+    ) -> Awaitable[Report]:
+        """Carry the plan out and report; tell ``seen`` how many canaries need no more watching."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Messages and a decision on them. Making a plan does nothing; applying it carries it out.
@@ -132,6 +172,7 @@ class Plan:
         total: how many messages its progress counts, None where it counts those that are decided on.
         speeds: of earlier runs in the namespace; None for a plan without an estimate of its time.
         cost: what it asks of Service Bus; None for a plan without an estimate of its operations.
+        with_canary: carries it out with a canary; None where no clones are sent.
     """
 
     entity: EntityAddress
@@ -143,6 +184,7 @@ class Plan:
     total: int | None = None
     speeds: Speeds | None = field(default=None, repr=False, compare=False)
     cost: Cost | None = field(default=None, repr=False, compare=False)
+    with_canary: CarryOutWithCanary | None = field(default=None, repr=False, compare=False)
 
     def preview(self, rows: int = 5) -> Preview:
         """Return what applying would do, without doing it.
@@ -180,6 +222,36 @@ class Plan:
         report = await self.carry_out(self, limits, progress)
         self.note(report, limits, time.monotonic() - start)
         return report
+
+    def apply_canary(
+        self,
+        canary: Canary,
+        limits: Limits | None = None,
+        progress: Progress | None = None,
+        seen: Progress | None = None,
+    ) -> Awaitable[Report]:
+        """Carry the plan out, its first messages before the others.
+
+        The others follow only if the clones of the first ones are consumed: see
+        :mod:`sbnotebook.settlement.actions.canary`.
+
+        Args:
+            canary: how many messages go first, for how long they are watched, and how many may come back.
+            limits: how fast.
+            progress: told of every message that is finished.
+            seen: told of every canary that needs no more watching.
+
+        Returns:
+            An outcome for each of the messages: SKIPPED for those that did not follow.
+
+        Raises:
+            DecisionError: the plan sends no clones, or they could not be watched; nothing was done.
+        """
+        if self.with_canary is None:
+            raise DecisionError(
+                f"A canary goes with a resubmit, whose clones can be watched; apply this {self.decision.verb} without."
+            )
+        return self.with_canary(self, canary, limits or Limits(), progress, seen)
 
     def note(self, report: Report, limits: Limits, seconds: float) -> None:
         """Remember the speed of a run of this plan, for the previews of later ones.

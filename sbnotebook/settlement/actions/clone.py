@@ -15,7 +15,7 @@ from sbnotebook.model.message import (
 )
 from sbnotebook.settlement.plan import Edit, edited_by
 
-__all__ = ["ORIGINAL_MESSAGE_ID", "clone_of"]
+__all__ = ["ORIGINAL_MESSAGE_ID", "clone_id_of", "clone_of"]
 
 _MAX_MESSAGE_ID: Final = 128
 _MAX_COUNT: Final = 2**31 - 1
@@ -39,29 +39,33 @@ def clone_of(message: ReceivedMessage, decision: Resubmit, edit: Edit | None, no
     Source: Service Bus documentation, "Duplicate detection".
     """
     edited = edited_by(edit, message) if edit else message
-    count = min(message.resubmit_count + 1, _MAX_COUNT)
     properties = dict(edited.application_properties)
     properties.pop(DEAD_LETTER_REASON, None)
     properties.pop(DEAD_LETTER_ERROR_DESCRIPTION, None)
-    properties[RESUBMIT_COUNT] = count
+    properties[RESUBMIT_COUNT] = _count_of(message)
     if message.message_id is not None:
         properties.setdefault(ORIGINAL_MESSAGE_ID, message.message_id)
     fields = {name: getattr(edited, name) for name in Message.__dataclass_fields__}
     fields["application_properties"] = properties
-    fields["message_id"] = _clone_id(message, count)
+    fields["message_id"] = clone_id_of(message)
     is_scheduled_anew = edited.scheduled_enqueue_time != message.scheduled_enqueue_time
     scheduled = edited.scheduled_enqueue_time if is_scheduled_anew else None
     fields["scheduled_enqueue_time"] = now + decision.delay if decision.delay else scheduled
     return Message(**fields)
 
 
-def _clone_id(message: ReceivedMessage, count: int) -> str:
+def _count_of(message: ReceivedMessage) -> int:
+    return min(message.resubmit_count + 1, _MAX_COUNT)
+
+
+def clone_id_of(message: ReceivedMessage) -> str:
+    """Return the message id of the clone of an original, which no edit changes."""
     original = message.application_properties.get(ORIGINAL_MESSAGE_ID) or message.message_id
     place = f"{message.entity.path.casefold()}#{message.sequence_number}"
     # The time, too: a queue that was made anew counts from 1 again.
     full = f"{place}#{message.enqueued_time.isoformat() if message.enqueued_time else ''}"
     # Eight bytes: of thousands with one message id no two must have the same.
-    mark = f"~{count}-{hashlib.sha256(full.encode()).hexdigest()[:16]}"
+    mark = f"~{_count_of(message)}-{hashlib.sha256(full.encode()).hexdigest()[:16]}"
     base = str(original) if original else place
     if len(base) + len(mark) > _MAX_MESSAGE_ID:
         base = hashlib.sha256(base.encode(errors="surrogatepass")).hexdigest()

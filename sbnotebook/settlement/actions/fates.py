@@ -24,6 +24,7 @@ from sbnotebook.settlement import administration
 from sbnotebook.settlement.actions.destination import Destination
 from sbnotebook.settlement.administration import DestinationDescription
 from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.patience import is_transient
 from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.resources import Resources
@@ -78,6 +79,7 @@ class Fates:
         namespace: where the clones were sent to.
         destination: the queue or topic.
         most: messages to peek in each place at most, None for all. Behind them, a clone may be anywhere.
+        forwarded_from: the entity that stores the clones first and forwards them later; None where none does.
 
     Example:
         >>> async def came_back(fates: Fates, ids: Sequence[str], now: datetime) -> list[str]:
@@ -85,7 +87,17 @@ class Fates:
         ...     return [id for id, fate in found.items() if fate.status is FateStatus.CAME_BACK]
     """
 
-    def __init__(self, namespace: Resources, destination: EntityAddress, *, most: int | None = None) -> None:
+    def __init__(
+        self,
+        namespace: Resources,
+        destination: EntityAddress,
+        *,
+        most: int | None = None,
+        forwarded_from: EntityAddress | None = None,
+    ) -> None:
+        self.failed = False
+        """Whether the last look failed in a place that did not answer, so that the next one may tell more."""
+        self._forwarded_from = forwarded_from
         self._namespace = namespace
         self._destination = Destination(namespace.connection, destination, namespace.peeker)
         self._most = most
@@ -117,6 +129,9 @@ class Fates:
         """
         wanted = {clone.message_id: clone for clone in clones}
         doubts: dict[str, None] = {}
+        self.failed = False
+        if self._forwarded_from is not None:
+            doubts[f"{self._forwarded_from} stores it first, and forwards it later"] = None
         fates = await self._still_waiting(wanted, doubts)
         for place in await self._destination.places():
             if left := {clone_id for clone_id in wanted if not self._is_known(fates.get(clone_id))}:
@@ -148,7 +163,7 @@ class Fates:
             try:
                 there = await self._namespace.peeker(place).messages_of(ids, _READ)
             except (AzureError, OSError) as error:
-                doubts[_not_seen(place, error)] = None
+                doubts[self._not_seen(place, error)] = None
                 continue
             for number, message in there.items():
                 if message.message_id == ids[number]:
@@ -175,8 +190,12 @@ class Fates:
                         doubts[f"only the first {looked:,} messages of {place} were looked at"] = None
                         break
         except (AzureError, OSError) as error:
-            doubts[_not_seen(place, error)] = None
+            doubts[self._not_seen(place, error)] = None
         return fates
+
+    def _not_seen(self, place: EntityAddress, error: Exception) -> str:
+        self.failed |= is_transient(error, place)
+        return f"{place} could not be looked into ({explained(error)})"
 
     async def _pages(self, place: EntityAddress) -> AsyncGenerator[list[PeekedMessage]]:
         lasts = self._lasts.get(place, {})
@@ -248,7 +267,3 @@ def _of_next_clone(message: PeekedMessage, originals: dict[str, str]) -> dict[st
     why = f"A later clone of its original is in {message.entity}: it came back, and was resubmitted."
     place = message.entity, message.sequence_number
     return {clone_id: Fate(FateStatus.UNKNOWN, clone_id, *place, message.dead_letter_reason, why)}
-
-
-def _not_seen(place: EntityAddress, error: Exception) -> str:
-    return f"{place} could not be looked into ({explained(error)})"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from sbnotebook.errors import DecisionError
@@ -19,6 +20,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.atomic import check_atomic
+from sbnotebook.settlement.actions.canary import apply_with_canary
 from sbnotebook.settlement.actions.reach import MAX_WAIT, Reach
 from sbnotebook.settlement.actions.resubmit_steps import ResubmitSteps
 from sbnotebook.settlement.costs import Cost
@@ -75,8 +77,16 @@ def plan_resubmit(
         return engine.carry_out(plan.messages, decision, look, limits, progress, Report())
 
     others = max(search.expected - len(chosen), 0) if search and search.expected else 0
-    cost = Cost(transfers=2, others=others)
-    return Plan(place.address, decision, chosen, carry_out, edit, speeds=place.namespace.speeds, cost=cost)
+    return Plan(
+        place.address,
+        decision,
+        chosen,
+        carry_out,
+        edit,
+        speeds=place.namespace.speeds,
+        cost=Cost(transfers=2, others=others),
+        with_canary=partial(apply_with_canary, place),
+    )
 
 
 async def resubmit(

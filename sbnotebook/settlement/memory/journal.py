@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import platformdirs
 
@@ -122,6 +122,17 @@ class ResubmitEntry:
     state: ResubmitState = ResubmitState.INTENDED
     id: int = field(default=0, compare=False)
     changed: datetime | None = field(default=None, compare=False)
+
+    @classmethod
+    def to_find(cls, message: ReceivedMessage, namespace: str) -> Self:
+        """Return an entry with the key of a message, for :meth:`Journal.find_begun`.
+
+        Args:
+            message: the original.
+            namespace: the identity of the namespace that it is in.
+        """
+        time = time_text(message.enqueued_time)
+        return cls(namespace, message.entity.path, message.sequence_number, message.message_id, "", "", time)
 
     @property
     def key(self) -> tuple[str, int, str]:

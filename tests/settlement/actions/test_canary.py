@@ -1,0 +1,227 @@
+"""Resubmits whose first messages are watched, with a real consumer at the other end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import anyio
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.model import (
+    Complete,
+    DeadLetter,
+    Decision,
+    EntityAddress,
+    FateStatus,
+    LockedMessage,
+    OutcomeStatus,
+    PeekedMessage,
+    Report,
+    Resubmit,
+)
+from sbnotebook.settlement import AsyncNamespace, Limits, Watch
+from sbnotebook.settlement.actions.canary import CanaryReport
+from sbnotebook.settlement.plan import Canary, Plan
+from sbnotebook.testing.clock import HandClock
+from tests.settlement.actions.dead_letters import dead_letters
+
+pytestmark = pytest.mark.anyio
+
+SETTLED, SKIPPED = OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED
+CONSUMED, CAME_BACK = FateStatus.CONSUMED, FateStatus.CAME_BACK
+FEW = Canary(3, timedelta(seconds=30))
+
+
+def plan_of(namespace: AsyncNamespace, name: str, letters: Sequence[PeekedMessage], to: str = "") -> Plan:
+    return namespace.entity(f"{name}/$dlq").plan_resubmit(letters, Resubmit(to=EntityAddress(to or name)))
+
+
+@asynccontextmanager
+async def consuming(
+    namespace: AsyncNamespace, address: str, decide: Callable[[LockedMessage], Decision]
+) -> AsyncIterator[None]:
+    """Consume in the background while the block runs."""
+
+    async def consume() -> None:
+        async with namespace.entity(address).batch() as batch:
+            while True:
+                for message in await batch.receive(1, max_wait=0.5):
+                    await batch.settle(decide(message), [message])
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(consume)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def applied(plan: Plan, canary: Canary = FEW) -> CanaryReport:
+    report = await plan.apply_canary(canary)
+    assert isinstance(report, CanaryReport)
+    return report
+
+
+async def test_others_follow_when_all_canaries_are_consumed(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "healthy", 8)
+    done: list[int] = []
+    seen: list[int] = []
+    async with consuming(namespace, "healthy", lambda _: Complete()):
+        plan = plan_of(namespace, "healthy", letters)
+        report = await plan.apply_canary(FEW, progress=done.append, seen=seen.append)
+    assert [outcome.status for outcome in report] == [SETTLED] * 8
+    assert [outcome.sequence_number for outcome in report] == [letter.sequence_number for letter in letters]
+    assert isinstance(report, CanaryReport)
+    assert report.stopped is None
+    assert str(report) == "resubmit: 8 settled; canary: 3 consumed"
+    assert (sum(done), sum(seen)) == (8, 3)
+
+
+async def test_others_stay_when_a_canary_comes_back(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "sick", 8)
+
+    def decide(message: LockedMessage) -> Decision:
+        is_bad = message.application_properties["OriginalMessageId"] == "m1"
+        return DeadLetter("CarrierAway", "no such carrier") if is_bad else Complete()
+
+    async with consuming(namespace, "sick", decide):
+        report = await applied(plan_of(namespace, "sick", letters))
+    assert [outcome.status for outcome in report] == [SETTLED] * 3 + [SKIPPED] * 5
+    why = "Not attempted: 1 of 3 canaries came back ('CarrierAway' 1 times). Resubmit again to continue."
+    assert {outcome.description for outcome in report[3:]} == {why}
+    (back,) = [fate for fate in report.fates if fate.status is CAME_BACK]
+    assert (back.reason, back.description) == ("CarrierAway", "no such carrier")
+    assert "1 came back" in str(report)
+    left = await namespace.entity("sick/$dlq").peek()
+    assert [message.delivery_count for message in left[:5]] == [letter.delivery_count for letter in letters[3:]]
+    # It is applied again: the others follow, and the canaries are gone.
+    again = await plan_of(namespace, "sick", letters).apply()
+    assert [outcome.status for outcome in again] == [OutcomeStatus.NOT_FOUND] * 3 + [SETTLED] * 5
+
+
+async def test_others_follow_within_the_allowed_number(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "tolerated", 5)
+    bad = iter([True])
+    async with consuming(namespace, "tolerated", lambda _: DeadLetter("Bad") if next(bad, False) else Complete()):
+        report = await applied(plan_of(namespace, "tolerated", letters), Canary(3, timedelta(seconds=30), 1))
+    assert report.ok
+    assert sorted(fate.status for fate in report.fates) == [CAME_BACK, CONSUMED, CONSUMED]
+
+
+async def test_canaries_that_wait_too_long_hold_the_others_back(
+    namespace_by_hand: AsyncNamespace, clock: HandClock
+) -> None:
+    letters = await dead_letters(namespace_by_hand, "idle", 5)
+    plan = plan_of(namespace_by_hand, "idle", letters)
+    reports: list[Report] = []
+
+    async def apply() -> None:
+        reports.append(await plan.apply_canary(Canary(2, timedelta(minutes=1))))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(apply)
+        while len(await namespace_by_hand.entity("idle").peek()) < 2 or len(letters) - 2 < len(
+            await namespace_by_hand.entity("idle/$dlq").peek()
+        ):
+            await anyio.sleep(0.02)
+        await clock.turn(50)
+        assert not reports
+        while not reports:
+            await clock.turn(5)
+    (report,) = reports
+    assert [outcome.status for outcome in report] == [SETTLED] * 2 + [SKIPPED] * 3
+    assert "2 of 2 canaries still wait after 0:01:00" in (report[4].description or "")
+
+
+async def test_an_unknown_fate_holds_the_others_back(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    emulator.create_topic("told")
+    for name in ("one", "two"):
+        emulator.create_subscription("told", name)
+    letters = await dead_letters(own, "teller", 4)
+    async with (
+        consuming(own, "told/subscriptions/one", lambda _: Complete()),
+        consuming(own, "told/subscriptions/two", lambda _: Complete()),
+    ):
+        report = await applied(plan_of(own, "teller", letters, "told"))
+    assert [outcome.status for outcome in report] == [SETTLED] * 3 + [SKIPPED]
+    assert "the fate of 3 of 3 canaries is unknown" in (report.stopped or "")
+    assert "told has 2 subscriptions" in (report.stopped or "")
+
+
+async def test_a_destination_deleted_meanwhile_holds_the_others_back(
+    own: AsyncNamespace, emulator: RunningEmulator
+) -> None:
+    emulator.create_queue("to-delete")
+    letters = await dead_letters(own, "keeper", 3)
+    reports: list[Report] = []
+
+    async def apply() -> None:
+        reports.append(await plan_of(own, "keeper", letters, "to-delete").apply_canary(Canary(1)))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(apply)
+        while len(await own.entity("keeper/$dlq").peek()) == 3:
+            await anyio.sleep(0.02)
+        emulator.delete("to-delete")
+    assert [outcome.status for outcome in reports[0]] == [SETTLED, SKIPPED, SKIPPED]
+    assert "to-delete could not be looked into" in (reports[0][1].description or "")
+    assert len(await own.entity("keeper/$dlq").peek()) == 2
+
+
+async def test_a_cancelled_canary_reports_what_was_sent(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "cancelled", 5)
+    with Watch() as watch:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(plan_of(namespace, "cancelled", letters).apply_canary, Canary(2))
+            while watch.report.settled < 2:
+                await anyio.sleep(0.02)
+            tasks.cancel_scope.cancel()
+    assert [outcome.status for outcome in watch.report] == [SETTLED] * 2 + [SKIPPED] * 3
+    assert "interrupted" in (watch.report[4].description or "")
+    assert len(await namespace.entity("cancelled/$dlq").peek()) == 3
+
+
+async def test_canaries_are_messages_that_the_resubmit_sends(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "often", 4)
+    limited = Resubmit(to=EntityAddress("often"), max_resubmits=1)
+    assert (await namespace.entity("often/$dlq").plan_resubmit(letters[:1], limited).apply()).ok
+    async with namespace.entity("often").batch() as batch:
+        await batch.receive(1)
+        await batch.settle(DeadLetter("Again"))
+    peeked = await namespace.entity("often/$dlq").peek()
+    there = sorted(peeked, key=lambda letter: -letter.resubmit_count)
+    async with consuming(namespace, "often", lambda _: Complete()):
+        report = await applied(namespace.entity("often/$dlq").plan_resubmit(there, limited), Canary(2))
+    assert [outcome.status for outcome in report] == [SKIPPED, SETTLED, SETTLED, SETTLED]
+    assert len(report.fates) == 2
+
+
+async def test_a_canary_that_is_gone_or_refused_holds_the_others_back(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    letters = await dead_letters(namespace, "absent", 3)
+    async with namespace.entity("absent/$dlq").batch() as batch:
+        (first,) = await batch.receive(1)
+        await batch.settle(Complete(), [first])
+    report = await applied(plan_of(namespace, "absent", letters), Canary(1))
+    assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, SKIPPED, SKIPPED]
+    assert "no canary was there" in (report.stopped or "")
+
+    shared_emulator.create_queue("in-sessions", QueueOptions(requires_session=True))
+    report = await applied(plan_of(namespace, "absent", letters[1:], "in-sessions"), Canary(1))
+    assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED, SKIPPED]
+    assert "1 of 1 canary was not resubmitted" in (report.stopped or "")
+
+
+async def test_canary_refuses_other_plans_and_numbers(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "refusing", 1)
+    plan = await namespace.entity("refusing/$dlq").pick(letters, Complete())
+    with pytest.raises(DecisionError, match="goes with a resubmit"):
+        plan.apply_canary(Canary(1))
+    for wrong in ({"count": 0}, {"count": "3"}, {"watch": timedelta(0)}, {"count": 2, "max_came_back": 2}):
+        with pytest.raises(ConfigurationError):
+            Canary(**wrong)
+    assert len(await plan_of(namespace, "refusing", []).apply_canary(Canary(1), Limits(rate=1))) == 0
