@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,10 +16,11 @@ from sbnotebook.client.coercions import duration, time_to_come
 from sbnotebook.client.mirroring import mirrors
 from sbnotebook.client.portal import Work, portal, progress_bar, run
 from sbnotebook.client.unread import watched
+from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Decision, EntityAddress, Message, Outcome, ReceivedMessage, Report, Send
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.pace import AUTO, InFlight, Pause
-from sbnotebook.settlement.plan import Limits, Preview
+from sbnotebook.settlement.plan import Canary, Limits, Preview
 from sbnotebook.settlement.plan import Plan as AsyncPlan
 from sbnotebook.settlement.terms import Progress
 
@@ -78,25 +80,59 @@ class Plan:
     def preview(self, rows: int = 5) -> Preview:
         return self._plan.preview(rows)
 
-    def apply(self, *, max_in_flight: InFlight = AUTO, rate: float | None = None, show_progress: bool = True) -> Report:
+    def apply(
+        self,
+        *,
+        max_in_flight: InFlight = AUTO,
+        rate: float | None = None,
+        canary: int | None = None,
+        watch: str | float | timedelta = "10m",
+        max_came_back: int = 0,
+        show_progress: bool = True,
+    ) -> Report:
         """Carry the plan out; a progress bar appears when it takes longer than a second.
 
         Args:
             max_in_flight: transfers or settlements that wait for their answer at once.
             rate: messages a second at most, None for no limit.
+            canary: resubmit so many messages first, and the others only if consumers complete the clones of these;
+                None to resubmit all at once.
+            watch: for how long the canaries are watched at most.
+            max_came_back: the others follow if no more than so many canaries are dead-lettered again.
             show_progress: False for no bar.
 
         Returns:
-            An outcome for each of the messages.
+            An outcome for each of the messages. With a canary, ``report.fates`` tells what became of the first clones,
+            and ``report.stopped`` why the others did not follow: these are SKIPPED.
+
+        Raises:
+            ConfigurationError: a number is out of its range.
+            DecisionError: the plan has no clones to watch, or they cannot be watched; nothing was done.
+
+        Example:
+            >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
+            >>> letters.resubmit(letters.peek()).apply(canary=10, watch="5m")  # doctest: +SKIP
+            <Report resubmit: 200 settled; canary: 10 consumed>
         """
-        limits = Limits(max_in_flight, rate)
+        limits, first = Limits(max_in_flight, rate), _canary(canary, watch, max_came_back)
         with progress_bar(self.decision.verb, self.total, shown=show_progress) as advance:
             start = time.monotonic()
+            if first is not None:
+                with progress_bar("watch the canary", first.count, shown=show_progress) as seen:
+                    return watched(run(self._plan.apply_canary, first, limits, advance, seen))
             report = run(self._plan.carry_out, self._plan, limits, advance)
             self._plan.note(report, limits, time.monotonic() - start)
             return watched(report)
 
-    def start(self, *, max_in_flight: InFlight = AUTO, rate: float | None = None) -> Running:
+    def start(
+        self,
+        *,
+        max_in_flight: InFlight = AUTO,
+        rate: float | None = None,
+        canary: int | None = None,
+        watch: str | float | timedelta = "10m",
+        max_came_back: int = 0,
+    ) -> Running:
         """Carry the plan out in the background: watch, pause or cancel it. Arguments as for :meth:`apply`.
 
         Example:
@@ -106,7 +142,9 @@ class Plan:
             >>> running.result()  # doctest: +SKIP
             <Report purge: 200 settled>
         """
-        return Running(self, self._plan.apply, Limits(max_in_flight, rate, Pause()))
+        first = _canary(canary, watch, max_came_back)
+        apply = self._plan.apply if first is None else partial(self._plan.apply_canary, first)
+        return Running(self, apply, Limits(max_in_flight, rate, Pause()))
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -258,6 +296,14 @@ class Running:
             if report := self._work.report:
                 error.__dict__.setdefault("report", report)
             raise
+
+
+def _canary(count: int | None, watch: str | float | timedelta, max_came_back: int) -> Canary | None:
+    if count is None:
+        if max_came_back:
+            raise ConfigurationError("max_came_back goes with canary=…, the number of messages that go first.")
+        return None
+    return Canary(count, duration(watch), max_came_back)
 
 
 def count_of(messages: Any) -> int | None:

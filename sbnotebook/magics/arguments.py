@@ -294,6 +294,13 @@ MAX_IN_FLIGHT: Final = argument(
     help="transfers and settlements without an answer at once (default: as many as the network bears)",
 )
 RATE: Final = argument("-r", "--rate", metavar="N", type=_rate, help="at most so many messages a second")
+CANARY: Final = argument(
+    "--canary", metavar="N", type=count, help="resubmit so many first; the others follow if these are consumed"
+)
+WATCH: Final = argument("--watch", metavar="DURATION", help="how long to watch the canary at most (default 10m)")
+MAX_CAME_BACK: Final = argument(
+    "--max-came-back", metavar="N", type=whole, default=0, help="how many canaries may come back (default 0)"
+)
 REASON: Final = argument("--reason", metavar="TEXT", help="of a dead letter: short, and the same for the same cause")
 DESCRIPTION: Final = argument("--description", metavar="TEXT", help="of a dead letter: the fault of the message")
 TO: Final = argument(

@@ -37,11 +37,14 @@ __all__ = ["ApplyOptions", "PlanMagics", "command", "edit_function", "variable",
 _ALIKE: Final = 0.75
 
 
-class ApplyOptions(TypedDict):
-    """The speed at which a plan is applied."""
+class ApplyOptions(TypedDict, total=False):
+    """How a plan is applied: its speed, and the messages that go first."""
 
     max_in_flight: InFlight
     rate: float | None
+    canary: int
+    watch: str
+    max_came_back: int
 
 
 class PlanMagics(Magics):
@@ -70,11 +73,14 @@ class PlanMagics(Magics):
             ReadOnlyError: the connection is read-only; nothing was done.
             DecisionError: the plan was not confirmed, or there is no input to ask on; nothing was done.
         """
+        options = self.apply_options(args)
         if args.dry_run:
             return plan
         display(plan)
+        if "canary" in options:
+            say(_canary_text(options, len(plan)))
         self.confirm(len(plan), args, asks=plan.verb != Release.verb)  # a release changes nothing
-        report = plan.apply(**self.apply_options(args))
+        report = plan.apply(**options)
         warn_of_failures(report)
         return report
 
@@ -100,10 +106,20 @@ class PlanMagics(Magics):
         """Return the keyword arguments with which a plan is applied.
 
         Args:
-            args: holds ``max_in_flight`` and ``rate`` where the magic has them.
+            args: holds ``max_in_flight``, ``rate``, ``canary``, ``watch`` and ``max_came_back`` where the magic has
+                them.
+
+        Raises:
+            ConfigurationError: the options do not go together.
         """
         in_flight = getattr(args, "max_in_flight", None) or self.current.settings.max_in_flight or AUTO
-        return {"max_in_flight": in_flight, "rate": getattr(args, "rate", None)}
+        options: ApplyOptions = {"max_in_flight": in_flight, "rate": getattr(args, "rate", None)}
+        canary: int | None = getattr(args, "canary", None)
+        if canary is None and (getattr(args, "watch", None) or getattr(args, "max_came_back", 0)):
+            raise ConfigurationError("--watch and --max-came-back go with --canary N.")
+        if canary is not None:
+            options |= {"canary": canary, "watch": args.watch or "10m", "max_came_back": args.max_came_back}
+        return options
 
 
 def command(*arguments: argument) -> Callable[[Callable[[Any, MagicArguments], object]], Callable[..., object]]:
@@ -154,6 +170,14 @@ def warn_of_failures(report: Report) -> None:
     """Print a line when some messages were not settled: the report may be bound to a name and not shown."""
     if not report.ok:
         say(f"Not every message was settled: {report}.", file=sys.stderr)
+
+
+def _canary_text(options: ApplyOptions, total: int) -> str:
+    count, watch, most = options.get("canary", 0), options.get("watch", ""), options.get("max_came_back", 0)
+    if count >= total:
+        return f"Canary: all {total:,}, watched for {watch} at most."
+    back = f"at most {most:,} of these come" if most else "none of these comes"
+    return f"Canary: {count:,} first, watched for {watch} at most. The other {total - count:,} follow if {back} back."
 
 
 def _ask() -> None:

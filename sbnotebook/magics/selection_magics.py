@@ -14,18 +14,21 @@ from sbnotebook.client.choosing import chosen_of
 from sbnotebook.client.coercions import address, duration
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import (
+    CANARY,
     DELAY,
     DESCRIPTION,
     DRY_RUN,
     EDIT,
     ENTITY,
     INTO,
+    MAX_CAME_BACK,
     MAX_IN_FLIGHT,
     RATE,
     REASON,
     STATE,
     TO,
     UP_TO,
+    WATCH,
     WHERE,
     YES,
     MagicArguments,
@@ -54,6 +57,7 @@ def _max_resubmits(text: str) -> MaxResubmits:
 _TRIED: Final = 5
 """Messages on which an edit is tried before the plan is shown."""
 _ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
+_CANARY: Final = (CANARY, WATCH, MAX_CAME_BACK)
 
 
 def _flag(name: str, what: str, *others: str) -> argument:
@@ -96,6 +100,7 @@ class SelectionMagics(PlanMagics):
             action="store_true",
             help="the same, also to other entities, to which the own entity forwards the clones later",
         ),
+        *_CANARY,
         *_ACTING,
     )
     def sb_resubmit(self, args: MagicArguments) -> Plan:
@@ -110,6 +115,7 @@ class SelectionMagics(PlanMagics):
 
             causes = %sb_groups orders/$dlq
             %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --dry-run
+            %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --canary 10 --watch 5m
         """
         entity = self.current.namespace.entity(args.entity)
         meant, edit = selected(entity, args), edit_function(args)
@@ -141,6 +147,7 @@ class SelectionMagics(PlanMagics):
         TO,
         DELAY,
         EDIT,
+        *_CANARY,
         *_ACTING,
     )
     def sb_pick(self, args: MagicArguments) -> Plan:
@@ -176,6 +183,7 @@ class SelectionMagics(PlanMagics):
         TO,
         DELAY,
         EDIT,
+        *_CANARY,
         *_ACTING,
     )
     def sb_deferred(self, args: MagicArguments) -> Messages | Plan:
@@ -241,8 +249,8 @@ def _decision(args: MagicArguments) -> Decision | None:
     verb = wanted[0] if wanted else ""
     if verb != "dead-letter" and (args.reason or args.description):
         raise ConfigurationError("--reason and --description go with --dead-letter.")
-    if verb != "resubmit" and (args.to or args.delay or args.edit):
-        raise ConfigurationError("--to, --delay and --edit go with --resubmit.")
+    if verb != "resubmit" and (args.to or args.delay or args.edit or args.canary):
+        raise ConfigurationError("--to, --delay, --edit and --canary go with --resubmit.")
     return _DECISIONS[verb](args) if verb else None
 
 

@@ -10,7 +10,9 @@ import pytest
 from sbnotebook.client import Namespace
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.plan import Running
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Complete, Message, Outcome, OutcomeStatus
+from sbnotebook.settlement.actions.canary import CanaryReport
 
 SETTLED, SKIPPED = OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED
 
@@ -157,3 +159,25 @@ def test_plan_is_a_frame_of_its_messages(namespace: Namespace) -> None:
     sent = queue.plan_send([f"text {n}" for n in range(9)]).to_pandas()
     assert sent["body_text"].tolist() == [f"text {n}" for n in range(9)], "more than the preview shows"
     assert set(sent["decision"]) == {"send"}
+
+
+def test_apply_sends_a_canary_and_tells_its_fate(namespace: Namespace) -> None:
+    queue = queue_of(5, "canary", namespace)
+    with queue.lock(5) as batch:
+        batch.dead_letter(reason="Bad")
+    letters = namespace.entity("canary/$dlq")
+    plan = letters.resubmit(letters.peek())
+    with pytest.raises(ConfigurationError, match="max_came_back goes with canary"):
+        plan.apply(max_came_back=1)
+    with pytest.raises(ConfigurationError, match="'soon' is not a duration"):
+        plan.apply(canary=2, watch="soon")
+    with pytest.raises(DecisionError, match="apply this purge without"):
+        letters.purge().apply(canary=2)
+
+    consumer = queue.start_processing(lambda _: None)
+    running = plan.start(canary=2, watch="20s")
+    report = running.result()
+    consumer.stop()
+    assert isinstance(report, CanaryReport)
+    assert (str(report), running.done) == ("resubmit: 5 settled; canary: 2 consumed", 5)
+    assert [fate.status for fate in report.fates] == ["consumed"] * 2

@@ -57,6 +57,20 @@ def test_resubmit_works_in_transactions(shell: Shell) -> None:
     assert [m.body for name in ("whole", "beside") for m in shell.run(f"%sb_peek {name}").value] == [b"a", b"b"]
 
 
+def test_resubmit_holds_back_what_follows_a_failed_canary(shell: Shell) -> None:
+    shell.run("namespace.create_queue('canary')\nrows = ['a', 'b', 'c']\n%sb_send canary rows")
+    shell.run("%sb_lock canary -n 3\n%sb_deadletter --reason Bad")
+    wrong = shell.error("%sb_resubmit canary/$dlq --watch 5m")
+    assert wrong == "--watch and --max-came-back go with --canary N."
+    assert "'soon' is not a duration" in shell.error("%sb_resubmit canary/$dlq --canary 1 --watch soon")
+    ran = shell.run("%sb_resubmit canary/$dlq --canary 1 --watch 1s")
+    assert "Canary: 1 first, watched for 1s at most. The other 2 follow if none of these comes back." in ran.out
+    assert "1 of 1 canary still waits after 0:00:01" in ran.value.stopped
+    assert len(shell.run("%sb_peek canary/$dlq").value) == 2
+    picked = "%sb_pick canary/$dlq -n 2 --resubmit --canary 2 --watch 1s"
+    assert "Canary: all 2, watched for 1s at most." in shell.run(picked).out
+
+
 def test_edit_without_a_result_is_refused(shell: Shell) -> None:
     shell.run("namespace.create_queue('forgot')\n%sb_send forgot 'a'\ndef forgets(message): pass")
     assert shell.error("%sb_resubmit forgot --edit forgets").startswith("forgets returned NoneType")
@@ -129,7 +143,7 @@ def test_purge_removes_and_undo_gives_back(shell: Shell, emulator: RunningEmulat
         ("%sb_pick wrong --complete", "Say which messages: --where, --cause, -n or --messages."),
         ("%sb_pick wrong -n 1 --complete --defer", "Give one of --complete and --defer."),
         ("%sb_pick wrong -n 1 --complete --reason x", "--reason and --description go with --dead-letter."),
-        ("%sb_pick wrong -n 1 --complete --to x", "--to, --delay and --edit go with --resubmit."),
+        ("%sb_pick wrong -n 1 --complete --to x", "--to, --delay, --edit and --canary go with --resubmit."),
         ("%sb_pick wrong --messages nothing --complete", "There is no variable 'nothing'."),
         ("%sb_pick wrong --messages text --complete", "'x' is not a sequence number: give messages, sequence numbers"),
         (
