@@ -223,13 +223,13 @@ class Plan:
         self.note(report, limits, time.monotonic() - start)
         return report
 
-    def apply_canary(
+    async def apply_canary(
         self,
         canary: Canary,
         limits: Limits | None = None,
         progress: Progress | None = None,
         seen: Progress | None = None,
-    ) -> Awaitable[Report]:
+    ) -> Report:
         """Carry the plan out, its first messages before the others.
 
         The others follow only if the clones of the first ones are consumed: see
@@ -251,7 +251,7 @@ class Plan:
             raise DecisionError(
                 f"A canary goes with a resubmit, whose clones can be watched; apply this {self.decision.verb} without."
             )
-        return self.with_canary(self, canary, limits or Limits(), progress, seen)
+        return await self.with_canary(self, canary, limits or Limits(), progress, seen)
 
     def note(self, report: Report, limits: Limits, seconds: float) -> None:
         """Remember the speed of a run of this plan, for the previews of later ones.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -45,7 +45,7 @@ def plan_of(namespace: AsyncNamespace, name: str, letters: Sequence[PeekedMessag
 @asynccontextmanager
 async def consuming(
     namespace: AsyncNamespace, address: str, decide: Callable[[LockedMessage], Decision]
-) -> AsyncIterator[None]:
+) -> AsyncGenerator[None]:
     """Consume in the background while the block runs."""
 
     async def consume() -> None:
@@ -222,7 +222,7 @@ async def test_canary_refuses_other_plans_and_numbers(namespace: AsyncNamespace)
     letters = await dead_letters(namespace, "refusing", 1)
     plan = await namespace.entity("refusing/$dlq").pick(letters, Complete())
     with pytest.raises(DecisionError, match="goes with a resubmit"):
-        plan.apply_canary(Canary(1))
+        await plan.apply_canary(Canary(1))
     wrongs: tuple[dict[str, Any], ...] = (
         {"count": 0},
         {"count": "3"},
