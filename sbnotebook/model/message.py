@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 from uuid import UUID
 
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError, near_match
@@ -85,7 +85,8 @@ class Message:
     """A message as a sender writes it.
 
     Args:
-        body: for ``BodyType.DATA`` the bytes themselves, otherwise AMQP encoded: see :meth:`of_value`.
+        body: for ``BodyType.DATA`` the bytes themselves, otherwise AMQP encoded: see :meth:`of_value`. A text is
+            encoded as UTF-8.
         body_type: which AMQP body sections hold the body.
         message_id: the sender's identifier; the service's duplicate detection looks at it.
         session_id: the session that the message belongs to.
@@ -103,8 +104,11 @@ class Message:
         extras: values without a field of their own, by the names in ``EXTRAS``; those of a peeked message
             are sent again. The name of a field has its value with its AMQP type, unless the field was changed.
 
+    Raises:
+        ConfigurationError: the body is neither bytes nor a text.
+
     Example:
-        >>> message = Message(body=b"{}", subject="UA", application_properties={"attempt": 1})
+        >>> message = Message(body="{}", subject="UA", application_properties={"attempt": 1})
         >>> message.body_text
         '{}'
     """
@@ -127,6 +131,8 @@ class Message:
     extras: Mapping[str, AmqpValue] = field(default_factory=lambda: _NOTHING)
 
     def __post_init__(self) -> None:
+        if type(self.body) is not bytes:
+            object.__setattr__(self, "body", _as_bytes(self.body, self.body_type))
         if not isinstance(self.application_properties, MappingProxyType):
             frozen = MappingProxyType(dict(self.application_properties))
             object.__setattr__(self, "application_properties", frozen)
@@ -206,6 +212,19 @@ class Message:
 def _shown(value: object) -> str:
     # The sender wrote the text, so quote it and limit its length.
     return repr(value[:_REPR_TEXT]) if type(value) is str else str(value)
+
+
+def _as_bytes(body: Any, body_type: BodyType) -> bytes:
+    if body is None:
+        return b""
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(cast("bytes", body))
+    if isinstance(body, str) and body_type is BodyType.DATA:
+        return body.encode()
+    raise ConfigurationError(
+        f"The body of a message is bytes or a text, not {type(body).__name__}: give json.dumps(body), or use "
+        "Message.of_value(body) for an AMQP value."
+    )
 
 
 def _rebuild(cls: type[Message], fields: dict[str, Any]) -> Message:

@@ -25,6 +25,23 @@ def peeked(**fields: Any) -> PeekedMessage:
     return PeekedMessage(entity=ORDERS, sequence_number=7, **fields)
 
 
+@pytest.mark.parametrize("body", ["{}", bytearray(b"{}"), memoryview(b"{}")], ids=lambda body: type(body).__name__)
+def test_a_text_or_any_bytes_are_a_body(body: Any) -> None:
+    assert Message(body=body) == Message().with_changes(body=body) == Message(body=b"{}")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"body": {"id": 1}}, {"body": [1]}, {"body": 5}, {"body": "text", "body_type": BodyType.VALUE}],
+    ids=lambda fields: str(next(iter(fields.values()))),
+)
+def test_a_body_that_would_be_no_message_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"is bytes or a text, not \w+: give json\.dumps\(body\), or"):
+        Message(**fields)
+    with pytest.raises(ConfigurationError, match="is bytes or a text"):
+        Message().with_changes(**fields)
+
+
 @given(messages())
 def test_a_message_survives_pickle_and_copy(message: Message) -> None:
     for twin in (pickle.loads(pickle.dumps(message)), copy.deepcopy(message)):  # noqa: S301
