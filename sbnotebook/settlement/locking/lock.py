@@ -25,13 +25,13 @@ from sbnotebook.model import (
     Report,
 )
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.engine import BESIDE, GROUP, Run, carry_out
+from sbnotebook.settlement.engine import BESIDE, Run, carry_out
 from sbnotebook.settlement.locking.by_number import receive_those_there, same_partition_chunks
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents, LockWatcher
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.locking.records import Record
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, Renewing, SystemClock
-from sbnotebook.settlement.locking.settle import ActElsewhere, Settling, settled_elsewhere
+from sbnotebook.settlement.locking.settle import ActElsewhere, Settling, group_size, settled_elsewhere
 from sbnotebook.settlement.locking.turns import RunsInTurn
 from sbnotebook.settlement.pace import AUTO, InFlight, Window
 from sbnotebook.settlement.peek import Peeker
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_RENEW_FOR", "PER_LINK", "LockedBatch"]
 
 DEFAULT_RENEW_FOR: Final = timedelta(minutes=30)
-_ROUND_TRIPS: Final = 20
-"""Round trips of a group, where a number limits the settlements in flight: then an interrupt can take effect."""
 _SLICE: Final = 1.0
 """Seconds of waiting between two such chances."""
 _FIRST_DEFERRED, _MOST_DEFERRED = 50, 200
@@ -275,8 +273,8 @@ class LockedBatch:
             async with self._busy:
                 receiver, asked = self._open_receiver(), self.clock.now()
                 await links.reopen(receiver)
-                received = await receive_those_there(receiver, self._peeker, chunk)
-                holds = [self._hold(message, asked) for message in received]
+            received = await receive_those_there(receiver, self._peeker, chunk)
+            holds = [self._hold(message, asked) for message in received]
             taken += holds
             self._read(holds)
             largest = max((len(receivers.payload_of_received(message) or b"") for message in received), default=0)
@@ -446,7 +444,8 @@ class LockedBatch:
 
         async def taking() -> None:
             async with run.ending_groups():  # the settling itself ends soon after an interrupt
-                await run.take(messages, steps, size=_at_once(run), finish_within=0.0, beside=BESIDE)
+                size = group_size(decision, run.limits.max_in_flight)
+                await run.take(messages, steps, size=size, finish_within=0.0, beside=BESIDE)
 
         delay = decision.delay if isinstance(decision, Abandon) and messages else None
         return self._keep_for(delay, taking) if delay else taking()
@@ -586,11 +585,6 @@ class LockedBatch:
         if self._receiver is None:
             raise BatchClosedError("The batch is closed and holds no messages: lock them again.")
         return self._receiver
-
-
-def _at_once(run: Run) -> int:
-    """Return how many messages a group has."""
-    return GROUP if run.limits.max_in_flight == AUTO else run.limits.max_in_flight * _ROUND_TRIPS
 
 
 async def _close(client: ServiceBusReceiver | Peeker) -> None:

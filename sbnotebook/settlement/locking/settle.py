@@ -34,9 +34,10 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.failures import is_broken_off, outcome_of_error
+from sbnotebook.settlement.engine import GROUP
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.locking.by_number import those_deferred
-from sbnotebook.settlement.pace import AUTO, Window
+from sbnotebook.settlement.pace import AUTO, InFlight, Window
 from sbnotebook.settlement.sdk import links, management, settling
 from sbnotebook.settlement.terms import outcome_for
 from sbnotebook.settlement.watch import in_flight
@@ -50,11 +51,15 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.locking.records import Record
     from sbnotebook.settlement.peek import Peeker
 
-__all__ = ["ActElsewhere", "Settling", "settled_elsewhere"]
+__all__ = ["ActElsewhere", "Settling", "group_size", "settled_elsewhere"]
 
 ActElsewhere: TypeAlias = "Callable[[Hold], Awaitable[Outcome]]"
 """Settles a message over another connection, given its lock, and returns the outcome."""
 
+_ROUND_TRIPS: Final = 20
+"""Round trips of a group, where a number limits the settlements in flight: then an interrupt can take effect."""
+_RELEASED: Final = 2_000
+"""Messages that are released together: nothing is recorded of them, and one frame releases up to a hundred."""
 _ANSWER_WITHIN: Final = 20.0
 """Seconds."""
 _RELEASED_WITHIN: Final = 10.0
@@ -71,6 +76,13 @@ _PAUSES: Final = (0.5, 2.0)
 """Seconds before each further attempt by token where Service Bus answers that it is busy, or breaks off."""
 _DEFERRING_FRAMES: Final = 4
 """Frames that defer as many messages as may be in flight together."""
+
+
+def group_size(decision: Decision, in_flight: InFlight) -> int:
+    """Return how many messages of a batch are settled as a group."""
+    if in_flight != AUTO:
+        return in_flight * _ROUND_TRIPS
+    return _RELEASED if isinstance(decision, Release) else GROUP
 
 
 class Settling:
