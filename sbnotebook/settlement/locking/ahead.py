@@ -46,7 +46,7 @@ _CHUNK: Final = 1_000
 """Messages asked for at once."""
 _SLACK: Final = 100
 """A message is missing after this many later ones have arrived: the order is not exact if others give messages back."""
-_WITH_BODY: Final = 200
+_WITH_BODY: Final = 500
 """Chosen messages, which have their bodies, that are asked for at once."""
 _BODIES: Final = 32_000_000
 """Bytes of bodies that are asked for at once, by the largest that has come so far."""

@@ -95,7 +95,8 @@ class LockedBatch:
         self._full: list[ServiceBusReceiver] = []
         self._tasks: TaskGroup | None = None
         self._busy = anyio.Lock()
-        """Held by the task that receives, or opens a link. Settlements need no turn."""
+        """Held by the task that receives, or opens a link. Settlements and requests by number need no turn."""
+        self._requests = 0
         self._settling = RunsInTurn()
         held, clock = HeldMessages(address), clock or SystemClock()
         now = clock.now()
@@ -273,7 +274,11 @@ class LockedBatch:
             async with self._busy:
                 receiver, asked = self._open_receiver(), self.clock.now()
                 await links.reopen(receiver)
-            received = await receive_those_there(receiver, self._peeker, chunk)
+                self._requests += 1
+            try:
+                received = await receive_those_there(receiver, self._peeker, chunk)
+            finally:
+                self._requests -= 1
             holds = [self._hold(message, asked) for message in received]
             taken += holds
             self._read(holds)
@@ -340,7 +345,7 @@ class LockedBatch:
 
     async def _close_emptied(self) -> None:
         """Close the full links of which no message is held any more."""
-        for receiver in tuple(self._full):
+        for receiver in () if self._requests else tuple(self._full):
             if settling.is_emptied(receiver, (hold.received for hold in self._held)):
                 async with self._busy:  # its credit may be taken back just now
                     self._full = [each for each in self._full if each is not receiver]

@@ -30,8 +30,10 @@ __all__ = ["Clock", "Links", "Renewal", "Renewing", "SystemClock"]
 
 _TICK: Final = 1.0
 """Seconds between two looks at the locks."""
-_CHUNK: Final = 100
-"""Locks renewed in one request."""
+_CHUNK: Final = 200
+"""Locks renewed in one request. Service Bus documents no limit."""
+_AT_ONCE: Final = 4
+"""Requests that wait for their answers at once: 50,000 locks take 63 round trips."""
 _STILL: Final = timedelta(seconds=5)
 """A longer time between two checks is more than the delay of a busy loop."""
 _LEFT: Final = 1 / 3
@@ -305,10 +307,10 @@ class Renewal:
         failed: list[Hold] = []
         failure: Exception | None = None
         while queue:
-            holds = [hold for hold in queue.popleft() if self._held.of(hold.message) is hold]
-            try:
-                await self._renew(holds)
-            except Exception as error:  # noqa: BLE001 (no error may end the batch, and its locks with it)
+            parts = [self._still_held(queue.popleft()) for _ in range(min(_AT_ONCE, len(queue)))]
+            for holds, error in await self._renew([part for part in parts if part]):
+                if error is None:
+                    continue
                 if _is_about_messages(error) and len(holds) > 1:
                     middle = len(holds) // 2
                     queue += [holds[:middle], holds[middle:]]
@@ -316,24 +318,45 @@ class Renewal:
                     self._held.lose(holds[0], "Its lock was lost: the service refused to renew it.")
                 else:
                     failed += holds
-                    failure = error
-                    if not _is_about_messages(error):
-                        failed += [hold for chunk in queue for hold in chunk]
-                        break
+                    failure = failure if failure and not _is_about_messages(failure) else error
+            if failure is not None and not _is_about_messages(failure):
+                failed += [hold for part in queue for hold in part]
+                break
         return failed, failure
 
-    async def _renew(self, holds: Sequence[Hold]) -> None:
-        if not holds:
-            return
-        left = (min(hold.ends for hold in holds) - self._clock.now()).total_seconds()
-        least, most = _ANSWER_WITHIN
-        part, longest = _WAIT_FOR_LINK
-        with anyio.fail_after(min(max(left / 2, least), most)):
-            async with self._links.one(min(max(left * part, 0), longest)) as receiver:
-                asked = self._clock.now()
+    def _still_held(self, holds: Sequence[Hold]) -> list[Hold]:
+        return [hold for hold in holds if self._held.of(hold.message) is hold]
+
+    async def _renew(self, parts: Sequence[Sequence[Hold]]) -> list[tuple[Sequence[Hold], Exception | None]]:
+        """Renew locks with a request for each part, all at once; return the parts, each with its error."""
+        if not parts:
+            return []
+        errors: dict[int, Exception | None] = {}
+
+        async def renew(receiver: ServiceBusReceiver, index: int) -> None:
+            holds, asked = parts[index], self._clock.now()
+            try:
                 ends = await management.renew_locks(receiver, [hold.received for hold in holds])
-        for hold, end in zip(holds, ends, strict=True):
-            hold.extend(asked, end)
+            except Exception as error:  # noqa: BLE001 (no error may end the batch, and its locks with it)
+                errors[index] = error
+                return
+            for hold, end in zip(holds, ends, strict=True):
+                hold.extend(asked, end)
+            errors[index] = None
+
+        left = (min(hold.ends for part in parts for hold in part) - self._clock.now()).total_seconds()
+        least, most = _ANSWER_WITHIN
+        share, longest = _WAIT_FOR_LINK
+        failure: Exception | None = None
+        try:
+            with anyio.fail_after(min(max(left / 2, least), most)):
+                wait = min(max(left * share, 0), longest)
+                async with self._links.one(wait) as receiver, anyio.create_task_group() as tasks:
+                    for index in range(len(parts)):
+                        tasks.start_soon(renew, receiver, index)
+        except Exception as error:  # noqa: BLE001 (as above)
+            failure = error
+        return [(holds, errors.get(index, failure)) for index, holds in enumerate(parts)]
 
     def _tell_result(self, failed: Sequence[Hold], failure: Exception | None) -> None:
         state = self._events.state

@@ -79,7 +79,12 @@ _DEFERRING_FRAMES: Final = 4
 
 
 def group_size(decision: Decision, in_flight: InFlight) -> int:
-    """Return how many messages of a batch are settled as a group."""
+    """Return how many messages of a batch are settled as a group.
+
+    Example:
+        >>> group_size(Complete(), "auto"), group_size(Release(), "auto"), group_size(Complete(), 5)
+        (200, 2000, 100)
+    """
     if in_flight != AUTO:
         return in_flight * _ROUND_TRIPS
     return _RELEASED if isinstance(decision, Release) else GROUP

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -400,3 +401,23 @@ async def test_a_removal_without_an_answer_is_unconfirmed(
     assert {outcome.status.name for outcome in report} == {"UNCONFIRMED"}
     assert "had no answer" in str(report[0].description)
     assert not await queue.peek()
+
+
+async def test_several_tasks_wait_for_deferred_messages_at_once(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    queue = own.entity(await with_deferred(own, 40, 40))
+    numbers = [message.sequence_number for message in await queue.peek()]
+    received: list[int] = []
+
+    async def receive(batch: LockedBatch, some: Sequence[int]) -> None:
+        received.extend(message.sequence_number for message in await batch.receive_deferred(some))
+
+    async with queue.batch() as batch:
+        emulator.faults.network_delay_ms = 500
+        began = time.monotonic()
+        async with anyio.create_task_group() as tasks:
+            for start in range(0, 40, 10):
+                tasks.start_soon(receive, batch, numbers[start : start + 10])
+        took = time.monotonic() - began
+        emulator.faults.network_delay_ms = 0
+    assert sorted(received) == numbers
+    assert took < 4, "a round trip of a second to open the management node, and one for all answers"
