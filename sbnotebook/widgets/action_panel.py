@@ -239,13 +239,14 @@ class ActionPanel(Panel):
         self.record: list[Block] = []
         """All plans that were carried out, and their reports, in words; without the rows of messages."""
         self._on_report = Callbacks(lambda why: self._add(paragraph(why, "error")))
-        self._text = TextView()
+        self._text = TextView(keeps_focus=True)
         if isinstance(table, MessageView):
             # What does not load of the table does not load of this.
             table.on_swap(self._text.use_plain)
         self._make_controls()
         super().__init__([panel_style(), self._text, self._progress, self._buttons], layout={"min_width": "0"})
         self.add_class("sbn-panel")
+        self.add_class("sbn-acting")
         self._enter(_Stage.IDLE, _IDLE)
 
     def _make_controls(self) -> None:
@@ -367,6 +368,7 @@ class ActionPanel(Panel):
                 self._carry_out = self._confirmation(turn, "danger" if plan.verb in REMOVING else "primary")
                 self._carry_out.disabled = self._namespace.read_only or not len(plan)
                 self._enter(_Stage.PROPOSED, *blocks)
+                self._text.come_forward()
 
     def _confirmation(self, turn: int, kind: str = "") -> widgets.Button:
         """Return a button for one plan alone: a late click on it does nothing when another plan is shown."""
@@ -385,6 +387,7 @@ class ActionPanel(Panel):
                 # An earlier report can still be undone.
                 stage = _Stage.ENDED if self._report else _Stage.IDLE
                 self._enter(stage, *_heading(title), paragraph(why, "error"))
+                self._text.come_forward()
 
     def _dismissed(self) -> None:
         """Forget the plan, and go back to the report before it."""

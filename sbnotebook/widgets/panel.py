@@ -24,6 +24,8 @@ _STYLE: Final = """
 .sbn-notice { border-left: 4px solid var(--jp-warn-color1, #ef6c00); background: var(--jp-layout-color2, #f5f5f5);
   padding: 6px 10px; margin: 4px 0; }
 .sbn-form { border: 1px solid var(--jp-border-color1, #bdbdbd); border-radius: 3px; padding: 10px 12px; margin: 4px 0; }
+.sbn-panel .widget-inline-hbox, .sbn-panel .widget-textarea { max-width: calc(100% - 4px); min-width: 0; }
+.sbn-panel .widget-inline-hbox input { min-width: 0; }
 .sbn-panel .jupyter-button:focus-visible { outline: 2px solid var(--jp-brand-color1, #1976d2); outline-offset: 1px; }
 """
 

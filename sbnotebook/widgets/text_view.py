@@ -102,6 +102,10 @@ class TextView(ipywidgets.VBox):
     It is a plain text box where the browser does not say that it has loaded the other, although the kernel could have
     heard it, and where the environment has ``SBNOTEBOOK_WIDGETS=plain``.
 
+    Args:
+        keeps_focus: take the keyboard focus of buttons in the same panel that go, and go back and forth between forms
+            and the buttons that open them.
+
     Example:
         >>> view = TextView()
         >>> view.show(heading("Complete 2 messages?"), paragraph("Nothing is archived.", "warning"))
@@ -110,9 +114,9 @@ class TextView(ipywidgets.VBox):
         Nothing is archived.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_focus: bool = False) -> None:
         self.blocks: tuple[Block, ...] = ()
-        self._rich = _Rich()
+        self._rich = _Rich(keeps_focus=keeps_focus)
         self._plain = ipywidgets.Textarea(disabled=True, layout={"width": "100%"})
         super().__init__(layout={"min_width": "0"})
         self._patience: Patience | None = None
@@ -140,6 +144,10 @@ class TextView(ipywidgets.VBox):
         self._plain.layout.height = f"{min(24, 2 + self._plain.value.count(chr(10))) * _LINE}px"
         self.layout.display = None if blocks else "none"
 
+    def come_forward(self) -> None:
+        """Scroll it into sight where a button of the same panel has the focus, and take the focus."""
+        self._rich.send({"kind": "forward"})
+
     def close(self) -> None:
         """Take it from the screen."""
         if self._patience is not None:
@@ -155,10 +163,11 @@ class TextView(ipywidgets.VBox):
 
 
 class _Rich(anywidget.AnyWidget):
-    _esm = module("text_view.js")
+    _esm = module("focus.js", "text_view.js")
     _css = style("text_view.css")
 
     blocks = traitlets.List(traitlets.Dict()).tag(sync=True)
+    keeps_focus = traitlets.Bool(default_value=False).tag(sync=True)
 
 
 def _text(block: Block) -> str:

@@ -46,14 +46,15 @@ class StepRow(widgets.HBox):
     """
 
     def __init__(self, remove: Callable[[StepRow], object], changed: Callable[[], object]) -> None:
+        fitting = {"description_width": "initial"}
         self.kind = widgets.Dropdown(
             options=[(str(kind), kind) for kind in StepKind],
             description="Change",
-            style={"description_width": "initial"},
+            style=fitting,
             layout={"width": "250px"},
         )
-        self.name = widgets.Text(tooltip="Name", layout={"width": "240px"})
-        self.value = widgets.Text(tooltip="Value", layout={"width": "280px"})
+        self.name = widgets.Text(description="Name", style=fitting, layout={"width": "280px"})
+        self.value = widgets.Text(description="Value", style=fitting, layout={"width": "320px"})
         away = button("Remove", "Leave this change out", lambda: remove(self))
         super().__init__([self.kind, self.name, self.value, away], layout={"flex_flow": "row wrap"})
         self.kind.observe(self._ask, "value")

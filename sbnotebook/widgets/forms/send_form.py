@@ -61,11 +61,16 @@ class _Property(widgets.HBox):
     def __init__(
         self, remove: Callable[[_Property], object], name: str = "", kind: str = "string", value: str = ""
     ) -> None:
-        self.name = widgets.Text(name, placeholder="name", layout={"width": "160px"})
-        self.kind = widgets.Dropdown(options=_TYPES, value=kind, layout={"width": "160px"})
-        self.value = widgets.Text(value, placeholder="value", layout={"width": "230px"})
-        for field, words in ((self.name, "Name"), (self.kind, "Type"), (self.value, "Value")):
-            field.tooltip = f"{words} of an application property"
+        fitting = {"description_width": "initial"}
+        self.name = widgets.Text(
+            name, description="Property", placeholder="name", style=fitting, layout={"width": "220px"}
+        )
+        self.kind = widgets.Dropdown(
+            options=_TYPES, value=kind, description="Type", style=fitting, layout={"width": "200px"}
+        )
+        self.value = widgets.Text(
+            value, description="Value", placeholder="value", style=fitting, layout={"width": "280px"}
+        )
         away = button("✕", "Leave this property out", lambda: remove(self))
         super().__init__([self.name, self.kind, self.value, away], layout={"flex_flow": "row wrap"})
 

@@ -151,7 +151,7 @@ class FacetBox {
       box.addEventListener("change", () => this.facet.choose(value, box.checked));
       const shown = made("span", { class: "sbn-facet-value", title: text }, text);
       const number = made("span", { class: "sbn-facet-count" });
-      item = made("li", {}, made("label", {}, box, shown, number));
+      item = made("li", { role: "none" }, made("label", {}, box, shown, number));
       Object.assign(item, { box, number });
       this.items.set(value, item);
     }

@@ -88,7 +88,7 @@ export class Header {
   }
 
   corner(role, label) {
-    return made("div", { class: "sbn-check", role, "aria-label": label });
+    return made("div", { class: "sbn-check", role }, made("span", { class: "sbn-said" }, label));
   }
 
   name(column) {

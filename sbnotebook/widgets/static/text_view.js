@@ -1,5 +1,7 @@
 // Sentences, tables and changes, which may hold the text of messages: show all of it as text, never as markup.
 
+import { FocusKeeper } from "./focus.js";
+
 /** An element with a class and text. */
 function textElement(tag, className, text) {
   const element = document.createElement(tag);
@@ -51,18 +53,28 @@ function textBlock(block) {
   if (block.kind === "table") return textTable(block);
   const element = textElement(block.kind === "title" ? "h4" : "p", `sbn-prose-${block.tone}`, block.text);
   // Screen readers announce errors at once, and everything else later.
-  element.setAttribute("role", block.tone === "error" ? "alert" : "status");
-  if (block.kind === "title") element.setAttribute("aria-level", "4");
+  if (block.kind !== "title") element.setAttribute("role", block.tone === "error" ? "alert" : "status");
   return element;
 }
 
 function render({ model, el }) {
   const root = textElement("div", "sbn-prose");
+  // JupyterLab would otherwise take the keys for its own commands.
+  root.dataset.lmSuppressShortcuts = "true";
   const draw = () => root.replaceChildren(...model.get("blocks").map(textBlock));
   model.on("change:blocks", draw);
   draw();
   el.append(root);
-  return () => model.off("change:blocks", draw);
+  if (!model.get("keeps_focus")) return () => model.off("change:blocks", draw);
+  root.tabIndex = -1;
+  const keeper = new FocusKeeper(root);
+  const forward = ({ kind }) => kind === "forward" && keeper.forward();
+  model.on("msg:custom", forward);
+  return () => {
+    keeper.dispose();
+    model.off("msg:custom", forward);
+    model.off("change:blocks", draw);
+  };
 }
 
 /** Tells the kernel that this was loaded, so that it need not show the same in a plain box. */

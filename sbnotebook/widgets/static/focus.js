@@ -1,0 +1,101 @@
+/**
+ * The keyboard focus in a panel: it goes to what a click has opened, and does not drop to the page when the element that
+ * has it goes.
+ */
+
+const OUTER_PANEL = ".sbn-panel";
+const ACTIONS = ".sbn-acting";
+const FORM = ".sbn-form";
+const FOCUSABLE = "input:enabled, select:enabled, textarea:enabled, button:enabled, summary, [tabindex='0']";
+const SETTLED = 100; // milliseconds after which a form has its fields, which ipywidgets draws one by one
+
+/** The first element that can have the focus. */
+function firstStop(element) {
+  return [...element.querySelectorAll(FOCUSABLE)].find((each) => each.checkVisibility());
+}
+
+export class FocusKeeper {
+  /** @param {HTMLElement} words the words of plans and reports in the panel */
+  constructor(words) {
+    this.words = words;
+    this.path = []; // the element that had the focus last, and those around it
+    this.openers = new WeakMap(); // the buttons that opened forms
+    this.listen = new AbortController();
+    this.observer = new MutationObserver((changes) => this.look(changes));
+    const on = (type, action) => document.addEventListener(type, action, { signal: this.listen.signal });
+    on("focusin", ({ target }) => this.note(target));
+    on("focusout", ({ target }) => setTimeout(() => this.left(target)));
+  }
+
+  get last() {
+    return this.path[0] ?? null;
+  }
+
+  get isDropped() {
+    return !document.activeElement || document.activeElement === document.body;
+  }
+
+  note(target) {
+    const around = [];
+    for (let at = this.words; at; at = at.parentElement) if (at.matches(OUTER_PANEL)) around.push(at);
+    const panel = around.at(-1);
+    this.path = [];
+    if (!panel?.contains(target)) return;
+    if (panel !== this.panel) {
+      this.panel = panel;
+      this.observer.disconnect();
+      this.observer.observe(panel, { childList: true, subtree: true });
+    }
+    for (let at = target; at !== panel; at = at.parentElement) this.path.push(at);
+    this.path.push(panel);
+  }
+
+  /** Who clicks beside the panel takes the focus away; a button that is disabled or goes does not. */
+  left(target) {
+    if (target === this.last && this.isDropped && target.isConnected && !target.disabled) this.path = [];
+  }
+
+  look(changes) {
+    const { last } = this;
+    if (last?.matches("button") && changes.some((change) => change.addedNodes.length)) {
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => this.enter(last), SETTLED);
+    }
+    if (last && !last.isConnected && this.isDropped) this.lost();
+  }
+
+  /** Go into the form that a button has opened, unless the user went elsewhere meanwhile. */
+  enter(opener) {
+    for (const form of this.panel.querySelectorAll(FORM)) {
+      if (this.openers.has(form)) continue;
+      this.openers.set(form, opener);
+      if (document.activeElement === opener) firstStop(form)?.focus();
+    }
+  }
+
+  /** The element with the focus is gone: go to what took its place, or back to what had opened it. */
+  lost() {
+    const { path } = this;
+    const form = path.find((each) => !each.isConnected && each.matches(FORM));
+    const opener = form && this.openers.get(form);
+    const near = path.filter((each) => each.isConnected);
+    const isAction = near[0]?.closest(ACTIONS);
+    const next = opener?.isConnected ? opener : isAction ? this.words : near.map(firstStop).find(Boolean);
+    (next ?? this.words).focus();
+  }
+
+  /** Bring the words into sight, and give them the focus where a button of the panel has it. */
+  forward() {
+    const at = document.activeElement;
+    const isOurs = this.isDropped ? this.last : this.panel?.contains(at) && at.matches("button");
+    if (!isOurs) return;
+    this.words.focus({ preventScroll: true });
+    this.words.closest(ACTIONS)?.scrollIntoView({ block: "nearest" });
+  }
+
+  dispose() {
+    clearTimeout(this.timer);
+    this.listen.abort();
+    this.observer.disconnect();
+  }
+}
