@@ -76,6 +76,11 @@ class SelectionBar(widgets.VBox):
         selected = "1 message is selected" if count == 1 else f"{count:,} messages are selected"
         self._count.value = f"{selected}, {hidden:,} hidden by a filter." if hidden else f"{selected}."
 
+    def begin(self, name: str) -> None:
+        """Show the form of the action with this name, for the selected messages; another form is closed."""
+        if name in self.buttons:
+            self.buttons[name].click()
+
     def close(self) -> None:
         """Take it away; the selection is not watched any more."""
         for end in self._ends:

@@ -205,6 +205,7 @@ _COLUMNS: Final = (
     "subject",
     "body_text",
 )
+_CAUSE_ACTION: Final = "Resubmit…"
 _NO_LETTERS: Final = "Nothing is dead-lettered here: the queue is empty, and there is nothing to do."
 _NO_MESSAGES: Final = "There are no messages here."
 _BUSY: Final = "Something is being carried out: wait until it has ended, or cancel it."
@@ -244,7 +245,8 @@ class Triage(Panel):
         self.record = Record()
         self._has_peeked = threading.Event()
         address = self._entity.address
-        self.table = MessageView(columns=_COLUMNS, timeline=True, causes=True, label=f"Messages of {address}")
+        label = f"Messages of {address}"
+        self.table = MessageView(columns=_COLUMNS, timeline=True, causes=True, label=label, cause_action=_CAUSE_ACTION)
         self.actions = ActionPanel(namespace, table=self.table)
         self.actions.layout.margin = "8px 0 0 0"
         self._header = TriageHeader(
@@ -258,9 +260,8 @@ class Triage(Panel):
         )
         self._banner = UnfinishedBanner(namespace, address, self._resume)
         self._empty = text()
-        actions = triage_actions(
-            self._entity, self.table, is_archived=namespace.archive is not None, is_editing=is_editing
-        )
+        is_archived = namespace.archive is not None
+        actions = triage_actions(self._entity, self.table, is_archived=is_archived, is_editing=is_editing)
         self.bar = SelectionBar(self.table, actions, self.actions)
         super().__init__([
             panel_style(), self._header, self._banner, self._empty, self.table, self.bar, self.actions
@@ -274,6 +275,7 @@ class Triage(Panel):
         self.add_class(self.record.owner)
         self.actions.on_report(self._reported)
         self.table.model.on_causes.add(self._write_record)
+        self.table.model.on_act.add(self.bar.begin)
         self._end_notes = self.table.on_note(self._write_note)
 
     # ------------------------------------------------------------ looking

@@ -49,12 +49,32 @@ def test_a_triage_by_mouse_and_another_by_keyboard(browser: Browser, lab: Lab) -
     bills = panels.filter(has_text="Triage of bills/$dlq")
     for panel in (orders, bills):
         expect(panel.get_by_text("30 messages, peeked at")).to_be_visible()
+    _a_canary(orders)
     _what_is_hidden_is_told(orders)
     _by_mouse(notebook, orders)
     _a_note(notebook, orders)
     _by_keyboard(notebook, bills)
     assert (notebook.external, notebook.errors) == ([], [])
     assert notebook.largest < 1_000_000
+
+
+def _a_canary(panel: Locator) -> None:
+    """Select the first messages of a cause beside a selection of all, and open the form on the cause itself."""
+    panel.get_by_role("button", name="Select 30 shown").click()
+    cause = panel.get_by_role("listitem").filter(has_text="no price")
+    cause.get_by_role("button", name="First 10").click()
+    expect(panel.get_by_text("10 messages are selected.")).to_be_visible()
+    cause.get_by_role("button", name="Resubmit…").click()
+    expect(panel.locator(".sbn-form").locator("input, select").first).to_be_focused()
+    panel.get_by_role("button", name="Show the plan").click()
+    expect(panel.get_by_text("Resubmit 10 messages of orders/$dlq to orders.")).to_be_visible()
+    panel.get_by_role("button", name="Not now").click()
+    # None of the other cause is selected: its form is for all of them.
+    other = panel.get_by_role("listitem").filter(has_text="the carrier is unknown")
+    other.get_by_role("button", name="Resubmit…").click()
+    expect(panel.get_by_text("12 messages are selected.")).to_be_visible()
+    panel.get_by_role("button", name="Close", exact=True).click()
+    panel.get_by_role("button", name="Clear selection").click()
 
 
 def _what_is_hidden_is_told(panel: Locator) -> None:

@@ -15,6 +15,8 @@ const FEW_CAUSES = 6;
 const TREND_POINTS = 24;
 const TREND_HEIGHT = 20;
 const LONGEST_NOTE = 1000;
+const CANARY = 10;
+const FORM_TRIES = 40; // looks at the panel, one in each frame or two
 const MAINS = ".sbn-cause-main";
 
 /** The counts of one cause. */
@@ -64,7 +66,7 @@ function differing(store, cause, trait) {
 
 /** One cause in the list. */
 class CauseItem {
-  constructor(store, cause) {
+  constructor(store, cause, action) {
     this.store = store;
     this.cause = cause;
     this.example = -1;
@@ -91,10 +93,17 @@ class CauseItem {
     this.trend.setAttribute("role", "img");
     this.trend.append(document.createElementNS(this.trend.namespaceURI, "path"));
     this.select = pressable("", () => this.takeAll(), { title: "Select the messages of this cause that pass the other filters" });
+    this.canary = pressable(`First ${CANARY}`, () => this.takeFirst(), {
+      title: `Select only the ${CANARY} oldest messages of this cause that pass the other filters, to try an action on them before the rest`,
+    });
+    this.act = pressable(action ?? "", () => this.begin(action), {
+      title: "Open the form for the selected messages of this cause, or for all of them if none is selected",
+    });
+    this.act.hidden = !action;
     this.show = pressable("Example", () => this.next(), { title: "Show a message of this cause; again for the next one" });
     this.write = pressable("Note", () => this.edit(), { title: "Write down what is known of this cause" });
     const noted = cause.fingerprint === OTHERS ? [] : [this.write];
-    const actions = made("span", { class: "sbn-cause-actions" }, this.select, this.show, ...noted);
+    const actions = made("span", { class: "sbn-cause-actions" }, this.select, this.canary, this.act, this.show, ...noted);
     this.note = made("div", { class: "sbn-cause-note", hidden: true });
     this.element = made("li", { class: "sbn-cause" }, this.main, this.trend, this.seen, actions, this.note);
   }
@@ -118,6 +127,29 @@ class CauseItem {
     this.store.select(this.rows);
   }
 
+  takeFirst() {
+    this.store.selectOnly(this.rows.slice(0, CANARY));
+  }
+
+  /** Open the form of an action in the panel around the table, for messages of this cause and no others. */
+  async begin(action) {
+    const { rows, store } = this;
+    const chosen = rows.filter((row) => store.selection.has(row));
+    store.selectOnly(chosen.length ? chosen : rows);
+    const panel = this.element.closest(".sbn-panel");
+    const before = panel?.querySelector(".sbn-form");
+    try {
+      await store.request("act", { action });
+      for (let look = 0; look < FORM_TRIES; look++) {
+        const form = panel?.querySelector(".sbn-form");
+        if (form && form !== before) return lead(form);
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+    } catch (error) {
+      store.tell("failed", error.message);
+    }
+  }
+
   next() {
     const { rows } = this;
     this.example = (this.example + 1) % Math.max(1, rows.length);
@@ -138,7 +170,8 @@ class CauseItem {
     this.seen.title = first && `First seen ${first}, last seen ${last} (UTC)`;
     this.drawTrend();
     this.select.textContent = `Select ${figure(count)}`;
-    for (const button of [this.select, this.show]) button.disabled = !count;
+    this.canary.hidden = count <= CANARY;
+    for (const button of [this.select, this.act, this.show]) button.disabled = !count;
     if (!this.isEdited) this.drawNote(store.notes[cause.fingerprint] ?? "");
   }
 
@@ -189,6 +222,12 @@ class CauseItem {
   }
 }
 
+/** Bring a form into sight, and go to its first field. */
+function lead(form) {
+  form.scrollIntoView({ block: "nearest" });
+  form.querySelector("input, select, textarea, button")?.focus();
+}
+
 /** The fingerprints that the table is filtered by. */
 function chosenCauses(store) {
   return store.filters.get(CAUSE_FILTER)?.test.chosen ?? new Set();
@@ -206,8 +245,9 @@ function chooseCauses(store, chosen) {
 
 /** The list of causes in one view. */
 class CauseList {
-  constructor(store) {
+  constructor(store, action) {
     this.store = store;
+    this.action = action;
     this.items = new Map();
     this.isOpen = false;
     this.title = made("strong", {});
@@ -264,7 +304,7 @@ class CauseList {
 
   item(fingerprint) {
     const cause = this.store.causes.find((one) => one.fingerprint === fingerprint) ?? { fingerprint };
-    if (!this.items.has(fingerprint)) this.items.set(fingerprint, new CauseItem(this.store, cause));
+    if (!this.items.has(fingerprint)) this.items.set(fingerprint, new CauseItem(this.store, cause, this.action));
     return this.items.get(fingerprint);
   }
 }
@@ -273,9 +313,10 @@ class CauseList {
  * Draw the causes; gives the function that ends them.
  * @param {Store} store
  * @param {HTMLElement} element
+ * @param {{cause_action?: string}} options
  */
-export function causesView(store, element) {
-  const list = new CauseList(store);
+export function causesView(store, element, options) {
+  const list = new CauseList(store, options.cause_action);
   const listen = new AbortController();
   const soon = drawnSoon(() => list.draw());
   for (const type of ["rows", "filter", "causes"]) store.addEventListener(type, soon, { signal: listen.signal });

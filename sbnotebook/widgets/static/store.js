@@ -301,6 +301,12 @@ export class Store extends EventTarget {
     this.tell("selection", { own: true });
   }
 
+  /** Select these rows and no others. */
+  selectOnly(rows) {
+    this.selection.clear();
+    this.select(rows);
+  }
+
   toggle(row) {
     this.select([row], !this.selection.has(row));
   }

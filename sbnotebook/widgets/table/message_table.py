@@ -51,6 +51,7 @@ class MessageTable(Table, anywidget.AnyWidget):
         causes: group the messages by what went wrong with them, and show the groups.
         countdown: show ``locked_until`` as the time left.
         label: the name of the table for screen readers.
+        cause_action: the name of an action that each cause offers for its messages; the model's ``on_act`` gets it.
 
     Example:
         >>> table = MessageTable(columns=["sequence_number", "subject"])
@@ -72,6 +73,7 @@ class MessageTable(Table, anywidget.AnyWidget):
         causes: bool = False,
         countdown: bool = False,
         label: str = "Messages",
+        cause_action: str = "",
     ) -> None:
         is_shared = isinstance(messages, RowModel)
         self.model = messages if is_shared else RowModel(messages, columns=columns, causes=causes)
@@ -87,6 +89,7 @@ class MessageTable(Table, anywidget.AnyWidget):
                 "timeline": timeline,
                 "causes": self.model.with_causes,
                 "countdown": countdown,
+                "cause_action": cause_action,
             }
         )
         self.on_msg(self._receive)
@@ -274,7 +277,9 @@ class MessageTable(Table, anywidget.AnyWidget):
         try:
             if name == "note":
                 self.model.on_note(str(asked["fingerprint"]), str(asked["text"])[:_MAX_NOTE])
-            data, buffers = ({}, []) if name == "note" else answer(self.model.rows, name, asked)
+            elif name == "act":
+                self.model.on_act(str(asked["action"]))
+            data, buffers = ({}, []) if name in {"note", "act"} else answer(self.model.rows, name, asked)
         except Exception as error:  # noqa: BLE001
             self._emit("refusal", page, id=number, text=background.sentence(error))
         else:

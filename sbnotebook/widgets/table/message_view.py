@@ -36,6 +36,7 @@ class TableOptions(TypedDict, total=False):
     causes: bool
     countdown: bool
     label: str
+    cause_action: str
 
 
 class MessageView(Table, widgets.VBox):

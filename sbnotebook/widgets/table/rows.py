@@ -273,7 +273,7 @@ class RowModel:
         self.notes: dict[str, str] = {}
         self.views: list[RowView] = []
         self.on_selection, self.on_note = Callbacks(self.say_problem), Callbacks(self.say_problem)
-        self.on_causes = Callbacks(self.say_problem)
+        self.on_causes, self.on_act = Callbacks(self.say_problem), Callbacks(self.say_problem)
         self._finder = CauseFinder(self._take_causes, self.say_problem)
         self._is_finding = False
 
