@@ -11,7 +11,18 @@ import anyio.lowlevel
 
 from sbnotebook.errors import ConfigurationError
 
-__all__ = ["AUTO", "Flight", "InFlight", "Pace", "Pause", "Throttle", "Window", "check_in_flight", "transfers"]
+__all__ = [
+    "AUTO",
+    "MOST_SENDERS",
+    "Flight",
+    "InFlight",
+    "Pace",
+    "Pause",
+    "Throttle",
+    "Window",
+    "check_in_flight",
+    "transfers",
+]
 
 InFlight: TypeAlias = int | Literal["auto"]
 """Transfers or settlements that wait for their answer at once: a number, or as many as the network bears."""
@@ -19,8 +30,9 @@ AUTO: Final = "auto"
 
 _FIRST_GAP, _LONGEST_GAP, _NO_GAP = 0.05, 5.0, 0.001
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 16.0
-_SENDERS: Final = 10
-"""Transfers that ``"auto"`` lets wait at once: each holds many messages."""
+_SENDERS, MOST_SENDERS = 10, 50
+"""Transfers that ``"auto"`` lets wait at once, at first and at most: each holds many messages, and has a connection of
+its own. A Standard namespace includes 1,000 connections."""
 _LEAST, _MOST = 10, 400
 """The most settlements that ``"auto"`` lets wait at once. The SDK checks all at each answer, so more are not faster."""
 _LEAST_QUEUED, _MOST_QUEUED = 3.0, 6.0
@@ -291,6 +303,7 @@ class Window:
     Args:
         limit: the number, or ``"auto"``.
         now: the time in seconds, from any begin.
+        most: with ``"auto"``, the most that may wait.
 
     Example:
         >>> window = Window("auto", now=lambda: 0.0)
@@ -300,13 +313,14 @@ class Window:
         (40, 3)
     """
 
-    def __init__(self, limit: InFlight, now: Callable[[], float] = anyio.current_time) -> None:
+    def __init__(self, limit: InFlight, now: Callable[[], float] = anyio.current_time, most: int = _MOST) -> None:
         self.is_fixed = limit != AUTO
         """True for a given number, which is never exceeded."""
         self.waiting = 0
         """Settlements that wait for their answer now, in all tasks that share the window."""
         self._size: float = _LEAST if limit == AUTO else limit
         self._now = now
+        self._most = most
         self._grows_fast = True
         self._shortest = self._shortest_before = math.inf
         self._since: float | None = None
@@ -349,7 +363,7 @@ class Window:
             self._grows_fast = False
             self._size = max(self._size - _STEP / self._size, min(self._size, _LEAST))
         elif queued < max(_LEAST_QUEUED, self._size * _TOLERATED / 2):
-            self._size = min(self._size + (1 if self._grows_fast else _STEP / self._size), _MOST)
+            self._size = min(self._size + (1 if self._grows_fast else _STEP / self._size), self._most)
 
     def refused(self) -> None:
         """Let fewer wait, because the service is busy; once for all requests that were in progress together."""

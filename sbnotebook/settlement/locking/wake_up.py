@@ -31,7 +31,6 @@ __all__ = ["SUBJECT", "WakeUp", "WakeUps", "wake"]
 
 SUBJECT: Final = "sbnotebook.wake-up"
 """The subject by which a wake-up message is known."""
-_IN_FLIGHT: Final = 10
 _MAX_BODY: Final = 4_096
 
 
@@ -157,7 +156,7 @@ class WakeUps:
         wake_ups = [
             WakeUp.for_message(m).message(due, deferral=m.delivery_count, session_id=m.session_id) for m in messages
         ]
-        report = await send_many(self._pool(to), wake_ups, max_in_flight=_IN_FLIGHT)
+        report = await send_many(self._pool(to), wake_ups)
         failures = report.failures
         if failures:
             why = f"{len(failures):,} of {len(wake_ups):,} wake-up messages to {to} were not confirmed"

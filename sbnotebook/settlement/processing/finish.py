@@ -29,7 +29,9 @@ from sbnotebook.model import (
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.memory.seen import Seen
+from sbnotebook.settlement.pace import AUTO
 from sbnotebook.settlement.processing.calls import EndedCall
 from sbnotebook.settlement.processing.envelopes import envelope_of
 from sbnotebook.settlement.processing.policy import End, Policy, PolicyRow
@@ -39,8 +41,8 @@ from sbnotebook.settlement.terms import outcome_for
 
 __all__ = ["Finisher", "can_retry"]
 
-_IN_FLIGHT: Final = 50
-"""Settlements that wait for their answer at once. The user's max_in_flight limits the functions, not these."""
+_IN_SESSION: Final = 50
+"""Settlements of a session that wait for their answer at once. It ends too soon to learn what the network bears."""
 _PAUSES: Final = (0.0, 1.0, 5.0)
 """Seconds before each attempt to settle. Unanswered, skipped and retryable settlements are attempted again."""
 _MAX_DESCRIPTION: Final = 1_000
@@ -193,7 +195,9 @@ class Finisher:
         self, batch: LockedBatch, decision: Decision, messages: Sequence[LockedMessage]
     ) -> Sequence[Outcome]:
         try:
-            return await batch.settle(decision, messages, max_in_flight=_IN_FLIGHT)
+            # The user's max_in_flight limits the functions, and not this.
+            in_flight = _IN_SESSION if isinstance(batch, SessionBatch) else AUTO
+            return await batch.settle(decision, messages, max_in_flight=in_flight)
         except DecisionError as error:  # a message that is rejected in a dead-letter queue stays there
             return [outcome_for(m, decision, OutcomeStatus.FAILED, str(error)) for m in messages]
         except Exception as error:  # noqa: BLE001 (the journal or archive failed before anything was settled)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
@@ -18,7 +18,7 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.grace import Grace
-from sbnotebook.settlement.pace import AUTO, InFlight, Pace, check_in_flight, transfers
+from sbnotebook.settlement.pace import AUTO, InFlight, Pace, Window, check_in_flight
 from sbnotebook.settlement.sdk import errors, senders
 from sbnotebook.settlement.sending.packing import EncodedMessage, Pack, Packer
 from sbnotebook.settlement.sending.sender_pool import SenderPool
@@ -78,6 +78,8 @@ _RECONNECT_AFTER: Final = 0.5
 """Seconds before the second attempt to connect; twice as many before each further one."""
 _SLOWEST: Final = 50_000
 """Bytes a second: the slowest connection on which the answer to a large transfer is awaited."""
+_BEFORE_MORE: Final = 50
+"""Answers of a send after which ``"auto"`` may open further senders: a shorter send is over before they are open."""
 _FINISH_WITHIN: Final = 10.0
 """Seconds to wait for transfers in flight when the caller is cancelled."""
 _LOOK_AGAIN: Final = 0.5
@@ -119,8 +121,8 @@ async def send_many(
             as one message each.
         withhold: asked about each message just before each attempt, so that none is sent which is not wanted any more;
             None to send them all.
-        max_in_flight: transfers that wait for their confirmation at once, 10 by default; fewer while they have more
-            than 32 MiB.
+        max_in_flight: transfers that wait for their confirmation at once; fewer while they have more than 32 MiB.
+            With ``"auto"``, 10 to 50, as the network bears: see :class:`sbnotebook.settlement.pace.Window`.
         batch_size: messages in one transfer at most; None packs as many as the entity's size limit allows, 1
             sends each on its own.
         pace: limits the messages a second, None for no limit.
@@ -175,7 +177,8 @@ async def deliver_many(
     # The packer pulls and packs in a thread; the delivery sends its packs on this loop.
     arrived = _ThreadSignal()
     packer = Packer(messages, method.verb, pool.address, sizes, max_count, arrived.notify)
-    delivery = _Delivery(pool, packer, arrived, method, transfers(max_in_flight), pace, progress, tally or Tally())
+    window = pool.window if max_in_flight == AUTO else Window(max_in_flight)
+    delivery = _Delivery(pool, packer, arrived, method, window, pace, progress, tally or Tally())
     start = anyio.current_time()
     with flying() as flight, reporting(delivery.tally.report):
         try:
@@ -219,7 +222,7 @@ class _Delivery:
         packer: Packer,
         arrived: _ThreadSignal,
         method: DeliveryMethod,
-        max_in_flight: int,
+        window: Window,
         pace: Pace,
         progress: Progress | None,
         tally: Tally,
@@ -229,17 +232,16 @@ class _Delivery:
         self._packer = packer
         self._arrived = arrived
         self._method = method
-        self._max_in_flight = max_in_flight
+        self._window = window
+        self._answers = 0
         self._pace = pace
         self._progress = progress
         self._order: dict[str, anyio.Lock] = {}
+        self._opening: list[anyio.CancelScope] = []
         self._unfinished: set[Pack] = set()
         self._in_hand = self._bytes = self._workers = 0
         self._queue: asyncio.Queue[Pack | None] = asyncio.Queue()
         self._tasks: TaskGroup
-        # As many packs wait as are in flight, so that transfers answered together are followed together. With a pace,
-        # a pack must begin as soon as it is queued.
-        self._most_in_hand = max_in_flight * (2 if pace.is_free else 1)
         self._freed = asyncio.Event()
         self._grace = Grace(packer.stop)
 
@@ -251,6 +253,8 @@ class _Delivery:
             while self._in_hand:  # a worker may queue the halves of a pack
                 self._freed = asyncio.Event()
                 await self._freed.wait()
+            for scope in self._opening:
+                scope.cancel()
             for _ in range(self._workers):
                 self._queue.put_nowait(None)
 
@@ -272,7 +276,7 @@ class _Delivery:
             await anyio.to_thread.run_sync(self._packer.run, abandon_on_cancel=True, limiter=own)
 
     def _want(self) -> None:
-        room = max(2 * self._max_in_flight - self._in_hand, 0)
+        room = max(2 * self._window.size - self._in_hand, 0)
         # With a rate, messages are not pulled before their time.
         self._packer.want(min(room, 1) if self._pace.at_once else room)
 
@@ -293,20 +297,28 @@ class _Delivery:
 
     async def _enqueue(self, pack: Pack) -> None:
         await self._pace.wait(len(pack.items))  # always yields to the workers, so that packs are begun in their order
-        while self._in_hand > self._most_in_hand or (self._bytes and self._bytes + pack.size > _MAX_BYTES_IN_FLIGHT):
+        while self._in_hand > self._most_in_hand() or (self._bytes and self._bytes + pack.size > _MAX_BYTES_IN_FLIGHT):
             self._freed = asyncio.Event()
             await self._freed.wait()
         self._put(pack)
 
+    def _most_in_hand(self) -> int:
+        # As many packs wait as are in flight, so that transfers answered together are followed together. With a pace,
+        # a pack must begin as soon as it is queued.
+        return self._window.size * (2 if self._pace.is_free else 1)
+
     def _put(self, pack: Pack) -> None:
         self._bytes += pack.size
-        if self._workers < min(self._in_hand, self._max_in_flight):
+        if self._workers < min(self._in_hand, self._window.size):
             self._workers += 1
-            self._tasks.start_soon(self._work)
+            self._tasks.start_soon(self._work, self._answers >= _BEFORE_MORE)
         self._queue.put_nowait(pack)
 
-    async def _work(self) -> None:
-        while (pack := await self._queue.get()) is not None:
+    async def _work(self, is_more: bool) -> None:
+        if is_more and not await self._has_opened():
+            self._workers -= 1
+            return
+        while self._workers <= self._window.size and (pack := await self._queue.get()) is not None:
             # Messages of one session keep their order: one transfer of a key at a time, in the order of the queue.
             async with self._turn(pack.key):
                 await self._deliver(pack)
@@ -315,6 +327,14 @@ class _Delivery:
             self._bytes -= pack.size
             self._want()
             self._freed.set()
+        self._workers -= 1
+
+    async def _has_opened(self) -> bool:
+        """Open a sender. Opening takes several round trips, in which the other workers may send the rest."""
+        with anyio.CancelScope() as scope:
+            self._opening.append(scope)
+            return await self._pool.open_another()
+        return False
 
     def _turn(self, key: str | None) -> AbstractAsyncContextManager[None]:
         return nullcontext() if key is None else self._order.setdefault(key, anyio.Lock())
@@ -334,7 +354,7 @@ class _Delivery:
             halves = pack.halves()
             self._unfinished.remove(pack)
             self._unfinished.update(halves)
-            if pack.key is None and self._max_in_flight > 1:  # no order to keep: other workers take them, too
+            if pack.key is None and self._window.size > 1:  # no order to keep: other workers take them, too
                 for half in halves:
                     self._in_hand += 1
                     self._put(half)
@@ -379,19 +399,32 @@ class _Delivery:
                 if self._is_withheld(pack):
                     return
                 pack.in_doubt = True
-                flight, count = in_flight(), len(pack.items)
-                flight.began(count)
                 try:
-                    numbers = await self._method.deliver(sender, pack)
+                    with self._waiting(pack):
+                        numbers = await self._method.deliver(sender, pack)
                 except Exception as error:
                     pack.in_doubt = _is_unanswered(error)
                     raise
-                finally:
-                    flight.ended(count)
                 self._finish_pack(pack, Outcome(OutcomeStatus.SETTLED, self._method.verb, self._pool.address), numbers)
             await anyio.lowlevel.checkpoint_if_cancelled()
             if scope.cancelled_caught:
                 raise OperationTimeoutError(message=f"No answer came within {answer_within:.0f} seconds.")
+
+    @contextmanager
+    def _waiting(self, pack: Pack) -> Generator[None]:
+        """Count a transfer that waits for its answer, and learn from the time that this takes."""
+        flight, count, start = in_flight(), len(pack.items), anyio.current_time()
+        flight.began(count)
+        self._window.began()
+        waiting = self._window.waiting
+        try:
+            yield
+            self._answers += 1
+            if self._answers >= _BEFORE_MORE:
+                self._window.answered(anyio.current_time() - start, in_flight=waiting)
+        finally:
+            flight.ended(count)
+            self._window.ended()
 
     def _is_withheld(self, pack: Pack) -> bool:
         """Take out the messages that are not to be sent any more; tell whether none is left."""

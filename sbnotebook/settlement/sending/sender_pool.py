@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -12,7 +13,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.pace import Throttle
+from sbnotebook.settlement.pace import AUTO, MOST_SENDERS, Throttle, Window
 from sbnotebook.settlement.sdk import links, senders
 from sbnotebook.settlement.sending.packing import Sizes
 
@@ -48,8 +49,11 @@ class SenderPool:
         self.answer_within = answer_within
         self.throttle = Throttle()
         """Slows down all sends of this pool while Service Bus is busy."""
+        self.window = Window(AUTO, most=MOST_SENDERS)
+        """Says how many transfers of this pool wait at once, for sends without a number of their own."""
         self._connection = connection
         self._idle: list[tuple[ServiceBusSender, float]] = []
+        self._opening: set[asyncio.Task[None]] = set()
         self._sizes: Sizes | None = None
 
     async def warm(self, count: int) -> None:
@@ -67,6 +71,16 @@ class SenderPool:
             failures = [*group.exceptions]
         if failures:  # not within except: IPython shows all frames of an error that has a group as its context
             raise failures[0]  # they all failed for the same reason
+
+    async def open_another(self) -> bool:
+        """Open a sender if none is idle, also after the caller is cancelled. Return False if that was not possible."""
+        if self._idle:
+            return True
+        opening = asyncio.create_task(self._open_one())
+        self._opening.add(opening)
+        opening.add_done_callback(self._opened)
+        await asyncio.wait([opening])
+        return _is_done(opening)
 
     async def sizes(self) -> Sizes:
         """Return the size limits of the entity. Open a sender if none was open yet.
@@ -113,6 +127,10 @@ class SenderPool:
 
     async def close(self) -> None:
         """Close all idle senders."""
+        for opening in tuple(self._opening):
+            opening.cancel()
+        if self._opening:
+            await asyncio.wait(self._opening)
         idle, self._idle = self._idle, []
         async with anyio.create_task_group() as tasks:
             for sender, _ in idle:
@@ -151,8 +169,16 @@ class SenderPool:
     async def _open_one(self) -> None:
         self._keep(await self._open())
 
+    def _opened(self, opening: asyncio.Task[None]) -> None:
+        self._opening.discard(opening)
+        _is_done(opening)  # otherwise asyncio logs an error that no caller waits for
+
     def _keep(self, sender: ServiceBusSender) -> None:
         self._idle.append((sender, time.monotonic()))
+
+
+def _is_done(task: asyncio.Task[None]) -> bool:
+    return not task.cancelled() and task.exception() is None
 
 
 def _sizes_of(sender: ServiceBusSender) -> Sizes:

@@ -9,9 +9,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.settlement.pace import MOST_SENDERS
 
 pytestmark = pytest.mark.anyio
 
@@ -144,6 +146,27 @@ async def test_slow_iterable_does_not_block_the_loop(namespace: AsyncNamespace) 
         await namespace.entity("steady").send([Message(body=b"warm")])
         tasks.start_soon(tick)
         assert (await namespace.entity("steady").send(messages())).ok
+
+
+async def test_auto_opens_more_senders_on_a_long_line(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    await own.create_queue("far")
+    queue = own.entity("far")
+    emulator.faults.network_delay_ms = 100
+    messages = [Message(message_id=str(n), body=b"%d" % n, session_id=f"s{n % 100}") for n in range(250)]
+    report = await queue.send(messages, batch_size=1)
+    emulator.faults.network_delay_ms = 0
+    assert report.ok
+    assert report.speed is not None
+    assert 12 < report.speed.in_flight <= MOST_SENDERS
+    stored = [(message.session_id, int(message.message_id or "")) for message in await queue.peek()]
+    assert len(stored) == len(set(stored)) == 250
+    for session in range(100):
+        numbers = [number for each, number in stored if each == f"s{session}"]
+        assert numbers == sorted(numbers)
+    # A number is an exact limit, also after that.
+    limited = await queue.send(messages, batch_size=1, max_in_flight=4)
+    assert limited.speed is not None
+    assert limited.speed.in_flight <= 4
 
 
 async def test_many_sessions_with_one_message_each_are_sent(namespace: AsyncNamespace) -> None:
