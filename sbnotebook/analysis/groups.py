@@ -80,6 +80,7 @@ _COLUMNS: Final = (
     "dead_letter_error_description",
     "dead_letter_source",
     "entity",
+    "resubmit_count",
 )
 
 
@@ -100,6 +101,7 @@ class Group:
         subjects: the most frequent subjects, with their counts.
         sequence_numbers: of all its messages.
         examples: a few of their descriptions, as they are.
+        came_back: how often the message that came back most often was resubmitted.
         take: returns the messages themselves.
     """
 
@@ -115,6 +117,7 @@ class Group:
     subjects: tuple[tuple[str | None, int], ...]
     sequence_numbers: tuple[int, ...]
     examples: tuple[str, ...]
+    came_back: int = 0
     take: Callable[[], Sequence[ReceivedMessage]] = field(default=tuple, repr=False, compare=False)
 
     @property
@@ -297,6 +300,7 @@ class _Row(NamedTuple):
     description: str | None
     dead_letter_source: str | None
     entity: Any
+    resubmit_count: int | None
 
 
 def _in_places(messages: Sequence[ReceivedMessage], places: Sequence[int]) -> Sequence[ReceivedMessage]:
@@ -335,6 +339,7 @@ def _group(traits: tuple[str | None, ...], placed: Sequence[tuple[int, _Row]], t
         subjects=tuple(Counter(row.subject for row in rows).most_common(_MAX_SUBJECTS)),
         sequence_numbers=tuple(row.sequence_number for row in rows),
         examples=tuple(descriptions)[:_MAX_EXAMPLES],
+        came_back=max((row.resubmit_count or 0 for row in rows), default=0),
         take=partial(take, places) if take else tuple,
     )
 

@@ -73,6 +73,7 @@ _GROUP_COLUMNS: Final = (
     "source",
     "first_seen",
     "last_seen",
+    "came_back",
     "fingerprint",
 )
 # A notebook would set a text between two dollar signs as a formula, links included.
@@ -240,9 +241,16 @@ def printable(text: str, keep: str = "") -> str:
 
 def _used(columns: Sequence[str], items: Sequence[object]) -> tuple[list[str], list[list[Any]]]:
     """Return the columns in which at least one item has a value, and the items as rows of these."""
-    values = [[_within_cell(getattr(item, name, None)) for name in columns] for item in items]
+    values = [[_within_cell(_value_of(item, name)) for name in columns] for item in items]
     used = [index for index in range(len(columns)) if any(_is_shown(row[index]) for row in values)]
     return [columns[index] for index in used], [[row[index] for index in used] for row in values]
+
+
+def _value_of(item: object, name: str) -> Any:
+    value = getattr(item, name, None)
+    if name == "came_back" and value:
+        return f"came back {value:,} time{'s' if value != 1 else ''}"
+    return value
 
 
 def _within_cell(value: Any) -> Any:

@@ -182,8 +182,9 @@ class DeadLetters(Sequence[DeadLetterQueue]):
     def summary(self) -> str:
         """Return the number of messages and queues, and what the causes are read from, in a few sentences."""
         full = len(self.above(0))
-        counted = f"{self.total:,} dead letters in {full:,} queues" if full else "No dead letters"
-        said = [f"{self.time:%Y-%m-%d %H:%M:%SZ}: {counted} of {self.entities:,} queues and subscriptions."]
+        letters, queues = "s" * (self.total != 1), "s" * (full != 1)
+        counted = f"{self.total:,} dead letter{letters} in {full:,} queue{queues}" if full else "No dead letters"
+        said = [f"{self.time:%Y-%m-%d %H:%M:%SZ}: {counted}. {self.entities:,} queues and subscriptions were counted."]
         if any(queue.causes for queue in self):
             said.append(f"Causes and the oldest time are those of a sample, the first {self.sample:,} of each queue.")
         times = {queue.since for queue in self if queue.since is not None}
@@ -223,8 +224,12 @@ class DeadLetters(Sequence[DeadLetterQueue]):
     def __repr__(self) -> str:
         return tables.text_table(*self._table(), self.summary) if self else self.summary
 
-    def _repr_html_(self) -> str:
+    def as_html(self) -> str:
+        """Return the table as HTML, as shown in notebooks."""
         return tables.html_table(*self._table(), self.summary) if self else f"<p>{html.escape(self.summary)}</p>"
+
+    def _repr_html_(self) -> str:
+        return self.as_html()
 
 
 async def look_at(

@@ -16,6 +16,7 @@ from sbnotebook.client.dead_letters import SAMPLE, DeadLetters, look_at
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.finding import MOST_FOUND, FoundMessages, Search, find_messages
 from sbnotebook.client.frame_plan import FramePlan, outcomes_in
+from sbnotebook.client.history import MOST_RESUBMITS, History, history_of
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import progress_bar, run
@@ -226,6 +227,31 @@ class Namespace(SdkNames):
         search = Search(message_id, correlation_id, where, most, deep)
         with progress_bar("find", None, shown=show_progress) as advance:
             return run(find_messages, self._namespace, search, _addresses(entities), advance)
+
+    def history(
+        self,
+        entity: str | EntityAddress | None = None,
+        *,
+        max_messages: int = MOST_RESUBMITS,
+    ) -> History:
+        """List the resubmits in the journal of this machine, and look up what became of each clone.
+
+        A clone is waiting in its destination, consumed, or back in a dead-letter queue with the reason. Where more than
+        a consumer can be the reason that it is gone, its fate is unknown, and the description says why. It only peeks.
+
+        Args:
+            entity: only originals of this one, such as ``orders/$dlq``; None for all.
+            max_messages: resubmits to look up at most, the last ones. The journal keeps them for 30 days.
+
+        Raises:
+            JournalError: the journal cannot be read.
+
+        Example:
+            >>> history = connect("emulator").history("orders/$dlq")  # doctest: +SKIP
+            >>> [(entry.message_id, entry.reason) for entry in history.came_back]  # doctest: +SKIP
+        """
+        most = whole_number(max_messages, "max_messages", least=1)
+        return run(history_of, self._namespace, address(entity), most)
 
     def sql(
         self,

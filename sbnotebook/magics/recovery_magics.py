@@ -1,4 +1,4 @@
-"""``%sb_journal``, ``%sb_resume`` and ``%sb_undo``: finish interrupted resubmits, and send removed messages back."""
+"""The magics of the journal and the archive: finish interrupted resubmits, see what became of clones, and undo."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from IPython.display import display
 
 from sbnotebook.analysis import tables
 from sbnotebook.client import Plan
+from sbnotebook.client.history import MOST_RESUBMITS, History
 from sbnotebook.client.remembered import Remembered
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.magics.arguments import (
@@ -22,6 +23,7 @@ from sbnotebook.magics.arguments import (
     YES,
     MagicArguments,
     Quoted,
+    count,
     seconds,
 )
 from sbnotebook.magics.display import say
@@ -68,6 +70,31 @@ class RecoveryMagics(PlanMagics):
             %sb_journal
         """
         return self.current.namespace.remembered()
+
+    @line_magic
+    @command(
+        MAYBE_ENTITY,
+        argument(
+            "-n",
+            "--count",
+            metavar="N",
+            type=count,
+            default=MOST_RESUBMITS,
+            help=f"look up the last N resubmits (default {MOST_RESUBMITS})",
+        ),
+        INTO,
+    )
+    def sb_history(self, args: MagicArguments) -> History:
+        """List the resubmits of this machine's journal with the fate of each clone: consumed, waiting, or back.
+
+        The entity is that of the originals. Looking up locks nothing.
+
+        Example::
+
+            %sb_history
+            %sb_history orders/$dlq -n 100
+        """
+        return self.current.namespace.history(args.entity, max_messages=args.count)
 
     @line_magic
     @command(

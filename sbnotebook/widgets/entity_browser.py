@@ -12,6 +12,7 @@ from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.dead_letter_view import DeadLetterView
 from sbnotebook.widgets.entity_messages import EntityMessages
 from sbnotebook.widgets.entity_tree import EntityList, EntityTree
 from sbnotebook.widgets.forms.send_form import SendForm
@@ -50,6 +51,7 @@ class Browser(Panel):
         self.actions = ActionPanel(namespace, table=self.table)
         self.messages = EntityMessages(self.actions, self.table, self.choose)
         self.form = SendForm(namespace, self.actions)
+        self.dead_letters = DeadLetterView(namespace)
         self._title = text(_CHOOSE, "title")
         self._note = text("", "quiet")
         self._problem = text("", "problem")
@@ -72,7 +74,7 @@ class Browser(Panel):
 
     def _laid_out(self) -> widgets.Widget:
         send_row = row(self.sending, self.template, self._problem)
-        parts = [self._title, self._note, self.messages, send_row, self.form, self.actions]
+        parts = [self.dead_letters, self._title, self._note, self.messages, send_row, self.form, self.actions]
         right = widgets.VBox(parts, layout={"flex": "1 1 560px", "min_width": "0"})
         # Below each other where there is no room for both.
         return widgets.HBox([self._left, right], layout={"flex_flow": "row wrap"})
@@ -104,7 +106,7 @@ class Browser(Panel):
         for end in self._ends:
             end()
         self._use_plain(False)
-        for part in (self.messages, self.form, self.actions, self.table, self.tree):
+        for part in (self.messages, self.form, self.dead_letters, self.actions, self.table, self.tree):
             part.close()
         super().close()
 

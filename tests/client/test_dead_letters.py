@@ -108,7 +108,7 @@ def test_wrong_entities_and_samples_are_refused(emulator: RunningEmulator, tmp_p
             namespace.dead_letters(["emptyy"])
         with pytest.raises(ConfigurationError, match="250 messages of each queue at most, not 251"):
             namespace.dead_letters(sample=251)
-        assert repr(namespace.dead_letters()).endswith("No dead letters of 3 queues and subscriptions.")
+        assert repr(namespace.dead_letters()).endswith("No dead letters. 3 queues and subscriptions were counted.")
 
 
 def test_reports_escape_what_messages_say(emulator: RunningEmulator, tmp_path: Path) -> None:

@@ -45,6 +45,20 @@ def confirm(browser: Browser, words: str) -> None:
     until(lambda: not browser.actions.busy and browser.actions.report)
 
 
+def test_browser_shows_all_dead_letters_and_hides_them(namespace: Namespace, queue: str) -> None:
+    browser = Browser(namespace)
+    view = browser.dead_letters
+    view.switch.click()
+    assert view.wait()
+    assert view.letters is not None
+    assert f"{queue}/$dlq" in {str(each.address) for each in view.letters}
+    assert f"{queue}/$dlq" in view.table.value
+    assert (view.problem.value, view.switch.description) == ("", "Hide dead letters")
+    view.switch.click()
+    assert (view.table.value, view.switch.description) == ("", "All dead letters")
+    browser.close()
+
+
 def test_looking_by_state_expression_and_page(namespace: Namespace, queue: str) -> None:
     browser = Browser(namespace, queue)
     bar = browser.messages.bar

@@ -66,6 +66,7 @@ _COLUMNS: Final = (
     "namespace, source, sequence_number, message_id, destination, clone_id, enqueued_time, edited, scheduled, state"
 )
 _FROM: Final = f"SELECT {_COLUMNS}, id, changed FROM resubmits"  # noqa: S608 (these are ours)
+_LAST: Final = f"{_FROM} WHERE namespace = ? AND (? IS NULL OR lower(source) = ?) ORDER BY id DESC LIMIT ?"
 # With the very words of the index, or SQLite does not use it.
 _UNFINISHED: Final = f"{_FROM} WHERE state IN ('intended', 'sent') AND namespace = ? ORDER BY id"
 _BEGUN: Final = (
@@ -210,6 +211,18 @@ class Journal:
             rows = database.execute(_UNFINISHED, (namespace,)).fetchall()
         entries = [_entry(row) for row in rows]
         return [entry for entry in entries if source is None or entry.source.casefold() == source.casefold()]
+
+    def resubmits(self, namespace: str, source: str | None = None, most: int = 1_000) -> list[ResubmitEntry]:
+        """Return the last resubmits of a namespace in any state, the last first.
+
+        Args:
+            namespace: its identity.
+            source: only originals of this entity, None for all.
+            most: how many at most.
+        """
+        path = None if source is None else source.lower()
+        with self.database.transaction() as database:
+            return [_entry(row) for row in database.execute(_LAST, (namespace, path, path, most))]
 
     def find_begun(self, entries: Sequence[ResubmitEntry]) -> dict[tuple[str, int, str], ResubmitEntry]:
         """Return the last resubmit of each of some originals whose clone was or may have been sent, by key.

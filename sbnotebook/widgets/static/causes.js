@@ -10,6 +10,7 @@ import { made } from "./header.js";
 const CAUSE_FILTER = "cause";
 const CAUSE_COLUMN = "cause";
 const SEEN_COLUMN = "enqueued_time";
+const BACK_COLUMN = "resubmit_count";
 const OTHERS = "";
 const FEW_CAUSES = 6;
 const TREND_POINTS = 24;
@@ -25,11 +26,13 @@ class Tally {
     this.rows = [];
     this.first = Infinity;
     this.last = -Infinity;
+    this.back = 0;
     this.trend = new Uint32Array(TREND_POINTS);
   }
 
-  add(row, time, from, width) {
+  add(row, time, back, from, width) {
     this.rows.push(row);
+    if (back > this.back) this.back = back;
     if (!(time >= -Infinity)) return;
     if (time < this.first) this.first = time;
     if (time > this.last) this.last = time;
@@ -41,6 +44,7 @@ class Tally {
 function tallied(store) {
   const causes = store.column(CAUSE_COLUMN);
   const times = store.column(SEEN_COLUMN);
+  const resubmits = store.column(BACK_COLUMN);
   const tallies = new Map(store.causes.map(({ fingerprint }) => [fingerprint, new Tally()]));
   const others = new Tally();
   let [from, to] = [Infinity, -Infinity];
@@ -52,7 +56,7 @@ function tallied(store) {
   const rows = store.rowsWithout(CAUSE_FILTER);
   for (let index = 0; index < rows.length; index++) {
     const row = rows[index];
-    (tallies.get(causes[row]) ?? others).add(row, times[row], from, width);
+    (tallies.get(causes[row]) ?? others).add(row, times[row], resubmits[row], from, width);
   }
   if (others.rows.length) tallies.set(OTHERS, others);
   return tallies;
@@ -166,7 +170,8 @@ class CauseItem {
     this.main.setAttribute("aria-pressed", String(chosenCauses(store).has(cause.fingerprint)));
     this.main.setAttribute("aria-label", `${counted(count, "message")}: ${this.main.title}`);
     const [first, last] = [tally.first, tally.last].map((time) => (Number.isFinite(time) ? timeText(time).slice(0, 16) : ""));
-    this.seen.textContent = first === last ? first : `${first}\n${last}`;
+    const back = tally.back ? `came back ${counted(tally.back, "time")}` : "";
+    this.seen.textContent = [first, last === first ? "" : last, back].filter(Boolean).join("\n");
     this.seen.title = first && `First seen ${first}, last seen ${last} (UTC)`;
     this.drawTrend();
     this.select.textContent = `Select ${figure(count)}`;

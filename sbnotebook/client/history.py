@@ -1,0 +1,222 @@
+"""The resubmits of the journal, with the fate of each clone: consumed, waiting, or back in a dead-letter queue."""
+
+from __future__ import annotations
+
+import html
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, overload
+
+import anyio.to_thread
+
+from sbnotebook.analysis import tables
+from sbnotebook.model import EntityAddress, Fate, FateStatus
+from sbnotebook.settlement.actions.fates import Fates, SentClone, lineage_of
+from sbnotebook.settlement.in_parallel import in_parallel
+from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
+from sbnotebook.settlement.resources import Resources
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["MOST_RESUBMITS", "History", "HistoryEntry", "history_of"]
+
+MOST_RESUBMITS: Final = 1_000
+"""Resubmits that are looked up by default, the last ones."""
+_AT_ONCE: Final = 4
+"""Destinations that are searched at the same time."""
+_COLUMNS: Final = (
+    "resubmitted",
+    "original",
+    "message_id",
+    "to",
+    "round",
+    "fate",
+    "times_back",
+    "reason",
+    "description",
+)
+_NOT_SENT: Final = "not sent"
+_MAX_ROWS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One resubmit, and the fate of its clone.
+
+    Args:
+        resubmitted: when its state changed last.
+        entity: where the original was.
+        sequence_number: the original's.
+        message_id: of the first original, where its id tells it.
+        to: where the clone was sent to.
+        clone_id: the clone's message id.
+        round: how often the message has been resubmitted with this clone.
+        fate: ``waiting``, ``came back``, ``consumed``, ``unknown`` or ``not sent``.
+        times_back: how often clones of this message came back, as far as this journal knows.
+        place: where the clone is now; None where it is not to be found.
+        reason: why it was dead-lettered again.
+        description: the description of that reason; for an unknown fate, why it is unknown.
+    """
+
+    resubmitted: datetime | None
+    entity: EntityAddress
+    sequence_number: int
+    message_id: str | None
+    to: EntityAddress
+    clone_id: str
+    round: int
+    fate: str
+    times_back: int = 0
+    place: EntityAddress | None = None
+    reason: str | None = None
+    description: str | None = None
+
+
+class History(Sequence[HistoryEntry]):
+    """Resubmits with the fates of their clones, the last first. Shown as a table in a notebook and as text elsewhere.
+
+    Args:
+        entries: the resubmits.
+        has_more: whether the journal has older ones.
+    """
+
+    def __init__(self, entries: Iterable[HistoryEntry], *, has_more: bool = False) -> None:
+        self._entries = tuple(entries)
+        self.has_more = has_more
+
+    @property
+    def came_back(self) -> list[HistoryEntry]:
+        """Return the resubmits whose clones came back to a dead-letter queue."""
+        return [entry for entry in self if entry.fate == FateStatus.CAME_BACK]
+
+    @property
+    def summary(self) -> str:
+        """Return how many clones have which fate, in a sentence."""
+        if not self:
+            return "The journal of this machine has no resubmits from there in the last 30 days."
+        counts = Counter(entry.fate for entry in self)
+        said = ", ".join(f"{count:,} {fate}" for fate, count in counts.most_common())
+        often = len({(entry.entity, entry.message_id) for entry in self if entry.times_back > 1})
+        again = f" {often:,} came back again and again." if often else ""
+        last = f" These are the last {len(self):,}; older ones are not looked up." if self.has_more else ""
+        return f"{len(self):,} resubmit{'s' if len(self) != 1 else ''}: {said}.{again}{last}"
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a frame with a row for each resubmit."""
+        import pandas as pd
+
+        names = [each.name for each in fields(HistoryEntry)]
+        rows = [
+            [str(value) if isinstance(value, EntityAddress) else value for value in map(partial(getattr, entry), names)]
+            for entry in self
+        ]
+        return pd.DataFrame(rows, columns=pd.Index(names))
+
+    def _table(self, most: int) -> tuple[list[str], list[list[Any]]]:
+        rows = [
+            [
+                entry.resubmitted,
+                f"{entry.entity} #{entry.sequence_number}",
+                entry.message_id,
+                str(entry.to),
+                entry.round,
+                f"{entry.fate} in {entry.place}" if entry.place else entry.fate,
+                entry.times_back or None,
+                entry.reason,
+                entry.description,
+            ]
+            for entry in self[:most]
+        ]
+        used = [place for place in range(len(_COLUMNS)) if any(row[place] is not None for row in rows)]
+        return [_COLUMNS[place] for place in used], [[row[place] for place in used] for row in rows]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> HistoryEntry: ...
+    @overload
+    def __getitem__(self, index: slice) -> History: ...
+    def __getitem__(self, index: int | slice) -> HistoryEntry | History:
+        return History(self._entries[index]) if isinstance(index, slice) else self._entries[index]
+
+    def __iter__(self) -> Iterator[HistoryEntry]:
+        return iter(self._entries)
+
+    def __repr__(self) -> str:
+        return tables.text_table(*self._table(_MAX_ROWS), self.summary, one_line=True) if self else self.summary
+
+    def _repr_html_(self) -> str:
+        if not self:
+            return f"<p>{html.escape(self.summary)}</p>"
+        return tables.html_table(*self._table(tables.MAX_ROWS), self.summary)
+
+
+async def history_of(
+    namespace: Resources, source: EntityAddress | None, most: int = MOST_RESUBMITS, now: datetime | None = None
+) -> History:
+    """Look up the fates of the last resubmits of the journal. It peeks, so it locks nothing.
+
+    Args:
+        namespace: where the clones were sent.
+        source: the entity of the originals, None for all.
+        most: resubmits at most, the last ones.
+        now: the time, None for that of this machine.
+    """
+    identity = await anyio.to_thread.run_sync(namespace.identity)
+    read = partial(namespace.journal.resubmits, identity, source.path if source is not None else None, most + 1)
+    found = await anyio.to_thread.run_sync(read)
+    entries = found[:most]
+    by_place: defaultdict[EntityAddress, list[SentClone]] = defaultdict(list)
+    for entry in entries:
+        if entry.state is not ResubmitState.NOT_SENT:
+            clone = SentClone(entry.clone_id, entry.changed, is_scheduled=entry.scheduled is not None)
+            by_place[EntityAddress.parse(entry.destination)].append(clone)
+
+    async def look(place: EntityAddress) -> dict[str, Fate]:
+        return await Fates(namespace, place).of(by_place[place], now or datetime.now(UTC))
+
+    fates: dict[str, Fate] = {}
+    for each in await in_parallel(look, list(by_place), _AT_ONCE):
+        fates |= each
+    # A clone that is the original of a later resubmit had come back: only dead letters are originals of clones.
+    again = {entry.message_id: entry for entry in reversed(entries) if entry.message_id in fates}
+    told = [_told(entry, fates.get(entry.clone_id), again.get(entry.clone_id)) for entry in entries]
+    back = Counter((entry.entity, entry.message_id) for entry in told if entry.fate == FateStatus.CAME_BACK)
+    return History(
+        [replace(entry, times_back=back[entry.entity, entry.message_id]) for entry in told], has_more=len(found) > most
+    )
+
+
+def _told(entry: ResubmitEntry, fate: Fate | None, again: ResubmitEntry | None) -> HistoryEntry:
+    """Return a resubmit with the fate of its clone.
+
+    Args:
+        entry: the resubmit.
+        fate: what Service Bus shows of its clone; None where it was not sent.
+        again: the resubmit of that clone.
+    """
+    original, times = lineage_of(entry.clone_id)
+    status = _NOT_SENT if fate is None else fate.status.value
+    place, reason = (None, None) if fate is None else (fate.entity, fate.reason)
+    description = None if fate is None else fate.description
+    if again is not None and status in (FateStatus.CONSUMED, FateStatus.UNKNOWN):
+        status, place, reason = FateStatus.CAME_BACK.value, EntityAddress.parse(again.source), None
+        description = "and was resubmitted"
+    return HistoryEntry(
+        resubmitted=entry.changed,
+        entity=EntityAddress.parse(entry.source),
+        sequence_number=entry.sequence_number,
+        message_id=original,
+        to=EntityAddress.parse(entry.destination),
+        clone_id=entry.clone_id,
+        round=times,
+        fate=status,
+        place=place,
+        reason=reason,
+        description=description,
+    )

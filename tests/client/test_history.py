@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from sbnotebook.client import Namespace
+from tests.filled_queues import filled_client_queue
+
+
+def fail(namespace: Namespace, queue: str, count: int, reason: str) -> None:
+    with namespace.entity(queue).lock(count) as batch:
+        batch.dead_letter(reason=reason, description="no price")
+
+
+def resubmit(namespace: Namespace, queue: str) -> None:
+    letters = namespace.entity(f"{queue}/$dlq")
+    assert letters.resubmit(letters.peek(), to=queue).apply(show_progress=False).ok
+
+
+def test_history_tells_consumed_waiting_and_clones_that_came_back(namespace: Namespace) -> None:
+    filled_client_queue(namespace, "judged", 3)
+    fail(namespace, "judged", 3, "NoPrice")
+    resubmit(namespace, "judged")
+    with namespace.entity("judged").lock(2) as batch:
+        batch.complete(where="message_id like 'm0~%'")
+        batch.dead_letter(where="message_id like 'm1~%'", reason="StillNoPrice")
+
+    history = namespace.history("judged/$dlq")
+
+    found = {entry.message_id: entry for entry in history}
+    assert {name: entry.fate for name, entry in found.items()} == {"m0": "consumed", "m1": "came back", "m2": "waiting"}
+    assert (str(found["m1"].place), found["m1"].reason, found["m1"].times_back) == ("judged/$dlq", "StillNoPrice", 1)
+    assert history.came_back == [found["m1"]]
+    assert history.summary == "3 resubmits: 1 waiting, 1 came back, 1 consumed."
+    assert set(history.to_pandas()["fate"]) == {"consumed", "came back", "waiting"}
+    assert "StillNoPrice" in repr(history)
+    assert len(namespace.history("judged/$dlq", max_messages=2)) == 2
+    assert namespace.history("judged/$dlq", max_messages=2).has_more
+
+
+def test_history_counts_messages_that_come_back_again_and_again(namespace: Namespace) -> None:
+    filled_client_queue(namespace, "stubborn", 1)
+    for reason in ("First", "Second", "Third"):
+        fail(namespace, "stubborn", 1, reason)
+        resubmit(namespace, "stubborn")
+    fail(namespace, "stubborn", 1, "Fourth")
+
+    history = namespace.history("stubborn/$dlq")
+
+    assert [(entry.round, entry.fate, entry.reason) for entry in history] == [
+        (3, "came back", "Fourth"),
+        (2, "came back", None),
+        (1, "came back", None),
+    ]
+    assert [entry.times_back for entry in history] == [3, 3, 3]
+    assert history.summary.endswith("1 came back again and again.")
+    (group,) = namespace.entity("stubborn/$dlq").peek().groups()
+    assert group.came_back == 3
+    assert "came back 3 times" in repr(namespace.entity("stubborn/$dlq").peek().groups())
+
+
+def test_history_without_resubmits_and_of_a_deleted_queue(namespace: Namespace) -> None:
+    assert repr(namespace.history("never")) == (
+        "The journal of this machine has no resubmits from there in the last 30 days."
+    )
+    filled_client_queue(namespace, "short-lived", 1)
+    fail(namespace, "short-lived", 1, "Bad")
+    resubmit(namespace, "short-lived")
+    namespace.delete_queue("short-lived")
+    (entry,) = namespace.history("short-lived/$dlq")
+    assert entry.fate == "unknown"
+    assert "there is no queue or topic short-lived any more" in (entry.description or "")
