@@ -105,11 +105,11 @@ class FacetBox {
     this.clear = pressable("Clear", () => this.clearAll(), { class: "sbn-quiet", "aria-label": `Clear ${title}` });
     this.search = made("input", { type: "search", placeholder: `Find in ${title}`, "aria-label": `Find in ${title}` });
     this.search.addEventListener("input", () => this.draw());
-    this.list = made("ul", { role: "group", "aria-label": title });
+    this.list = made("ul", {});
     roving(this.list, BOXES);
     this.more = pressable("", () => this.open(!this.isOpen), { class: "sbn-quiet" });
     const head = made("div", { class: "sbn-facet-head" }, this.name, this.clear);
-    this.element = made("section", { class: "sbn-facet" }, head, this.search, this.list, this.more);
+    this.element = made("section", { class: "sbn-facet", role: "group", "aria-label": title }, head, this.search, this.list, this.more);
   }
 
   open(on) {
@@ -151,7 +151,7 @@ class FacetBox {
       box.addEventListener("change", () => this.facet.choose(value, box.checked));
       const shown = made("span", { class: "sbn-facet-value", title: text }, text);
       const number = made("span", { class: "sbn-facet-count" });
-      item = made("li", { role: "none" }, made("label", {}, box, shown, number));
+      item = made("li", {}, made("label", {}, box, shown, number));
       Object.assign(item, { box, number });
       this.items.set(value, item);
     }
