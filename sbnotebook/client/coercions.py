@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from numbers import Integral
-from typing import Final, overload
+from typing import Final, Protocol, overload
 
 from sbnotebook.analysis import query
 from sbnotebook.errors import ConfigurationError
@@ -146,13 +146,20 @@ def dead_letter(reason: str | None, description: str | None, error_description: 
     return DeadLetter(reason, error_description if description is None else description)
 
 
-def address(entity: str | EntityAddress | None) -> EntityAddress | None:
-    """Read an entity's address, such as ``orders/$dlq``; None stays None.
+class _HasAddress(Protocol):
+    @property
+    def address(self) -> EntityAddress: ...
+
+
+def address(entity: str | EntityAddress | _HasAddress | None) -> EntityAddress | None:
+    """Read an entity's address, such as ``orders/$dlq``, or return that of an entity; None stays None.
 
     Raises:
         InvalidEntityAddressError: the text is not an address.
     """
-    return None if entity is None else EntityAddress.parse(entity)
+    if entity is None or isinstance(entity, (str, EntityAddress)):
+        return None if entity is None else EntityAddress.parse(entity)
+    return entity.address
 
 
 def message_state(state: str | None) -> MessageState | None:

@@ -271,7 +271,7 @@ class Entity(SdkNames):
         messages: Choice | None = None,
         *,
         where: str | None = None,
-        to: str | EntityAddress | None = None,
+        to: str | EntityAddress | Entity | None = None,
         delay: str | timedelta | None = None,
         edit: Edit | None = None,
         max_resubmits: MaxResubmits = DEFAULT_LIMIT,
@@ -285,27 +285,29 @@ class Entity(SdkNames):
             messages: which ones: messages as they were peeked, or what :meth:`pick` takes, such as sequence numbers, a
                 frame, or a group of causes. For sequence numbers, the entity is peeked up to the last of them.
             where: instead, the active messages for which this SQL expression over the message columns is true.
-            to: where the clones go; by default the entity itself, or a subscription's topic.
+            to: where the clones go: the entity itself by default, or its topic; an entity of another namespace.
             delay: how long until the clones become active, such as ``"5m"``.
             edit: a function that gives the message to send for each message.
             max_resubmits: messages that were resubmitted this often are skipped, and dead-lettered unless they are dead
                 letters; None for no limit. By default 5 for dead letters, and no limit for other messages.
             resend_unknown: send again clones that an interrupted run may have sent already.
-            atomic: send each clone and complete its original in one transaction, from a dead-letter queue to the
-                entity that it belongs to. ``"forward"`` also sends to other entities: then a commit means that the own
-                entity has stored the clone, and forwards it later. Experimental: untested on Azure.
+            atomic: send each clone and complete its original in one transaction, from a dead-letter queue to its own
+                entity. ``"forward"`` also sends to others, later: see :class:`Resubmit`. Experimental.
             show_progress: False for no bar.
 
         Raises:
             ConfigurationError: no messages are given.
             DecisionError: the messages cannot go there, or not in transactions.
         """
+        there = to._entity.namespace if isinstance(to, Entity) else None  # noqa: SLF001 (of the same class)
         decision = Resubmit(address(to), duration(delay), max_resubmits, resend_unknown, atomic)
         meant = chosen_by(messages, where, self.address, self.peek)
         whole = [message for message in meant if isinstance(message, ReceivedMessage)]
         if len(whole) < len(meant):
-            return self._planned(partial(self._entity.pick, meant, decision, edit=edit), shown=show_progress)
-        return Plan(self._entity.plan_resubmit(whole, decision, edit=edit))
+            return self._planned(
+                partial(self._entity.pick, meant, decision, edit=edit, to_namespace=there), shown=show_progress
+            )
+        return Plan(self._entity.plan_resubmit(whole, decision, edit=edit, to_namespace=there))
 
     def pick(
         self,

@@ -371,6 +371,7 @@ class Namespace(SdkNames):
         *,
         resend_unknown: bool = False,
         max_wait: float | str | timedelta = 0.0,
+        others: Iterable[Namespace] = (),
     ) -> list[Plan]:
         """Plan to finish resubmits that a crash or a lost connection interrupted.
 
@@ -378,6 +379,8 @@ class Namespace(SdkNames):
             entity: only originals of this one, None for all.
             resend_unknown: send again also what may have arrived and been consumed.
             max_wait: seconds to wait for originals that are still locked, or a duration such as ``"1m"``.
+            others: connected namespaces to which clones may have been sent. Clones that went to any other namespace
+                are neither looked for nor sent again.
 
         Returns:
             A plan for each entity with originals; none if no resubmit was interrupted.
@@ -388,7 +391,8 @@ class Namespace(SdkNames):
             ...     plan.apply()
         """
         wait = duration(max_wait).total_seconds()
-        found = run(self._namespace.resume, entity, resend_unknown=resend_unknown, max_wait=wait)
+        there = [other._namespace for other in others]  # noqa: SLF001 (of the same class)
+        found = run(self._namespace.resume, entity, resend_unknown=resend_unknown, max_wait=wait, others=there)
         return [Plan(plan) for plan in found]
 
     def unfinished(self, entity: str | EntityAddress | None = None) -> list[ResubmitEntry]:

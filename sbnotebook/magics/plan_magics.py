@@ -22,7 +22,7 @@ from sbnotebook.magics.arguments import (
 )
 from sbnotebook.magics.display import say
 from sbnotebook.magics.parsing import parsed
-from sbnotebook.model import Message, ReceivedMessage, Release, Report
+from sbnotebook.model import Message, ReceivedMessage, Release, Report, Resubmit
 from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.plan import Edit
 
@@ -79,18 +79,20 @@ class PlanMagics(Magics):
         display(plan)
         if "canary" in options:
             say(_canary_text(options, len(plan)))
-        self.confirm(len(plan), args, asks=plan.verb != Release.verb)  # a release changes nothing
+        asks = plan.verb != Release.verb  # a release changes nothing
+        self.confirm(len(plan), args, asks=asks, leaves=isinstance(plan.decision, Resubmit) and plan.decision.to_host)
         report = plan.apply(**options)
         warn_of_failures(report)
         return report
 
-    def confirm(self, count: int, args: MagicArguments, *, asks: bool = True) -> None:
+    def confirm(self, count: int, args: MagicArguments, *, asks: bool = True, leaves: str | bool | None = None) -> None:
         """Ask whether to carry out the plan that was shown, where the settings want that.
 
         Args:
             count: the number of its messages; for none there is no question.
             args: holds ``yes``.
             asks: False for a plan that needs no confirmation.
+            leaves: the host of another namespace that the plan sends to, which may be no emulator.
 
         Raises:
             ReadOnlyError: the connection is read-only.
@@ -99,7 +101,12 @@ class PlanMagics(Magics):
         namespace = self.current.namespace
         if namespace.read_only:
             raise ReadOnlyError(namespace.host)  # before a pointless question
-        if asks and count and not args.yes and self.current.settings.asks(is_emulator=namespace.is_emulator):
+        if (
+            asks
+            and count
+            and not args.yes
+            and self.current.settings.asks(is_emulator=namespace.is_emulator and not leaves)
+        ):
             _ask()
 
     def apply_options(self, args: MagicArguments) -> ApplyOptions:

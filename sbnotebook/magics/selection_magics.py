@@ -9,7 +9,7 @@ from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.analysis import query
-from sbnotebook.client import Messages, Plan
+from sbnotebook.client import Entity, Messages, Plan
 from sbnotebook.client.choosing import chosen_of
 from sbnotebook.client.coercions import address, duration
 from sbnotebook.errors import ConfigurationError
@@ -35,7 +35,7 @@ from sbnotebook.magics.arguments import (
     count,
 )
 from sbnotebook.magics.choosing import CHOOSING, MESSAGES, named, selected
-from sbnotebook.magics.plan_magics import PlanMagics, command, edit_function
+from sbnotebook.magics.plan_magics import PlanMagics, command, edit_function, variable
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -83,6 +83,9 @@ class SelectionMagics(PlanMagics):
         DELAY,
         EDIT,
         argument(
+            "--to-entity", metavar="NAME", help="a variable with an entity of another namespace, in place of --to"
+        ),
+        argument(
             "--max-resubmits",
             metavar="N",
             type=_max_resubmits,
@@ -117,11 +120,11 @@ class SelectionMagics(PlanMagics):
             %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --dry-run
             %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --canary 10 --watch 5m
         """
-        entity = self.current.namespace.entity(args.entity)
+        entity, to = self.current.namespace.entity(args.entity), _destination(args)
         meant, edit = selected(entity, args), edit_function(args)
         plan = entity.resubmit(
             meant,
-            to=args.to,
+            to=to,
             delay=args.delay,
             edit=edit,
             max_resubmits=args.max_resubmits,
@@ -239,6 +242,18 @@ class SelectionMagics(PlanMagics):
             state=args.state,
             archived=not args.no_archive,
         )
+
+
+def _destination(args: MagicArguments) -> Entity | str | None:
+    """Return where clones go: an address, or the entity of another namespace that a variable holds."""
+    if args.to_entity is None:
+        return args.to
+    found = variable(args, args.to_entity)
+    if args.to or not isinstance(found, Entity):
+        raise ConfigurationError(
+            "--to-entity names a variable such as other = connect(…).entity('orders'), without --to."
+        )
+    return found
 
 
 def _decision(args: MagicArguments) -> Decision | None:

@@ -121,6 +121,7 @@ class Resubmit:
         atomic: send the clone and complete the original in one transaction: both are done, or neither. ``"forward"``
             also sends to other entities: then the own entity stores the clone, and forwards it later. Experimental:
             untested on Azure.
+        to_host: the host of the namespace that ``to`` is in, where that is another one; set by a plan.
     """
 
     verb: ClassVar[str] = "resubmit"
@@ -129,6 +130,7 @@ class Resubmit:
     max_resubmits: MaxResubmits = AUTO
     resend_unknown: bool = False
     atomic: bool | Literal["forward"] = False
+    to_host: str | None = None
 
     def __post_init__(self) -> None:
         _check_destination(self.to)

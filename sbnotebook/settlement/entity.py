@@ -42,6 +42,7 @@ from sbnotebook.settlement.processing.calls import AnyFunction
 from sbnotebook.settlement.processing.policy import Policy
 from sbnotebook.settlement.processing.process import Processing
 from sbnotebook.settlement.processing.run import Options
+from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sequence_numbers import spans_of
 from sbnotebook.settlement.terms import Progress, check_decision
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
@@ -171,7 +172,12 @@ class AsyncEntity(Place):
         return await receive_and_delete(self, count, max_wait=max_wait, archived=archived, into=into, progress=progress)
 
     def plan_resubmit(
-        self, messages: Iterable[ReceivedMessage], decision: Resubmit | None = None, *, edit: Edit | None = None
+        self,
+        messages: Iterable[ReceivedMessage],
+        decision: Resubmit | None = None,
+        *,
+        edit: Edit | None = None,
+        to_namespace: Resources | None = None,
     ) -> Plan:
         """Return a plan to send clones of messages and to complete the originals.
 
@@ -179,11 +185,13 @@ class AsyncEntity(Place):
             messages: which ones, as they were peeked.
             decision: where to, how much later and how often; by default to the entity itself, at once.
             edit: gives the message to send for each message.
+            to_namespace: of the destination; None for the same.
 
         Raises:
             DecisionError: the messages cannot go there.
+            ReadOnlyError: the connection to the other namespace is read-only.
         """
-        return plan_resubmit(self, messages, decision, edit=edit)
+        return plan_resubmit(self, messages, decision, edit=edit, to_namespace=to_namespace)
 
     async def deferred(self, progress: Progress | None = None) -> Deferrals:
         """List the deferred messages, by the journal and by peeking at all messages: see :class:`Deferrals`."""
@@ -231,6 +239,7 @@ class AsyncEntity(Place):
         abandon_rest: bool = False,
         max_held: int = DEFAULT_MAX_HELD,
         archived: bool = True,
+        to_namespace: Resources | None = None,
         progress: Progress | None = None,
     ) -> Plan:
         """Return a plan to settle, defer or resubmit messages anywhere in the entity: see :func:`plan_pick`."""
@@ -242,6 +251,7 @@ class AsyncEntity(Place):
             abandon_rest=abandon_rest,
             max_held=max_held,
             archived=archived,
+            to_namespace=to_namespace,
             progress=progress,
         )
 

@@ -110,7 +110,12 @@ class AsyncNamespace(Resources):
         await administration.delete_queue(self.connection, name)
 
     async def resume(
-        self, entity: str | EntityAddress | None = None, *, resend_unknown: bool = False, max_wait: float = 0.0
+        self,
+        entity: str | EntityAddress | None = None,
+        *,
+        resend_unknown: bool = False,
+        max_wait: float = 0.0,
+        others: Iterable[Resources] = (),
     ) -> list[Plan]:
         """Return plans to finish interrupted resubmits, one for each entity with originals.
 
@@ -118,14 +123,16 @@ class AsyncNamespace(Resources):
             entity: only originals of this one, None for all.
             resend_unknown: send again also what may have arrived and been consumed.
             max_wait: seconds to wait for originals that are still locked.
+            others: namespaces to which clones may have been sent.
 
         See :func:`sbnotebook.settlement.actions.resume.plan_resume`.
         """
         only = EntityAddress.parse(entity) if entity is not None else None
         entries = await anyio.to_thread.run_sync(self.journal.unfinished, await anyio.to_thread.run_sync(self.identity))
         sources = dict.fromkeys(EntityAddress.parse(entry.source) for entry in entries)
+        there = tuple(others)
         return [
-            await plan_resume(self.entity(source), resend_unknown=resend_unknown, max_wait=max_wait)
+            await plan_resume(self.entity(source), resend_unknown=resend_unknown, max_wait=max_wait, others=there)
             for source in sources
             if only in (None, source)
         ]

@@ -292,10 +292,10 @@ class Plan:
 
 def _details(decision: Decision, entity: EntityAddress) -> str:
     match decision:
-        case Resubmit(to, delay, max_resubmits, _, atomic):
-            parts = [f" to {to}" if to else ""]
+        case Resubmit(to, delay, max_resubmits, _, atomic, to_host):
+            parts = [f" to {to}" if to else "", f" in {to_host}" if to_host else ""]
             # To resubmit from a subscription looks like to put back, and is more.
-            parts.append(_ALL_GET_THEM if entity.subscription and to == entity.sends_to else "")
+            parts.append(_ALL_GET_THEM if entity.subscription and to == entity.sends_to and not to_host else "")
             parts.append(f", {delay} later" if delay else "")
             is_given = isinstance(max_resubmits, int)
             parts.append(f", at most {max_resubmits} times each" if is_given else "")

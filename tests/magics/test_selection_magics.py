@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.emulator import RunningEmulator
+from sbnotebook.client import connect
+from sbnotebook.emulator import RunningEmulator, running
 from tests.magics.conftest import Shell
 
 
@@ -69,6 +70,21 @@ def test_resubmit_holds_back_what_follows_a_failed_canary(shell: Shell) -> None:
     assert len(shell.run("%sb_peek canary/$dlq").value) == 2
     picked = "%sb_pick canary/$dlq -n 2 --resubmit --canary 2 --watch 1s"
     assert "Canary: all 2, watched for 1s at most." in shell.run(picked).out
+
+
+def test_resubmit_moves_to_an_entity_of_another_namespace(shell: Shell) -> None:
+    shell.run("namespace.create_queue('leaves')\nrows = ['a', 'b']\n%sb_send leaves rows")
+    with running(queues=["arrives"]) as emulator, connect(emulator.connection_string) as other:
+        shell.variables.update(there=other.entity("arrives"), elsewhere="arrives")
+        wrong = "--to-entity names a variable such as other = connect(…).entity('orders'), without --to."
+        assert shell.error("%sb_resubmit leaves --to-entity elsewhere") == wrong
+        assert shell.error("%sb_resubmit leaves --to x --to-entity there") == wrong
+        unasked = shell.error("%sb_resubmit leaves --to-entity there")
+        assert "nothing was done" in unasked
+        ran = shell.run("%sb_resubmit leaves --to-entity there --yes")
+        assert f"to arrives in {other.host}" in ran.out
+        assert ran.value.settled == 2
+        assert [message.body for message in other.entity("arrives").peek()] == [b"a", b"b"]
 
 
 def test_edit_without_a_result_is_refused(shell: Shell) -> None:

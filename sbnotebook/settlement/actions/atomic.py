@@ -29,7 +29,7 @@ from sbnotebook.model import (
     SubQueue,
 )
 from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement.actions.destination import destinations_of
+from sbnotebook.settlement.actions.destination import Destination
 from sbnotebook.settlement.actions.reach import Holder
 from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
 from sbnotebook.settlement.engine import Run
@@ -106,7 +106,7 @@ class Atomic:
     def __init__(self, namespace: Resources, address: EntityAddress, decision: Resubmit) -> None:
         self._connection = namespace.connection
         self._peeker = namespace.peeker(address)
-        self._destination = destinations_of(namespace)(decision.to or address.sends_to)
+        self._destination = Destination(namespace.connection, decision.to or address.sends_to, namespace.peeker)
         self._clock: Clock = namespace.clock or SystemClock()
         self._address = address
         self._decision = decision

@@ -22,6 +22,7 @@ from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.memory.journal import ResubmitEntry
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Canary, Limits, Plan
+from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress, outcome_for
 from sbnotebook.settlement.watch import Watch, reporting
 
@@ -57,6 +58,7 @@ class CanaryReport(PickReport):
 
 async def apply_with_canary(
     place: Place,
+    to_namespace: Resources,
     plan: Plan,
     canary: Canary,
     limits: Limits,
@@ -70,6 +72,7 @@ async def apply_with_canary(
 
     Args:
         place: the entity of the originals.
+        to_namespace: of the destination.
         plan: a resubmit.
         canary: how many, for how long, and how many may come back.
         limits: how fast.
@@ -81,7 +84,7 @@ async def apply_with_canary(
         Exception: as for a plan without a canary; nothing was sent.
     """
     trial = _Trial(place, plan, canary, limits, progress)
-    return await trial.run(seen or _unseen)
+    return await trial.run(to_namespace, seen or _unseen)
 
 
 class _Trial:
@@ -110,8 +113,8 @@ class _Trial:
         self._first = tuple(plan.messages[index] for index in sends)
         self._rest = tuple(plan.messages[index] for index in others)
 
-    async def run(self, seen: Progress) -> CanaryReport:
-        namespace, to = self._place.namespace, self._decision.to or self._plan.entity.sends_to
+    async def run(self, namespace: Resources, seen: Progress) -> CanaryReport:
+        to = self._decision.to or self._plan.entity.sends_to
         hidden = self._decision.atomic == "forward" and to != self._plan.entity.sends_to
         fates = Fates(namespace, to, forwarded_from=self._plan.entity.sends_to if hidden else None)
         if self._first:

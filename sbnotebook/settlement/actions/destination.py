@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from functools import cache
+from types import MappingProxyType
+from typing import Final
 
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 
@@ -16,6 +18,8 @@ from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.resources import Resources
 
 __all__ = ["Destination", "destinations_of"]
+
+_NONE: Final[Mapping[str, Resources]] = MappingProxyType({})
 
 
 class Destination:
@@ -97,11 +101,20 @@ class Destination:
         return found
 
 
-def destinations_of(namespace: Resources) -> Callable[[EntityAddress], Destination]:
-    """Gives the destinations in a namespace, each of which is asked once what it does with messages."""
+def destinations_of(
+    namespace: Resources, others: Mapping[str, Resources] = _NONE
+) -> Callable[[tuple[str, EntityAddress]], Destination | None]:
+    """Gives the destinations of clones, each of which is asked once what it does with messages.
+
+    Args:
+        namespace: of the originals; its name is empty.
+        others: more namespaces, by identity. The destination in any other is None.
+    """
 
     @cache
-    def destination(address: EntityAddress) -> Destination:
-        return Destination(namespace.connection, address, namespace.peeker)
+    def destination(place: tuple[str, EntityAddress]) -> Destination | None:
+        name, address = place
+        there = others.get(name) if name else namespace
+        return None if there is None else Destination(there.connection, address, there.peeker)
 
     return destination

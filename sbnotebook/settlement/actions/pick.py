@@ -34,6 +34,7 @@ from sbnotebook.settlement.locking.ahead import (
 )
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import CarryOut, Edit, Limits, Plan, Preview
+from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress, check_decision
 
 __all__ = ["PickReport", "plan_pick"]
@@ -46,7 +47,7 @@ _MAX_NUMBER: Final = 2**63 - 1
 # ---------------------------------------------------------------------- the plan
 
 
-async def plan_pick(
+async def plan_pick(  # noqa: PLR0913 (each option has a name)
     place: Place,
     messages: Iterable[ReceivedMessage | int],
     decision: Decision,
@@ -55,6 +56,7 @@ async def plan_pick(
     abandon_rest: bool = False,
     max_held: int = DEFAULT_MAX_HELD,
     archived: bool = True,
+    to_namespace: Resources | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """Return a plan to settle, defer or resubmit chosen messages anywhere in an entity.
@@ -72,6 +74,7 @@ async def plan_pick(
             at once then, and its delivery count goes up at once; otherwise both happen when its lock ends.
         max_held: messages that are held at once at most: those that are not chosen are held to the end.
         archived: False to complete messages permanently; resubmitted messages are always archived.
+        to_namespace: of the destination of a resubmit; None for the same.
         progress: told of every page that is peeked, in messages.
 
     Returns:
@@ -99,7 +102,7 @@ async def plan_pick(
     )
     search = replace(search, expected=seen.standing)
     if isinstance(decision, Resubmit):
-        plan = plan_resubmit(place, chosen, decision, edit=edit, search=search)
+        plan = plan_resubmit(place, chosen, decision, edit=edit, search=search, to_namespace=to_namespace)
     else:
         carry_out = _carrying_out(place, seen, search, archived=archived, at_the_end=keeps)
         speeds, cost = place.namespace.speeds, Cost(others=others)

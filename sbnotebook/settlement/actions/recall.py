@@ -19,6 +19,7 @@ __all__ = ["Recall", "Recalled", "Verdict"]
 _SEND_WITHIN: Final = timedelta(minutes=2)
 """The least remaining time in which the destination drops duplicates, for a clone to be sent again."""
 _MAX_DESCRIPTION: Final = 500
+_CONNECT: Final = "connect to it, and resubmit to there again, or resume with others=[namespace]."
 _CUT_OFF: Final = "An earlier resubmit of this message was interrupted, and its clone"
 
 
@@ -55,16 +56,17 @@ class Recall:
 
     Args:
         journal: has the resubmits that began.
-        destination: returns the record of an entity to which clones were sent.
-        to: where clones go now.
+        destination: returns the record of an entity to which clones were sent; None in a namespace without a
+            connection.
+        to: where clones go now: the namespace, empty for that of the originals, and the address.
         decision: says whether to send again what may have arrived.
     """
 
     def __init__(
         self,
         journal: Journal,
-        destination: Callable[[EntityAddress], Destination],
-        to: EntityAddress,
+        destination: Callable[[tuple[str, EntityAddress]], Destination | None],
+        to: tuple[str, EntityAddress],
         decision: Resubmit,
     ) -> None:
         self._journal = journal
@@ -89,7 +91,11 @@ class Recall:
             return Recalled(Verdict.NEW)
         if earlier.id in there:
             return Recalled(Verdict.SENT, earlier, f"An earlier run had sent its clone to {earlier.destination}.")
-        doubts = self._destination(EntityAddress.parse(earlier.destination)).doubts
+        destination = self._destination(earlier.place)
+        if destination is None:
+            where = f"{earlier.destination} in {earlier.destination_namespace}"
+            return Recalled(Verdict.UNKNOWN, earlier, f"{_CUT_OFF} went to {where}: {_CONNECT}"[:_MAX_DESCRIPTION])
+        doubts = destination.doubts
         besides = f" Besides, {'; '.join(doubts)}." if doubts else ""
         if earlier.edited and not can_make_edited:
             why = f"{_CUT_OFF}, which was edited, is not to be found: resubmit it with the same edit."
@@ -108,23 +114,25 @@ class Recall:
     async def _clones_there(self, entries: Sequence[ResubmitEntry]) -> set[int]:
         """Return the entries whose clone is confirmed, or is in its destination."""
         sent: set[int] = set()
-        doubtful: dict[EntityAddress, list[ResubmitEntry]] = {}
+        doubtful: dict[tuple[str, EntityAddress], list[ResubmitEntry]] = {}
         for entry in entries:
             if entry.state in (ResubmitState.SENT, ResubmitState.DONE):
                 sent.add(entry.id)
             else:
-                doubtful.setdefault(EntityAddress.parse(entry.destination), []).append(entry)
-        for address, those in doubtful.items():
-            found = await self._destination(address).find({entry.clone_id for entry in those})
+                doubtful.setdefault(entry.place, []).append(entry)
+        for place, those in doubtful.items():
+            destination = self._destination(place)
+            found = await destination.find({entry.clone_id for entry in those}) if destination else set[str]()
             sent |= {entry.id for entry in those if entry.clone_id in found}
         return sent
 
     async def _would_be_dropped(self, earlier: ResubmitEntry) -> bool:
         # Where a second one with its id is dropped, sending it again is right in either case.
-        if EntityAddress.parse(earlier.destination) != self._to or earlier.changed is None:
+        destination = self._destination(self._to)
+        if earlier.place != self._to or earlier.changed is None or destination is None:
             return False
         if earlier.state is ResubmitState.GONE:  # it changed when the original was missed, long after the attempt
             return False
-        window = await self._destination(self._to).duplicate_window()
+        window = await destination.duplicate_window()
         age = datetime.now(UTC) - earlier.changed
         return window is not None and timedelta(0) <= age < window - _SEND_WITHIN

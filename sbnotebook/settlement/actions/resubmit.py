@@ -28,6 +28,7 @@ from sbnotebook.settlement.engine import BESIDE, Run
 from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
+from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress
 
 __all__ = ["plan_resubmit", "resubmit"]
@@ -45,6 +46,7 @@ def plan_resubmit(
     *,
     edit: Edit | None = None,
     search: Search | None = None,
+    to_namespace: Resources | None = None,
 ) -> Plan:
     """Return a plan to send clones of messages and to complete the originals.
 
@@ -54,10 +56,16 @@ def plan_resubmit(
         decision: where to, how much later and how often; by default to the entity itself, at once.
         edit: gives the message to send for each message.
         search: how far to look for them.
+        to_namespace: of the destination; None for the same.
 
     Raises:
         DecisionError: the messages cannot go there.
+        ReadOnlyError: the connection to either namespace is read-only.
     """
+    if to_namespace is place.namespace:
+        to_namespace = None
+    if to_namespace is not None:
+        decision = _elsewhere(place, decision, to_namespace)
     decision = replace(decision or Resubmit(), to=(decision.to if decision else None) or place.address.sends_to)
     chosen = tuple(messages)
     strangers = [message for message in chosen if message.entity != place.address]
@@ -72,7 +80,7 @@ def plan_resubmit(
 
     def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]:
         def look(run: Run) -> Awaitable[None]:
-            return resubmit(place, run, plan.messages, decision, edit=edit, search=search)
+            return resubmit(place, run, plan.messages, decision, edit=edit, search=search, to_namespace=to_namespace)
 
         return engine.carry_out(plan.messages, decision, look, limits, progress, Report())
 
@@ -85,8 +93,19 @@ def plan_resubmit(
         edit,
         speeds=place.namespace.speeds,
         cost=Cost(transfers=2, others=others),
-        with_canary=partial(apply_with_canary, place),
+        with_canary=partial(apply_with_canary, place, to_namespace or place.namespace),
     )
+
+
+def _elsewhere(place: Place, decision: Resubmit | None, to_namespace: Resources) -> Resubmit:
+    """Return the decision to resubmit to another namespace, which its preview names."""
+    if decision is None or decision.to is None:
+        raise DecisionError("Name the entity of the other namespace: to=other.entity(…).")
+    if decision.atomic:
+        raise DecisionError("A transaction is within one namespace: resubmit to another one without atomic.")
+    place.namespace.connection.require_writing()
+    to_namespace.connection.require_writing()
+    return replace(decision, to_host=to_namespace.host)
 
 
 async def resubmit(
@@ -98,6 +117,7 @@ async def resubmit(
     edit: Edit | None = None,
     only_begun: bool = False,
     search: Search | None = None,
+    to_namespace: Resources | None = None,
 ) -> None:
     """Find the originals of a run, and take them through the steps of a resubmit.
 
@@ -112,11 +132,14 @@ async def resubmit(
         edit: changes the message to send.
         only_begun: finish what an earlier run has begun, and leave the others alone.
         search: how far to look for them.
+        to_namespace: of the destination; None for the same.
 
     Raises:
         azure.servicebus.exceptions.ServiceBusError: the entity or the destination cannot be used; nothing was done.
     """
-    steps = ResubmitSteps(place.namespace, place.address, run, decision, edit, only_begun=only_begun)
+    steps = ResubmitSteps(
+        place.namespace, place.address, run, decision, edit, only_begun=only_begun, to_namespace=to_namespace
+    )
     if not only_begun:
         await place.namespace.require_room(messages)  # before a clone is sent
         await steps.open()  # a destination that cannot be sent to raises before anything is locked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,7 +23,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement.actions.atomic import Atomic
 from sbnotebook.settlement.actions.clone import clone_of
-from sbnotebook.settlement.actions.destination import destinations_of
+from sbnotebook.settlement.actions.destination import Destination, destinations_of
 from sbnotebook.settlement.actions.reach import Holder
 from sbnotebook.settlement.actions.recall import Recall, Verdict
 from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
@@ -73,6 +73,7 @@ class ResubmitSteps:
         decision: the plan's.
         edit: changes the message to send.
         only_begun: finish what an earlier run has begun, and leave the others alone.
+        to_namespace: of the destination; None for the same.
     """
 
     def __init__(
@@ -84,11 +85,16 @@ class ResubmitSteps:
         edit: Edit | None,
         *,
         only_begun: bool = False,
+        to_namespace: Resources | None = None,
     ) -> None:
-        self.pool: SenderPool = namespace.pool(decision.to or address.sends_to)
+        self._to_namespace = to_namespace or namespace
+        self.pool: SenderPool = self._to_namespace.pool(decision.to or address.sends_to)
+        self._to_identity = ""
+        """That of the destination's namespace, once it is asked for; empty for that of the originals."""
         self._namespace = namespace
         self._identity = ""
         """The namespace's, once it is asked for."""
+        self._destinations: Callable[[tuple[str, EntityAddress]], Destination | None] | None = None
         self._address = address
         self._journal = namespace.journal
         self._clock: Clock = namespace.clock or SystemClock()
@@ -96,7 +102,6 @@ class ResubmitSteps:
         self._decision = decision
         self._edit = edit
         self._only_begun = only_begun
-        self._destinations = destinations_of(namespace)
         self._atomic = Atomic(namespace, address, decision) if decision.atomic else None
         self._owed: set[int] = set()
         """Originals whose clone is confirmed and that are not completed yet."""
@@ -192,8 +197,12 @@ class ResubmitSteps:
 
     async def _recall(self, steps: Sequence[Step]) -> tuple[list[Step], list[Step], list[Outcome]]:
         """Separate messages that earlier runs have sent, messages to send, and others, with their outcomes."""
-        recall = Recall(self._journal, self._destinations, self.pool.address, self._decision)
         self._identity = await anyio.to_thread.run_sync(self._namespace.identity)
+        to = await anyio.to_thread.run_sync(self._to_namespace.identity)
+        self._to_identity = "" if to == self._identity else to
+        if self._destinations is None:
+            self._destinations = destinations_of(self._namespace, {to: self._to_namespace})
+        recall = Recall(self._journal, self._destinations, (self._to_identity, self.pool.address), self._decision)
         entries = [self._entry(step.original) for step in steps]
         sent: list[Step] = []
         to_send: list[Step] = []
@@ -253,7 +262,7 @@ class ResubmitSteps:
         return outcomes
 
     def _is_same(self, earlier: ResubmitEntry) -> bool:
-        return EntityAddress.parse(earlier.destination) == self.pool.address
+        return earlier.place == (self._to_identity, self.pool.address)
 
     async def _send(self, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
         """Send the clones; the outcomes of those that were not confirmed."""
@@ -376,6 +385,7 @@ class ResubmitSteps:
             destination=self.pool.address.path,
             clone_id=(clone.message_id if clone else None) or "",
             enqueued_time=time_text(original.enqueued_time),
+            destination_namespace=self._to_identity,
             scheduled=clone.scheduled_enqueue_time if clone else None,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -23,6 +23,7 @@ from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Change, Limits, Plan, Preview
+from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress
 
 __all__ = ["plan_resume"]
@@ -81,7 +82,9 @@ class _Finding:
         )
 
 
-async def plan_resume(place: Place, *, resend_unknown: bool = False, max_wait: float = 0.0) -> Plan:
+async def plan_resume(
+    place: Place, *, resend_unknown: bool = False, max_wait: float = 0.0, others: Iterable[Resources] = ()
+) -> Plan:
     """Return a plan to finish interrupted resubmits of messages of one entity.
 
     An original is completed if its clone is confirmed, or is in its destination. If the clone is missing, it is sent
@@ -92,16 +95,19 @@ async def plan_resume(place: Place, *, resend_unknown: bool = False, max_wait: f
         place: the entity of the originals.
         resend_unknown: send again also what may have arrived and been consumed, unless it was edited.
         max_wait: seconds to wait for originals that are still locked.
+        others: namespaces to which clones may have been sent. A clone that may be in any other namespace is neither
+            looked for nor sent again.
     """
     namespace, decision = place.namespace, Resubmit(resend_unknown=resend_unknown)
     identity = await anyio.to_thread.run_sync(namespace.identity)
     entries = await anyio.to_thread.run_sync(namespace.journal.unfinished, identity, place.address.path)
-    findings = await _survey(place, list({entry.key: entry for entry in entries}.values()), decision)
+    there = {await anyio.to_thread.run_sync(other.identity): other for other in others}
+    findings = await _survey(place, there, list({entry.key: entry for entry in entries}.values()), decision)
     return Plan(
         place.address,
         decision,
         tuple(finding.message for finding in findings),
-        partial(_carry_out, place, findings, max_wait, resend_unknown),
+        partial(_carry_out, place, there, findings, max_wait, resend_unknown),
         describe=partial(_preview, place.address, findings),
         speeds=place.namespace.speeds,
         cost=Cost(transfers=2),
@@ -111,10 +117,12 @@ async def plan_resume(place: Place, *, resend_unknown: bool = False, max_wait: f
 # ---------------------------------------------------------------- looking
 
 
-async def _survey(place: Place, entries: Sequence[ResubmitEntry], decision: Resubmit) -> list[_Finding]:
+async def _survey(
+    place: Place, others: Mapping[str, Resources], entries: Sequence[ResubmitEntry], decision: Resubmit
+) -> list[_Finding]:
     found, unreachable = await _standing(place, [entry.sequence_number for entry in entries])
     findings: list[_Finding] = []
-    destinations = destinations_of(place.namespace)
+    destinations = destinations_of(place.namespace, others)
     for destination, those in _by_destination(entries).items():
         recall = Recall(place.namespace.journal, destinations, destination, decision)
         known = await recall.of(those, can_make_edited=False)
@@ -125,10 +133,10 @@ async def _survey(place: Place, entries: Sequence[ResubmitEntry], decision: Resu
     return findings
 
 
-def _by_destination(entries: Iterable[ResubmitEntry]) -> dict[EntityAddress, list[ResubmitEntry]]:
-    grouped: dict[EntityAddress, list[ResubmitEntry]] = {}
+def _by_destination(entries: Iterable[ResubmitEntry]) -> dict[tuple[str, EntityAddress], list[ResubmitEntry]]:
+    grouped: dict[tuple[str, EntityAddress], list[ResubmitEntry]] = {}
     for entry in entries:
-        grouped.setdefault(EntityAddress.parse(entry.destination), []).append(entry)
+        grouped.setdefault(entry.place, []).append(entry)
     return grouped
 
 
@@ -172,6 +180,7 @@ def _preview(entity: EntityAddress, findings: Sequence[_Finding], rows: int) -> 
 
 async def _carry_out(
     place: Place,
+    others: Mapping[str, Resources],
     planned: Sequence[_Finding],
     max_wait: float,
     resend_unknown: bool,
@@ -186,10 +195,10 @@ async def _carry_out(
         there = [finding for finding in findings if finding.original is not None]
         until = anyio.current_time() + max_wait
         while there:
-            for destination, entries in _by_destination(finding.entry for finding in there).items():
+            for (name, destination), entries in _by_destination(finding.entry for finding in there).items():
                 decision = Resubmit(to=destination, resend_unknown=resend_unknown)
                 messages = [message_of[entry.id] for entry in entries]
-                await resubmit(place, run, messages, decision, only_begun=True)
+                await resubmit(place, run, messages, decision, only_begun=True, to_namespace=others.get(name))
             there = [finding for finding in there if _is_locked(run.outcome_of(message_of[finding.entry.id]))]
             left = until - anyio.current_time()
             if left <= 0:

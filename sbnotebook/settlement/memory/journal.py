@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import platformdirs
 
 from sbnotebook.errors import JournalError
-from sbnotebook.model import ReceivedMessage
+from sbnotebook.model import EntityAddress, ReceivedMessage
 from sbnotebook.settlement.memory import deferral_ledger, looks, notes, seen
 from sbnotebook.settlement.memory.deferral_ledger import time_text
 from sbnotebook.settlement.memory.local_database import LocalDatabase
@@ -61,9 +61,11 @@ _VERSIONS: Final = (
     ("CREATE INDEX resubmits_by_number ON resubmits (namespace, sequence_number)",),
     canonical_version(*_TABLES),
     looks.VERSION,
+    ("ALTER TABLE resubmits ADD COLUMN destination_namespace TEXT NOT NULL DEFAULT ''",),
 )
 _COLUMNS: Final = (
-    "namespace, source, sequence_number, message_id, destination, clone_id, enqueued_time, edited, scheduled, state"
+    "namespace, source, sequence_number, message_id, destination, clone_id, enqueued_time, destination_namespace, "
+    "edited, scheduled, state"
 )
 _FROM: Final = f"SELECT {_COLUMNS}, id, changed FROM resubmits"  # noqa: S608 (these are ours)
 _LAST: Final = f"{_FROM} WHERE namespace = ? AND (? IS NULL OR lower(source) = ?) ORDER BY id DESC LIMIT ?"
@@ -73,7 +75,7 @@ _BEGUN: Final = (
     f"{_FROM} WHERE namespace = ? AND sequence_number IN (SELECT value FROM json_each(?))"  # noqa: S608 (as above)
     " AND state != 'not sent' ORDER BY id"
 )
-_INSERT: Final = f"INSERT INTO resubmits ({_COLUMNS}, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_INSERT: Final = f"INSERT INTO resubmits ({_COLUMNS}, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _KEPT: Final = timedelta(days=30)
 
 
@@ -97,13 +99,14 @@ class ResubmitEntry:
     """One message's resubmit.
 
     Args:
-        namespace: the identity of the namespace that both entities are in.
+        namespace: the identity of the namespace that the original is in.
         source: the entity of the original.
         sequence_number: the original's.
         message_id: the original's.
         destination: where the clone goes.
         clone_id: the clone's message id, derived from the original's.
         enqueued_time: the original's, which tells it from one with the same number in a queue that was made anew.
+        destination_namespace: the identity of the namespace that the destination is in; empty for that of the original.
         edited: whether the clone was edited: then only the same edit can make it again.
         scheduled: when the clone becomes active, None for at once.
         state: how far it came.
@@ -118,6 +121,7 @@ class ResubmitEntry:
     destination: str
     clone_id: str
     enqueued_time: str = ""
+    destination_namespace: str = ""
     edited: bool = False
     scheduled: datetime | None = None
     state: ResubmitState = ResubmitState.INTENDED
@@ -139,6 +143,11 @@ class ResubmitEntry:
     def key(self) -> tuple[str, int, str]:
         """Return the key of the original."""
         return (self.source.casefold(), self.sequence_number, self.enqueued_time)
+
+    @property
+    def place(self) -> tuple[str, EntityAddress]:
+        """Return the namespace of the destination, empty for that of the original, and its address."""
+        return self.destination_namespace, EntityAddress.parse(self.destination)
 
     def is_of(self, message: ReceivedMessage) -> bool:
         """Tell whether it is the resubmit of this message, and not of another that had its number before."""
@@ -274,8 +283,8 @@ def _prune(database: sqlite3.Connection, before: datetime) -> None:
 def _values(e: ResubmitEntry) -> tuple[object, ...]:
     scheduled = e.scheduled.isoformat() if e.scheduled else None
     return (
-        e.namespace, e.source, e.sequence_number, e.message_id, e.destination, e.clone_id, e.enqueued_time, e.edited,
-        scheduled, e.state,
+        e.namespace, e.source, e.sequence_number, e.message_id, e.destination, e.clone_id, e.enqueued_time,
+        e.destination_namespace, e.edited, scheduled, e.state,
     )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ async def cut_off(
     marked: bool = False,
     edited: bool = False,
     delay: timedelta | None = None,
+    namespace_of_destination: str = "",
 ) -> ResubmitEntry:
     """An interrupted resubmit: its clone sent or not, and recorded or not."""
     clone = clone_of(letter, Resubmit(delay=delay), None, datetime.now(UTC))
@@ -51,6 +52,7 @@ async def cut_off(
         destination=to,
         clone_id=clone.message_id or "",
         enqueued_time=time_text(letter.enqueued_time),
+        destination_namespace=namespace_of_destination,
         edited=edited,
         scheduled=clone.scheduled_enqueue_time,
     )

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.anyio
 
 
 def destination(namespace: AsyncNamespace, name: str) -> Destination:
-    return destinations_of(namespace)(EntityAddress(name))
+    found = destinations_of(namespace)(("", EntityAddress(name)))
+    assert found is not None
+    return found
 
 
 async def test_the_time_for_which_duplicates_are_dropped_is_known(

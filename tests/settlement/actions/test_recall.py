@@ -26,7 +26,7 @@ async def recalled(
     with namespace.journal.database.transaction() as database:
         database.execute("UPDATE resubmits SET changed = ?", (begun,))
     decision = Resubmit(resend_unknown=resend)
-    recall = Recall(namespace.journal, destinations_of(namespace), EntityAddress(now), decision)
+    recall = Recall(namespace.journal, destinations_of(namespace), ("", EntityAddress(now)), decision)
     found, new = await recall.of([entry, replace(entry, enqueued_time="another")], can_make_edited=not edited)
     assert new == Recalled(Verdict.NEW)
     assert found.earlier == entry
