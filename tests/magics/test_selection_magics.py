@@ -79,8 +79,9 @@ def test_resubmit_moves_to_an_entity_of_another_namespace(shell: Shell) -> None:
         wrong = "--to-entity names a variable such as other = connect(…).entity('orders'), without --to."
         assert shell.error("%sb_resubmit leaves --to-entity elsewhere") == wrong
         assert shell.error("%sb_resubmit leaves --to x --to-entity there") == wrong
-        unasked = shell.error("%sb_resubmit leaves --to-entity there")
-        assert "nothing was done" in unasked
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("builtins.input", lambda _: "n")
+            assert "was not confirmed" in shell.error("%sb_resubmit leaves --to-entity there")
         ran = shell.run("%sb_resubmit leaves --to-entity there --yes")
         assert f"to arrives in {other.host}" in ran.out
         assert ran.value.settled == 2
