@@ -20,7 +20,7 @@ from types import MappingProxyType
 import anyio
 
 from sbnotebook.model import EntityAddress, Message, ReceivedMessage, Report, Resubmit
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 
 MENDED = b" mended"
@@ -121,7 +121,7 @@ async def work(job: Job) -> None:
         journal.is_armed = True
         if not job.die_at and job.die_later >= 0:
             die(job.die_later)
-        say("resubmitted", await plan.apply(Limits(max_in_flight=3)))
+        say("resubmitted", await plan.apply())
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ pytestmark = pytest.mark.anyio
 CRASHES: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "2"))
 COUNT: Final = 600
 """More than an undo sends at once."""
+ONE_WAY_MS: Final = 25
+"""Milliseconds between the process that dies and the emulator, and as many back."""
 
 # Dies before or after the nth call of a method of the archive, or when it is killed.
 CHILD: Final = """
@@ -44,11 +46,11 @@ calls = 0
 def dying(function):
     def call(*args, **options):
         global calls
-        calls += 1
-        if calls == int(nth) and moment == "before":
+        mine = calls = calls + 1  # threads may call it at the same time
+        if mine == int(nth) and moment == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         result = function(*args, **options)
-        if calls == int(nth) and moment == "after":
+        if mine == int(nth) and moment == "after":
             os.kill(os.getpid(), signal.SIGKILL)
         return result
     return call
@@ -67,7 +69,7 @@ async def main():
             async with queue.batch() as batch:
                 while await batch.receive(500, max_wait=1):
                     print("begun", flush=True)
-                    await batch.settle(Complete(), max_in_flight=10)  # in groups of 200
+                    await batch.settle(Complete())  # in groups of 200, beside each other
 
 anyio.run(main)
 """
@@ -93,16 +95,18 @@ async def namespace(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[
 def die(emulator: RunningEmulator, folder: Path, work: str, death: tuple[str, str, int]) -> None:
     """Let a process work until it dies: at the nth call of a method, or at random."""
     method, moment, number = death
+    emulator.faults.network_delay_ms = ONE_WAY_MS
     command = [sys.executable, "-c", CHILD, emulator.connection_string, str(folder), work, method, moment, str(number)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         if not method:
             assert child.stdout is not None
             child.stdout.readline()
             try:
-                child.wait(random.uniform(0.001, 0.4))  # noqa: S311 (no secret)
+                child.wait(random.uniform(0.001, 0.8))  # noqa: S311 (no secret)
             except subprocess.TimeoutExpired:
                 child.kill()
         child.wait(120)
+    emulator.faults.network_delay_ms = 0
     assert child.returncode in (-signal.SIGKILL, *(() if method else (0,)))
 
 

@@ -16,6 +16,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace, Watch
+from sbnotebook.settlement.pace import AUTO
 from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 
@@ -59,16 +60,18 @@ async def test_report_is_true_under_random_faults(
     await namespace.create_queue(name)
     happens = troubles(chance, shared_emulator, name)
     shared_emulator.faults.entity(name).accept_delay_ms = chance.choice([0, 5, 20])
+    shared_emulator.faults.network_delay_ms = 25 if seed % 3 == 2 else 0
     pool = SenderPool(namespace.connection, EntityAddress(name))
     cut_off_after = chance.choice([chance.random(), 300.0])
     with Watch() as watch, anyio.move_on_after(cut_off_after) as scope:
         await send_many(
             pool,
             messages(chance, happens),
-            max_in_flight=chance.choice([1, 3, 8]),
+            max_in_flight=chance.choice([1, 3, 8, AUTO]),
             batch_size=chance.choice([None, 1, 7]),
         )
     await pool.close()
+    shared_emulator.faults.network_delay_ms = 0
     shared_emulator.faults.entities[name] = EntityFaults()
     report = watch.report
     stored = [message.message_id for message in await namespace.entity(name).peek()]
