@@ -18,6 +18,7 @@ from sbnotebook.settlement.plan import Change, Preview
 
 __all__ = [
     "LOCKED_COLUMNS",
+    "around_difference",
     "cell_text",
     "groups_html",
     "groups_text",
@@ -265,12 +266,12 @@ def _is_shown(value: Any) -> bool:
 def _changes(changes: Sequence[Change]) -> tuple[list[str], list[list[Any]]]:
     rows: list[list[Any]] = []
     for change in changes:
-        before, after = _around_difference(change.before, change.after)
+        before, after = around_difference(change.before, change.after)
         rows.append([change.sequence_number, change.field, before, after])
     return ["sequence_number", "field", "before", "after"], rows
 
 
-def _around_difference(before: str, after: str) -> tuple[str, str]:
+def around_difference(before: str, after: str) -> tuple[str, str]:
     """Cut most of the common beginning and end of two values, so that the change is visible."""
     head = _same_start(before, after)
     tail = _same_start(before[head:][::-1], after[head:][::-1])

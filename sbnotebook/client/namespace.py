@@ -13,6 +13,7 @@ from sbnotebook.client.about import About, about
 from sbnotebook.client.batch import close_batches
 from sbnotebook.client.coercions import address, duration, start_time, whole_number
 from sbnotebook.client.dead_letters import SAMPLE, DeadLetters, look_at
+from sbnotebook.client.difference import MessageDifference, compare
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.finding import MOST_FOUND, FoundMessages, Search, find_messages
 from sbnotebook.client.frame_plan import FramePlan, outcomes_in
@@ -252,6 +253,37 @@ class Namespace(SdkNames):
         """
         most = whole_number(max_messages, "max_messages", least=1)
         return run(history_of, self._namespace, address(entity), most)
+
+    def diff(
+        self,
+        entity: str | EntityAddress,
+        one: int,
+        other: int | None = None,
+        *,
+        other_entity: str | EntityAddress | None = None,
+    ) -> MessageDifference:
+        """Compare two messages: their fields, properties, and the values in JSON bodies. It only peeks.
+
+        Args:
+            entity: where the first message is.
+            one: its sequence number.
+            other: the sequence number of the second message; None to compare a dead letter with the last message of the
+                same subject in its entity that was neither dead-lettered nor resubmitted.
+            other_entity: where the second message is; None for the same entity.
+
+        Raises:
+            ConfigurationError: there is no such message, or none to compare with.
+
+        Example:
+            >>> connect("emulator").diff("orders/$dlq", 7)  # doctest: +SKIP
+            >>> connect("emulator").diff("orders/$dlq", 7, 12, other_entity="orders")  # doctest: +SKIP
+        """
+        first = self.entity(entity)
+        second = None if other_entity is None else self.entity(other_entity)
+        numbers = [whole_number(each, "A sequence number") for each in (one, other) if each is not None]
+        return compare(
+            first, numbers[0], numbers[1] if other is not None else None, second, self.entity(first.address.entity)
+        )
 
     def sql(
         self,

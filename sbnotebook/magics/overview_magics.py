@@ -1,4 +1,4 @@
-"""``%sb_dlq``, ``%sb_report``, ``%sb_find`` and ``%%sb_sql``: look at many entities at once, and change nothing."""
+"""Magics that look at many entities or messages at once, and change nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from IPython.core.magic import line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.client.dead_letters import SAMPLE, DeadLetters
+from sbnotebook.client.difference import MessageDifference
 from sbnotebook.client.finding import MOST_FOUND, FoundMessages
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.magics.arguments import INTO, WHERE, MagicArguments, count, whole
@@ -117,6 +118,31 @@ class OverviewMagics(PlanMagics):
             max_messages=args.count,
             depth=args.depth,
         )
+
+    @line_magic
+    @command(
+        argument("entity", metavar="ENTITY", help="where the first message is, such as orders/$dlq"),
+        argument("one", metavar="N", type=count, help="the sequence number of the first message"),
+        argument(
+            "other",
+            nargs="?",
+            metavar="M",
+            type=count,
+            help="that of the second; without it, the last good message with the subject of the dead letter",
+        ),
+        argument("--with", dest="other_entity", metavar="ENTITY", help="where the second is (default the same entity)"),
+        INTO,
+    )
+    def sb_diff(self, args: MagicArguments) -> MessageDifference:
+        """Compare two messages: their fields, properties, and the values in JSON bodies.
+
+        Example::
+
+            %sb_diff orders/$dlq 7
+            %sb_diff orders/$dlq 7 12
+            %sb_diff orders/$dlq 7 12 --with orders
+        """
+        return self.current.namespace.diff(args.entity, args.one, args.other, other_entity=args.other_entity)
 
     @line_cell_magic
     @command(

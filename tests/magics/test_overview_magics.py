@@ -55,3 +55,10 @@ def test_sql_cell_gives_a_frame_of_messages(shell: Shell) -> None:
     assert "Write the query below %%sb_sql" in shell.error("%sb_sql asked-in-sql/$dlq")
     assert "did you mean subject" in shell.error("%%sb_sql asked-in-sql\nselect subjet from messages")
     assert "There is no queue or topic 'asked-in-sq'" in shell.error("%%sb_sql asked-in-sq\nselect * from messages")
+
+
+def test_diff_compares_messages_by_their_numbers(shell: Shell) -> None:
+    dead_letter(shell, "differing", "a", "b")
+    found = shell.run("%sb_diff differing/$dlq 1 2").value
+    assert [(each.field, each.one, each.other) for each in found] == [("body_text -1 +1", "a", "b")]
+    assert "There is no message 9" in shell.error("%sb_diff differing/$dlq 9")

@@ -1,0 +1,167 @@
+"""The differences of two messages: their fields, their properties, and the values in JSON bodies.
+
+Messages are hostile input: limits hold for what is parsed, compared and kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from difflib import unified_diff
+from typing import Any, Final, NamedTuple, cast
+
+from sbnotebook.model import Message
+from sbnotebook.model.budget import PARSED_CHARACTERS
+from sbnotebook.model.schema import COLUMNS
+
+__all__ = ["MOST_DIFFERENCES", "Difference", "differences"]
+
+MOST_DIFFERENCES: Final = 500
+"""Differences that are returned; the last one says that there are more."""
+_APART: Final = frozenset(
+    {
+        *("entity", "sequence_number", "enqueued_sequence_number", "enqueued_time", "expires_at", "locked_until"),
+        "message_id",
+        *("body", "body_text", "application_properties", "application_property_types", "extras"),
+    }
+)
+"""Columns that differ for any two messages, or that are compared by their parts."""
+_MOST_VALUES: Final = 50_000
+_MOST_LINES: Final = 500
+_MOST_CHARACTERS: Final = 100_000
+_MORE: Final = "(more)"
+_MISSING: Final = object()
+
+
+class Difference(NamedTuple):
+    """A part of a message that is not the same in another one.
+
+    Args:
+        field: such as ``subject``, ``application_properties.carrier`` or ``body_json.total``.
+        one: its value in the first message as text; None where it is missing.
+        other: its value in the second.
+    """
+
+    field: str
+    one: str | None
+    other: str | None
+
+
+def differences(one: Message, other: Message) -> list[Difference]:
+    """Return what differs between two messages, besides their places, ids and times.
+
+    Bodies are compared value by value where both are JSON, line by line where both are text, and as bytes otherwise.
+
+    Args:
+        one: a message.
+        other: another one.
+
+    Example:
+        >>> paid, free = Message(body=b'{"sum": 5, "to": ["a"]}'), Message(body=b'{"sum": null, "to": ["a", "b"]}')
+        >>> [tuple(each) for each in differences(paid, free)]
+        [('body_json.sum', '5', 'null'), ('body_json.to[1]', None, '"b"')]
+    """
+    found: list[Difference] = []
+    for each in _all(one, other):
+        if len(found) == MOST_DIFFERENCES:
+            return [*found, Difference(_MORE, None, None)]
+        found.append(each)
+    return found
+
+
+def _all(one: Message, other: Message) -> Iterator[Difference]:
+    for column in COLUMNS:
+        if column.name not in _APART:
+            yield from _one(column.name, _text(column.read(one)), _text(column.read(other)))
+    mine, theirs = dict(one.application_properties), dict(other.application_properties)
+    for name in dict.fromkeys([*mine, *theirs]):
+        yield from _one(f"application_properties.{name}", _text(mine.get(name)), _text(theirs.get(name)))
+    if one.body != other.body or one.body_type != other.body_type:
+        yield from _bodies(one, other)
+
+
+def _one(name: str, one: str | None, other: str | None) -> Iterator[Difference]:
+    if one != other:
+        yield Difference(name, one, other)
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _bodies(one: Message, other: Message) -> Iterator[Difference]:
+    texts = one.body_text, other.body_text
+    mine, theirs = _parsed(texts[0]), _parsed(texts[1])
+    if mine is not _MISSING and theirs is not _MISSING:
+        yield from _values(mine, theirs)
+    elif texts[0] is not None and texts[1] is not None:
+        yield from _lines(texts[0], texts[1])
+    else:
+        yield Difference("body", _described(one.body), _described(other.body))
+
+
+def _parsed(text: str | None) -> Any:
+    """Return the value of JSON; a mark for other texts."""
+    if text is None or len(text) > PARSED_CHARACTERS:
+        return _MISSING
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return _MISSING
+
+
+def _values(one: Any, other: Any) -> Iterator[Difference]:
+    """Compare two values of JSON, with a stack of our own: they may be nested deeply."""
+    waiting: list[tuple[str, Any, Any]] = [("body_json", one, other)]
+    for _ in range(_MOST_VALUES):
+        if not waiting:
+            return
+        path, mine, theirs = waiting.pop()
+        first, second = _parts(mine), _parts(theirs)
+        if first is not None and second is not None and type(mine) is type(theirs):
+            names = reversed(dict.fromkeys([*first, *second]))
+            waiting += [(path + name, first.get(name, _MISSING), second.get(name, _MISSING)) for name in names]
+        else:
+            yield from _one(path, _json(mine), _json(theirs))
+    yield Difference(_MORE, None, None)
+
+
+def _parts(value: Any) -> dict[str, Any] | None:
+    """Return the parts of an object or a list of JSON by their paths; None for other values."""
+    if isinstance(value, dict):
+        return {f".{name}": part for name, part in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return {f"[{place}]": part for place, part in enumerate(cast("list[Any]", value))}
+    return None
+
+
+def _json(value: Any) -> str | None:
+    if value is _MISSING:
+        return None
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return "(nested too deeply)"
+
+
+def _lines(one: str, other: str) -> Iterator[Difference]:
+    """Compare two texts line by line; long ones up to a limit, because the time grows faster than their length."""
+    mine, theirs = (text[:_MOST_CHARACTERS].splitlines()[:_MOST_LINES] for text in (one, other))
+    removed: list[str] = []
+    added: list[str] = []
+    place = ""
+    for line in [*list(unified_diff(mine, theirs, n=0, lineterm=""))[2:], "@@"]:
+        if line.startswith("@@"):
+            if removed or added:
+                yield Difference(f"body_text {place}", "\n".join(removed) or None, "\n".join(added) or None)
+            place, removed, added = line.strip("@ "), [], []
+        elif line.startswith("-"):
+            removed.append(line[1:])
+        else:
+            added.append(line[1:])
+    if len(one) > _MOST_CHARACTERS or len(other) > _MOST_CHARACTERS or max(map(len, (mine, theirs))) == _MOST_LINES:
+        yield Difference(_MORE, None, None)
+
+
+def _described(body: bytes) -> str:
+    return f"{len(body):,} bytes, from {body[:16].hex(' ')}"

@@ -1,0 +1,147 @@
+"""Two messages side by side: only what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, overload
+
+from sbnotebook.analysis import tables
+from sbnotebook.analysis.differences import Difference, differences
+from sbnotebook.client.entity import Entity
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import PeekedMessage
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["MessageDifference", "compare", "last_good", "message_of"]
+
+_MAX_ROWS: Final = 20
+
+
+class MessageDifference(Sequence[Difference]):
+    """The differences of two messages. Shown as a table in a notebook and as text elsewhere.
+
+    Args:
+        one: a message.
+        other: another one.
+    """
+
+    def __init__(self, one: PeekedMessage, other: PeekedMessage) -> None:
+        self.one = one
+        self.other = other
+        self._found = differences(one, other)
+
+    @property
+    def summary(self) -> str:
+        """Return which messages are compared, and how many differences they have, in a sentence."""
+        count = f"{len(self):,} difference{'s' if len(self) != 1 else ''}" if self else "no difference"
+        return f"{_name(self.one)} and {_name(self.other)} have {count} besides their places, ids and times."
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a frame with a row for each difference, and the columns ``field``, ``one`` and ``other``."""
+        import pandas as pd
+
+        return pd.DataFrame(self._found, columns=pd.Index(Difference._fields))
+
+    def as_html(self, max_rows: int = tables.MAX_ROWS) -> str:
+        """Return the differences as an HTML table; texts of messages are escaped.
+
+        Args:
+            max_rows: the number of differences in it.
+        """
+        return tables.html_table(self._headers, self._rows(max_rows), self.summary)
+
+    @property
+    def _headers(self) -> list[str]:
+        return ["field", _name(self.one), _name(self.other)]
+
+    def _rows(self, most: int) -> list[list[Any]]:
+        rows: list[list[Any]] = []
+        for each in self._found[:most]:
+            one, other = each.one, each.other
+            if one is not None and other is not None:
+                one, other = tables.around_difference(one, other)
+            rows.append([each.field, one, other])
+        return rows
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, index: int) -> Difference: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Difference]: ...
+    def __getitem__(self, index: int | slice) -> Difference | list[Difference]:
+        return self._found[index]
+
+    def __iter__(self) -> Iterator[Difference]:
+        return iter(self._found)
+
+    def __repr__(self) -> str:
+        return tables.text_table(self._headers, self._rows(_MAX_ROWS), self.summary) if self else self.summary
+
+    def _repr_html_(self) -> str:
+        return self.as_html()
+
+
+def compare(
+    entity: Entity, one: int, other: int | None, other_entity: Entity | None, whole: Entity
+) -> MessageDifference:
+    """Compare two messages: see :meth:`sbnotebook.client.Namespace.diff`.
+
+    Args:
+        entity: of the first message.
+        one: its sequence number.
+        other: the number of the second message, None for the last good one.
+        other_entity: the entity of the second message, None for the same.
+        whole: the entity to which the first one, if it is a sub-queue, belongs.
+    """
+    first = message_of(entity, one)
+    if other is None and other_entity is not None:
+        raise ConfigurationError("Give the sequence number in the other entity, too.")
+    second = last_good(entity, whole, first) if other is None else message_of(other_entity or entity, other)
+    return MessageDifference(first, second)
+
+
+def message_of(entity: Entity, number: int) -> PeekedMessage:
+    """Return the message with a sequence number.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    found = entity.peek(1, from_sequence_number=number, to_sequence_number=number, show_progress=False)
+    if not found:
+        raise ConfigurationError(
+            f"There is no message {number} in {entity.address}: it was removed, or has another number. "
+            f"%sb_peek {entity.address} lists the numbers."
+        )
+    return found[0]
+
+
+def last_good(entity: Entity, place: Entity, letter: PeekedMessage) -> PeekedMessage:
+    """Return the last message with the subject of a dead letter that was neither dead-lettered nor resubmitted.
+
+    Args:
+        entity: of the dead letter.
+        place: the entity to which that belongs, which is searched.
+        letter: the dead letter.
+
+    Raises:
+        ConfigurationError: there is none, or the message is not in a dead-letter queue.
+    """
+    if entity.address.sub_queue is None:
+        raise ConfigurationError(f"{entity.address} is no dead-letter queue: give the numbers of two messages.")
+    quoted = (letter.subject or "").replace("'", "''")
+    same = "subject is null" if letter.subject is None else f"subject = '{quoted}'"
+    found = place.peek(where=f"{same} and resubmit_count = 0 and dead_letter_reason is null", show_progress=False)
+    if not found:
+        what = "without a subject" if letter.subject is None else f"with the subject {letter.subject[:60]!r}"
+        raise ConfigurationError(
+            f"There is no message {what} in {place.address} to compare with: give the numbers of two messages."
+        )
+    return found[-1]
+
+
+def _name(message: PeekedMessage) -> str:
+    return f"{message.entity} #{message.sequence_number}"
