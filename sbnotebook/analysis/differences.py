@@ -1,6 +1,6 @@
 """The differences of two messages: their fields, their properties, and the values in JSON bodies.
 
-Messages are hostile input: limits hold for what is parsed, compared and kept.
+Messages are hostile input: limits hold for parsing, comparing and keeping them.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def last_good(entity: Entity, place: Entity, letter: PeekedMessage) -> PeekedMes
         ConfigurationError: there is none, or the message is not in a dead-letter queue.
     """
     if entity.address.sub_queue is None:
-        raise ConfigurationError(f"{entity.address} is no dead-letter queue: give the numbers of two messages.")
+        raise ConfigurationError(f"{entity.address} is not a dead-letter queue: give the numbers of two messages.")
     quoted = (letter.subject or "").replace("'", "''")
     same = "subject is null" if letter.subject is None else f"subject = '{quoted}'"
     found = place.peek(where=f"{same} and resubmit_count = 0 and dead_letter_reason is null", show_progress=False)
