@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, auto
+from functools import partial
 from typing import Final
 
 import ipywidgets as widgets
@@ -22,7 +23,14 @@ from sbnotebook.settlement.plan import Limits, Preview
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown
-from sbnotebook.widgets.plan_text import REMOVING, can_resume, can_undo, plan_blocks, report_blocks
+from sbnotebook.widgets.plan_text import (
+    REMOVING,
+    can_resume,
+    can_undo,
+    failure_groups,
+    plan_blocks,
+    report_blocks,
+)
 from sbnotebook.widgets.subshell import must_wait
 from sbnotebook.widgets.table.message_view import MessageView
 from sbnotebook.widgets.table.rows import MessageKey, Table
@@ -37,6 +45,8 @@ _WINDOW: Final = 5.0
 _SOONEST: Final = 1.0
 """Seconds after which a rate says anything."""
 _MAX_WHY: Final = 200
+_MAX_AGAIN: Final = 4
+"""Reasons for which the messages can be selected again, each by a button."""
 _OUTCOME: Final = "outcome"
 """The table's column."""
 
@@ -259,6 +269,7 @@ class ActionPanel(Panel):
         self._cancel = button("Cancel", "Begin nothing more, and give the rest back", self.cancel, icon="stop")
         self._undo = button("Undo", "Plan to send removed messages back", self._undone, icon="undo")
         self._resume = button("Resume", "Plan to finish interrupted resubmits", self._resumed, icon="forward")
+        self._again = row()
         self._close = button("Done", "Put the report away", self._put_away)
         self._to = widgets.Text(
             description="Send back to",
@@ -463,8 +474,27 @@ class ActionPanel(Panel):
                 blocks = report_blocks(ended.report, work.plan, cancelled=self._cancel.disabled)
             self._reported = (*blocks, *problems)
             self.record += [*self._carried_out, *self._reported]
+            self._offer_again(ended.report)
             self._enter(_Stage.ENDED, *self._reported)
         self._on_report(ended.report)
+
+    def _offer_again(self, report: Report) -> None:
+        """Offer to select the messages that were not settled, by reason."""
+        old, self._again.children = self._again.children, tuple(self._selecting(report))
+        for each in old:
+            each.close()
+
+    def _selecting(self, report: Report) -> Iterable[widgets.Button]:
+        table = self._table
+        if table is None:
+            return
+        # Messages that may have been sent are first looked for: by Resume, or by peeking again.
+        groups = [group for group in failure_groups(report) if group.status is not OutcomeStatus.UNCONFIRMED]
+        for group in groups[:_MAX_AGAIN]:
+            keys = [_key_of(each) for each in group.outcomes if each.sequence_number is not None]
+            name = "Select these again" if len(groups) == 1 else f"Select {len(keys):,} again: {cell(group.why, 40)}"
+            if keys:
+                yield button(name, f"Select the messages that ended as {group.status}", partial(table.select, keys))
 
     def _undone(self) -> None:
         report, to = self._report, self._to.value.strip() or None
@@ -503,7 +533,7 @@ class ActionPanel(Panel):
             case _Stage.RUNNING:
                 return (self._pause, self._cancel)
             case _Stage.ENDED:
-                return (*self._offers(self._report or Report()), self._close)
+                return (*self._offers(self._report or Report()), self._again, self._close)
             case _Stage.IDLE:
                 return ()
 

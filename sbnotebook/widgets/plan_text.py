@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from sbnotebook.analysis.descriptions import masked
 from sbnotebook.client import Namespace
 from sbnotebook.client.plan import Plan
 from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit, Send, Undo
@@ -13,9 +14,19 @@ from sbnotebook.model.amqp import AmqpValue, type_name
 from sbnotebook.model.property_text import to_text
 from sbnotebook.settlement.plan import Change, Preview
 from sbnotebook.widgets.pretty import json_layout, weight
+from sbnotebook.widgets.table.row_packing import title_of
 from sbnotebook.widgets.text_view import Block, cell, heading, paragraph, rows_block
 
-__all__ = ["REMOVING", "can_resume", "can_undo", "changes_table", "plan_blocks", "report_blocks"]
+__all__ = [
+    "REMOVING",
+    "FailureGroup",
+    "can_resume",
+    "can_undo",
+    "changes_table",
+    "failure_groups",
+    "plan_blocks",
+    "report_blocks",
+]
 
 REMOVING: Final = frozenset({"cancel", "complete", "dead-letter", "purge", "resubmit"})
 """Verbs after which a message has left its entity."""
@@ -43,6 +54,8 @@ _SENT_COLUMNS: Final = (
 """Columns of new messages, which are in no table yet."""
 _MAX_CELL: Final = 160
 _MAX_FAILURES: Final = 50
+_MAX_NAMED: Final = 5
+_MAX_REASONS: Final = 1_000
 _MAX_LINES: Final = 40
 """Lines of one change."""
 _MAX_CHANGES: Final = 200_000
@@ -139,7 +152,7 @@ def _messages(messages: Sequence[Message], columns: Sequence[str], caption: str,
     values = [[getattr(message, name, None) for name in columns] for message in messages]
     used = [place for place in range(len(columns)) if any(row[place] not in (None, "", {}) for row in values)]
     rows = [[_short(row[place]) for place in used] for row in values]
-    return rows_block([columns[place].replace("_", " ") for place in used], rows, caption, is_open=is_open)
+    return rows_block([title_of(columns[place]) for place in used], rows, caption, is_open=is_open)
 
 
 def _short(value: object) -> object:
@@ -212,9 +225,7 @@ def report_blocks(report: Report, plan: Plan, *, cancelled: bool = False) -> lis
     counts = [[str(status), count, _MEANING[status]] for status, count in report.counts.items()]
     blocks.append(rows_block(["status", "messages", "what it means"], counts))
     blocks += [paragraph(sentence, "warning") for sentence in _advice(report, plan.verb)]
-    # Skipped messages are mentioned already, and would hide the others.
-    failures = sorted(report.failures, key=lambda each: each.status is OutcomeStatus.SKIPPED)
-    blocks.append(_failures(failures))
+    blocks.append(_failures(failure_groups(report)))
     return blocks
 
 
@@ -251,16 +262,55 @@ def _advice(report: Report, verb: str) -> Iterable[str]:
         )
 
 
-def _failures(failures: Sequence[Outcome]) -> Block:
-    shown = failures[:_MAX_FAILURES]
-    more = f", the first {_MAX_FAILURES} shown" if len(failures) > _MAX_FAILURES else ""
+class FailureGroup(NamedTuple):
+    """Messages that were not settled for the same reason.
+
+    Attributes:
+        status: of all of them.
+        why: the reason, with ids and numbers masked.
+        outcomes: of the messages.
+    """
+
+    status: OutcomeStatus
+    why: str
+    outcomes: list[Outcome]
+
+
+def failure_groups(report: Report) -> list[FailureGroup]:
+    """Group the messages that a report says were not settled, the largest group first, and skipped messages last.
+
+    Args:
+        report: of any plan. sbnotebook masks its first 1,000 reasons, and takes the others as they are.
+    """
+    reasons: dict[str, str] = {}
+    groups: dict[tuple[OutcomeStatus, str], FailureGroup] = {}
+    for each in report.failures:
+        said = each.description or str(each.condition or "")
+        if said not in reasons and len(reasons) < _MAX_REASONS:
+            reasons[said] = masked(said)
+        why = reasons.get(said, said)
+        groups.setdefault((each.status, why), FailureGroup(each.status, why, [])).outcomes.append(each)
+    # Skipped messages are mentioned already, and would hide the others.
+    return sorted(groups.values(), key=lambda group: (group.status is OutcomeStatus.SKIPPED, -len(group.outcomes)))
+
+
+def _failures(groups: Sequence[FailureGroup]) -> Block:
+    more = f", the first {_MAX_FAILURES} reasons shown" if len(groups) > _MAX_FAILURES else ""
+    is_numbered = any(each.sequence_number is not None for group in groups for each in group.outcomes)
+    name = "sequence_number" if is_numbered else "message_id"
     rows = [
-        [each.sequence_number, cell(each.message_id, _MAX_CELL), str(each.status), each.description or each.condition]
-        for each in shown
+        [len(group.outcomes), str(group.status), group.why, _first(group, name)] for group in groups[:_MAX_FAILURES]
     ]
-    caption = f"Not settled: {_counted(len(failures), 'message')}{more}"
-    is_open = failures[0].status is not OutcomeStatus.SKIPPED
-    return rows_block(["sequence number", "message id", "status", "why"], rows, caption, is_open=is_open)
+    total = sum(len(group.outcomes) for group in groups)
+    is_open = groups[0].status is not OutcomeStatus.SKIPPED
+    caption = f"Not settled: {_counted(total, 'message')}, by reason{more}"
+    return rows_block(["messages", "status", "why", title_of(name)], rows, caption, is_open=is_open)
+
+
+def _first(group: FailureGroup, name: str) -> str:
+    """Return the first sequence numbers or message IDs of a group."""
+    found = [cell(getattr(each, name), _MAX_CELL) for each in group.outcomes[:_MAX_NAMED]]
+    return ", ".join(found) + (", …" if len(group.outcomes) > _MAX_NAMED else "")
 
 
 def _counted(count: int, what: str) -> str:

@@ -131,7 +131,7 @@ def test_a_plan_is_paused_goes_on_and_is_cancelled(namespace: Namespace) -> None
     assert "Purge was cancelled" in repr(panel)
     assert "skipped" in repr(panel)
     assert keys_of(table.messages) == keys_of(queue.peek())
-    assert set(buttons(panel)) == {"Undo", "Done"}
+    assert set(buttons(panel)) == {"Undo", "Select these again", "Done"}
 
 
 def test_what_is_not_wanted_is_forgotten(namespace: Namespace) -> None:
@@ -182,6 +182,21 @@ def test_a_plan_can_be_taken_back_until_it_is_confirmed(namespace: Namespace) ->
     take_back("too late")
     until(lambda: panel.report)
     assert "Purge is done" in repr(panel)
+
+
+def test_what_was_not_settled_can_be_selected_again(namespace: Namespace) -> None:
+    queue = queue_of(4, "selected-again", namespace)
+    table = MessageTable(queue.peek())
+    panel = ActionPanel(namespace, table=table)
+    queue.pick([2, 3], Complete(), show_progress=False).apply()  # by another user
+    proposed(panel, lambda: queue.pick([1, 2, 3], Complete(), show_progress=False))
+    click(panel, "Carry out")
+    until(lambda: panel.report is not None and not panel.busy)
+    click(panel, "Select these again")
+    assert table.selected_keys == (("selected-again", 2), ("selected-again", 3))
+    click(panel, "Done")
+    assert buttons(panel) == []
+    panel.close()
 
 
 def test_errors_are_shown_in_the_panel(namespace: Namespace) -> None:

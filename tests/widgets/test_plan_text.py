@@ -11,7 +11,14 @@ from sbnotebook.client.targets import Target
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.plan import Change
-from sbnotebook.widgets.plan_text import can_resume, can_undo, changes_table, plan_blocks, report_blocks
+from sbnotebook.widgets.plan_text import (
+    can_resume,
+    can_undo,
+    changes_table,
+    failure_groups,
+    plan_blocks,
+    report_blocks,
+)
 from sbnotebook.widgets.text_view import Block
 
 AZURE = "Endpoint=sb://somewhere.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0"
@@ -45,7 +52,7 @@ def test_a_plan_is_told_in_words_and_numbers(namespace: Namespace, queue: Entity
     assert "can be undone" in said
     (table,) = [block for block in blocks if block.get("kind") == "table"]
     assert table.get("caption") == "The first 5 of 7 messages"
-    assert table.get("columns") == ["sequence number", "enqueued time", "subject", "message id"]
+    assert table.get("columns") == ["sequence", "enqueued", "subject", "message id"]
     assert "emulator" not in said
 
 
@@ -87,7 +94,7 @@ def test_a_report_says_what_is_not_done_and_what_to_do_about_it(queue: Entity) -
     assert "Of 1 message it is unknown whether it happened. Load them again" in said
     assert "Skipped messages are unchanged" in said
     failures = blocks[-1].get("rows", [])
-    assert [row[0] for row in failures] == [3, 1], "what is unknown stands before what was not attempted"
+    assert [row[3] for row in failures] == ["3", "1"], "what is unknown stands before what was not attempted"
     assert words(report_blocks(Report(), plan, cancelled=True)) == "Purge was cancelled\nNothing was done yet."
     timed = report_of("purge", *[settled] * 500).timed(4.0, 40)
     assert words(report_blocks(timed, plan)).endswith("in 4.0 s, 125 messages a second, at most 40 in flight.")
@@ -102,9 +109,25 @@ def test_a_report_says_what_is_not_done_and_what_to_do_about_it(queue: Entity) -
     assert "Skipped messages were not sent." in sent_once
     assert "Load them again" not in sent_once, "it is in no table, and what is not there was not sent"
     many = report_blocks(report_of("purge", *[OutcomeStatus.FAILED] * 200), plan)
-    assert len(many[-1].get("rows", [])) == 50
-    assert many[-1].get("caption") == "Not settled: 200 messages, the first 50 shown"
+    assert many[-1].get("rows") == [[200, "failed", "", "1, 2, 3, 4, 5, …"]]
+    assert many[-1].get("caption") == "Not settled: 200 messages, by reason"
     assert many[2].get("rows") == [["failed", 200, "Nothing was done; the list below says why."]]
+
+
+def test_failures_are_grouped_by_reason() -> None:
+    def failed(number: int, why: str, status: OutcomeStatus = OutcomeStatus.FAILED) -> Outcome:
+        return Outcome(status, "purge", ORDERS, number, "m", description=why)
+
+    skipped = [failed(number, "It was cancelled.", OutcomeStatus.SKIPPED) for number in range(90, 99)]
+    refused = [failed(number, f"Server busy, tracking {number}23") for number in range(1, 5)]
+    groups = failure_groups(Report([*skipped, failed(7, "Too large"), *refused]))
+    assert [(group.why, len(group.outcomes)) for group in groups] == [
+        ("Server busy, tracking <n>", 4),
+        ("Too large", 1),
+        ("It was cancelled.", 9),
+    ]
+    distinct = Report([failed(number, chr(0x4E00 + number)) for number in range(5_000)])
+    assert len(failure_groups(distinct)) == 5_000
 
 
 def test_what_changes_is_shown_line_by_line() -> None:

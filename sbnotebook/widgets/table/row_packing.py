@@ -80,6 +80,16 @@ _FIRST_COLUMNS: Final = (
 )
 
 
+def title_of(name: str) -> str:
+    """Return the name that users see of a column, in each table.
+
+    Example:
+        >>> title_of("dead_letter_reason"), title_of("message_id")
+        ('reason', 'message id')
+    """
+    return _TITLES.get(name, name.replace("_", " "))
+
+
 @dataclass(frozen=True, slots=True)
 class TableColumn:
     """A column of the table.
@@ -97,7 +107,7 @@ class TableColumn:
     @property
     def title(self) -> str:
         """Return the name that users see."""
-        return _TITLES.get(self.name, self.name.replace("_", " ")) + (" (UTC)" if self.kind == "time" else "")
+        return title_of(self.name) + (" (UTC)" if self.kind == "time" else "")
 
     @property
     def message(self) -> dict[str, object]:
