@@ -36,6 +36,7 @@ WORDS: Final = {
     "how-to/pick": ("pick", "delete message", "delete one message"),
     "how-to/purge": ("purge", "clear", "drain", "delete all", "empty queue"),
     "how-to/query": ("where", "query", "SQL"),
+    "how-to/rehearse": ("rehearse", "simulate", "try", "staging"),
     "how-to/resubmit": ("resubmit", "redrive", "requeue", "replay", "reprocess", "resend", "retry"),
     "how-to/runbook": ("runbook", "alert", "incident", "on call"),
     "how-to/sessions": ("session", "order"),

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
+    from sbnotebook.client.rehearsal import Consumer, Rehearsal
+
 __all__ = ["Namespace", "connect"]
 
 
@@ -426,6 +428,41 @@ class Namespace(SdkNames):
         there = [other._namespace for other in others]  # noqa: SLF001 (of the same class)
         found = run(self._namespace.resume, entity, resend_unknown=resend_unknown, max_wait=wait, others=there)
         return [Plan(plan) for plan in found]
+
+    def rehearse(
+        self, plan: Plan, consumer: Consumer | None = None, *, timeout: str | float | timedelta = "1m"
+    ) -> Rehearsal:
+        """Carry a resubmit out on copies of its messages, in an emulator of this process; the namespace stays as it is.
+
+        The emulator gets the tier of the namespace, and the options, subscriptions and rules of the entities that the
+        plan uses, and of those to which they forward. Copies have the numbers, times and properties of the messages.
+        A delay of the plan is left out.
+
+        Args:
+            plan: a resubmit within this namespace, of 10,000 messages at most.
+            consumer: processes the clones: a function, which is called with each message; or a command, which gets the
+                connection string of the emulator in SERVICEBUS_CONNECTION_STRING. Either does its work for real. A
+                message at which the function raises an exception is dead-lettered at once, with the exception. None to
+                see only what arrives.
+            timeout: for how long a command may run, such as ``"1m"``.
+
+        Returns:
+            What happened to each message: consumed, dead-lettered again and why, arrived, refused by a filter, too
+            large, duplicate, or not sent.
+
+        Raises:
+            ConfigurationError: the consumer cannot be started.
+            DecisionError: the plan cannot be rehearsed.
+            azure.core.exceptions.AzureError: the options could not be read; it needs the right Manage.
+
+        Example:
+            >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
+            >>> connect("emulator").rehearse(letters.resubmit(letters.peek(100)), my_function).counts  # doctest: +SKIP
+            {<RehearsalResult.CONSUMED: 'consumed'>: 100}
+        """
+        from sbnotebook.client.rehearsal import rehearse  # it loads the emulator
+
+        return rehearse(self._namespace, plan.asynchronous, consumer, timeout=duration(timeout))
 
     def unfinished(self, entity: str | EntityAddress | None = None) -> list[ResubmitEntry]:
         """List the resubmits in the journal that have not ended, oldest first: interrupted, or still running.

@@ -53,6 +53,11 @@ class Plan:
         return self._plan.entity
 
     @property
+    def asynchronous(self) -> AsyncPlan:
+        """Return the asynchronous plan that is carried out."""
+        return self._plan
+
+    @property
     def decision(self) -> Decision:
         """Return the decision."""
         return self._plan.decision

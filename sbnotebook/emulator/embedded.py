@@ -15,6 +15,7 @@ from sbnotebook.emulator import loop
 from sbnotebook.emulator.entities import (
     AnyEntity,
     AuthorizationRule,
+    BrokeredMessage,
     Counts,
     QueueOptions,
     ReceivingEntity,
@@ -23,9 +24,12 @@ from sbnotebook.emulator.entities import (
     Tier,
     TopicOptions,
 )
+from sbnotebook.emulator.entities.box import Box
+from sbnotebook.emulator.entities.partitions import without_partition
 from sbnotebook.emulator.entities.rules import Rule
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.errors import EmulatorError
+from sbnotebook.model import EntityAddress
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.clock import Clock
@@ -129,6 +133,30 @@ class RunningEmulator:
             self._server.broker.delete(entity)
 
         self._change(delete)
+
+    def put(self, path: str, messages: Iterable[BrokeredMessage]) -> None:
+        """Put messages into an entity or a sub-queue as they are, with their numbers and times.
+
+        Args:
+            path: a queue, a subscription or a sub-queue.
+            messages: active or deferred; no lock holds them.
+
+        Raises:
+            EmulatorError: there is no such entity, or the emulator has ended.
+        """
+
+        def put(registry: Registry, now: int) -> None:
+            found = registry.find(path)
+            if not isinstance(found, Box):
+                raise EmulatorError(f"There is no queue or subscription {path!r}.")
+            owner = registry.find(str(EntityAddress.parse(path).entity))
+            for message in messages:
+                found.put(message, now)
+                if isinstance(owner, ReceivingEntity):  # later messages get higher numbers
+                    number = without_partition(message.sequence_number)
+                    owner.record.last_sequence_number = max(owner.record.last_sequence_number, number)
+
+        self._change(put)
 
     def lose_locks(self, path: str | None = None) -> None:
         """Drop all locks, of sessions too. No delivery counts as failed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
@@ -47,6 +47,9 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.decision import AUTO, MaxResubmits
 
+if TYPE_CHECKING:
+    from sbnotebook.client.rehearsal import Consumer, Rehearsal
+
 __all__ = ["SelectionMagics"]
 
 
@@ -82,6 +85,8 @@ class SelectionMagics(PlanMagics):
         TO,
         DELAY,
         EDIT,
+        argument("--rehearse", action="store_true", help="only try it, on copies in an emulator of this process"),
+        argument("--consumer", metavar="NAME", help="with --rehearse: a function or a variable with a command"),
         argument(
             "--to-entity", metavar="NAME", help="a variable with an entity of another namespace, in place of --to"
         ),
@@ -106,7 +111,7 @@ class SelectionMagics(PlanMagics):
         *_CANARY,
         *_ACTING,
     )
-    def sb_resubmit(self, args: MagicArguments) -> Plan:
+    def sb_resubmit(self, args: MagicArguments) -> Plan | Rehearsal:
         """Send clones of messages of an entity, and complete the originals.
 
         Example::
@@ -118,8 +123,11 @@ class SelectionMagics(PlanMagics):
 
             causes = %sb_groups orders/$dlq
             %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --dry-run
+            %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --rehearse
             %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --canary 10 --watch 5m
         """
+        if args.consumer and not args.rehearse:
+            raise ConfigurationError("--consumer goes with --rehearse.")
         entity, to = self.current.namespace.entity(args.entity), _destination(args)
         meant, edit = selected(entity, args), edit_function(args)
         plan = entity.resubmit(
@@ -134,6 +142,8 @@ class SelectionMagics(PlanMagics):
         if edit is not None:
             for message in plan.messages[:_TRIED]:
                 edit(message)  # an edit that fails does so before the plan is shown
+        if args.rehearse:
+            return self.current.namespace.rehearse(plan, _consumer(args))
         return plan
 
     @line_magic
@@ -242,6 +252,11 @@ class SelectionMagics(PlanMagics):
             state=args.state,
             archived=not args.no_archive,
         )
+
+
+def _consumer(args: MagicArguments) -> Consumer | None:
+    """Return the function, or the command, in the variable that ``--consumer`` names."""
+    return None if args.consumer is None else variable(args, args.consumer)
 
 
 def _destination(args: MagicArguments) -> Entity | str | None:

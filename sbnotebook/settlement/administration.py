@@ -36,8 +36,10 @@ __all__ = [
     "delete_queue",
     "describe",
     "detects_duplicates",
+    "in_words",
     "list_entities",
     "lock_duration",
+    "name_of",
     "takes_all",
     "tier_of",
 ]
@@ -106,7 +108,7 @@ async def describe(connection: Connection, name: str) -> DestinationDescription:
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client, _in_words(connection, EntityAddress(name)):
+    async with client_of(connection) as client, in_words(connection, EntityAddress(name)):
         found, is_topic = await _queue_or_topic(client, name)
         places, addresses = [found], [EntityAddress(name)]
         if is_topic:
@@ -121,7 +123,7 @@ async def describe(connection: Connection, name: str) -> DestinationDescription:
         is_topic,
         window,
         tuple(addresses),
-        tuple(EntityAddress(_name_of(target)) for target in targets if target),
+        tuple(EntityAddress(name_of(target)) for target in targets if target),
         min(lives) if dropped else None,
     )
 
@@ -133,7 +135,7 @@ async def takes_all(connection: Connection, subscription: EntityAddress) -> bool
         azure.core.exceptions.ResourceNotFoundError: there is no such subscription.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client, _in_words(connection, subscription):
+    async with client_of(connection) as client, in_words(connection, subscription):
         rules = client.list_rules(subscription.name, subscription.subscription or "")
         return any([isinstance(rule.filter, TrueRuleFilter) async for rule in rules])
 
@@ -145,7 +147,7 @@ async def lock_duration(connection: Connection, address: EntityAddress) -> timed
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client, _in_words(connection, address):
+    async with client_of(connection) as client, in_words(connection, address):
         if address.subscription is not None:
             found: Any = await client.get_subscription(address.name, address.subscription)
         else:
@@ -160,7 +162,7 @@ async def detects_duplicates(connection: Connection, name: str) -> bool:
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client, _in_words(connection, EntityAddress(name)):
+    async with client_of(connection) as client, in_words(connection, EntityAddress(name)):
         found, _ = await _queue_or_topic(client, name)
         return bool(found.requires_duplicate_detection)
 
@@ -172,7 +174,8 @@ async def _queue_or_topic(client: AsyncServiceBusAdministrationClient, name: str
         return await client.get_topic(name), True
 
 
-def _name_of(target: str) -> str:
+def name_of(target: str) -> str:
+    """Return the name of the entity to which another one forwards."""
     # The service returns the address of the entity, such as sb://NAMESPACE/NAME.
     return urlsplit(target).path.strip("/") if "://" in target else target
 
@@ -189,7 +192,7 @@ async def list_entities(connection: Connection, topics: Collection[str] | None =
         topics: list the subscriptions of these topics only; None for all.
     """
     wanted = None if topics is None else {name.casefold() for name in topics}
-    async with client_of(connection) as client, _in_words(connection):
+    async with client_of(connection) as client, in_words(connection):
 
         async def queues() -> list[EntityCounts]:
             return [_queue(counts) async for counts in client.list_queues_runtime_properties()]
@@ -224,7 +227,7 @@ async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) 
     found: list[EntityCounts] = []
     async with client_of(connection) as client:
         for address in addresses:
-            async with _in_words(connection, address):
+            async with in_words(connection, address):
                 found.append(await _counts(client, address))
     return found
 
@@ -269,7 +272,7 @@ async def create_queue(
     """
     connection.require_writing()
     options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
-    async with client_of(connection) as client, _in_words(connection, EntityAddress.parse(name)):
+    async with client_of(connection) as client, in_words(connection, EntityAddress.parse(name)):
         await client.create_queue(name, **options)
 
 
@@ -281,7 +284,7 @@ async def create_topic(connection: Connection, name: str) -> None:
         ReadOnlyError: the connection is read-only.
     """
     connection.require_writing()
-    async with client_of(connection) as client, _in_words(connection, EntityAddress.parse(name)):
+    async with client_of(connection) as client, in_words(connection, EntityAddress.parse(name)):
         await client.create_topic(name)
 
 
@@ -311,7 +314,7 @@ async def create_subscription(
     """
     connection.require_writing()
     options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
-    async with client_of(connection) as client, _in_words(connection, EntityAddress(topic, name)):
+    async with client_of(connection) as client, in_words(connection, EntityAddress(topic, name)):
         await client.create_subscription(topic, name, **options)
 
 
@@ -330,7 +333,7 @@ async def delete_queue(connection: Connection, name: str) -> None:
         ReadOnlyError: the connection is read-only.
     """
     connection.require_writing()
-    async with client_of(connection) as client, _in_words(connection, EntityAddress.parse(name)):
+    async with client_of(connection) as client, in_words(connection, EntityAddress.parse(name)):
         await client.delete_queue(name)
 
 
@@ -342,7 +345,7 @@ async def client_of(connection: Connection) -> AsyncGenerator[AsyncServiceBusAdm
 
 
 @asynccontextmanager
-async def _in_words(connection: Connection, address: EntityAddress | None = None) -> AsyncGenerator[None]:
+async def in_words(connection: Connection, address: EntityAddress | None = None) -> AsyncGenerator[None]:
     """Raise the SDK's errors, whose texts have the service's XML, with a sentence that says what to do.
 
     Args:

@@ -72,6 +72,18 @@ def test_resubmit_holds_back_what_follows_a_failed_canary(shell: Shell) -> None:
     assert "Canary: all 2, watched for 1s at most." in shell.run(picked).out
 
 
+def test_resubmit_is_rehearsed_on_copies(shell: Shell, emulator: RunningEmulator) -> None:
+    shell.run("namespace.create_queue('tried')\nrows = ['good', 'bad']\n%sb_send tried rows")
+    shell.run("%sb_lock tried -n 2\n%sb_deadletter --reason Bad")
+    shell.run("def consumer(message):\n    assert message.body == b'good', 'still bad'")
+    assert shell.error("%sb_resubmit tried/$dlq --consumer consumer") == "--consumer goes with --rehearse."
+    assert "no variable 'none'" in shell.error("%sb_resubmit tried/$dlq --rehearse --consumer none")
+    shown = shell.run("%sb_resubmit tried/$dlq --rehearse --consumer consumer").value
+    assert [str(each.result) for each in shown] == ["consumed", "dead-lettered again"]
+    assert "still bad" in repr(shown)
+    assert (emulator.counts("tried").active, emulator.counts("tried").dead_letter) == (0, 2)
+
+
 def test_resubmit_moves_to_an_entity_of_another_namespace(shell: Shell) -> None:
     shell.run("namespace.create_queue('leaves')\nrows = ['a', 'b']\n%sb_send leaves rows")
     with running(queues=["arrives"]) as emulator, connect(emulator.connection_string) as other:

@@ -1,0 +1,305 @@
+"""Rehearse a resubmit: carry it out on copies of its messages, in an emulator of this process."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sbnotebook.analysis import tables
+from sbnotebook.client.portal import run
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator.entities import BrokeredMessage, Tier
+from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    EntityAddress,
+    Fate,
+    FateStatus,
+    Outcome,
+    OutcomeStatus,
+    ReceivedMessage,
+    Resubmit,
+)
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.actions.clone import clone_id_of
+from sbnotebook.settlement.actions.fates import Fates, SentClone
+from sbnotebook.settlement.administration import tier_of
+from sbnotebook.settlement.plan import Plan, refuse_coroutine_function
+from sbnotebook.settlement.processing.calls import Function
+from sbnotebook.settlement.processing.policy import Policy, PolicyRow, Then
+from sbnotebook.settlement.replicas import replicate
+from sbnotebook.settlement.wire.encoding import payload_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Consumer", "Rehearsal", "RehearsalResult", "Rehearsed", "rehearse"]
+
+Consumer = Function | str | Sequence[str]
+"""A function that is called with each message; or a command, which gets the connection string of the emulator in the
+environment variables SERVICEBUS_CONNECTION_STRING and SBNOTEBOOK_CONNECTION."""
+
+_MOST: Final = 10_000
+"""Messages of a rehearsal at most: all of them are in memory."""
+_MANY: Final = 20
+_CLEAN_UP: Final = 5.0
+"""Seconds that a command may take to end."""
+_PAUSE: Final = 0.2
+_IDLE: Final = 1.0
+"""Seconds without a message after which a function has had all messages."""
+_TOO_LARGE: Final = "amqp:link:message-size-exceeded"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_POLICY: Final = Policy(
+    failed=PolicyRow(DeadLetter(), Then.GO_ON), stopped=PolicyRow(Abandon(), Then.STOP), completed=Complete()
+)
+
+
+class RehearsalResult(StrEnum):
+    """What happened to a message in a rehearsal."""
+
+    CONSUMED = "consumed"
+    """The consumer completed it."""
+    DEAD_LETTERED = "dead-lettered again"
+    """The consumer, or Service Bus, dead-lettered it again."""
+    ARRIVED = "arrived"
+    """It is in its destination: there was no consumer, or the consumer left it there."""
+    REFUSED = "refused by a filter"
+    """No subscription of the topic took it."""
+    DUPLICATE = "duplicate"
+    """The destination dropped it as a duplicate."""
+    TOO_LARGE = "too large"
+    """It is larger than the destination allows."""
+    NOT_SENT = "not sent"
+    """The resubmit skipped it, or failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """What happened to one message.
+
+    Args:
+        sequence_number: of the message in the namespace.
+        message_id: of the message.
+        result: what happened.
+        reason: why it was dead-lettered again, or not sent.
+        description: more of the reason.
+    """
+
+    sequence_number: int
+    message_id: str | None
+    result: RehearsalResult
+    reason: str | None = None
+    description: str | None = None
+
+
+class Rehearsal(tuple[Rehearsed, ...]):
+    """What happened to each message of a rehearsed plan, in the order of the plan."""
+
+    __slots__ = ()
+
+    @property
+    def counts(self) -> dict[RehearsalResult, int]:
+        """Return the number of messages by result, for the results that occurred."""
+        counts = Counter(each.result for each in self)
+        return {result: counts[result] for result in RehearsalResult if counts[result]}
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a pandas frame with a row for each message."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(each) for each in self], columns=[*Rehearsed.__slots__])
+
+    def _table(self) -> tuple[list[str], list[list[object]], str]:
+        counts = ", ".join(f"{count:,} {result}" for result, count in self.counts.items())
+        rows: list[list[object]] = [[*asdict(each).values()] for each in self[:_MANY]]
+        more = f" The first {_MANY}:" if len(self) > _MANY else ""
+        return [*Rehearsed.__slots__], rows, f"Rehearsed {len(self):,}: {counts}.{more}"
+
+    def __repr__(self) -> str:
+        return tables.text_table(*self._table(), one_line=True)
+
+    def _repr_html_(self) -> str:
+        return tables.html_table(*self._table())
+
+
+def rehearse(
+    namespace: AsyncNamespace, plan: Plan, consumer: Consumer | None = None, *, timeout: timedelta
+) -> Rehearsal:
+    """Rehearse a plan: see :meth:`sbnotebook.client.Namespace.rehearse`."""
+    _check(namespace, plan, consumer)
+    decision = plan.decision
+    assert isinstance(decision, Resubmit)  # noqa: S101 (checked above)
+    to = decision.to or plan.entity.sends_to
+    tier = Tier(run(tier_of, namespace.connection))
+    with running(tier=tier) as emulator, tempfile.TemporaryDirectory() as folder:
+        copy = AsyncNamespace(
+            Connection(emulator.connection_string), journal=Journal(Path(folder) / "journal.sqlite"), archive=None
+        )
+        try:
+            names = dict.fromkeys((plan.entity.name, to.name))
+            places = run(replicate, namespace.connection, copy.connection, names)
+            unreadable = _put(emulator, plan)
+            messages = [message for message in plan.messages if message.sequence_number not in unreadable]
+            again = copy.entity(plan.entity).plan_resubmit(messages, replace(decision, delay=None), edit=plan.edit)
+            outcomes = dict(zip((m.sequence_number for m in messages), run(again.apply), strict=True))
+            stage = _Stage(copy, to, [m for m in messages if outcomes[m.sequence_number].ok])
+            arrived = stage.fates()
+            ended = _consume(emulator, stage, places, consumer, timeout) if consumer is not None else arrived
+        finally:
+            run(copy.close)
+    is_topic = any(place.subscription is not None for place in places if place.name.casefold() == to.name.casefold())
+    return Rehearsal(
+        _judged(message, unreadable, outcomes.get(message.sequence_number), arrived, ended, is_topic=is_topic)
+        for message in plan.messages
+    )
+
+
+def _check(namespace: AsyncNamespace, plan: Plan, consumer: Consumer | None) -> None:
+    if not isinstance(plan.decision, Resubmit) or plan.with_canary is None:
+        raise DecisionError(f"Rehearse a resubmit; a {plan.decision.verb} sends nothing to a consumer.")
+    if plan.decision.to_host is not None:
+        raise DecisionError("Rehearse a plan within one namespace; this one sends to another.")
+    if not 1 <= len(plan.messages) <= _MOST:
+        raise DecisionError(f"A rehearsal has 1 to {_MOST:,} messages, not {len(plan.messages):,}: choose others.")
+    if any(message.enqueued_time is None for message in plan.messages):
+        raise DecisionError("Some messages of the plan are not there any more: peek again.")
+    if consumer is not None and not callable(consumer) and not consumer:
+        raise ConfigurationError("consumer is a function, or a command such as 'python consumer.py'.")
+    if callable(consumer):
+        refuse_coroutine_function(consumer, "The consumer")
+    del namespace
+
+
+def _put(emulator: RunningEmulator, plan: Plan) -> dict[int, str]:
+    """Put copies of the messages where the originals are; return those that cannot be read, with the reason."""
+    unreadable: dict[int, str] = {}
+    copies: list[BrokeredMessage] = []
+    for message in plan.messages:
+        try:
+            copies.append(_copy(message))
+        except AmqpDecodeError as error:
+            unreadable[message.sequence_number] = str(error)
+    emulator.put(str(plan.entity), sorted(copies, key=lambda each: each.sequence_number))
+    return unreadable
+
+
+def _copy(message: ReceivedMessage) -> BrokeredMessage:
+    time = message.enqueued_time or _EPOCH
+    return BrokeredMessage(
+        sequence_number=message.sequence_number,
+        enqueued_sequence_number=message.enqueued_sequence_number or message.sequence_number,
+        enqueued_time=(time - _EPOCH) // timedelta(milliseconds=1),
+        payload=payload_of(message),
+        delivery_count=message.delivery_count,
+        session_id=None if message.entity.sub_queue else message.session_id,
+        dead_letter_source=message.dead_letter_source,
+    )
+
+
+@dataclass(slots=True)
+class _Stage:
+    """Where the clones are."""
+
+    namespace: AsyncNamespace
+    to: EntityAddress
+    messages: list[ReceivedMessage]
+
+    def fates(self) -> dict[int, Fate]:
+        """Return the fates of the clones, by the numbers of their originals."""
+        found = run(
+            Fates(self.namespace, self.to).of,
+            [SentClone(clone_id_of(message)) for message in self.messages],
+            datetime.now(UTC),
+        )
+        return {message.sequence_number: found[clone_id_of(message)] for message in self.messages}
+
+
+def _consume(
+    emulator: RunningEmulator,
+    stage: _Stage,
+    places: dict[EntityAddress, bool],
+    consumer: Consumer,
+    timeout: timedelta,
+) -> dict[int, Fate]:
+    """Let the consumer process the clones, and return their fates afterwards."""
+    if callable(consumer):
+        for place, in_sessions in places.items():
+            run(
+                stage.namespace.entity(place).process,
+                consumer,
+                policy=_POLICY,
+                max_wait=_IDLE,
+                by_session=in_sessions,
+                archived=False,
+            )
+        return stage.fates()
+    command = shlex.split(consumer) if isinstance(consumer, str) else [*consumer]
+    address = emulator.connection_string
+    secrets = {"SERVICEBUS_CONNECTION_STRING": address, "SBNOTEBOOK_CONNECTION": address}
+    try:
+        process = subprocess.Popen(command, env=os.environ | secrets, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        raise ConfigurationError(f"The consumer {command[0]!r} cannot be started: {error.strerror}.") from None
+    try:
+        return _watched(stage.fates, process, timeout)
+    finally:
+        _end(process)
+
+
+def _watched(
+    look: Callable[[], dict[int, Fate]], process: subprocess.Popen[Any], timeout: timedelta
+) -> dict[int, Fate]:
+    until = time.monotonic() + timeout.total_seconds()
+    while True:
+        has_ended = process.poll() is not None or time.monotonic() >= until
+        fates = look()
+        if has_ended or all(fate.status is not FateStatus.WAITING for fate in fates.values()):
+            return fates
+        time.sleep(_PAUSE)
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    process.terminate()
+    try:
+        process.wait(_CLEAN_UP)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _judged(
+    message: ReceivedMessage,
+    unreadable: dict[int, str],
+    outcome: Outcome | None,
+    arrived: dict[int, Fate],
+    ended: dict[int, Fate],
+    *,
+    is_topic: bool,
+) -> Rehearsed:
+    number = message.sequence_number
+    known = number, message.message_id
+    if outcome is None:
+        return Rehearsed(*known, RehearsalResult.NOT_SENT, "unreadable", unreadable.get(number))
+    if outcome.status is not OutcomeStatus.SETTLED:
+        is_too_large = outcome.condition == _TOO_LARGE
+        result = RehearsalResult.TOO_LARGE if is_too_large else RehearsalResult.NOT_SENT
+        return Rehearsed(*known, result, str(outcome.status), outcome.description)
+    fate = ended[number]
+    if fate.status is FateStatus.CAME_BACK:
+        return Rehearsed(*known, RehearsalResult.DEAD_LETTERED, fate.reason, fate.description)
+    if arrived[number].status not in (FateStatus.WAITING, FateStatus.CAME_BACK):
+        return Rehearsed(*known, RehearsalResult.REFUSED if is_topic else RehearsalResult.DUPLICATE)
+    is_there = fate.status is FateStatus.WAITING
+    return Rehearsed(*known, RehearsalResult.ARRIVED if is_there else RehearsalResult.CONSUMED)
