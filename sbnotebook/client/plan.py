@@ -14,6 +14,7 @@ from sbnotebook.analysis import tables
 from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_pandas, to_send
 from sbnotebook.client.coercions import duration, time_to_come
 from sbnotebook.client.mirroring import mirrors
+from sbnotebook.client.plan_code import cell_of, python_of
 from sbnotebook.client.portal import Work, portal, progress_bar, run
 from sbnotebook.client.unread import watched
 from sbnotebook.errors import ConfigurationError
@@ -84,6 +85,36 @@ class Plan:
     @mirrors(AsyncPlan.preview)
     def preview(self, rows: int = 5) -> Preview:
         return self._plan.preview(rows)
+
+    def as_cell(self, *, rate: float | None = None) -> str:
+        """Return the plan as a cell that does the same: a magic, or Python where no magic says the same.
+
+        The code names the messages by their sequence numbers. A function that edits messages is not part of it.
+
+        Args:
+            rate: messages a second at most, None for no limit.
+
+        Raises:
+            DecisionError: no code can say the same, as for messages that are held or new.
+
+        Example:
+            >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
+            >>> print(letters.resubmit([7, 8, 9], to="orders").as_cell())  # doctest: +SKIP
+            %sb_resubmit orders/$dlq --messages 7-9 --to orders
+        """
+        return cell_of(self._plan, rate=rate)
+
+    def as_python(self, *, target: str | None = None, rate: float | None = None) -> str:
+        """Return the plan as Python that makes it again, shows it, and applies it. See :meth:`as_cell`.
+
+        Args:
+            target: the host of the namespace, None for the one that the environment names.
+            rate: messages a second at most, None for no limit.
+
+        Raises:
+            DecisionError: no code can say the same, as for messages that are held or new.
+        """
+        return python_of(self._plan, target=target, rate=rate)
 
     def apply(
         self,
