@@ -69,6 +69,11 @@ class BatchLocker:
     until: Mapping[int, int] | None = None
     _is_tried: bool = False
 
+    @property
+    def held_count(self) -> int:
+        """Return how many messages are locked now."""
+        return len(self.batch.messages)
+
     # ---------------------------------------------------------------- locking
 
     async def lock(self, max_messages: int) -> tuple[LockedMessage, ...]:
@@ -242,6 +247,10 @@ class BatchLocker:
                 )
             await anyio.sleep(_PAUSE if todo else 0)
         return outcomes
+
+    async def those_deferred(self, numbers: Iterable[int]) -> list[int]:
+        """Return the numbers of messages that are deferred."""
+        return sorted(await self._found_deferred(set(numbers)))
 
     async def _found_deferred(self, numbers: set[int]) -> set[int]:
         found = await self._peek(numbers)

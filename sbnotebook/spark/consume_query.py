@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -27,6 +28,7 @@ from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
 from sbnotebook.spark.held_batches import HeldBatches
 from sbnotebook.spark.micro_batches import MicroBatches
 from sbnotebook.spark.options import Delivery, Orphans, StreamOptions
+from sbnotebook.spark.session_batches import SessionLocker
 
 __all__ = ["ConsumeQuery", "OrphanScan"]
 
@@ -42,10 +44,10 @@ _COUNT_EVERY, _COUNT_AGAIN, _COUNT_WITHIN = 15.0, 600.0, 15.0
 _REST: Final = 2.0
 """How long to rest after each page of a scan, in times that the page took: the stream goes first."""
 _NAMED: Final = 5
+_NEEDS_SESSIONS: Final = "requires sessions"
 _REFUSALS: Final = {
-    "requires sessions": (
-        "{} requires sessions, and a stream that consumes would tear them apart: look at it with mode=browse, or "
-        "consume it session by session with sbnotebook's entity(…).process."
+    _NEEDS_SESSIONS: (
+        "{} requires sessions, whose order a stream keeps with exactly-once only: leave out the option delivery."
     ),
     "in its subscriptions": (
         "Messages cannot be consumed from the topic {0}: name a subscription, {0}/subscriptions/NAME."
@@ -70,21 +72,26 @@ class ConsumeQuery:
         self._entity = self._namespace.entity(options.entity)
         batch = self._entity.batch(renew_for=_RENEW_FOR, recorded=False)
         batch.watch(self._log_trouble)
+        max_bytes = options.max_bytes or _MAX_BYTES
+        self._keeper: Keeper | None = None
+        self._locker: BatchLocker | SessionLocker = BatchLocker(self._entity, batch, max_bytes)
+        self._deleter = DeferredDeleter(self._namespace.connection, options.entity)
+        self._batches: MicroBatches | HeldBatches
         try:
             self._keeper = Keeper(batch)
         except Exception as error:
-            run(self._namespace.close)
-            if (refused := _refused(error, options.entity)) is not None:
-                raise refused from None
-            raise
-        self._deleter = DeferredDeleter(self._namespace.connection, options.entity)
-        locker = BatchLocker(self._entity, batch, options.max_bytes or _MAX_BYTES)
-        self._batches: MicroBatches | HeldBatches
-        if options.delivery is Delivery.AT_LEAST_ONCE:
-            self._batches = HeldBatches(self._entity, locker)
+            if _NEEDS_SESSIONS not in in_words(error) or options.delivery is Delivery.AT_LEAST_ONCE:
+                run(self._namespace.close)
+                if (refused := _refused(error, options.entity)) is not None:
+                    raise refused from None
+                raise
+            self._locker = SessionLocker(self._entity, max_bytes)
+        if options.delivery is Delivery.AT_LEAST_ONCE and isinstance(self._locker, BatchLocker):
+            self._batches = HeldBatches(self._entity, self._locker)
         else:
+            deleter = self._locker if isinstance(self._locker, SessionLocker) else self._deleter
             self._batches = MicroBatches(
-                self._entity, locker, self._deleter, fails_on_data_loss=options.fail_on_data_loss
+                self._entity, self._locker, deleter, fails_on_data_loss=options.fail_on_data_loss
             )
         self._scan = OrphanScan(self._entity)
         self._scanning: Future[int] | None = None
@@ -99,7 +106,7 @@ class ConsumeQuery:
 
     def take_only_what_is_there(self) -> None:
         """Take the messages of this moment, and none that come later."""
-        self._batches.locker.until = run(last_numbers, next_number_of(self._entity, PATIENCE))
+        self._locker.until = run(last_numbers, next_number_of(self._entity, PATIENCE))
 
     def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
         """Remove the durable messages, and lock the next micro-batch: see :meth:`MicroBatches.latest`."""
@@ -107,7 +114,7 @@ class ConsumeQuery:
         self._begin()
         end = self._run_cancellable(self._batches.latest, start, max_messages)
         self._scan.except_for(end.numbers)
-        if end == start and self._batches.locker.until is not None and self._scanning is not None:
+        if end == start and self._locker.until is not None and self._scanning is not None:
             self._scan.rests = False  # it is the last time that Spark asks
             self._scanning.result()
         return end
@@ -116,6 +123,29 @@ class ConsumeQuery:
         """Defer the messages of a micro-batch; return their numbers."""
         self._scan.except_for(end.numbers)
         return self._run_cancellable(self._batches.plan, end)
+
+    def divide(self, numbers: Sequence[int], count: int) -> list[list[int]]:
+        """Divide the messages of the last plan among tasks, each session to one of them.
+
+        Args:
+            numbers: of the messages, in order.
+            count: tasks at most.
+
+        Returns:
+            Numbers in order; one empty list for no messages.
+        """
+        sessions = self._locker.sessions if isinstance(self._locker, SessionLocker) else None
+        if sessions is None:
+            count = max(1, min(count, len(numbers)))
+            cuts = [len(numbers) * part // count for part in range(count + 1)]
+            return [list(numbers[first:last]) for first, last in pairwise(cuts)]
+        whole: dict[str, list[int]] = {}
+        for number in numbers:
+            whole.setdefault(sessions[number], []).append(number)
+        parts: list[list[int]] = [[] for _ in range(max(1, min(count, len(whole))))]
+        for session in sorted(whole.values(), key=len, reverse=True):
+            min(parts, key=len).extend(session)
+        return [sorted(part) for part in parts]
 
     def _run_cancellable(self, function: Callable[..., Awaitable[T]], *arguments: object) -> T:
         self._work = work = Work(function, *arguments)
@@ -166,7 +196,8 @@ class ConsumeQuery:
             if self._work is not None:  # it still runs when a signal has ended the wait for it
                 self._work.cancel()
                 self._work.wait(_CLOSE_WITHIN)
-            self._keeper.close(_CLOSE_WITHIN)
+            if self._keeper is not None:
+                self._keeper.close(_CLOSE_WITHIN)
         with contextlib.suppress(Exception):
             portal().start_task_soon(self._close).result(_CLOSE_WITHIN)
 

@@ -39,7 +39,6 @@ import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -135,7 +134,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             The offset of the next micro-batch, or ``start`` when there are no messages.
 
         Raises:
-            ConfigurationError: the trigger is once, the entity has sessions, or the checkpoint is not this stream's.
+            ConfigurationError: the trigger is once, or the checkpoint is not this stream's.
             SbNotebookError: Service Bus does not answer, or refuses the request.
         """
         with self._scrubbed():
@@ -181,10 +180,9 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         with self._scrubbed():
             offset = self._offset(end)
-            numbers = self._opened().plan(offset)
-        count = max(1, min(self._options.partitions, len(numbers)))
-        cuts = [len(numbers) * part // count for part in range(count + 1)]
-        return [DeferredRange(offset.batch, ranges_of(numbers[first:last])) for first, last in pairwise(cuts)]
+            query = self._opened()
+            parts = query.divide(query.plan(offset), self._options.partitions)
+        return [DeferredRange(offset.batch, ranges_of(part)) for part in parts]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: Spark calls this late or never, and :meth:`latestOffset` has removed the messages by then."""

@@ -7,18 +7,16 @@ its query. The order of the steps is explained there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, Protocol
 
 import anyio
 
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.model import EntityAddress, LockedMessage, MessageState, PeekedMessage
+from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, ReceivedMessage
 from sbnotebook.settlement import AsyncEntity
-from sbnotebook.settlement.locking.deleting import DeferredDeleter
 from sbnotebook.settlement.patience import PATIENCE
-from sbnotebook.spark.batch_locking import BatchLocker
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
 
 __all__ = ["MicroBatches", "report_loss", "those_of"]
@@ -26,6 +24,24 @@ __all__ = ["MicroBatches", "report_loss", "those_of"]
 _LOG: Final = logging.getLogger(__name__)
 _PAUSE: Final = 1.0
 _LOOKS: Final = 30
+
+
+class Locker(Protocol):
+    """Locks and defers messages: see :class:`sbnotebook.spark.batch_locking.BatchLocker`."""
+
+    max_bytes: int
+
+    @property
+    def held_count(self) -> int: ...
+    async def lock(self, max_messages: int) -> tuple[ReceivedMessage, ...]: ...
+    async def defer(self, messages: Any) -> list[int]: ...
+    async def those_deferred(self, numbers: Iterable[int]) -> list[int]: ...
+
+
+class Deleter(Protocol):
+    """Removes deferred messages: see :class:`sbnotebook.settlement.locking.deleting.DeferredDeleter`."""
+
+    async def delete(self, sequence_numbers: Iterable[int]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +57,7 @@ class _Locked:
 
     start: ConsumeOffset
     end: ConsumeOffset
-    messages: tuple[LockedMessage, ...]
+    messages: tuple[ReceivedMessage, ...]
     adopted: list[BatchMessage]
 
 
@@ -57,8 +73,8 @@ class MicroBatches:
     """
 
     entity: AsyncEntity
-    locker: BatchLocker
-    deleter: DeferredDeleter
+    locker: Locker
+    deleter: Deleter
     fails_on_data_loss: bool = True
     orphans: dict[int, BatchMessage] = field(default_factory=dict[int, BatchMessage])
     """Messages that were deferred before, for the next micro-batches."""
@@ -76,7 +92,7 @@ class MicroBatches:
     def held_count(self) -> int:
         """Return how many messages the stream has locked or deferred, and not removed yet."""
         planned = len(self._planned[1]) if self._planned and self._planned[0] != self._removed else 0
-        return planned + len(self.locker.batch.messages)
+        return planned + self.locker.held_count
 
     async def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
         """Remove the durable messages, and lock the next micro-batch.
@@ -128,10 +144,10 @@ class MicroBatches:
     async def _peek(self, numbers: Collection[int]) -> Collection[PeekedMessage]:
         return await _peeked(self.entity, numbers)
 
-    async def _remove_and_lock(self, start: ConsumeOffset, max_messages: int) -> tuple[LockedMessage, ...]:
+    async def _remove_and_lock(self, start: ConsumeOffset, max_messages: int) -> tuple[ReceivedMessage, ...]:
         """Do both at once; when this returns, nothing of the last micro-batch is left, for certain."""
         errors: list[Exception] = []
-        messages: tuple[LockedMessage, ...] = ()
+        messages: tuple[ReceivedMessage, ...] = ()
 
         async def remove() -> None:
             try:
@@ -174,7 +190,7 @@ class MicroBatches:
             before, states = states, await self._states(end)
             if states == before:
                 break
-        deferred = [number for number, state in states.items() if state is MessageState.DEFERRED]
+        deferred = await self.locker.those_deferred(states)
         absent = set(end.numbers) - states.keys()
         report_loss(self.entity.address, absent, end.batch, fails=fails)
         if len(deferred) < len(states):

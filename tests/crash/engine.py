@@ -113,7 +113,7 @@ class Engine:
         """What a task reads."""
         rows = [row for batch in self.planned().read(part) for row in batch.to_pylist()]
         return [
-            {name: row[name] for name in ("message_id", "sequence_number", "delivery_count")}
+            {name: row[name] for name in ("message_id", "session_id", "sequence_number", "delivery_count")}
             | {"digest": digest(row["body"])}
             for row in rows
         ]

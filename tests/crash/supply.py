@@ -29,6 +29,7 @@ class Supply:
         waiting: tells how many wait there.
         plenty: it sends when fewer than these wait.
         seed: of its random choices.
+        sessions: how many sessions the messages are of; 0 for none.
 
     Attributes:
         confirmed: the digests of the bodies of confirmed messages, by message id.
@@ -40,6 +41,7 @@ class Supply:
     waiting: Callable[[], int]
     plenty: int
     seed: str
+    sessions: int = 0
     confirmed: dict[str, str] = field(default_factory=dict[str, str])
     unknown: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -81,7 +83,9 @@ class Supply:
 
     def _new(self) -> Message:
         name = f"{len(self.confirmed) + len(self.unknown)}-{self._chance.getrandbits(32):08x}"
-        return Message(body=name.encode() + self._chance.randbytes(self._chance.choice(SIZES)), message_id=name)
+        session = f"s{self._chance.randrange(self.sessions)}" if self.sessions else None
+        body = name.encode() + self._chance.randbytes(self._chance.choice(SIZES))
+        return Message(body=body, message_id=name, session_id=session)
 
 
 def digest(body: bytes) -> str:

@@ -1,0 +1,291 @@
+"""Micro-batches of an entity with sessions: each session in order, and each message exactly once.
+
+The steps are those of :mod:`sbnotebook.spark.consume_stream`, with one difference. Only the receiver that holds a
+session can lock its messages. So ``latestOffset`` *peeks* the first active messages and locks nothing. ``partitions``
+then takes one session after the other, defers its messages in their order, and lets it go. To remove messages, it takes
+the session again. Source: Microsoft's documentation, "Message sessions".
+
+Why a session keeps its order: an offset has the first messages of each session. A micro-batch is planned when, in each
+session, the deferred messages of the offset come before all others of the offset. If the process ends before, tasks
+have read nothing, and the next process defers the messages in the gaps first. A task reads whole sessions, by their
+numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+import anyio
+
+from sbnotebook.client.scrubbing import in_words
+from sbnotebook.errors import SbNotebookError
+from sbnotebook.model import Complete, Defer, MessageState, OutcomeStatus, PeekedMessage
+from sbnotebook.model.partition import partition_of
+from sbnotebook.model.sections import PROPERTIES
+from sbnotebook.settlement import AsyncEntity
+from sbnotebook.settlement.locking.sessions import SessionBatch
+from sbnotebook.settlement.patience import PATIENCE
+from sbnotebook.settlement.peek import PeekCursor, Peeker
+
+__all__ = ["SessionLocker", "by_session"]
+
+_LOG: Final = logging.getLogger(__name__)
+_AT_ONCE: Final = 8
+"""Sessions that are taken at once."""
+_IN_FLIGHT: Final = 100
+_STEP: Final = 1000
+_WAIT: Final = 1.0
+"""Seconds to wait for the messages of a session."""
+_PAUSE, _SET_ASIDE = 0.5, 3.0
+"""Seconds between two tries, and to leave out a session that another receiver holds."""
+_TAKE_WITHIN: Final = 3.0
+"""Seconds to wait for a session that another receiver holds."""
+_TRIES: Final = 3
+"""Times that a stream which ends with the messages of its beginning tries to take a session."""
+_TAKEN_WITHIN: Final = 360.0
+"""Seconds after which a session that must be taken is given up: the lock of a dead process lasts five minutes."""
+_LOOKS: Final = 2
+"""Looks that find no deferred messages until they count as removed: an empty answer may be wrong."""
+_RENEW_FOR: Final = timedelta(hours=1)
+
+Sessions = Mapping[str, Sequence[int]]
+"""Numbers of messages, by session."""
+
+
+@dataclass(slots=True)
+class SessionLocker:
+    """Chooses, defers and removes the messages of one entity that requires sessions.
+
+    Args:
+        entity: of the messages.
+        max_bytes: bytes of a micro-batch at most; a larger message comes alone.
+        until: the last number to take of each partition; None for all.
+    """
+
+    entity: AsyncEntity
+    max_bytes: int
+    until: Mapping[int, int] | None = None
+    sessions: dict[int, str] = field(default_factory=dict[int, str])
+    """The sessions of the messages of the last plan, by number."""
+    _aside: dict[str, float] = field(default_factory=dict[str, float])
+    """Sessions that another receiver holds, and until when they are left out."""
+    _tries: Counter[str] = field(default_factory=Counter[str])
+    """Times that a session could not be taken."""
+
+    @property
+    def held_count(self) -> int:
+        """Return how many messages are locked between two calls: none."""
+        return 0
+
+    # ---------------------------------------------------------------- choosing
+
+    async def lock(self, max_messages: int) -> tuple[PeekedMessage, ...]:
+        """Return the messages for a micro-batch, and lock nothing; none when none come within a second.
+
+        Args:
+            max_messages: how many at most.
+        """
+        give_up = anyio.current_time() + _WAIT
+        while True:
+            chosen, others = await self._first(max_messages)
+            is_over = not others if self.until is not None else anyio.current_time() > give_up
+            if chosen or is_over:
+                return chosen
+            await anyio.sleep(_PAUSE)
+
+    async def _first(self, max_messages: int) -> tuple[tuple[PeekedMessage, ...], int]:
+        """Return the first active messages, and how many were left out because other receivers hold their sessions."""
+        now = anyio.current_time()
+        self._aside = {session: until for session, until in self._aside.items() if until > now}
+        chosen: list[PeekedMessage] = []
+        size = others = 0
+        async with aclosing(self._peeker().unread_pages(PeekCursor())) as pages:  # pyright: ignore[reportArgumentType]
+            async for page in pages:
+                for payload, message in zip(page.payloads, page.messages((PROPERTIES,)), strict=True):
+                    if message.state is not MessageState.ACTIVE or not self._is_wanted(message.sequence_number):
+                        continue
+                    session = message.session_id or ""
+                    if session in self._aside or self._is_given_up(session):
+                        others += not self._is_given_up(session)
+                        continue
+                    size += len(payload)
+                    if len(chosen) == max_messages or (chosen and size > self.max_bytes):
+                        return tuple(chosen), others
+                    chosen.append(message)
+        return tuple(chosen), others
+
+    def _is_given_up(self, session: str) -> bool:
+        return self.until is not None and self._tries[session] >= _TRIES
+
+    def _is_wanted(self, number: int) -> bool:
+        return self.until is None or number <= self.until.get(partition_of(number), -1)
+
+    # ---------------------------------------------------------------- deferring
+
+    async def defer(self, messages: Sequence[PeekedMessage]) -> list[int]:
+        """Defer messages; return the numbers of those that are deferred now, for certain.
+
+        The others come again: another receiver holds their session, or has taken them.
+
+        Raises:
+            SbNotebookError: a session of which some are deferred cannot be taken.
+        """
+        doubtful = await self._of_each(by_session(messages), self._defer_in)
+        return await self.those_deferred([message.sequence_number for message in messages], doubtful)
+
+    async def those_deferred(self, numbers: Iterable[int], doubtful: Sessions | None = None) -> list[int]:
+        """Return the numbers of messages that are deferred, when no message of their sessions is left between them.
+
+        Args:
+            numbers: of a micro-batch.
+            doubtful: messages with a deferral without an answer, by session.
+
+        Raises:
+            SbNotebookError: a session of which some are deferred cannot be taken.
+        """
+        numbers, give_up = list(numbers), anyio.current_time() + _TAKEN_WITHIN
+        doubtful = doubtful or {}
+        while True:
+            found = await self._peek(numbers)
+            # A session that was taken again has no deferrals of an old link that could still arrive.
+            todo = {**_gaps(found), **doubtful}
+            if not todo:
+                self.sessions = {message.sequence_number: message.session_id or "" for message in found}
+                return sorted(m.sequence_number for m in found if m.state is MessageState.DEFERRED)
+            if anyio.current_time() > give_up:
+                raise self._not_taken(todo)
+            await anyio.sleep(_PAUSE)
+            doubtful = await self._of_each(todo, self._defer_in)
+
+    async def _defer_in(self, session: str, numbers: Sequence[int]) -> Sequence[int]:
+        """Defer messages of a session, in their order; return those of which it is not certain."""
+        wanted, doubtful = set(numbers), set[int]()
+        try:
+            async with self._taken(session) as batch:
+                while wanted and (came := await batch.receive(min(len(wanted), _STEP), max_wait=_WAIT)):
+                    ours = [message for message in came if message.sequence_number in wanted]
+                    doubtful = {message.sequence_number for message in ours}
+                    report = await batch.settle(Defer(), ours, max_in_flight=_IN_FLIGHT)
+                    doubtful = {
+                        m.sequence_number for m, each in zip(ours, report, strict=True) if not _is_known(each.status)
+                    }
+                    del self._tries[session]
+                    wanted -= {message.sequence_number for message in ours}
+                    if doubtful or len(ours) < len(came):
+                        break
+        except Exception as error:  # noqa: BLE001 (a session that is not taken comes later)
+            self._set_aside(session, error)
+        return sorted(doubtful)
+
+    # ---------------------------------------------------------------- removing
+
+    async def delete(self, sequence_numbers: Iterable[int]) -> None:
+        """Remove deferred messages; ignore those that are gone.
+
+        Raises:
+            SbNotebookError: another receiver holds a session for too long; its messages stay.
+        """
+        left, give_up, looks = set(sequence_numbers), anyio.current_time() + _TAKEN_WITHIN, 0
+        while left and looks < _LOOKS:
+            found = [message for message in await self._peek(left) if message.state is MessageState.DEFERRED]
+            looks = 0 if found else looks + 1
+            todo = by_session(found)
+            kept = await self._of_each(todo, self._complete_in)
+            left -= {
+                number for session, numbers in todo.items() for number in numbers if number not in kept.get(session, ())
+            }
+            if kept and anyio.current_time() > give_up:
+                raise self._not_taken(kept)
+            await anyio.sleep(_PAUSE if kept or looks == 1 else 0)
+
+    async def _complete_in(self, session: str, numbers: Sequence[int]) -> Sequence[int]:
+        """Complete deferred messages of a session; return those that are not completed for certain."""
+        left = set(numbers)
+        try:
+            async with self._taken(session) as batch:
+                locked = await batch.receive_deferred(numbers)
+                report = await batch.settle(Complete(), locked, max_in_flight=_IN_FLIGHT)
+                left -= {message.sequence_number for message, each in zip(locked, report, strict=True) if each.ok}
+        except Exception as error:  # noqa: BLE001 (it is tried again)
+            self._set_aside(session, error)
+        return sorted(left)
+
+    async def close(self) -> None:
+        """Do nothing: no session is held."""
+
+    # ---------------------------------------------------------------- sessions
+
+    def _taken(self, session: str) -> SessionBatch:
+        namespace = self.entity.namespace
+        return SessionBatch(
+            namespace.connection,
+            self.entity.address,
+            session,
+            max_wait=_TAKE_WITHIN,
+            renew_for=_RENEW_FOR,
+            clock=namespace.clock,
+        )
+
+    def _set_aside(self, session: str, error: Exception) -> None:
+        _LOG.info("A session of %s was not taken: %s", self.entity.address, in_words(error))
+        self._aside[session] = anyio.current_time() + _SET_ASIDE
+        self._tries[session] += 1
+        if self._tries[session] == _TRIES and self.until is not None:
+            _LOG.warning("The stream ends without a session of %s that another receiver holds.", self.entity.address)
+
+    async def _of_each(
+        self, sessions: Sessions, act: Callable[[str, Sequence[int]], Awaitable[Sequence[int]]]
+    ) -> dict[str, Sequence[int]]:
+        """Act in each session, in several at once; return the numbers that are left, by session."""
+        left: dict[str, Sequence[int]] = {}
+        limit = anyio.CapacityLimiter(_AT_ONCE)
+
+        async def run(session: str, numbers: Sequence[int]) -> None:
+            async with limit:
+                if rest := await act(session, numbers):
+                    left[session] = rest
+
+        async with anyio.create_task_group() as tasks:
+            for session, numbers in sessions.items():
+                tasks.start_soon(run, session, numbers)
+        return left
+
+    async def _peek(self, numbers: Collection[int]) -> list[PeekedMessage]:
+        found = await self._peeker().messages_of(numbers, (PROPERTIES,), patience=PATIENCE)
+        return sorted(found.values(), key=lambda message: message.sequence_number)
+
+    def _peeker(self) -> Peeker:
+        return self.entity.namespace.peeker(self.entity.address)
+
+    def _not_taken(self, sessions: Sessions) -> SbNotebookError:
+        count = sum(map(len, sessions.values()))
+        return SbNotebookError(
+            f"Another receiver holds {len(sessions):,} sessions of {self.entity.address}, in which {count:,} messages "
+            "of this stream are deferred: end it, and start the stream again."
+        )
+
+
+def by_session(messages: Iterable[PeekedMessage]) -> dict[str, list[int]]:
+    """Return the numbers of messages by session, in their order."""
+    sessions: defaultdict[str, list[int]] = defaultdict(list)
+    for message in sorted(messages, key=lambda message: message.sequence_number):
+        sessions[message.session_id or ""].append(message.sequence_number)
+    return dict(sessions)
+
+
+def _gaps(messages: Sequence[PeekedMessage]) -> dict[str, list[int]]:
+    """Return the active messages before a deferred one of the same session, by session."""
+    last = {m.session_id: m.sequence_number for m in messages if m.state is MessageState.DEFERRED}
+    return by_session(
+        m for m in messages if m.state is MessageState.ACTIVE and m.sequence_number < last.get(m.session_id, 0)
+    )
+
+
+def _is_known(status: OutcomeStatus) -> bool:
+    return status not in (OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED)

@@ -1,0 +1,198 @@
+"""Consuming an entity with sessions: each session in order, each message once, wherever a process ends."""
+
+from __future__ import annotations
+
+import os
+import random
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.targets import Target
+from sbnotebook.emulator import ManualClock, RunningEmulator, running
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.errors import ConfigurationError, SbNotebookError
+from sbnotebook.model import Message
+from sbnotebook.settlement import Connection
+from sbnotebook.spark import micro_batches, session_batches
+
+from .stream_processes import Query
+
+STORIES = int(os.environ.get("SBNOTEBOOK_CRASHES", "2"))
+SESSIONS = ("a", "b", "c")
+
+
+@pytest.fixture(scope="module")
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(scope="module")
+def emulator(clock: ManualClock) -> Iterator[RunningEmulator]:
+    with running(clock=clock) as emulator:
+        yield emulator
+
+
+@pytest.fixture(scope="module")
+def namespace(emulator: RunningEmulator) -> Iterator[Namespace]:
+    with Namespace(Target(Connection(emulator.connection_string), "a test")) as namespace:
+        yield namespace
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait less where nothing comes: the emulator answers at once."""
+    monkeypatch.setattr(micro_batches, "_PAUSE", 0.1)
+    for name, seconds in (("_PAUSE", 0.05), ("_WAIT", 0.2), ("_TAKE_WITHIN", 0.5), ("_SET_ASIDE", 0.1)):
+        monkeypatch.setattr(session_batches, name, seconds)
+
+
+@pytest.fixture
+def queue(emulator: RunningEmulator) -> str:
+    """A queue that requires sessions."""
+    name = f"queue-{uuid.uuid4().hex[:8]}"
+    emulator.create_queue(name, QueueOptions(requires_session=True, max_delivery_count=2000))
+    return name
+
+
+@pytest.fixture
+def query(emulator: RunningEmulator, queue: str) -> Iterator[Query]:
+    query = Query(emulator, queue, {"maxMessagesPerTrigger": "5", "partitions": "2"})
+    yield query
+    query.stop()
+
+
+def fill(namespace: Namespace, queue: str, count: int, start: int = 0) -> list[str]:
+    """The ids of messages in three sessions; an id begins with its session, and says its place."""
+    sent = [
+        Message(message_id=f"{SESSIONS[n % 3]}{n:03}", session_id=SESSIONS[n % 3]) for n in range(start, start + count)
+    ]
+    assert namespace.entity(queue).send(sent, show_progress=False).ok
+    return [message.message_id or "" for message in sent]
+
+
+def order(query: Query) -> dict[str, list[str]]:
+    """The messages of each session as the sink got them."""
+    sessions: defaultdict[str, list[str]] = defaultdict(list)
+    for batch in sorted(query.sink):
+        for each in query.sink[batch]:
+            sessions[each[0]].append(each)
+    return dict(sessions)
+
+
+def in_order(ids: list[str]) -> dict[str, list[str]]:
+    return {session: [each for each in ids if each.startswith(session)] for session in SESSIONS}
+
+
+def test_sessions_come_whole_and_in_order(query: Query, namespace: Namespace, queue: str) -> None:
+    query.options["maxMessagesPerTrigger"] = "8"
+    ids = fill(namespace, queue, 14)
+    query.log_next()
+    planned = query.planned()
+    sessions = [{each[0] for each in query.read([part])} for part in planned]
+    assert len(sessions) == 2
+    assert not sessions[0] & sessions[1], "a session is in one task"
+    query.finish()
+    query.drain()
+    assert order(query) == in_order(ids)
+    assert not namespace.entity(queue).peek()
+
+
+@pytest.mark.parametrize("point", ["logged", "planned", "read", "written", "committed"])
+def test_sessions_keep_their_order_wherever_the_process_ends(
+    query: Query, namespace: Namespace, queue: str, clock: ManualClock, point: str
+) -> None:
+    ids = fill(namespace, queue, 12)
+    query.step()
+    query.log_next()
+    first: list[str] = []
+    if point != "logged":
+        partitions = query.planned()
+        first = query.read(partitions) if point != "planned" else []
+        if point in ("written", "committed"):
+            query.write(first)
+        if point == "committed":
+            query.commit()
+    query.kill()
+    clock.advance(61)
+    if point in ("read", "written"):
+        assert query.read(query.planned()) == first, "the new process reads the same"
+    query.drain()
+    assert order(query) == in_order(ids)
+    assert not namespace.entity(queue).peek()
+
+
+def test_session_that_another_receiver_holds_comes_later(query: Query, namespace: Namespace, queue: str) -> None:
+    ids = fill(namespace, queue, 6)
+    with namespace.entity(queue).session("a"):
+        query.drain()
+        assert order(query) == {each: in_order(ids)[each] for each in ("b", "c")}
+    query.stop()
+    query.drain()
+    assert order(query) == in_order(ids)
+    assert not namespace.entity(queue).peek()
+
+
+def test_gap_of_a_killed_process_is_closed_before_reading(query: Query, namespace: Namespace, queue: str) -> None:
+    ids = fill(namespace, queue, 5)
+    query.log_next()
+    with namespace.entity(queue).session("a") as session:  # as if the process had died while it deferred them
+        first, second = session.receive(2)
+        assert session.defer([second]).ok
+        assert first.message_id == "a000"
+    query.kill()
+    assert [each for each in query.read(query.planned()) if each.startswith("a")] == ["a000", "a003"]
+    query.drain()
+    assert order(query) == in_order(ids)
+
+
+def test_deferred_session_that_another_receiver_holds_ends_the_query(
+    query: Query, namespace: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_batches, "_TAKEN_WITHIN", 0.2)
+    ids = fill(namespace, queue, 3)
+    query.step()
+    refused = r"Another receiver holds 1 sessions of .* 1 messages of this stream"
+    with namespace.entity(queue).session("b"), pytest.raises(SbNotebookError, match=refused):
+        query.ask()
+    query.drain()
+    assert order(query) == in_order(ids)
+    assert not namespace.entity(queue).peek()
+
+
+def test_at_least_once_is_refused_with_sessions(query: Query) -> None:
+    query.options["delivery"] = "at-least-once"
+    with pytest.raises(ConfigurationError, match=r"requires sessions, .* leave out the option delivery"):
+        query.ask()
+
+
+@pytest.mark.parametrize("seed", range(STORIES))
+def test_any_story_keeps_each_session_in_order(
+    query: Query, emulator: RunningEmulator, namespace: Namespace, queue: str, clock: ManualClock, seed: int
+) -> None:
+    chance = random.Random(seed)  # noqa: S311 (no secret)
+    ids: list[str] = []
+    faults = emulator.faults.entity(queue)
+    for _ in range(6):
+        faults.drop_before_nth = faults.drop_after_nth = 0
+        ids += fill(namespace, queue, chance.randint(0, 6), len(ids))
+        fault = chance.choice(["drop_before_nth", "drop_after_nth", None])
+        if fault is not None:
+            setattr(faults, fault, chance.randint(1, 4))
+        if not query.is_open:
+            query.ask()
+        if query.is_open and chance.random() < 0.8:
+            read = query.read(query.planned())
+            if chance.random() < 0.5:
+                query.write(read)
+                if chance.random() < 0.5:
+                    query.commit()
+        if chance.random() < 0.6:
+            query.kill()
+            clock.advance(61)
+    query.drain()
+    assert order(query) == in_order(ids)
+    assert not namespace.entity(queue).peek()
