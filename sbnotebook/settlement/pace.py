@@ -318,6 +318,8 @@ class Window:
         """True for a given number, which is never exceeded."""
         self.waiting = 0
         """Settlements that wait for their answer now, in all tasks that share the window."""
+        self.heard_at = 0.0
+        """The monotonic time of the last answer, in all tasks that share the window."""
         self._size: float = _LEAST if limit == AUTO else limit
         self._now = now
         self._most = most

@@ -45,6 +45,10 @@ _LOGGER: Final = logging.getLogger(__name__)
 _GONE: Final = (LinkState.DETACHED, LinkState.ERROR)
 _GLANCE: Final = 0.01
 """Seconds."""
+_QUIET: Final = 1.0
+"""Seconds without any answer after which a late one is given up: until then it may wait to be read, behind others."""
+_LONGEST: Final = 3
+"""Times its own time that a late answer is awaited at most."""
 _RANGE: Final = 100
 """Deliveries in a range at most. The SDK walks all that it waits for at each confirmation."""
 
@@ -121,6 +125,7 @@ class LinkSettling:
         self._own_states: dict[int, Any] = {}
         self._waiting: dict[int, _Waiting] = {}
         self._confirmed: list[int] = []
+        self._looked_at = time.monotonic()
 
     async def run(
         self,
@@ -201,7 +206,10 @@ class LinkSettling:
     def _finished(self, broken: Exception | None, window: Window) -> list[tuple[int, list[Exception | None]]]:
         finished: list[tuple[int, list[Exception | None]]] = []
         pending, now = self._link._pending_dispositions, time.monotonic()
-        for index in (*self._confirmed, *self._not_in_time(broken, now)):
+        if now - self._looked_at > _QUIET:  # the process was busy, and could not read
+            window.heard_at = now
+        self._looked_at = now
+        for index in (*self._confirmed, *self._not_in_time(broken, now, window.heard_at)):
             part, state = self._waiting[index], self._own_states.get(index, self._state)
             errors = [self._error_of(number, pending[number], state, broken) for number in part.numbers]
             finished.append((index, errors))
@@ -213,9 +221,10 @@ class LinkSettling:
         self._confirmed.clear()
         return finished
 
-    def _not_in_time(self, broken: Exception | None, now: float) -> Iterator[int]:
+    def _not_in_time(self, broken: Exception | None, now: float, heard_at: float) -> Iterator[int]:
+        is_quiet = now - heard_at >= _QUIET
         for index, part in self._waiting.items():
-            if part.left and (broken or now >= part.until):
+            if part.left and (broken or now >= (part.until if is_quiet else part.latest)):
                 yield index
             elif part.left and not broken:
                 return  # those after it were sent later
@@ -266,6 +275,7 @@ class _Waiting:
         self.numbers = [private(message)._delivery_id for message in messages]
         self.since = time.monotonic()
         self.until = self.since + answer_within
+        self.latest = self.since + _LONGEST * answer_within
         self.left = len(self.numbers)
         self._window = window
         self._confirmed = confirmed
@@ -277,6 +287,7 @@ class _Waiting:
         self._window.ended()
 
     def confirm_one(self) -> None:
+        self._window.heard_at = time.monotonic()
         self.left -= 1
         if not self.left:
             self._confirmed.append(self.index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -101,6 +102,26 @@ async def test_many_are_settled_whatever_the_number_in_flight(namespace: AsyncNa
         for part, in_flight in ((slice(0, 50), 1), (slice(50, 150), 7), (slice(150, 300), 200)):
             ends = await settled(receiver, "complete", [[one] for one in messages[part]], in_flight=in_flight)
             assert ends == [[None]] * len(messages[part])
+        assert await queue.peek() == []
+
+
+async def test_answers_that_wait_to_be_read_are_not_late(namespace: AsyncNamespace) -> None:
+    async with received(namespace, "sdk-settling-busy", 60) as (queue, receiver, messages):
+        errors: list[Exception | None] = []
+
+        def began(index: int) -> bool:
+            if index == 59:
+                time.sleep(2.5)  # the process is busy, and the answers to the others arrive meanwhile
+            return True
+
+        await LinkSettling(receiver, "complete").run(
+            [[one] for one in messages],
+            window=Window(60),
+            answer_within=lambda: 2.0,
+            began=began,
+            ended=lambda _, ends: errors.extend(ends),
+        )
+        assert errors == [None] * 60
         assert await queue.peek() == []
 
 
