@@ -41,4 +41,4 @@ def test_tutorials_state_needs_and_end_what_they_began(notebook: Path) -> None:
 
 
 def test_there_are_tutorials() -> None:
-    assert len(NOTEBOOKS) == 10
+    assert len(NOTEBOOKS) == 11
