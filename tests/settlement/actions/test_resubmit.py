@@ -223,7 +223,7 @@ async def test_the_next_clones_are_sent_while_originals_are_completed(
     assert namespace.journal.unfinished(namespace.identity()) == []
 
 
-async def test_clones_are_sent_in_order_though_the_first_ones_are_edited_slowly(namespace: AsyncNamespace) -> None:
+async def test_clones_keep_their_order_though_the_first_edit_is_slow(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "slow-edit", 400)
     queue = namespace.entity("slow-edit")
 
