@@ -24,7 +24,7 @@ from sbnotebook.settlement.actions.canary import apply_with_canary
 from sbnotebook.settlement.actions.reach import MAX_WAIT, Reach
 from sbnotebook.settlement.actions.resubmit_steps import ResubmitSteps
 from sbnotebook.settlement.costs import Cost
-from sbnotebook.settlement.engine import BESIDE, Run
+from sbnotebook.settlement.engine import BESIDE, GROUP, Run
 from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
@@ -33,10 +33,8 @@ from sbnotebook.settlement.terms import Progress
 
 __all__ = ["plan_resubmit", "resubmit"]
 
-_GROUP: Final = 100
-"""Messages that are sent and completed together, and not interrupted."""
 _ATOMIC_GROUP: Final = 1
-"""The same where each has a transaction of its own, which may take minutes."""
+"""Messages that take their steps together where each has a transaction of its own, which may take minutes."""
 
 
 def plan_resubmit(
@@ -148,7 +146,7 @@ async def resubmit(
         run,
         steps.run_group,
         decision,
-        group=_ATOMIC_GROUP if decision.atomic else _GROUP,
+        group=_ATOMIC_GROUP if decision.atomic else GROUP,
         search=replace(search or Search(), max_wait=MAX_WAIT),
         beside=0 if decision.atomic else BESIDE,
         in_order=True,

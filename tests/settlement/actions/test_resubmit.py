@@ -207,7 +207,7 @@ async def test_the_next_clones_are_sent_while_originals_are_completed(
     faults = shared_emulator.faults.entity("beside/$DeadLetterQueue")
     faults.settle_delay_ms = 5_000
 
-    async def look_when_three_groups_are_sent() -> None:
+    async def look_when_two_groups_are_sent() -> None:
         while len(await queue.peek()) < 300:
             pass
         assert watch.report.settled == 0
@@ -215,7 +215,7 @@ async def test_the_next_clones_are_sent_while_originals_are_completed(
 
     with Watch() as watch:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(look_when_three_groups_are_sent)
+            tasks.start_soon(look_when_two_groups_are_sent)
             await source.plan_resubmit(letters, Resubmit(to=queue.address)).apply()
 
     assert watch.report.counts == {OutcomeStatus.SETTLED: 400}
@@ -241,7 +241,7 @@ async def test_clones_keep_their_order_though_the_first_edit_is_slow(namespace: 
 
 
 async def test_an_interrupt_leaves_no_message_half_done(namespace: AsyncNamespace) -> None:
-    count = 800  # more than the four groups that may be in progress
+    count = 1_200  # more than the four groups that may be in progress
     letters = await dead_letters(namespace, "resubmit-stopped", count)
     source = namespace.entity("resubmit-stopped/$dlq")
     resubmit = Resubmit(to=EntityAddress("resubmit-stopped"))
@@ -270,7 +270,7 @@ async def test_an_interrupt_leaves_no_message_half_done(namespace: AsyncNamespac
 async def test_resubmit_interrupt_completes_originals_of_sent_clones(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    letters = await dead_letters(namespace, "midway", 150)
+    letters = await dead_letters(namespace, "midway", 300)
     source, queue = namespace.entity("midway/$dlq"), namespace.entity("midway")
     shared_emulator.faults.entity("midway").accept_delay_ms = 3_000
 
@@ -279,7 +279,7 @@ async def test_resubmit_interrupt_completes_originals_of_sent_clones(
     async def stop_when_clones_have_arrived() -> None:
         while not await queue.peek(1):
             pass
-        assert watch.report.counts == {OutcomeStatus.UNCONFIRMED: 100, OutcomeStatus.SKIPPED: 50}
+        assert watch.report.counts == {OutcomeStatus.UNCONFIRMED: 200, OutcomeStatus.SKIPPED: 100}
         scope.cancel()
 
     with Watch() as watch:
@@ -288,8 +288,8 @@ async def test_resubmit_interrupt_completes_originals_of_sent_clones(
             with scope:
                 await source.plan_resubmit(letters, Resubmit(to=queue.address)).apply()
     assert scope.cancelled_caught
-    assert watch.report.counts == {OutcomeStatus.SETTLED: 100, OutcomeStatus.SKIPPED: 50}
-    assert (len(await queue.peek()), len(await source.peek())) == (100, 50)
+    assert watch.report.counts == {OutcomeStatus.SETTLED: 200, OutcomeStatus.SKIPPED: 100}
+    assert (len(await queue.peek()), len(await source.peek())) == (200, 100)
     assert {message.delivery_count for message in await source.peek()} == {0}
     assert namespace.journal.unfinished(namespace.identity()) == []
 
