@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from IPython.display import display
 
 from sbnotebook.analysis import tables
@@ -29,7 +30,7 @@ _MAX_CAUSES: Final = 50
 _MAX_CHARACTERS: Final = 300_000
 """Of the whole record: the notebook has to stay small enough for GitHub to show it."""
 _CUT: Final = "The record is cut here. The journal and the archive have the rest: see %sb_journal."
-_COLUMNS: Final = ("count", "reason", "cause", "frame", "first_seen", "last_seen", "note")
+_COLUMNS: Final = ("count", "reason", "cause", "frame", "first_seen", "last_seen", "came_back", "note")
 _NO_KERNEL: Final = (
     "This panel needs a running kernel: run the cell to open it. If it had loaded its messages, its record is below."
 )
@@ -138,8 +139,9 @@ def causes_block(model: RowModel) -> Block | None:
     if len(found.fingerprints) != len(rows):
         return None
     columns: dict[str, Any] = {"cause": pa.array(found.fingerprints, pa.string()), "time": rows.table["enqueued_time"]}
+    columns["back"] = pc.cast(pc.greater(rows.table["resubmit_count"], 0), pa.int64())
     counted = pa.table(columns).filter(left).group_by("cause")
-    tallies = counted.aggregate([("cause", "count"), ("time", "min"), ("time", "max")]).to_pylist()
+    tallies = counted.aggregate([("cause", "count"), ("time", "min"), ("time", "max"), ("back", "sum")]).to_pylist()
     told = {cause["fingerprint"]: cause for cause in found.told}
     largest = sorted(tallies, key=lambda tally: -tally["cause_count"])
     listed = [tally for tally in largest if tally["cause"] in told][:_MAX_CAUSES]
@@ -148,9 +150,9 @@ def causes_block(model: RowModel) -> Block | None:
         cause = told[tally["cause"]]
         traits = (cause["reason"] or "(no reason)", cause["cause"], cause["frame"])
         times = (cell(tally["time_min"]), cell(tally["time_max"]))
-        lines.append([tally["cause_count"], *traits, *times, notes.get(tally["cause"], "")])
+        lines.append([tally["cause_count"], *traits, *times, tally["back_sum"] or "", notes.get(tally["cause"], "")])
     others = sum(tally["cause_count"] for tally in largest) - sum(tally["cause_count"] for tally in listed)
     if others:
-        lines.append([others, f"{len(largest) - len(listed):,} more causes", *[""] * 5])
+        lines.append([others, f"{len(largest) - len(listed):,} more causes", *[""] * (len(_COLUMNS) - 2)])
     used = [place for place in range(len(_COLUMNS)) if any(line[place] != "" for line in lines)]
     return rows_block([_COLUMNS[place] for place in used], [[line[place] for place in used] for line in lines])

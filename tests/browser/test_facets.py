@@ -27,6 +27,7 @@ def dead(number):
         enqueued_time=datetime(2026, 11, 20, 8, tzinfo=UTC) + timedelta(minutes=number),
         application_properties={{
             "DeadLetterReason": reason,
+            **({{"ResubmitCount": number // 2 + 1}} if number in (1, 4) else {{}}),
             "DeadLetterErrorDescription": f"{{description.format(1000 + number)}} for {{carrier}}"}})
 table = MessageTable([dead(number) for number in range(300)], timeline=True, causes=True)
 notes = []
@@ -147,6 +148,7 @@ def _causes(notebook: Notebook) -> None:
     expect(causes).to_have_count(9)
     late = causes.filter(has_text="Late").filter(has_text="for UA")
     expect(late).to_contain_text("Flight <n> is late")
+    expect(late.locator(".sbn-cause-seen")).to_contain_text("resubmitted 2026-11-20 08:04\n2 came back, up to 3 times")
     late.locator(".sbn-cause-main").click()
     shows(page, "33 of 300 shown")
     expect(page.locator(".sbn-causes-head strong")).to_have_text("9 causes")

@@ -26,14 +26,18 @@ class Tally {
     this.rows = [];
     this.first = Infinity;
     this.last = -Infinity;
-    this.back = 0;
+    this.back = 0; // how often a message came back at most
+    this.backRows = 0;
+    this.backLast = -Infinity;
     this.trend = new Uint32Array(TREND_POINTS);
   }
 
   add(row, time, back, from, width) {
     this.rows.push(row);
     if (back > this.back) this.back = back;
+    if (back > 0) this.backRows++;
     if (!(time >= -Infinity)) return;
+    if (back > 0 && time > this.backLast) this.backLast = time; // a clone is enqueued when it is resubmitted
     if (time < this.first) this.first = time;
     if (time > this.last) this.last = time;
     this.trend[Math.min(TREND_POINTS - 1, Math.floor((time - from) / width))]++;
@@ -170,8 +174,8 @@ class CauseItem {
     this.main.setAttribute("aria-pressed", String(chosenCauses(store).has(cause.fingerprint)));
     this.main.setAttribute("aria-label", `${counted(count, "message")}: ${this.main.title}`);
     const [first, last] = [tally.first, tally.last].map((time) => (Number.isFinite(time) ? timeText(time).slice(0, 16) : ""));
-    const back = tally.back ? `came back ${counted(tally.back, "time")}` : "";
-    this.seen.textContent = [first, last === first ? "" : last, back].filter(Boolean).join("\n");
+    const [resubmitted, back] = stateOf(tally);
+    this.seen.textContent = [first, last === first ? "" : last, resubmitted, back].filter(Boolean).join("\n");
     this.seen.title = first && `First seen ${first}, last seen ${last} (UTC)`;
     this.drawTrend();
     this.select.textContent = `Select ${figure(count)}`;
@@ -225,6 +229,14 @@ class CauseItem {
     store.notes = { ...store.notes, [fingerprint]: text };
     store.tell("causes");
   }
+}
+
+/** When messages of a cause were last resubmitted, and how many of them came back, each in words. */
+function stateOf({ back, backRows, backLast }) {
+  if (!back) return ["", ""];
+  const often = back > 1 ? `, up to ${counted(back, "time")}` : "";
+  const when = Number.isFinite(backLast) ? `resubmitted ${timeText(backLast).slice(0, 16)}` : "";
+  return [when, `${figure(backRows)} came back${often}`];
 }
 
 /** Bring a form into sight, and go to its first field. */
