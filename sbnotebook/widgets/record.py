@@ -139,7 +139,8 @@ def causes_block(model: RowModel) -> Block | None:
     if len(found.fingerprints) != len(rows):
         return None
     columns: dict[str, Any] = {"cause": pa.array(found.fingerprints, pa.string()), "time": rows.table["enqueued_time"]}
-    columns["back"] = pc.cast(pc.greater(rows.table["resubmit_count"], 0), pa.int64())
+    resubmits: Any = rows.table["resubmit_count"]
+    columns["back"] = pc.cast(pc.greater(resubmits, pa.scalar(0)), pa.int64())
     counted = pa.table(columns).filter(left).group_by("cause")
     tallies = counted.aggregate([("cause", "count"), ("time", "min"), ("time", "max"), ("back", "sum")]).to_pylist()
     told = {cause["fingerprint"]: cause for cause in found.told}

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from sbnotebook.widgets.record import Record
+from sbnotebook import EntityAddress, PeekedMessage
+from sbnotebook.widgets.record import Record, causes_block
+from sbnotebook.widgets.table.rows import RowModel
 from sbnotebook.widgets.text_view import heading, paragraph, rows_block
+from tests.widgets.conftest import until
 
 SECRET = "Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=c2VjcmV0"
+ENTITY = EntityAddress.parse("o/$dlq")
 IMAGE = "<img src=x onerror=alert(1)>"
 
 
@@ -33,3 +38,18 @@ def test_a_long_record_is_cut() -> None:
     record.show([paragraph(f"{number} {'x' * 900}") for number in range(1_000)])
     assert len(record.as_html()) < 310_000
     assert "The record is cut here." in record.as_html()
+
+
+def test_causes_say_how_many_messages_are_left_and_came_back() -> None:
+    def dead(number: int, reason: str, resubmits: int = 0) -> PeekedMessage:
+        properties: dict[str, Any] = {"DeadLetterReason": reason, "ResubmitCount": resubmits}
+        return PeekedMessage(entity=ENTITY, sequence_number=number, application_properties=properties)
+
+    model = RowModel([dead(1, "A"), dead(2, "B", 1), dead(3, "B", 3), dead(4, "B"), dead(5, "C")], causes=True)
+    assert causes_block(model) is None
+    model.find_causes()
+    until(lambda: causes_block(model))
+    model.remove([("o/$dlq", 3), ("o/$dlq", 5)])
+    block = causes_block(model) or {}
+    assert block.get("columns") == ["count", "reason", "came_back"]
+    assert block.get("rows") == [[2, "B", 1], [1, "A", ""]]
