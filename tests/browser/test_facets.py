@@ -148,7 +148,7 @@ def _causes(notebook: Notebook) -> None:
     expect(causes).to_have_count(9)
     late = causes.filter(has_text="Late").filter(has_text="for UA")
     expect(late).to_contain_text("Flight <n> is late")
-    expect(late.locator(".sbn-cause-seen")).to_contain_text("resubmitted 2026-11-20 08:04\n2 came back, up to 3 times")
+    expect(late.locator(".sbn-cause-state")).to_have_text("resubmitted 2026-11-20 08:04, 2 came back, up to 3 times")
     late.locator(".sbn-cause-main").click()
     shows(page, "33 of 300 shown")
     expect(page.locator(".sbn-causes-head strong")).to_have_text("9 causes")

@@ -81,12 +81,14 @@ class CauseItem {
     const what = cause.fingerprint === OTHERS ? ["All other messages"] : [cause.reason || "(no reason)", cause.cause];
     const where = [cause.frame && `in ${cause.frame}`, differing(store, cause, "subject"), differing(store, cause, "source")];
     this.count = made("span", { class: "sbn-cause-count" });
+    this.state = made("span", { class: "sbn-cause-where sbn-cause-state", hidden: true });
     this.main = made(
       "button",
       { type: "button", class: "sbn-cause-main", title: [...what, ...where].filter(Boolean).join("\n") },
       this.count,
       made("span", { class: "sbn-cause-what" }, made("b", {}, what[0]), what[1] ? ` ${what[1]}` : ""),
       made("span", { class: "sbn-cause-where" }, where.filter(Boolean).join(" · ")),
+      this.state,
     );
     this.main.addEventListener("click", (event) => this.choose(event.ctrlKey || event.metaKey));
     this.main.addEventListener("keydown", (event) => {
@@ -172,10 +174,11 @@ class CauseItem {
     this.count.textContent = figure(count);
     this.main.style.setProperty("--part", `${(100 * count) / most}%`);
     this.main.setAttribute("aria-pressed", String(chosenCauses(store).has(cause.fingerprint)));
-    this.main.setAttribute("aria-label", `${counted(count, "message")}: ${this.main.title}`);
+    this.main.setAttribute("aria-label", [`${counted(count, "message")}: ${this.main.title}`, stateOf(tally)].filter(Boolean).join("\n"));
     const [first, last] = [tally.first, tally.last].map((time) => (Number.isFinite(time) ? timeText(time).slice(0, 16) : ""));
-    const [resubmitted, back] = stateOf(tally);
-    this.seen.textContent = [first, last === first ? "" : last, resubmitted, back].filter(Boolean).join("\n");
+    this.seen.textContent = [first, last === first ? "" : last].filter(Boolean).join("\n");
+    this.state.textContent = stateOf(tally);
+    this.state.hidden = !tally.back;
     this.seen.title = first && `First seen ${first}, last seen ${last} (UTC)`;
     this.drawTrend();
     this.select.textContent = `Select ${figure(count)}`;
@@ -231,12 +234,12 @@ class CauseItem {
   }
 }
 
-/** When messages of a cause were last resubmitted, and how many of them came back, each in words. */
+/** When messages of a cause were last resubmitted, and how many of them came back, in words. */
 function stateOf({ back, backRows, backLast }) {
-  if (!back) return ["", ""];
+  if (!back) return "";
   const often = back > 1 ? `, up to ${counted(back, "time")}` : "";
-  const when = Number.isFinite(backLast) ? `resubmitted ${timeText(backLast).slice(0, 16)}` : "";
-  return [when, `${figure(backRows)} came back${often}`];
+  const when = Number.isFinite(backLast) ? `resubmitted ${timeText(backLast).slice(0, 16)}, ` : "";
+  return `${when}${figure(backRows)} came back${often}`;
 }
 
 /** Bring a form into sight, and go to its first field. */
