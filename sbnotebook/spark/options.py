@@ -35,7 +35,7 @@ fromSequenceNumber       to browse: where a new stream begins, included, or ``la
 state                    to browse: messages in this state only
 orphans                  to consume: action for deferred messages that are not in the checkpoint when the stream starts:
                          ``report`` them in the log (by default), ``adopt`` them into the stream, or ``ignore`` them
-delivery                 to consume: ``exactly-once`` (by default), or ``at-least-once``, which is faster
+delivery                 to consume: ``exactly-once`` (by default), or ``at-least-once``, without deferral
 failOnDataLoss           to consume: whether the stream fails (by default) when messages of a micro-batch that is read
                          again are gone; ``false`` continues with the others, and warns
 =======================  ==========================================================================================
