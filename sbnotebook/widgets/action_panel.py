@@ -23,6 +23,7 @@ from sbnotebook.settlement.plan import Limits, Preview
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown
+from sbnotebook.widgets.plan_code import PlanCode
 from sbnotebook.widgets.plan_text import (
     REMOVING,
     can_resume,
@@ -270,6 +271,7 @@ class ActionPanel(Panel):
         self._undo = button("Undo", "Plan to send removed messages back", self._undone, icon="undo")
         self._resume = button("Resume", "Plan to finish interrupted resubmits", self._resumed, icon="forward")
         self._again = row()
+        self._code = PlanCode()
         self._close = button("Done", "Put the report away", self._put_away)
         self._to = widgets.Text(
             description="Send back to",
@@ -378,6 +380,8 @@ class ActionPanel(Panel):
                 self._carry_out.close()
                 self._carry_out = self._confirmation(turn, "danger" if plan.verb in REMOVING else "primary")
                 self._carry_out.disabled = self._namespace.read_only or not len(plan)
+                target = "emulator" if self._namespace.is_emulator else self._namespace.host
+                self._code.offer(plan, target=target, rate=limits.rate)
                 self._enter(_Stage.PROPOSED, *blocks)
                 self._text.come_forward()
 
@@ -529,7 +533,7 @@ class ActionPanel(Panel):
             case _Stage.MAKING:
                 return (self._not_now,)
             case _Stage.PROPOSED:
-                return (self._carry_out, self._not_now)
+                return (self._carry_out, self._not_now, self._code)
             case _Stage.RUNNING:
                 return (self._pause, self._cancel)
             case _Stage.ENDED:

@@ -30,6 +30,9 @@ def queue_of(count: int, name: str, namespace: Namespace) -> Entity:
     return queue
 
 
+COPY = ("Copy as cell…", "Copy as Python…")
+
+
 def shown(widget: Any) -> Iterator[Any]:
     """A widget and all that can be seen in it."""
     if widget.layout.display != "none":
@@ -80,7 +83,7 @@ def test_action_panel_carries_a_plan_out_and_undoes_it(namespace: Namespace) -> 
     assert "What changes in the first 5" in said
     assert "- {\n" in said or '-   "code": "??"' in said
     assert "can be undone" in said
-    assert buttons(panel) == ["Carry out", "Not now"]
+    assert buttons(panel) == ["Carry out", "Not now", *COPY]
     assert len(queue.peek()) == 12, "nothing was done until now"
 
     confirm = enabled(panel)[0]
@@ -156,7 +159,7 @@ def test_a_click_that_comes_late_is_for_the_plan_that_was_seen(namespace: Namesp
     proposed(panel, lambda: queue.pick(all_of_them, Complete(), show_progress=False))
     confirm.click()  # made while a cell was running, and the other plan was not there yet
     assert not panel.busy
-    assert buttons(panel) == ["Carry out", "Not now"]
+    assert buttons(panel) == ["Carry out", "Not now", *COPY]
     assert panel.report is None
     click(panel, "Carry out")
     until(lambda: panel.report)
@@ -169,7 +172,7 @@ def test_a_plan_can_be_taken_back_until_it_is_confirmed(namespace: Namespace) ->
     take_back_first, take_back = panel.propose(purge(queue)), panel.propose(purge(queue))
     until(lambda: not panel.busy)
     take_back_first("another one is shown")
-    assert buttons(panel) == ["Carry out", "Not now"]
+    assert buttons(panel) == ["Carry out", "Not now", *COPY]
     take_back("It is out of date.")
     assert (repr(panel), buttons(panel)) == ("It is out of date.", [])
     take_back = panel.propose(purge(queue))
@@ -224,7 +227,7 @@ def test_a_connection_that_only_looks_says_why_it_does_no_more(
         panel = ActionPanel(looking)
         said = proposed(panel, purge(looking.entity("only-looked-at")))
         assert "is read-only" in said
-        assert buttons(panel) == ["Not now"]
+        assert buttons(panel) == ["Not now", *COPY]
 
 
 def test_closing_cuts_off_what_goes_on(namespace: Namespace) -> None:
