@@ -24,9 +24,10 @@ class PlanCode(widgets.VBox):
         self._texts: dict[str, str] = {}
         self.cell = button("Copy as cell…", "Show the plan as a cell, to copy it", lambda: self._show("cell"))
         self.python = button("Copy as Python…", "Show the plan as Python, to copy it", lambda: self._show("python"))
-        self.field = widgets.Textarea(rows=6, layout={"width": "100%", "min_width": "420px"})
+        self.field = widgets.Textarea(description="Code", rows=6, layout={"width": "100%"})
         self.field.tooltip = "The plan as code: select all of it, and copy it"
-        super().__init__([row(self.cell, self.python), self.field])
+        # On a line of its own, below the buttons of the plan.
+        super().__init__([row(self.cell, self.python), self.field], layout={"width": "100%"})
         self.forget()
 
     def offer(self, plan: Plan, *, target: str | None, rate: float | None) -> None:
