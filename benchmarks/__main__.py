@@ -16,6 +16,7 @@ _ALL: Final = (
     "archiving",
     "picking",
     "resubmitting",
+    "rehearsing",
     "processing",
     "message_table",
     "triage",
