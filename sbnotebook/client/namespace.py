@@ -413,8 +413,7 @@ class Namespace(SdkNames):
             entity: only originals of this one, None for all.
             resend_unknown: send again also what may have arrived and been consumed.
             max_wait: seconds to wait for originals that are still locked, or a duration such as ``"1m"``.
-            others: connected namespaces to which clones may have been sent. Clones that went to any other namespace
-                are neither looked for nor sent again.
+            others: connected namespaces to which clones may have been sent.
 
         Returns:
             A plan for each entity with originals; none if no resubmit was interrupted.
@@ -434,31 +433,15 @@ class Namespace(SdkNames):
     ) -> Rehearsal:
         """Carry a resubmit out on copies of its messages, in an emulator of this process; the namespace stays as it is.
 
-        The emulator gets the tier of the namespace, and the options, subscriptions and rules of the entities that the
-        plan uses, and of those to which they forward. Copies have the numbers, times and properties of the messages.
-        A delay of the plan is left out.
-
         Args:
             plan: a resubmit within this namespace, of 10,000 messages at most.
-            consumer: processes the clones: a function, which is called with each message; or a command, which gets the
-                connection string of the emulator in SERVICEBUS_CONNECTION_STRING. Either does its work for real. A
-                message at which the function raises an exception is dead-lettered at once, with the exception. None to
-                see only what arrives.
+            consumer: processes the clones, for real: a function, or a command, which gets the connection string of the
+                emulator in SERVICEBUS_CONNECTION_STRING. None to see only what arrives.
             timeout: for how long a command may run, such as ``"1m"``.
 
-        Returns:
-            What happened to each message: consumed, dead-lettered again and why, arrived, refused by a filter, too
-            large, duplicate, or not sent.
-
-        Raises:
-            ConfigurationError: the consumer cannot be started.
-            DecisionError: the plan cannot be rehearsed.
-            azure.core.exceptions.AzureError: the options could not be read; it needs the right Manage.
-
         Example:
-            >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
-            >>> connect("emulator").rehearse(letters.resubmit(letters.peek(100)), my_function).counts  # doctest: +SKIP
-            {<RehearsalResult.CONSUMED: 'consumed'>: 100}
+            >>> connect("emulator").rehearse(plan, my_function).counts  # doctest: +SKIP
+            {<RehearsalResult.CONSUMED: 'consumed'>: 2}
         """
         from sbnotebook.client.rehearsal import rehearse  # it loads the emulator
 

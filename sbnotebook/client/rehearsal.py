@@ -137,7 +137,23 @@ class Rehearsal(tuple[Rehearsed, ...]):
 def rehearse(
     namespace: AsyncNamespace, plan: Plan, consumer: Consumer | None = None, *, timeout: timedelta
 ) -> Rehearsal:
-    """Rehearse a plan: see :meth:`sbnotebook.client.Namespace.rehearse`."""
+    """Carry a resubmit out on copies: see :meth:`sbnotebook.client.Namespace.rehearse`.
+
+    The emulator gets the tier of the namespace, and the options, subscriptions and rules of the entities that the plan
+    uses, and of those to which they forward. Copies have the numbers, times and properties of the messages. A delay of
+    the plan is left out. A message at which a function raises an exception is dead-lettered at once.
+
+    Args:
+        namespace: of the plan; it only answers questions.
+        plan: a resubmit.
+        consumer: processes the clones; None for none.
+        timeout: for how long a command may run.
+
+    Raises:
+        ConfigurationError: the consumer cannot be started.
+        DecisionError: the plan cannot be rehearsed.
+        azure.core.exceptions.AzureError: the options could not be read; it needs the right Manage.
+    """
     _check(namespace, plan, consumer)
     decision = plan.decision
     assert isinstance(decision, Resubmit)  # noqa: S101 (checked above)

@@ -36,7 +36,7 @@ __all__ = [
     "delete_queue",
     "describe",
     "detects_duplicates",
-    "in_words",
+    "explaining",
     "list_entities",
     "lock_duration",
     "name_of",
@@ -108,7 +108,7 @@ async def describe(connection: Connection, name: str) -> DestinationDescription:
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client, in_words(connection, EntityAddress(name)):
+    async with client_of(connection) as client, explaining(connection, EntityAddress(name)):
         found, is_topic = await _queue_or_topic(client, name)
         places, addresses = [found], [EntityAddress(name)]
         if is_topic:
@@ -135,7 +135,7 @@ async def takes_all(connection: Connection, subscription: EntityAddress) -> bool
         azure.core.exceptions.ResourceNotFoundError: there is no such subscription.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client, in_words(connection, subscription):
+    async with client_of(connection) as client, explaining(connection, subscription):
         rules = client.list_rules(subscription.name, subscription.subscription or "")
         return any([isinstance(rule.filter, TrueRuleFilter) async for rule in rules])
 
@@ -147,7 +147,7 @@ async def lock_duration(connection: Connection, address: EntityAddress) -> timed
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client, in_words(connection, address):
+    async with client_of(connection) as client, explaining(connection, address):
         if address.subscription is not None:
             found: Any = await client.get_subscription(address.name, address.subscription)
         else:
@@ -162,7 +162,7 @@ async def detects_duplicates(connection: Connection, name: str) -> bool:
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client, in_words(connection, EntityAddress(name)):
+    async with client_of(connection) as client, explaining(connection, EntityAddress(name)):
         found, _ = await _queue_or_topic(client, name)
         return bool(found.requires_duplicate_detection)
 
@@ -192,7 +192,7 @@ async def list_entities(connection: Connection, topics: Collection[str] | None =
         topics: list the subscriptions of these topics only; None for all.
     """
     wanted = None if topics is None else {name.casefold() for name in topics}
-    async with client_of(connection) as client, in_words(connection):
+    async with client_of(connection) as client, explaining(connection):
 
         async def queues() -> list[EntityCounts]:
             return [_queue(counts) async for counts in client.list_queues_runtime_properties()]
@@ -227,7 +227,7 @@ async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) 
     found: list[EntityCounts] = []
     async with client_of(connection) as client:
         for address in addresses:
-            async with in_words(connection, address):
+            async with explaining(connection, address):
                 found.append(await _counts(client, address))
     return found
 
@@ -272,7 +272,7 @@ async def create_queue(
     """
     connection.require_writing()
     options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
-    async with client_of(connection) as client, in_words(connection, EntityAddress.parse(name)):
+    async with client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
         await client.create_queue(name, **options)
 
 
@@ -284,7 +284,7 @@ async def create_topic(connection: Connection, name: str) -> None:
         ReadOnlyError: the connection is read-only.
     """
     connection.require_writing()
-    async with client_of(connection) as client, in_words(connection, EntityAddress.parse(name)):
+    async with client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
         await client.create_topic(name)
 
 
@@ -314,7 +314,7 @@ async def create_subscription(
     """
     connection.require_writing()
     options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
-    async with client_of(connection) as client, in_words(connection, EntityAddress(topic, name)):
+    async with client_of(connection) as client, explaining(connection, EntityAddress(topic, name)):
         await client.create_subscription(topic, name, **options)
 
 
@@ -333,7 +333,7 @@ async def delete_queue(connection: Connection, name: str) -> None:
         ReadOnlyError: the connection is read-only.
     """
     connection.require_writing()
-    async with client_of(connection) as client, in_words(connection, EntityAddress.parse(name)):
+    async with client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
         await client.delete_queue(name)
 
 
@@ -345,7 +345,7 @@ async def client_of(connection: Connection) -> AsyncGenerator[AsyncServiceBusAdm
 
 
 @asynccontextmanager
-async def in_words(connection: Connection, address: EntityAddress | None = None) -> AsyncGenerator[None]:
+async def explaining(connection: Connection, address: EntityAddress | None = None) -> AsyncGenerator[None]:
     """Raise the SDK's errors, whose texts have the service's XML, with a sentence that says what to do.
 
     Args:

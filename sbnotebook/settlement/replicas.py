@@ -8,7 +8,7 @@ from typing import Any, Final
 from azure.core.exceptions import ResourceNotFoundError
 
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.administration import client_of, in_words, name_of
+from sbnotebook.settlement.administration import client_of, explaining, name_of
 from sbnotebook.settlement.connecting.administration_clients import AsyncServiceBusAdministrationClient
 from sbnotebook.settlement.connecting.connection import Connection
 
@@ -54,7 +54,7 @@ async def replicate(source: Connection, target: Connection, names: Iterable[str]
     async with client_of(source) as asked, client_of(target) as told:
         made: set[str] = set()
         for name in names:
-            async with in_words(source, EntityAddress(name)):
+            async with explaining(source, EntityAddress(name)):
                 await _replicate(asked, told, name, made, places)
     return places
 

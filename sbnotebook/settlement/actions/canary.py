@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -32,7 +31,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 5.0
 """Seconds between two looks at canaries."""
 _SHOWN_REASONS: Final = 3
 _SHOWN_TEXT: Final = 80
-_ENDS_A_RUN: Final = (SbNotebookError, AzureError, OSError, sqlite3.Error)
+_REFUSED: Final = (SbNotebookError, AzureError, OSError)
 _AGAIN: Final = "Resubmit again to continue."
 _HARMLESS: Final = (OutcomeStatus.SETTLED, OutcomeStatus.NOT_FOUND)
 
@@ -153,7 +152,7 @@ class _Trial:
     async def _follow(self) -> None:
         try:
             await self._carry_out(self._rest)
-        except _ENDS_A_RUN as error:  # the outcomes of the canaries must not be hidden
+        except _REFUSED as error:  # the outcomes of the canaries must not be hidden
             self._stopped = f"Not attempted: {explained(error)} {_AGAIN}"
 
     async def _clones(self, report: Report, sent: datetime) -> list[SentClone]:

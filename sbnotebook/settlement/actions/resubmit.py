@@ -60,10 +60,7 @@ def plan_resubmit(
         DecisionError: the messages cannot go there.
         ReadOnlyError: the connection to either namespace is read-only.
     """
-    if to_namespace is place.namespace:
-        to_namespace = None
-    if to_namespace is not None:
-        decision = _elsewhere(place, decision, to_namespace)
+    decision = _elsewhere(place, decision, to_namespace)
     decision = replace(decision or Resubmit(), to=(decision.to if decision else None) or place.address.sends_to)
     chosen = tuple(messages)
     strangers = [message for message in chosen if message.entity != place.address]
@@ -95,8 +92,10 @@ def plan_resubmit(
     )
 
 
-def _elsewhere(place: Place, decision: Resubmit | None, to_namespace: Resources) -> Resubmit:
-    """Return the decision to resubmit to another namespace, which its preview names."""
+def _elsewhere(place: Place, decision: Resubmit | None, to_namespace: Resources | None) -> Resubmit | None:
+    """Return the decision; to resubmit to another namespace, it names that namespace."""
+    if to_namespace is None or to_namespace is place.namespace:
+        return decision
     if decision is None or decision.to is None:
         raise DecisionError("Name the entity of the other namespace: to=other.entity(…).")
     if decision.atomic:
