@@ -74,12 +74,10 @@ def plan_resubmit(
         check_atomic(place.address, decision, chosen)
 
     def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]:
-        def look(run: Run) -> Awaitable[None]:
-            return resubmit(place, run, plan.messages, decision, edit=edit, search=search, to_namespace=to_namespace)
-
+        ours = partial(resubmit, place, messages=plan.messages, decision=decision, to_namespace=to_namespace)
+        look = partial(ours, edit=edit, search=search)
         return engine.carry_out(plan.messages, decision, look, limits, progress, Report())
 
-    others = max(search.expected - len(chosen), 0) if search and search.expected else 0
     return Plan(
         place.address,
         decision,
@@ -87,7 +85,7 @@ def plan_resubmit(
         carry_out,
         edit,
         speeds=place.namespace.speeds,
-        cost=Cost(transfers=2, others=others),
+        cost=Cost(transfers=2, others=max(search.expected - len(chosen), 0) if search else 0),
         with_canary=partial(apply_with_canary, place, to_namespace or place.namespace),
     )
 
