@@ -18,6 +18,7 @@ import pyarrow as pa
 from sbnotebook.client.decisions import conflicts, decision_of, read_decisions
 from sbnotebook.client.portal import run
 from sbnotebook.client.scrubbing import in_words, scrubbed
+from sbnotebook.client.shipping import Shipped
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Complete, Decision, EntityAddress, Outcome, OutcomeStatus
@@ -120,7 +121,7 @@ class TaskStorage:
 
 
 @dataclass(frozen=True)
-class SettleTask:
+class SettleTask(Shipped):
     """Settles deferred messages by the rows of one Spark task.
 
     It is pickled and sent to the workers, so it holds no connection.

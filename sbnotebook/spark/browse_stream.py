@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from sbnotebook.client.portal import run
 from sbnotebook.client.scrubbing import scrubbed
+from sbnotebook.client.shipping import Shipped
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.model.partition import end_of_partition, partition_of
@@ -43,7 +44,7 @@ _DENSE: Final = 2
 """Numbers for each message up to which looking at all messages to count them takes too long."""
 
 
-class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class BrowseStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Yields each new message once and consumes nothing, so that others can read and settle the messages, too.
 
     A micro-batch that is read again, by a repeated task, a second action or after a restart, has the same sequence

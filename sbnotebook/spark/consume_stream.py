@@ -45,6 +45,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from sbnotebook.client.scrubbing import scrubbed
+from sbnotebook.client.shipping import Shipped
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import MessageState
 from sbnotebook.settlement.patience import PATIENCE
@@ -82,7 +83,7 @@ class DeferredRange(InputPartition):
         return [number for first, last in self.ranges for number in range(first, last + 1)]
 
 
-class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Takes messages out of an entity, each exactly once: ``readStream`` with ``mode=consume``.
 
     It is pickled and sent to the workers, which call :meth:`read` only. The other methods are called in one process

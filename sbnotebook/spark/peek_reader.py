@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader
 
 from sbnotebook.client.portal import Work, run
 from sbnotebook.client.scrubbing import scrubbed
+from sbnotebook.client.shipping import Shipped
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
@@ -37,7 +38,7 @@ _CUT_OFF: Final = 30.0
 """Seconds that a page may take to end when the reader wants no more."""
 
 
-class PeekReader(DataSourceReader):
+class PeekReader(Shipped, DataSourceReader):
     """Reads the messages that an entity holds at the first action on a frame, anew for each action.
 
     Messages that come later are in no action on this frame, so that each action ends however quickly they come, and a

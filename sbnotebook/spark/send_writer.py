@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from sbnotebook.analysis.frames import in_slices, rows_to_send
 from sbnotebook.client.portal import run
 from sbnotebook.client.scrubbing import in_words, scrubbed
+from sbnotebook.client.shipping import Shipped
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
 from sbnotebook.settlement.plan import Limits
@@ -59,7 +60,7 @@ class SentMessages(WriterCommitMessage):
         return self.refused + self.unknown
 
 
-class SendWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
+class SendWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
     """Sends each row as a message: see :func:`sbnotebook.analysis.frames.messages_from` for how it becomes one.
 
     A message that was sent cannot be taken back. A task or a micro-batch that Spark repeats sends its rows again, with

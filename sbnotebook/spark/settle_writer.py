@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from sbnotebook.client.decisions import read_decisions
 from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.client.settle_task import SettleTask, TaskStorage
+from sbnotebook.client.shipping import Shipped
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import Outcome, OutcomeStatus
 from sbnotebook.settlement import Journal
@@ -76,7 +77,7 @@ class SettledRows(WriterCommitMessage):
         return failed
 
 
-class SettleWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
+class SettleWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
     """Completes, dead-letters or abandons deferred messages: see :mod:`sbnotebook.client.decisions` for the columns.
 
     A task or a micro-batch that Spark repeats finds messages gone that its first run settled. They are counted, and are

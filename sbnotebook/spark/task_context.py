@@ -33,6 +33,7 @@ __all__ = [
 
 _LOCAL: Final = re.compile(r"local(?:\[(?P<cores>[0-9]+|\*)(?:, *[0-9]+)?\])?")
 _ON_THIS_MACHINE: Final = re.compile(r"local-cluster\[(?P<workers>[0-9]+),(?P<cores>[0-9]+),[0-9]+\]")
+_INITIAL: Final = ("spark.executor.instances", "spark.dynamicAllocation.initialExecutors")
 _KEPT: Final[dict[str, AsyncNamespace]] = {}
 """The namespace of the last task, by its connection string or host."""
 if hasattr(os, "register_at_fork"):
@@ -133,7 +134,12 @@ def _cores(settings: Mapping[str, str]) -> int | None:
     dynamic = settings.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
     executors = settings.get("spark.dynamicAllocation.maxExecutors" if dynamic else "spark.executor.instances", "")
     each = settings.get("spark.executor.cores", "")
-    return int(executors) * int(each) if executors.isdecimal() and each.isdecimal() else None
+    if not (executors.isdecimal() and each.isdecimal()):
+        return None
+    # Spark begins with the greatest of these, and does not compare them with the maximum. Source: its
+    # ExecutorAllocationManager, start(), and Utils.getDynamicAllocationInitialExecutors.
+    initial = [settings.get(name, "") for name in _INITIAL] if dynamic else []
+    return max(int(count) for count in (executors, *initial) if count.isdecimal()) * int(each)
 
 
 @contextmanager

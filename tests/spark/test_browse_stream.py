@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import LongType, StringType, StructType
 
@@ -124,7 +125,7 @@ class Driven:
     def to_the_end(self, limit: ReadLimit | None = None, *, available_now: bool = True) -> list[str]:
         """The ids that come, in order; each micro-batch is read twice, by instances that went through pickle."""
         stream = BrowseStream(self.options, NARROW)
-        worker: BrowseStream = pickle.loads(pickle.dumps(stream))  # noqa: S301 (our own)
+        worker: BrowseStream = pickle.loads(cloudpickle.dumps(stream))  # noqa: S301 (our own)
         try:
             start = stream.initialOffset() if self.offset is None else self.offset
             if available_now:

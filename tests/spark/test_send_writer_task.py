@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from sbnotebook.analysis import frames
@@ -37,7 +38,7 @@ def given(queue: str, connection_string: str, **options: str) -> WriteOptions:
 
 def task_to(queue: str, connection_string: str, **options: str) -> SendWriter:
     task = SendWriter(given(queue, connection_string, **options), TEXTS, is_stream=False)
-    return pickle.loads(pickle.dumps(task))  # noqa: S301 (as Spark does it)
+    return pickle.loads(cloudpickle.dumps(task))  # noqa: S301 (as Spark does it)
 
 
 def texts(*chunks: list[str]) -> Iterator[pa.RecordBatch]:

@@ -26,6 +26,7 @@ DYNAMIC = {"spark.dynamicAllocation.enabled": "true", "spark.executor.instances"
         (EXECUTORS, None),
         ({**EXECUTORS, **DYNAMIC}, None),
         ({**EXECUTORS, **DYNAMIC, "spark.dynamicAllocation.maxExecutors": "10"}, 40),
+        ({**EXECUTORS, **DYNAMIC, "spark.dynamicAllocation.maxExecutors": "10", "spark.executor.instances": "12"}, 48),
         ({"spark.master": "yarn", "spark.executor.instances": "5"}, None),
         (STANDALONE, None),
         ({**STANDALONE, "spark.cores.max": "6"}, 6),

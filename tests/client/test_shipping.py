@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Final
+
+from pyspark import cloudpickle
+from pyspark.sql.types import StructType
+
+from sbnotebook.client.settle_task import SettleTask, TaskStorage
+from sbnotebook.client.targets import NamespaceTarget
+from sbnotebook.spark.options import ReadOptions, WriteOptions
+from sbnotebook.spark.peek_reader import PeekReader
+from sbnotebook.spark.schema import message_schema
+from sbnotebook.spark.send_writer import SendWriter
+
+HOST: Final = "name.servicebus.windows.net"
+GIVEN: Final = {"entity": "orders", "fullyQualifiedNamespace": HOST}
+ON_A_WORKER: Final = """
+import pickle, sys
+for package in sys.argv[1:]:
+    sys.modules[package] = None
+for content in sys.stdin.read().split():
+    print(type(pickle.loads(bytes.fromhex(content))).__name__)
+"""
+
+
+def arrived(*objects: object, without: str = "") -> subprocess.CompletedProcess[str]:
+    """Unpickle objects in another Python, as a worker of Spark does."""
+    content = " ".join(cloudpickle.dumps(each).hex() for each in objects)
+    command = [sys.executable, "-c", ON_A_WORKER, *filter(None, [without])]
+    return subprocess.run(command, input=content, capture_output=True, text=True, check=False, timeout=120)
+
+
+def shipped() -> list[object]:
+    schema = StructType([message_schema()["message_id"], message_schema()["body"]])
+    return [
+        PeekReader(ReadOptions.parse(GIVEN), schema),
+        SendWriter(WriteOptions.parse(GIVEN), schema, is_stream=False),
+        SettleTask(NamespaceTarget(HOST), 10, TaskStorage()),
+    ]
+
+
+def test_shipped_objects_arrive_as_they_are() -> None:
+    ended = arrived(*shipped())
+    assert ended.stdout.split() == ["PeekReader", "SendWriter", "SettleTask"], ended.stderr
+
+
+def test_missing_package_on_a_worker_is_named_in_a_sentence() -> None:
+    for each in shipped():
+        ended = arrived(each, without="sbnotebook")
+        last = ended.stderr.rstrip().splitlines()[-1]
+        assert last.startswith(f"RuntimeError: The Python of this Spark worker, {sys.executable}, has no package 'sbno")
+        assert "During handling" not in ended.stderr
+    assert "has no package 'azure" in arrived(shipped()[0], without="azure.servicebus").stderr
