@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,10 @@ class Shipped:
 
     def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
         """Return how to make the object again."""
-        return _unpacking(), (pickle.dumps((type(self), self.__dict__)),)
+        from pyspark import cloudpickle
+
+        as_spark_does: Any = cloudpickle  # the object may hold functions that no module has
+        return _unpacking(), (as_spark_does.dumps((type(self), self.__dict__)),)
 
 
 def _unpacking() -> Callable[[bytes], Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -33,6 +34,7 @@ _LOCAL: Final = {
 _REGISTERED: Final[dict[str, NamespaceTarget]] = {}
 """Connection strings by the lower case of their hosts."""
 _CONNECT: Final = ("grpc", "grpc_status", "zstandard")
+_WHEEL: Final = re.compile(r"sbnotebook-[^/]*\.whl")
 _THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1", "[::1]")
 
 
@@ -97,7 +99,8 @@ def register(spark: SparkSession, *connection_strings: str, allow_remote: bool =
         allow_remote: True for an emulator on another machine. Everything goes there unencrypted.
 
     Raises:
-        ConfigurationError: a connection string cannot be read, or is of an emulator on another machine.
+        ConfigurationError: a connection string cannot be read, or is of an emulator on another machine; or the driver
+            has no Python where the workers have theirs.
 
     Example:
         >>> register(spark, "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=…")  # doctest: +SKIP
@@ -118,7 +121,37 @@ def register(spark: SparkSession, *connection_strings: str, allow_remote: bool =
         # A class of a function travels by its value, and the bytes of it are shown nowhere.
         connection_strings: ClassVar = dict(_REGISTERED)
 
+    _check_cluster(spark)
     spark.dataSource.register(Registered if _REGISTERED else ServiceBusDataSource)
+
+
+def _check_cluster(spark: SparkSession) -> None:
+    """Refuse a Python that the driver cannot run, hand on our wheel, and watch for files on the workers' disks."""
+    from pyspark.sql.session import SparkSession
+
+    either: Any = spark
+    if not isinstance(either, SparkSession):
+        return
+    python = str(either.sparkContext.pythonExec)
+    if shutil.which(python) is None:
+        raise ConfigurationError(
+            f"Spark's driver plans with the Python of the workers, {python}, and there is none here: unpack or link it "
+            "to that place in the driver's working directory before Spark starts."
+        )
+    _include_wheel(either.sparkContext)
+    from sbnotebook.spark.unshared_sinks import warn_of_unshared_sinks
+
+    warn_of_unshared_sinks(either)
+
+
+def _include_wheel(context: Any) -> None:
+    """Let workers import from our wheel in ``--py-files``: Spark sends it to them, and leaves it out of their path.
+
+    Source: ``PACKAGE_EXTENSIONS`` of pyspark's ``SparkContext``.
+    """
+    sent = [Path(each).name for each in context.getConf().get("spark.submit.pyFiles", "").split(",")]
+    included: list[str] = context._python_includes  # noqa: SLF001
+    included += [name for name in sent if _WHEEL.fullmatch(name) and name not in included]
 
 
 def load(

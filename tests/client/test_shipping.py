@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Final
+from typing import Any, Final
 
 from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from sbnotebook.client.settle_task import SettleTask, TaskStorage
 from sbnotebook.client.targets import NamespaceTarget
-from sbnotebook.spark.options import ReadOptions, WriteOptions
+from sbnotebook.spark.consume_stream import ConsumeStream
+from sbnotebook.spark.options import ReadOptions, StreamOptions, WriteOptions
 from sbnotebook.spark.peek_reader import PeekReader
 from sbnotebook.spark.schema import message_schema
 from sbnotebook.spark.send_writer import SendWriter
@@ -27,7 +28,8 @@ for content in sys.stdin.read().split():
 
 def arrived(*objects: object, without: str = "") -> subprocess.CompletedProcess[str]:
     """Unpickle objects in another Python, as a worker of Spark does."""
-    content = " ".join(cloudpickle.dumps(each).hex() for each in objects)
+    pickled: Any = cloudpickle
+    content = " ".join(pickled.dumps(each).hex() for each in objects)
     command = [sys.executable, "-c", ON_A_WORKER, *filter(None, [without])]
     return subprocess.run(command, input=content, capture_output=True, text=True, check=False, timeout=120)
 
@@ -36,6 +38,7 @@ def shipped() -> list[object]:
     schema = StructType([message_schema()["message_id"], message_schema()["body"]])
     return [
         PeekReader(ReadOptions.parse(GIVEN), schema),
+        ConsumeStream(StreamOptions.parse({**GIVEN, "mode": "consume"}), message_schema()),
         SendWriter(WriteOptions.parse(GIVEN), schema, is_stream=False),
         SettleTask(NamespaceTarget(HOST), 10, TaskStorage()),
     ]
@@ -43,7 +46,7 @@ def shipped() -> list[object]:
 
 def test_shipped_objects_arrive_as_they_are() -> None:
     ended = arrived(*shipped())
-    assert ended.stdout.split() == ["PeekReader", "SendWriter", "SettleTask"], ended.stderr
+    assert ended.stdout.split() == ["PeekReader", "ConsumeStream", "SendWriter", "SettleTask"], ended.stderr
 
 
 def test_missing_package_on_a_worker_is_named_in_a_sentence() -> None:

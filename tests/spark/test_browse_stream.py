@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+CLOUDPICKLE: Any = cloudpickle
+"""As Spark pickles what it sends to workers."""
+
 LONGEST = 120
 NARROW = StructType().add("message_id", StringType()).add("sequence_number", LongType())
 Browse = Callable[..., "StreamingQuery"]
@@ -125,7 +128,7 @@ class Driven:
     def to_the_end(self, limit: ReadLimit | None = None, *, available_now: bool = True) -> list[str]:
         """The ids that come, in order; each micro-batch is read twice, by instances that went through pickle."""
         stream = BrowseStream(self.options, NARROW)
-        worker: BrowseStream = pickle.loads(cloudpickle.dumps(stream))  # noqa: S301 (our own)
+        worker: BrowseStream = pickle.loads(CLOUDPICKLE.dumps(stream))  # noqa: S301 (our own)
         try:
             start = stream.initialOffset() if self.offset is None else self.offset
             if available_now:

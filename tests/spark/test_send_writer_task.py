@@ -22,6 +22,9 @@ from sbnotebook.spark.options import WriteOptions
 from sbnotebook.spark.send_writer import SendWriter, SentMessages
 from sbnotebook.spark.task_context import close_warm
 
+CLOUDPICKLE: Any = cloudpickle
+"""As Spark pickles what it sends to workers."""
+
 TEXTS = StructType().add("message_id", "string").add("body_text", "string")
 LARGE = "x" * 1_100_000
 
@@ -38,7 +41,7 @@ def given(queue: str, connection_string: str, **options: str) -> WriteOptions:
 
 def task_to(queue: str, connection_string: str, **options: str) -> SendWriter:
     task = SendWriter(given(queue, connection_string, **options), TEXTS, is_stream=False)
-    return pickle.loads(cloudpickle.dumps(task))  # noqa: S301 (as Spark does it)
+    return pickle.loads(CLOUDPICKLE.dumps(task))  # noqa: S301 (as Spark does it)
 
 
 def texts(*chunks: list[str]) -> Iterator[pa.RecordBatch]:

@@ -5,11 +5,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import SparkConf
 
 import sbnotebook
+from sbnotebook.errors import ConfigurationError
 from sbnotebook.spark import register, session
 from sbnotebook.spark.session import is_elsewhere
 
@@ -61,6 +63,25 @@ def test_workers_with_another_python_are_mentioned(
     assert said[0].endswith(
         f"used. Its workers run {python}: where packages are missing there, set PYSPARK_PYTHON before Spark starts."
     )
+
+
+def test_register_refuses_a_python_that_the_driver_lacks(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "./environment/bin/python")
+    with pytest.raises(ConfigurationError, match=r"of the workers, \./environment/bin/python, and there is none here"):
+        register(spark)
+
+
+def test_register_includes_our_wheel_of_py_files(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    context: Any = spark.sparkContext
+    included: list[str] = []
+    monkeypatch.setattr(context, "_python_includes", included)
+    wheel = "sbnotebook-1.0-py3-none-any.whl"
+    sent = f"file:/lib/other-1.0-py3-none-any.whl,file:/lib/{wheel},/lib/sbnotebook.zip"
+    settings = SparkConf(loadDefaults=False).set("spark.submit.pyFiles", sent)
+    monkeypatch.setattr(context, "getConf", lambda: settings)
+    for _ in range(2):
+        register(spark)
+    assert included == [wheel]
 
 
 def test_is_elsewhere_is_false_for_a_local_session(spark: SparkSession) -> None:
