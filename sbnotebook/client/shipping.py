@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Shipped"]
+__all__ = ["Shipped", "reduced"]
 
 
 class Shipped:
@@ -17,10 +17,19 @@ class Shipped:
 
     def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
         """Return how to make the object again."""
-        from pyspark import cloudpickle
+        return reduced(self)
 
-        as_spark_does: Any = cloudpickle  # the object may hold functions that no module has
-        return _unpacking(), (as_spark_does.dumps((type(self), self.__dict__)),)
+
+def reduced(shipped: object) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
+    """Return how to make an object again, for its ``__reduce__``.
+
+    Args:
+        shipped: an object whose attributes are all in its ``__dict__``.
+    """
+    from pyspark import cloudpickle
+
+    as_spark_does: Any = cloudpickle  # the object may hold functions that no module has
+    return _unpacking(), (as_spark_does.dumps((type(shipped), shipped.__dict__)),)
 
 
 def _unpacking() -> Callable[[bytes], Any]:

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -138,10 +139,11 @@ def _check_cluster(spark: SparkSession) -> None:
             f"Spark's driver plans with the Python of the workers, {python}, and there is none here: unpack or link it "
             "to that place in the driver's working directory before Spark starts."
         )
-    _include_wheel(either.sparkContext)
     from sbnotebook.spark.unshared_sinks import warn_of_unshared_sinks
 
-    warn_of_unshared_sinks(either)
+    with suppress(Exception):  # a platform such as Databricks may forbid them, and reads work without
+        _include_wheel(either.sparkContext)
+        warn_of_unshared_sinks(either)
 
 
 def _include_wheel(context: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 import pyspark
 from pyspark.sql.datasource import DataSource
@@ -73,6 +73,12 @@ class ServiceBusDataSource(DataSource):
             del options["fullyqualifiednamespace"]
             options["connectionstring"] = registered
         return options
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
+        """Return how to make the source again: Spark also sends it to the workers."""
+        from sbnotebook.client.shipping import reduced
+
+        return reduced(self)
 
     @classmethod
     def name(cls) -> str:

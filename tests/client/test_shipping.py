@@ -14,6 +14,7 @@ from sbnotebook.spark.options import ReadOptions, StreamOptions, WriteOptions
 from sbnotebook.spark.peek_reader import PeekReader
 from sbnotebook.spark.schema import message_schema
 from sbnotebook.spark.send_writer import SendWriter
+from sbnotebook.spark.source import ServiceBusDataSource
 
 HOST: Final = "name.servicebus.windows.net"
 GIVEN: Final = {"entity": "orders", "fullyQualifiedNamespace": HOST}
@@ -37,6 +38,7 @@ def arrived(*objects: object, without: str = "") -> subprocess.CompletedProcess[
 def shipped() -> list[object]:
     schema = StructType([message_schema()["message_id"], message_schema()["body"]])
     return [
+        ServiceBusDataSource({**GIVEN}),
         PeekReader(ReadOptions.parse(GIVEN), schema),
         ConsumeStream(StreamOptions.parse({**GIVEN, "mode": "consume"}), message_schema()),
         SendWriter(WriteOptions.parse(GIVEN), schema, is_stream=False),
@@ -46,7 +48,13 @@ def shipped() -> list[object]:
 
 def test_shipped_objects_arrive_as_they_are() -> None:
     ended = arrived(*shipped())
-    assert ended.stdout.split() == ["PeekReader", "ConsumeStream", "SendWriter", "SettleTask"], ended.stderr
+    assert ended.stdout.split() == [
+        "ServiceBusDataSource",
+        "PeekReader",
+        "ConsumeStream",
+        "SendWriter",
+        "SettleTask",
+    ], ended.stderr
 
 
 def test_missing_package_on_a_worker_is_named_in_a_sentence() -> None:
@@ -55,4 +63,4 @@ def test_missing_package_on_a_worker_is_named_in_a_sentence() -> None:
         last = ended.stderr.rstrip().splitlines()[-1]
         assert last.startswith(f"RuntimeError: The Python of this Spark worker, {sys.executable}, has no package 'sbno")
         assert "During handling" not in ended.stderr
-    assert "has no package 'azure" in arrived(shipped()[0], without="azure.servicebus").stderr
+    assert "has no package 'azure" in arrived(shipped()[1], without="azure.servicebus").stderr
