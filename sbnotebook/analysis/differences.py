@@ -14,7 +14,7 @@ from sbnotebook.model import Message
 from sbnotebook.model.budget import PARSED_CHARACTERS
 from sbnotebook.model.schema import COLUMNS
 
-__all__ = ["MOST_DIFFERENCES", "Difference", "differences"]
+__all__ = ["MOST_DIFFERENCES", "Difference", "differences_of"]
 
 MOST_DIFFERENCES: Final = 500
 """Differences that are returned; the last one says that there are more."""
@@ -47,7 +47,7 @@ class Difference(NamedTuple):
     other: str | None
 
 
-def differences(one: Message, other: Message) -> list[Difference]:
+def differences_of(one: Message, other: Message) -> list[Difference]:
     """Return what differs between two messages, besides their places, ids and times.
 
     Bodies are compared value by value where both are JSON, line by line where both are text, and as bytes otherwise.
@@ -58,7 +58,7 @@ def differences(one: Message, other: Message) -> list[Difference]:
 
     Example:
         >>> paid, free = Message(body=b'{"sum": 5, "to": ["a"]}'), Message(body=b'{"sum": null, "to": ["a", "b"]}')
-        >>> [tuple(each) for each in differences(paid, free)]
+        >>> [tuple(each) for each in differences_of(paid, free)]
         [('body_json.sum', '5', 'null'), ('body_json.to[1]', None, '"b"')]
     """
     found: list[Difference] = []

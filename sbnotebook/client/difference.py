@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from sbnotebook.analysis import tables
-from sbnotebook.analysis.differences import Difference, differences
+from sbnotebook.analysis.differences import Difference, differences_of
 from sbnotebook.client.entity import Entity
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import PeekedMessage
@@ -30,7 +30,7 @@ class MessageDifference(Sequence[Difference]):
     def __init__(self, one: PeekedMessage, other: PeekedMessage) -> None:
         self.one = one
         self.other = other
-        self._found = differences(one, other)
+        self._found = differences_of(one, other)
 
     @property
     def summary(self) -> str:

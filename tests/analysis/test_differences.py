@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 
-from sbnotebook.analysis.differences import MOST_DIFFERENCES, Difference, differences
+from sbnotebook.analysis.differences import MOST_DIFFERENCES, Difference, differences_of
 from sbnotebook.model import EntityAddress, Message, PeekedMessage
 from sbnotebook.testing.strategies import peeked_messages
 
@@ -14,7 +14,7 @@ from sbnotebook.testing.strategies import peeked_messages
 def of_bodies(one: Any, other: Any) -> list[tuple[str, str | None, str | None]]:
     bodies = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in (one, other)]
     return [
-        (each.field, each.one, each.other) for each in differences(Message(body=bodies[0]), Message(body=bodies[1]))
+        (each.field, each.one, each.other) for each in differences_of(Message(body=bodies[0]), Message(body=bodies[1]))
     ]
 
 
@@ -35,7 +35,7 @@ def test_fields_and_properties_are_compared_and_places_are_not() -> None:
     other = PeekedMessage(
         entity=EntityAddress("q"), sequence_number=2, subject="b", application_properties={"same": True, "new": "x"}
     )
-    assert differences(one, other) == [
+    assert differences_of(one, other) == [
         Difference("subject", "a", "b"),
         Difference("application_properties.n", "1", None),
         Difference("application_properties.new", None, "x"),
@@ -66,9 +66,9 @@ def test_hostile_bodies_are_compared_in_bounded_time() -> None:
 @settings(max_examples=30)
 @given(one=peeked_messages(), other=peeked_messages())
 def test_any_two_messages_can_be_compared(one: PeekedMessage, other: PeekedMessage) -> None:
-    assert differences(one, one) == []
-    found = differences(one, other)
-    back = differences(other, one)
+    assert differences_of(one, one) == []
+    found = differences_of(one, other)
+    back = differences_of(other, one)
     assert {(each.field, each.one, each.other) for each in found if "body_text" not in each.field} == {
         (each.field, each.other, each.one) for each in back if "body_text" not in each.field
     }
