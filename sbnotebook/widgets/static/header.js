@@ -2,7 +2,7 @@
  * The table's head: sorts by a column, changes its width, and filters it.
  */
 
-import { filterHelp, filterTest } from "./columns.js";
+import { cellValue, filterHelp, filterTest } from "./columns.js";
 
 const FILTER_DELAY = 150; // milliseconds from the last key to the filter
 const WIDTHS = [48, 900]; // pixels
@@ -13,6 +13,8 @@ const SAMPLE = 100;
 const MOST_FIT = 0.8; // of the cells; the others are shown in full where the pointer rests
 const WIDEST = 300;
 const COUNTDOWN = "time left";
+const OF_CAUSES = ["dead_letter_reason", "dead_letter_error_description", "subject"];
+const constants = new WeakMap(); // names of columns with one value, by the rows that are shown
 
 /**
  * An element with properties and children; text is always text.
@@ -32,13 +34,27 @@ export function made(tag, properties = {}, ...children) {
 
 /** The columns that are shown, with the widths of those that have none yet; `element` has the font. */
 export function shownColumns(store, element) {
-  const columns = store.columns.filter((column) => !column.hidden);
+  const columns = store.columns.filter((column) => !column.hidden && !isSaidByCause(store, column.name));
   for (const column of columns) {
     if (column.width && !column.guessed) continue;
     column.width = fittingWidth(store, column, element);
     column.guessed = !store.shown.length || !element.isConnected; // until there are rows to fit
   }
   return columns;
+}
+
+/** Whether the cause that the table is filtered by says the same as a column, which has one value in all rows. */
+function isSaidByCause(store, name) {
+  if (store.filters.get("cause")?.test.chosen?.size !== 1 || store.filters.has(`column:${name}`)) return false;
+  const { shown } = store;
+  if (!shown.length) return false;
+  if (!constants.has(shown)) constants.set(shown, OF_CAUSES.filter((each) => isConstant(store.column(each), shown)));
+  return constants.get(shown).includes(name);
+}
+
+function isConstant(cells, shown) {
+  const first = cellValue(cells[shown[0]]);
+  return shown.every((row) => cellValue(cells[row]) === first);
 }
 
 function isCountdown(store, name) {
