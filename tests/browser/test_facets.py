@@ -149,12 +149,18 @@ def _causes(notebook: Notebook) -> None:
     late = causes.filter(has_text="Late").filter(has_text="for UA")
     expect(late).to_contain_text("Flight <n> is late")
     expect(late.locator(".sbn-cause-state")).to_have_text("resubmitted 2026-11-20 08:04, 2 came back, up to 3 times")
+    reason = page.get_by_role("columnheader", name="reason")
+    expect(reason).to_be_visible()
     late.locator(".sbn-cause-main").click()
     shows(page, "33 of 300 shown")
+    # All messages of the cause have one reason, which the list of causes shows; their descriptions differ.
+    expect(reason).to_have_count(0)
+    expect(page.get_by_role("columnheader", name="description")).to_be_visible()
     expect(page.locator(".sbn-causes-head strong")).to_have_text("9 causes")
     expect(facet(page, "subject").get_by_role("listitem")).to_have_text(["UA33"])
     causes.filter(has_text="Invalid").filter(has_text="for UA").locator(".sbn-cause-main").click(modifiers=["Control"])
     shows(page, "67 of 300 shown")
+    expect(reason).to_be_visible()
     # The selection has the cause's messages that pass the other filters.
     bars(page).first.click()
     late.get_by_role("button", name="Select 3", exact=True).click()
