@@ -136,7 +136,7 @@ def test_broken_connection_loses_and_repeats_nothing(
     assert not namespace.entity(queue).peek()
 
 
-def test_message_that_another_receiver_took_is_not_passed_over_in_silence(
+def test_message_that_another_receiver_took_is_not_passed_over(
     query: Query, emulator: RunningEmulator, namespace: Namespace, queue: str, ids: list[str]
 ) -> None:
     query.log_next()

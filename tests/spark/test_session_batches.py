@@ -149,7 +149,7 @@ def test_gap_of_a_killed_process_is_closed_before_reading(query: Query, namespac
     assert order(query) == in_order(ids)
 
 
-def test_deferred_session_that_another_receiver_holds_ends_the_query(
+def test_deferred_session_of_another_receiver_ends_the_query(
     query: Query, namespace: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_batches, "_TAKEN_WITHIN", 0.2)

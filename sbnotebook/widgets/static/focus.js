@@ -50,7 +50,7 @@ export class FocusKeeper {
     this.path.push(panel);
   }
 
-  /** Who clicks beside the panel takes the focus away; a button that is disabled or goes does not. */
+  /** Forget the element where a click beside the panel takes the focus away; not where its button is disabled. */
   left(target) {
     if (target === this.last && this.isDropped && target.isConnected && !target.disabled) this.path = [];
   }
@@ -73,7 +73,7 @@ export class FocusKeeper {
     }
   }
 
-  /** The element with the focus is gone: go to what took its place, or back to what had opened it. */
+  /** Move the focus from an element that is gone to the one in its place, or back to its opener. */
   lost() {
     const { path } = this;
     const form = path.find((each) => !each.isConnected && each.matches(FORM));
