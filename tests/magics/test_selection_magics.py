@@ -7,6 +7,10 @@ from sbnotebook.emulator import RunningEmulator, running
 from tests.magics.conftest import Shell
 
 
+def refuse(_: str) -> str:
+    return "n"
+
+
 def fill(shell: Shell, queue: str, subjects: str) -> None:
     shell.run(f"namespace.create_queue('{queue}')")
     shell.variables["rows"] = [{"subject": subject, "body": subject} for subject in subjects]
@@ -92,7 +96,7 @@ def test_resubmit_moves_to_an_entity_of_another_namespace(shell: Shell) -> None:
         assert shell.error("%sb_resubmit leaves --to-entity elsewhere") == wrong
         assert shell.error("%sb_resubmit leaves --to x --to-entity there") == wrong
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("builtins.input", lambda _: "n")
+            patch.setattr("builtins.input", refuse)
             assert "was not confirmed" in shell.error("%sb_resubmit leaves --to-entity there")
         ran = shell.run("%sb_resubmit leaves --to-entity there --yes")
         assert f"to arrives in {other.host}" in ran.out
