@@ -88,7 +88,7 @@ def test_lock_board_settles_and_shows_lost_locks_while_a_cell_runs(browser: Brow
     see(board, "10 messages are held.")
     assert notebook.kernel("print(emulator.counts('orders').active)") == "10"
 
-    # Work begun before a long cell continues during it, and so do the browser's own updates.
+    # Work continues during a long cell, and clicks are answered.
     tick(board, 0, 1, 2)
     click(board, "Complete…")
     click(board, "Show the plan")
@@ -103,10 +103,9 @@ def test_lock_board_settles_and_shows_lost_locks_while_a_cell_runs(browser: Brow
     board.get_by_role("searchbox", name="Search").fill("needle")
     count_is(board, "1 of 7 shown")
     click(board, "Release…")
-    assert page.evaluate("() => window.isBusy")
-    expect(board.get_by_text("their delivery count stays")).to_have_count(0)
-    end.touch()
     see(board, "their delivery count stays")
+    assert page.evaluate("() => window.isBusy")
+    end.touch()
 
     notebook.kernel("emulator.lose_locks('orders')")
     click(board, "Select 1 shown")
