@@ -1,4 +1,4 @@
-"""What a rehearsal costs beyond the peek: 1,000 messages, without a consumer and with one that does nothing."""
+"""The time of a rehearsal beyond the peek: 1,000 messages, without a consumer and with one that does nothing."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _FEW_PROBLEMS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What to search for; a message has to meet all that is given.
+    """The conditions of a search. A message has to meet all of them.
 
     Args:
         message_id: its id; the resubmitted clones of this message, and its original, are found, too.
@@ -96,7 +96,7 @@ class Search:
 
 @dataclass(slots=True)
 class _Progress:
-    """What a search has seen so far."""
+    """The progress of a search."""
 
     looked: int = 0
     problems: dict[EntityAddress, str] = field(default_factory=dict[EntityAddress, str])

@@ -67,7 +67,7 @@ _POLICY: Final = Policy(
 
 
 class RehearsalResult(StrEnum):
-    """What happened to a message in a rehearsal."""
+    """The end of a message in a rehearsal."""
 
     CONSUMED = "consumed"
     """The consumer completed it."""
@@ -87,7 +87,7 @@ class RehearsalResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """What happened to one message.
+    """The result of one message.
 
     Args:
         sequence_number: of the message in the namespace.
@@ -105,7 +105,7 @@ class Rehearsed:
 
 
 class Rehearsal(tuple[Rehearsed, ...]):
-    """What happened to each message of a rehearsed plan, in the order of the plan."""
+    """The result of each message of a rehearsed plan, in the order of the plan."""
 
     __slots__ = ()
 
@@ -226,7 +226,7 @@ def _copy(message: ReceivedMessage) -> BrokeredMessage:
 
 @dataclass(slots=True)
 class _Stage:
-    """Where the clones are."""
+    """The places of the clones."""
 
     namespace: AsyncNamespace
     to: EntityAddress

@@ -38,7 +38,7 @@ _ALIKE: Final = 0.75
 
 
 class ApplyOptions(TypedDict, total=False):
-    """How a plan is applied: its speed, and the messages that go first."""
+    """The limits of a plan, and its canary."""
 
     max_in_flight: InFlight
     rate: float | None

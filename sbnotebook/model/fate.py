@@ -1,4 +1,4 @@
-"""What became of a message that was sent: waiting, consumed, or back in a dead-letter queue."""
+"""The fate of a message that was sent: waiting, consumed, or back in a dead-letter queue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Fate", "FateStatus"]
 
 
 class FateStatus(StrEnum):
-    """What became of a clone."""
+    """The kinds of fates."""
 
     WAITING = "waiting"
     """It is where it was sent to: active, locked by a consumer, scheduled or deferred."""
@@ -25,7 +25,7 @@ class FateStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of one clone.
+    """The fate of one clone.
 
     Args:
         status: the fate.

@@ -1,4 +1,4 @@
-"""What a plan costs: the operations that Service Bus bills a Standard namespace for it.
+"""The costs of a plan: the operations that Service Bus bills a Standard namespace for it.
 
 Source: Azure, "Service Bus pricing", FAQ "How is the operations meter calculated for queues and topics?": an operation
 is any API interaction. To send or receive a message counts one for each 64 KB or part of it. To complete, abandon or
@@ -23,7 +23,7 @@ _LEAST: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a plan asks of Service Bus for each of its messages.
+    """The requests of a plan to Service Bus for each of its messages.
 
     Args:
         transfers: how often each message is received or sent.

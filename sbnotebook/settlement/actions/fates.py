@@ -1,4 +1,4 @@
-"""What became of clones: a look at each place where a clone may be, without locking anything.
+"""The fates of clones: a look at each place where a clone may be, without locking anything.
 
 Dead-lettering keeps the message id, and each clone has an id of its own (see
 :mod:`sbnotebook.settlement.actions.clone`). So a clone that is dead-lettered again is recognised by its id. A clone of
