@@ -138,9 +138,9 @@ class OverviewMagics(PlanMagics):
 
         Example::
 
-            %sb_diff orders/$dlq 7
-            %sb_diff orders/$dlq 7 12
-            %sb_diff orders/$dlq 7 12 --with orders
+            %sb_diff orders/$dlq 1
+            %sb_diff orders/$dlq 1 2
+            %sb_diff orders/$dlq 1 6 --with orders
         """
         return self.current.namespace.diff(args.entity, args.one, args.other, other_entity=args.other_entity)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.widgets.conftest import until
 
 
 @pytest.fixture
-def queue(namespace: Namespace) -> str:
+def queue(namespace: Namespace) -> Iterator[str]:
     namespace.create_queue("browsed")
     messages = [Message(body=b"x", message_id=f"m{n}", subject="even" if n % 2 == 0 else "odd") for n in range(7)]
     namespace.entity("browsed").send(messages).raise_for_failures()
@@ -24,7 +25,9 @@ def queue(namespace: Namespace) -> str:
         batch.dead_letter(where="message_id = 'm0'", reason="Bad")
         batch.defer(where="message_id = 'm1'")
     namespace.entity("browsed").schedule([Message(body=b"x", message_id="later")], delay="1h")
-    return "browsed"
+    yield "browsed"
+    if any(str(entity.address) == "browsed" for entity in namespace.entities()):
+        namespace.delete_queue("browsed")
 
 
 def ids(browser: Browser) -> list[str | None]:

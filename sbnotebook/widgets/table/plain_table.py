@@ -266,6 +266,8 @@ def _cause_text(cause: Mapping[str, str], counts: Mapping[str, int]) -> str:
 def _detail_text(message: ReceivedMessage) -> str:
     detail = detail_of(message)
     parts = [detail["title"], detail["about"], *detail["notes"]]
+    if fault := detail["fault"]:
+        parts += ["", "Dead letter", f"  {fault['reason']}", *(f"  {line}" for line, _ in fault["lines"])]
     for section in detail["sections"]:
         parts += ["", section["title"], *(f"  {name}: {value}" for name, value, *_ in section["rows"])]
     view = detail["views"][0]

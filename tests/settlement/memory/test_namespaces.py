@@ -31,9 +31,10 @@ def written_before(folder: Path, *namespaces: str) -> Journal:
         archive.keep([ArchivedMessage(namespace, "orders", number, None, "", "purge", b"")])
     journal.close()
     archive.close()
-    for name, version in (("journal", 4), ("archive", 1)):
+    newer = "ALTER TABLE resubmits DROP COLUMN destination_namespace;"
+    for name, version, undone in (("journal", 4, newer), ("archive", 1, "")):
         with closing(sqlite3.connect(folder / f"{name}.sqlite")) as database:
-            database.executescript(f"DROP TABLE adopted; PRAGMA user_version = {version};")
+            database.executescript(f"DROP TABLE adopted; {undone} PRAGMA user_version = {version};")
     return journal
 
 

@@ -64,7 +64,8 @@ def test_notes_migrate_a_journal_of_version_two(tmp_path: Path) -> None:
         journal.intend([entry])
     with closing(sqlite3.connect(path)) as database:  # what an installation of before has
         database.executescript(
-            "DROP TABLE notes; DROP TABLE adopted; DROP INDEX resubmits_by_number; PRAGMA user_version = 2;"
+            "DROP TABLE notes; DROP TABLE adopted; DROP INDEX resubmits_by_number; "
+            "ALTER TABLE resubmits DROP COLUMN destination_namespace; PRAGMA user_version = 2;"
         )
     with closing(Journal(path)) as journal:
         Notes(journal.database, lambda: HOST).write("abc", "note")

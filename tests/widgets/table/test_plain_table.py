@@ -157,7 +157,7 @@ def test_one_message_is_shown_with_all_that_it_carries(table: PlainTable) -> Non
     until(lambda: any("body of 1" in each.value for each in areas), "the message")
     told = next(each.value for each in areas if "body of 1" in each.value)
     assert "Message 1 of orders/$dlq" in told
-    assert "dead_letter_reason: Bad" in told
+    assert "Dead letter\n  Bad\n" in told
 
 
 def test_plain_table_breaks_long_lines_of_mixed_direction() -> None:
