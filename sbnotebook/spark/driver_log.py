@@ -1,4 +1,4 @@
-"""What writers log on the driver, in a Python process of Spark's that has no logging of its own."""
+"""The log of writers on the driver, in a Python process of Spark's that has no logging of its own."""
 
 from __future__ import annotations
 

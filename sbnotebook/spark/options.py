@@ -118,7 +118,7 @@ class Orphans(StrEnum):
 
 
 class Delivery(StrEnum):
-    """How often a message that is consumed may come."""
+    """The guarantee of a consume stream: exactly once, or at least once."""
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"

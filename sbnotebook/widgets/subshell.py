@@ -19,7 +19,7 @@ import ipywidgets as widgets
 __all__ = ["answer_at_once", "must_wait"]
 
 _ROUTE: Final = "_reply_subshell_for"
-"""What ipykernel asks a comm for the subshell of a message."""
+"""The attribute of a comm that ipykernel reads for the subshell of a message."""
 _FEATURE: Final = "kernel subshells"
 _TIMEOUT: Final = 10.0
 """Seconds for the kernel's control thread, which also answers while a cell runs."""

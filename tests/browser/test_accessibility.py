@@ -49,7 +49,7 @@ THEME = "async (theme) => { await window.jupyterapp.commands.execute('apputils:c
 
 
 def faults(page: Page) -> list[str]:
-    """What axe-core finds in the panels: a rule, an element that breaks it, and how to repair it."""
+    """The findings of axe-core in the panels: a rule, an element that breaks it, and how to repair it."""
     axe: Any = Axe()  # its types are incomplete
     found = axe.run(page, context=PANELS, options=OPTIONS).response["violations"]
     return [f"{each['id']}: {node['html'][:200]} {node['failureSummary']}" for each in found for node in each["nodes"]]

@@ -81,11 +81,11 @@ class Machine:
 
     @property
     def log(self) -> Path:
-        """What its processes say."""
+        """The output of its processes."""
         return self.folder / "log"
 
     def environment(self) -> dict[str, str]:
-        """What its processes have in their environment: nothing of this checkout, and its own ``python`` first."""
+        """The environment of its processes: nothing of this checkout, and its own ``python`` first."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS)}
         own = {
             "HOME": str(self.home),

@@ -23,7 +23,7 @@ def plan(entity: Entity, count: int, first: int = 1, last: int = LARGEST) -> lis
 
 
 def held(entity: Entity, tasks: list[list[SequenceRange]]) -> list[int]:
-    """How many messages each task has."""
+    """Return the number of messages of each task."""
     return [sum(any(one.first <= n <= one.last for one in task) for n in entity.numbers) for task in tasks]
 
 

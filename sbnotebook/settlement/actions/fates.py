@@ -96,7 +96,7 @@ class Fates:
         forwarded_from: EntityAddress | None = None,
     ) -> None:
         self.failed = False
-        """Whether the last look failed in a place that did not answer, so that the next one may tell more."""
+        """True if a place did not answer the last look, so that the next look may find more."""
         self._forwarded_from = forwarded_from
         self._namespace = namespace
         self._destination = Destination(namespace.connection, destination, namespace.peeker)
