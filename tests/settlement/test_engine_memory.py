@@ -26,7 +26,7 @@ BODY: Final = 6_000
 FEW: Final = 600 if IS_SHORT else 6_000
 """More than pass through at once: a consumer holds up to about 3,200."""
 AT_ONCE: Final = 8 * BESIDE * GROUP
-"""The memory of a run does not grow with the number of its messages."""
+"""The number of messages that a run may hold at once."""
 EACH: Final = 2_000
 """Bytes that a message may take when it has passed: its outcome, and what is known of it by number."""
 
