@@ -7,6 +7,7 @@ inherits it.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from functools import cache
@@ -32,10 +33,12 @@ _LONG = (
     "tests/house/test_docs.py",
     "tests/conformance/",
     "notebooks/",
+    "tests/spark/test_source_secrets.py",
     "tests/emulator/test_store_crash.py",
     "tests/settlement/actions/test_undo_crash.py",
     "tests/settlement/actions/test_resubmit_crash.py",
 )
+_LAST = (0, len(_LONG))
 # Dealt out last, test by test, so that all processes end at the same time.
 _SINGLY = (
     "tests/settlement/actions/test_pick.py",
@@ -43,6 +46,8 @@ _SINGLY = (
     "tests/settlement/processing/test_process_sessions.py",
     "tests/settlement/test_engine_disk.py",
 )
+# What a file's tests name if they use the Spark of their folder.
+_SPARK = re.compile("SparkSession|DataFrame")
 _ROOT = Path(__file__).parent
 # Quick to start and light on two cores, where nothing runs long enough to be worth optimising.
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -70,7 +75,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _turn(nodeid: str) -> int:
     if nodeid.startswith(_SINGLY):
         return len(_LONG) + 1
-    return next((turn for turn, start in enumerate(_LONG) if nodeid.startswith(start)), len(_LONG))
+    # The longest that fits: a Spark of its own starts when the others have started.
+    return max(((len(start), turn) for turn, start in enumerate(_LONG) if nodeid.startswith(start)), default=_LAST)[1]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -90,5 +96,5 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 def _shared(file: str) -> str:
     """The folder that a file shares something large with, or the file itself, such as one that uses no Spark."""
     folder = next(filter(file.startswith, _SHARED), file)
-    is_apart = folder == "tests/spark/" and "SparkSession" not in (_ROOT / file).read_text()
+    is_apart = folder == "tests/spark/" and not _SPARK.search((_ROOT / file).read_text())
     return file if is_apart else folder
