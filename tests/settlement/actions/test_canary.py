@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
     Complete,
@@ -20,12 +20,13 @@ from sbnotebook.model import (
     EntityAddress,
     FateStatus,
     LockedMessage,
+    Message,
     OutcomeStatus,
     PeekedMessage,
     Report,
     Resubmit,
 )
-from sbnotebook.settlement import AsyncNamespace, Limits, Watch
+from sbnotebook.settlement import AsyncNamespace, Connection, Limits, Watch
 from sbnotebook.settlement.actions.canary import CanaryReport
 from sbnotebook.settlement.plan import Canary, Plan
 from sbnotebook.testing.clock import HandClock
@@ -171,6 +172,23 @@ async def test_a_destination_deleted_meanwhile_holds_the_others_back(
     assert [outcome.status for outcome in reports[0]] == [SETTLED, SKIPPED, SKIPPED]
     assert "to-delete could not be looked into" in (reports[0][1].description or "")
     assert len(await own.entity("keeper/$dlq").peek()) == 2
+
+
+async def test_a_canary_that_cannot_be_watched_is_not_sent() -> None:
+    clerk = AuthorizationRule("clerk", "Y2xlcms=", "Y2xlcms=", frozenset({Claim.SEND, Claim.LISTEN}))
+    with running(keys=[clerk], queues=["unwatched"], topics={"told": ["only"]}) as emulator:
+        (endpoint, *_) = emulator.connection_string.split(";")
+        clerks = f"{endpoint};SharedAccessKeyName=clerk;SharedAccessKey=Y2xlcms=;UseDevelopmentEmulator=true;"
+        async with AsyncNamespace(Connection(clerks)) as namespace:
+            await namespace.entity("unwatched").send([Message()] * 3)
+            async with namespace.entity("unwatched").batch() as batch:
+                await batch.receive(3)
+                await batch.settle(DeadLetter())
+            letters = await namespace.entity("unwatched/$dlq").peek()
+            # Only the right Manage shows a topic's subscriptions.
+            with pytest.raises(DecisionError, match="Nothing was sent: the canary could not be watched"):
+                await applied(plan_of(namespace, "unwatched", letters, "told"))
+            assert len(await namespace.entity("unwatched/$dlq").peek()) == 3
 
 
 async def test_a_cancelled_canary_reports_what_was_sent(namespace: AsyncNamespace) -> None:

@@ -17,6 +17,7 @@ from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind
+from sbnotebook.settlement.sdk import links
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
 
@@ -237,17 +238,19 @@ async def test_renewal_returns_to_its_own_link_once_that_answers(world: World) -
         # Another connection renews while the own one is silent, and is closed when that answers again.
         await world.clock.turn(1)
         await until(lambda: kinds(batch) == [FAILING, RENEWING])
-        assert spare_of(batch) is not None
+        spare = spare_of(batch)
+        assert links.is_open(spare)
         world.emulator.thaw()
         await world.clock.turn(7)
         await until(lambda: spare_of(batch) is None)
+        await until(lambda: not links.is_open(spare))
         assert {message.sequence_number for message in batch.messages} == numbers(held)
     assert batch.release_report is not None
     assert batch.release_report.settled == 5
     assert [message.delivery_count for message in await queue.peek()] == [0] * 5
 
 
-def spare_of(batch: LockedBatch) -> object:
+def spare_of(batch: LockedBatch) -> Any:
     renewal: Any = batch._renewal  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     return renewal._links._spare  # noqa: SLF001
 

@@ -287,6 +287,14 @@ async def test_messages_come_in_order_while_the_session_is_renewed(
     assert [message.sequence_number for message in got] == list(range(1, 121))
 
 
+async def test_a_session_says_what_can_be_received_before_a_message(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "standing", session_messages("abaa"), requires_session=True)
+    async with queue.session("a") as session:
+        held = await session.receive(3)
+        await session.settle(Defer(), held[:1])
+        assert await session.standing_before(held[2].sequence_number) == {held[1].sequence_number}
+
+
 async def test_message_between_two_receives_waits_for_the_next(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     queue = await filled_queue(own, "between", [Message(session_id="a")] * 2, requires_session=True)
     emulator.faults.entity("between").order_after_release = "front"  # released, the second would come first

@@ -86,6 +86,19 @@ async def test_a_failed_refresh_leaves_the_valid_token_in_use(held: Held) -> Non
     await held.receiver.complete_message(held.message)
 
 
+async def test_a_failed_refresh_is_repeated_after_a_quarter_of_the_time_left(held: Held) -> None:
+    asked: list[int] = []
+
+    async def fail() -> AccessToken:
+        asked.append(int(held.authenticator._expires_on - time.time()))
+        raise OSError("login.microsoftonline.com does not answer")
+
+    held.authenticator._auth.get_token = fail
+    held.authenticator._expires_on = int(time.time()) + 12
+    await held.renew_until(lambda: asked)
+    assert asked[0] - held.authenticator._refresh_window == asked[0] // 4
+
+
 async def test_a_slow_refresh_holds_up_no_operation(held: Held) -> None:
     answered = anyio.Event()
 
