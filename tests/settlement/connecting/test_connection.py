@@ -217,6 +217,26 @@ def test_a_synchronous_credential_is_asked_in_a_thread() -> None:
     assert credential.scopes == ("scope",)
 
 
+@pytest.mark.parametrize("failure", [OSError("no network"), SystemExit("signed out")], ids=repr)
+def test_what_a_synchronous_credential_raises_reaches_its_caller(failure: BaseException) -> None:
+    def get_token(*_: str, **__: Any) -> str:
+        raise failure
+
+    credential = SyncCredential()
+    credential.get_token = get_token  # type: ignore[method-assign]
+    asked = Connection.with_credential("shop.servicebus.windows.net", credential).host_and_credential()[1]
+
+    async def ask() -> BaseException | None:
+        with anyio.fail_after(5):
+            try:
+                await asked.get_token("scope")
+            except (OSError, SystemExit) as error:
+                return error
+        return None
+
+    assert anyio.run(ask) is failure
+
+
 def test_a_sign_in_that_takes_long_is_asked_for_once() -> None:
     codes, is_signed_in = list[str](), threading.Event()
 

@@ -240,6 +240,11 @@ def test_an_extra_that_cannot_be_is_refused(extras: dict[str, Any]) -> None:
         payload_of(Message(extras=extras))
 
 
+@pytest.mark.parametrize("sizes", [[4, -1], [1, 1], [2, "1"], []], ids=str)
+def test_a_body_is_one_section_where_the_written_sizes_do_not_fit(sizes: list[Any]) -> None:
+    assert payload_of(Message(body=b"abc", extras={"data_sections": sizes})) == payload_of(Message(body=b"abc"))
+
+
 # ------------------------------------------------------------------ over the wire
 
 
