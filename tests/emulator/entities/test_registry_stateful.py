@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from typing import Final
 from uuid import UUID, uuid4
 
 import pytest
@@ -34,6 +36,9 @@ from tests.emulator.entities.comparing import RED, SESSIONS, Pair
 from tests.emulator.entities.conftest import message
 from tests.emulator.entities.documented import Copy, entity_of
 from tests.emulator.entities.store_helpers import OnDisk
+
+STORIES: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "150"))
+"""``make soak`` tells more of them."""
 
 SENT_TO = st.sampled_from(["orders", "orders", "strict", "unique", "front", SESSIONS, SESSIONS, "events"])
 SELDOM = st.sampled_from([False, False, False, True])
@@ -377,8 +382,10 @@ class StoredNamespaceMachine(NamespaceMachine):
 
 
 def test_a_namespace_does_what_is_documented() -> None:
-    run_state_machine_as_test(NamespaceMachine, settings=settings(max_examples=400, stateful_step_count=50))
+    run_state_machine_as_test(NamespaceMachine, settings=settings(max_examples=STORIES, stateful_step_count=50))
 
 
 def test_a_stored_namespace_does_what_is_documented() -> None:
-    run_state_machine_as_test(StoredNamespaceMachine, settings=settings(max_examples=150, stateful_step_count=50))
+    run_state_machine_as_test(
+        StoredNamespaceMachine, settings=settings(max_examples=STORIES // 2, stateful_step_count=50)
+    )
