@@ -1,0 +1,195 @@
+"""Verbs of a namespace that look at many entities or messages at once, and change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from sbnotebook.client.coercions import address, whole_number
+from sbnotebook.client.dead_letters import SAMPLE, DeadLetters, look_at
+from sbnotebook.client.difference import MessageDifference, compare
+from sbnotebook.client.entity import Entity
+from sbnotebook.client.finding import MOST_FOUND, FoundMessages, Search, find_messages
+from sbnotebook.client.history import MOST_RESUBMITS, History, history_of
+from sbnotebook.client.messages import Messages
+from sbnotebook.client.portal import progress_bar, run
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import EntityAddress
+from sbnotebook.settlement.namespace import AsyncNamespace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Overview"]
+
+
+class Overview:
+    """The part of :class:`sbnotebook.client.Namespace` that looks at many entities or messages at once."""
+
+    _namespace: AsyncNamespace
+
+    def dead_letters(
+        self, entities: Iterable[str | EntityAddress] | str | EntityAddress | None = None, *, sample: int = SAMPLE
+    ) -> DeadLetters:
+        """Look at all dead-letter queues: their counts, oldest and newest messages, growth, and most frequent causes.
+
+        It locks nothing. The counts take a management operation for 100 queues, and one for each topic. The causes are
+        those of a sample, the first messages of each queue. The journal of this machine keeps the counts, from which
+        the next look tells the growth.
+
+        Args:
+            entities: queues, subscriptions, or topics for their subscriptions; None for all.
+            sample: messages of each queue to peek at, from 1 to 250.
+
+        Raises:
+            ConfigurationError: there is no such entity, or the sample is wrong.
+            azure.core.exceptions.AzureError: the entities cannot be listed; it needs the right Manage.
+
+        Example:
+            >>> letters = connect("emulator").dead_letters()  # doctest: +SKIP
+            >>> [(str(queue.address), queue.count) for queue in letters.above(100)]  # doctest: +SKIP
+        """
+        chosen = _addresses(entities)
+        if whole_number(sample, "sample", least=1) > SAMPLE:
+            raise ConfigurationError(f"The sample has {SAMPLE} messages of each queue at most, not {sample:,}.")
+        return run(look_at, self._namespace, chosen, sample)
+
+    def find(
+        self,
+        entities: Iterable[str | EntityAddress] | str | EntityAddress | None = None,
+        *,
+        message_id: str | None = None,
+        correlation_id: str | None = None,
+        where: str | None = None,
+        max_messages: int = MOST_FOUND,
+        depth: int | None = None,
+        show_progress: bool = True,
+    ) -> FoundMessages:
+        """Search entities and their sub-queues for messages, several at the same time. It locks nothing.
+
+        Give one or more of ``message_id``, ``correlation_id`` and ``where``: a message has to meet all of them. The
+        messages are in the order of their enqueued times. It leaves out sub-queues that Service Bus counts as empty.
+
+        Args:
+            entities: queues, subscriptions, topics for their subscriptions, or sub-queues for these alone; None for
+                all.
+            message_id: the id of a message, which also finds its resubmitted clones; the id of a clone also finds its
+                original and other clones.
+            correlation_id: the correlation id, such as of one order.
+            where: a SQL expression over the message columns.
+            max_messages: messages to find at most.
+            depth: messages of each queue to look at, from its first; None for all.
+            show_progress: False for no bar.
+
+        Raises:
+            ConfigurationError: there is nothing to search for, no such entity, or the expression is wrong.
+            azure.core.exceptions.AzureError: the entities cannot be listed; it needs the right Manage.
+
+        Example:
+            >>> found = connect("emulator").find(correlation_id="order-4711")  # doctest: +SKIP
+            >>> found.timeline()  # doctest: +SKIP
+        """
+        most = whole_number(max_messages, "max_messages", least=1)
+        deep = None if depth is None else whole_number(depth, "depth", least=1)
+        search = Search(message_id, correlation_id, where, most, deep)
+        with progress_bar("find", None, shown=show_progress) as advance:
+            return run(find_messages, self._namespace, search, _addresses(entities), advance)
+
+    def history(
+        self,
+        entity: str | EntityAddress | None = None,
+        *,
+        max_messages: int = MOST_RESUBMITS,
+    ) -> History:
+        """List the resubmits in the journal of this machine, and look up what became of each clone.
+
+        A clone is waiting in its destination, consumed, or back in a dead-letter queue with the reason. Where more than
+        a consumer can be the reason that it is gone, its fate is unknown, and the description says why. It only peeks.
+
+        Args:
+            entity: only originals of this one, such as ``orders/$dlq``; None for all.
+            max_messages: resubmits to look up at most, the last ones. The journal keeps them for 30 days.
+
+        Raises:
+            JournalError: the journal cannot be read.
+
+        Example:
+            >>> history = connect("emulator").history("orders/$dlq")  # doctest: +SKIP
+            >>> [(entry.message_id, entry.reason) for entry in history.came_back]  # doctest: +SKIP
+        """
+        most = whole_number(max_messages, "max_messages", least=1)
+        return run(history_of, self._namespace, address(entity), most)
+
+    def diff(
+        self,
+        entity: str | EntityAddress,
+        one: int,
+        other: int | None = None,
+        *,
+        other_entity: str | EntityAddress | None = None,
+    ) -> MessageDifference:
+        """Compare two messages: their fields, properties, and the values in JSON bodies. It only peeks.
+
+        Args:
+            entity: where the first message is.
+            one: its sequence number.
+            other: the sequence number of the second message; None to compare a dead letter with the last message of the
+                same subject in its entity that was neither dead-lettered nor resubmitted.
+            other_entity: where the second message is; None for the same entity.
+
+        Raises:
+            ConfigurationError: there is no such message, or none to compare with.
+
+        Example:
+            >>> connect("emulator").diff("orders/$dlq", 7)  # doctest: +SKIP
+            >>> connect("emulator").diff("orders/$dlq", 7, 12, other_entity="orders")  # doctest: +SKIP
+        """
+        first = Entity(self._namespace.entity(entity))
+        second = None if other_entity is None else Entity(self._namespace.entity(other_entity))
+        numbers = [whole_number(each, "A sequence number") for each in (one, other) if each is not None]
+        own = Entity(self._namespace.entity(first.address.entity))
+        return compare(first, numbers[0], numbers[1] if other is not None else None, second, own)
+
+    def sql(
+        self,
+        query: str,
+        entities: Iterable[str | EntityAddress] | str | EntityAddress,
+        *,
+        max_messages: int | None = None,
+        show_progress: bool = True,
+    ) -> pd.DataFrame:
+        """Run a SQL query over the messages of one or more entities, which it knows as the table ``messages``.
+
+        It peeks, so it locks nothing. The column ``entity`` says where a message is.
+
+        Args:
+            query: as for :meth:`sbnotebook.client.Messages.sql`.
+            entities: queues, subscriptions or sub-queues.
+            max_messages: messages of each to look at, None for all.
+            show_progress: False for no bar.
+
+        Raises:
+            ConfigurationError: the query is wrong, takes too long, or no entity is named.
+
+        Example:
+            >>> connect("emulator").sql(
+            ...     "SELECT entity, count(*) AS n FROM messages GROUP BY entity", ["orders", "orders/$dlq"]
+            ... )  # doctest: +SKIP
+        """
+        addresses = _addresses(entities)
+        if not addresses:
+            raise ConfigurationError("Name the entities to query, such as orders/$dlq.")
+        Messages().sql(query)  # a query that is wrong is refused before messages are peeked
+        found = [
+            Entity(self._namespace.entity(each)).peek(max_messages, show_progress=show_progress) for each in addresses
+        ]
+        return Messages(pa.concat_tables([each.to_arrow() for each in found])).sql(query)
+
+
+def _addresses(entities: Iterable[str | EntityAddress] | str | EntityAddress | None) -> list[EntityAddress] | None:
+    """Return the addresses of one or some entities; None for all."""
+    if isinstance(entities, (str, EntityAddress)):
+        entities = (entities,)
+    return None if entities is None else [EntityAddress.parse(each) for each in entities]
