@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from sbnotebook.client import Entity, Namespace, connect, read_messages
+    from sbnotebook.client import Entity, Namespace, NamespaceCopy, connect, read_copy, read_messages
     from sbnotebook.errors import (
         AmqpDecodeError,
         ArchiveError,
@@ -93,6 +93,7 @@ __all__ = [
     "MissingExtraError",
     "Monitor",
     "Namespace",
+    "NamespaceCopy",
     "Outcome",
     "OutcomeStatus",
     "PeekedMessage",
@@ -112,6 +113,7 @@ __all__ = [
     "Then",
     "Triage",
     "connect",
+    "read_copy",
     "read_messages",
 ]
 
@@ -127,6 +129,7 @@ _HOMES: Final = {
     "MessageTable": "widgets.table.message_table",
     "Monitor": "widgets.monitor",
     "Namespace": "client",
+    "NamespaceCopy": "client",
     "Policy": "settlement",
     "PolicyRow": "settlement",
     "RejectMessage": "settlement",
@@ -135,6 +138,7 @@ _HOMES: Final = {
     "Then": "settlement",
     "Triage": "widgets.triage",
     "connect": "client",
+    "read_copy": "client",
     "read_messages": "client",
 }
 

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.schema import COLUMNS, ColumnType
 
-__all__ = ["read_table", "write_table", "write_text"]
+__all__ = ["read_table", "table_of_lines", "write_lines", "write_table", "write_text"]
 
 _ROWS_AT_ONCE: Final = 1_000
 _TYPES: Final = {column.name: column.type for column in COLUMNS}
@@ -165,6 +165,54 @@ def _completed(table: pa.Table) -> pa.Table:
 # ------------------------------------------------------------------ JSON lines
 
 
+def write_lines(table: pa.Table, path: Path, head: Mapping[str, Any], *, overwrite: bool = False) -> Path:
+    """Write messages as JSON lines behind a first line of another kind; the file is as :func:`write_table` makes it.
+
+    Args:
+        table: the messages, with all message columns.
+        path: the file.
+        head: an object for the first line.
+        overwrite: True to replace an existing file.
+
+    Raises:
+        ConfigurationError: there is no such folder, or the file exists.
+    """
+
+    def write(file: Any) -> None:
+        file.write(json.dumps(head, separators=(",", ":")).encode() + b"\n")
+        _write_json_lines(table, file)
+
+    return _written(write, path, overwrite=overwrite)
+
+
+def table_of_lines(lines: Iterable[bytes], first: int = 1) -> pa.Table:
+    """Return the messages of JSON lines as a table with all message columns.
+
+    Args:
+        lines: pulled one by one.
+        first: the number of the first line in its file, for errors.
+
+    Raises:
+        ConfigurationError: a line is not a message.
+    """
+    parts: list[pa.Table] = [pa.Table.from_pylist([], schema=arrow_schema())]
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, start=first):
+        rows += [_row_of(line, number)] if line.strip() else []
+        if len(rows) == _ROWS_AT_ONCE:
+            parts.append(_table_of_rows(rows))
+            rows = []
+    return pa.concat_tables([*parts, _table_of_rows(rows)])
+
+
+def _table_of_rows(rows: list[dict[str, Any]]) -> pa.Table:
+    try:
+        return pa.Table.from_pylist(rows, schema=arrow_schema())
+    except (pa.ArrowException, UnicodeError, TypeError, OverflowError) as error:
+        reason = printable(" ".join(str(error).split())[:200])
+        raise ConfigurationError(f"A line is not a message: {reason}") from None
+
+
 def _write_json_lines(table: pa.Table, file: Any) -> None:
     """Write one object in each line, in ASCII only: no character of a message ends a line or acts on a terminal."""
     for row in _rows(table):
@@ -182,16 +230,8 @@ def _write_json_lines(table: pa.Table, file: Any) -> None:
 
 
 def _read_json_lines(path: Path) -> pa.Table:
-    parts: list[pa.Table] = [pa.Table.from_pylist([], schema=arrow_schema())]
-    rows: list[dict[str, Any]] = []
     with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            rows += [_row_of(line, number)] if line.strip() else []
-            if len(rows) == _ROWS_AT_ONCE:
-                parts.append(pa.Table.from_pylist(rows, schema=arrow_schema()))
-                rows = []
-    parts.append(pa.Table.from_pylist(rows, schema=arrow_schema()))
-    return pa.concat_tables(parts)
+        return table_of_lines(file)
 
 
 def _row_of(line: bytes, number: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from sbnotebook.client.batch import LockedBatch, LockedSession
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.frame_plan import FramePlan
 from sbnotebook.client.messages import Messages, read_messages
-from sbnotebook.client.namespace import Namespace, connect
+from sbnotebook.client.namespace import Namespace, NamespaceCopy, connect, read_copy
 from sbnotebook.client.plan import Plan, Running, SendPlan
 from sbnotebook.client.processing import Processing
 
@@ -15,10 +15,12 @@ __all__ = [
     "LockedSession",
     "Messages",
     "Namespace",
+    "NamespaceCopy",
     "Plan",
     "Processing",
     "Running",
     "SendPlan",
     "connect",
+    "read_copy",
     "read_messages",
 ]

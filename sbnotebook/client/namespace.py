@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from sbnotebook.analysis.frames import to_arrow
+from sbnotebook.analysis.tables import printable
 from sbnotebook.client.about import About, about
 from sbnotebook.client.administering import Administering
 from sbnotebook.client.batch import close_batches
-from sbnotebook.client.coercions import address, duration, start_time
+from sbnotebook.client.choosing import Choice
+from sbnotebook.client.coercions import address, duration, start_time, whole_number
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.frame_plan import FramePlan, outcomes_in
+from sbnotebook.client.messages import Messages
 from sbnotebook.client.overview import Overview
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
 from sbnotebook.client.remembered import Remembered
-from sbnotebook.client.targets import Target, resolve
+from sbnotebook.client.targets import EMULATOR, Target, resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
@@ -29,9 +36,10 @@ from sbnotebook.settlement.pace import AUTO, InFlight
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from sbnotebook.client.copying import Copied
     from sbnotebook.client.rehearsal import Consumer, Rehearsal
 
-__all__ = ["Namespace", "connect"]
+__all__ = ["Namespace", "NamespaceCopy", "connect", "read_copy"]
 
 
 def connect(
@@ -188,6 +196,58 @@ class Namespace(Administering, Overview):
 
         return rehearse(self._namespace, plan.asynchronous, consumer, timeout=duration(timeout))
 
+    def copy_to(
+        self,
+        target: str,
+        entity: str | EntityAddress,
+        messages: Choice | None = None,
+        *,
+        where: str | None = None,
+        max_messages: int | None = None,
+        mask: str | Iterable[str] = (),
+        show_progress: bool = True,
+    ) -> NamespaceCopy:
+        """Copy messages by peeking into a fresh emulator of this process; this namespace stays as it is.
+
+        The emulator gets the tier of the namespace, and the entity with its options, rules and sessions, and the
+        entities to which it forwards. Copies keep the numbers, times and states of the messages, and do not expire.
+
+        Args:
+            target: ``"emulator"``.
+            entity: where the messages are: a queue, a subscription or a sub-queue.
+            messages: which ones, as for :meth:`sbnotebook.client.Entity.pick`; None for the active messages.
+            where: only active messages for which this SQL expression over the message columns is true.
+            max_messages: the first so many of these; None for all. A copy has 10,000 at most.
+            mask: values to replace before they are copied, such as ``["$.email", "application_properties.customer",
+                "correlation_id"]``: see :class:`sbnotebook.analysis.masks.Masks`. With a path into bodies, a body that
+                is not JSON is replaced as a whole.
+            show_progress: False for no bar.
+
+        Returns:
+            A namespace with the copies, which you close.
+
+        Raises:
+            ConfigurationError: the target or the choice is wrong.
+            DecisionError: there are no such messages, or too many; or none has a value at a path of ``mask``.
+            azure.core.exceptions.AzureError: the options could not be read; it needs the right Manage.
+
+        Example:
+            >>> with connect("emulator").copy_to("emulator", "orders/$dlq") as copy:  # doctest: +SKIP
+            ...     copy.entity("orders/$dlq").resubmit(copy.messages).apply()
+        """
+        from sbnotebook.analysis.masks import Masks
+        from sbnotebook.client.copying import copied, messages_to_copy  # it loads the emulator
+
+        if target != EMULATOR:
+            raise ConfigurationError(f"A copy goes to 'emulator', not to {str(target)[:40]!r}.")
+        masks = Masks(mask)
+        place = self.entity(entity)
+        peek = partial(place.peek, show_progress=show_progress)
+        most = None if max_messages is None else whole_number(max_messages, "max_messages", least=1)
+        meant = messages_to_copy(messages, where, most, place.address, peek)
+        copy = copied(self._namespace.connection, place.address, meant, masks=masks)
+        return NamespaceCopy(copy, f"a copy of {place.address}")
+
     def unfinished(self, entity: str | EntityAddress | None = None) -> list[ResubmitEntry]:
         """List the resubmits in the journal that have not ended, oldest first: interrupted, or still running.
 
@@ -333,3 +393,107 @@ class Namespace(Administering, Overview):
     def __repr__(self) -> str:
         return f"<Namespace {self.host}, found by {self.found_by}{', read-only' if self.read_only else ''}>"
 
+
+class NamespaceCopy(Namespace):
+    """A copy of messages and of the entities that hold them, in an emulator of this process: a namespace of its own.
+
+    Work in it as in any namespace. Its journal and its archive are its own. Closing it removes all of it.
+    :meth:`Namespace.copy_to` makes it.
+
+    Args:
+        copied: the context that makes the copy, and removes it.
+        found_by: what was copied, in words.
+    """
+
+    def __init__(self, copied: AbstractContextManager[Copied], found_by: str) -> None:
+        with ExitStack() as stack:
+            self._copied = stack.enter_context(copied)
+            super().__init__(Target(self._copied.connection, found_by), journal=self._copied.journal)
+            self._removal = stack.pop_all()
+
+    @property
+    def messages(self) -> Messages:
+        """Return the copied messages as they were at first."""
+        return Messages(to_arrow(self._copied.messages), where_from=str(self._copied.entity))
+
+    @property
+    def unreadable(self) -> dict[int, str]:
+        """Return the sequence numbers of chosen messages that could not be read, nor copied, with the reason."""
+        return dict(self._copied.unreadable)
+
+    @property
+    def masked(self) -> dict[str, int]:
+        """Return in how many messages each masked path had a value."""
+        return dict(self._copied.masked)
+
+    @property
+    def masked_whole(self) -> int:
+        """Return the number of bodies that were masked as a whole, because they are not JSON."""
+        return self._copied.masked_whole
+
+    def save(self, path: Path | str, *, overwrite: bool = False) -> Path:
+        """Write the messages as they were copied, and the entities, to one file that only its owner can read.
+
+        :func:`sbnotebook.read_copy` reads it, also on another machine. It has the messages without loss, with their
+        masks, and no keys.
+
+        Args:
+            path: the file, which ends in ``.sbcopy``.
+            overwrite: True to replace an existing file.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            ConfigurationError: the file has another ending, it exists, or there is no such folder.
+
+        Example:
+            >>> with connect("emulator").copy_to("emulator", "orders/$dlq", mask="$.email") as copy:  # doctest: +SKIP
+            ...     copy.save("orders.sbcopy")
+        """
+        from sbnotebook.client.copy_file import write_copy_file
+
+        return write_copy_file(self._copied, path, overwrite=overwrite)
+
+    def close(self) -> None:
+        """Close all connections, and end the emulator with all its messages."""
+        try:
+            super().close()
+        finally:
+            self._removal.close()
+
+    def __repr__(self) -> str:
+        return f"<NamespaceCopy at {self.host}: {self.summary}>"
+
+    @property
+    def summary(self) -> str:
+        """Return in a few sentences what was copied and masked."""
+        count = len(self._copied.messages)
+        said = [f"{count:,} message{'s' if count != 1 else ''} of {self._copied.entity}."]
+        if self.masked:
+            paths = ", ".join(f"{printable(path[:60])} in {found:,}" for path, found in self.masked.items())
+            said.append(f"Masked: {paths}; {self.masked_whole:,} bodies as a whole.")
+        if self.unreadable:
+            said.append(f"{len(self.unreadable):,} could not be read, nor copied.")
+        return " ".join(said)
+
+
+def read_copy(path: Path | str) -> NamespaceCopy:
+    """Read a copy that :meth:`NamespaceCopy.save` wrote into a fresh emulator of this process. It needs no namespace.
+
+    Args:
+        path: the file, which may come from a stranger: its size is limited, and nothing in it is evaluated.
+
+    Returns:
+        A namespace with the copies, which you close.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or is not a copy.
+
+    Example:
+        >>> with read_copy("orders.sbcopy") as copy:  # doctest: +SKIP
+        ...     copy.messages.groups()
+    """
+    from sbnotebook.client.copy_file import read_copy_file  # it loads the emulator
+
+    return NamespaceCopy(read_copy_file(path), f"the copy in {Path(path).name}")

@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sbnotebook.analysis import tables
+from sbnotebook.client.copying import MOST, Copied, copied
 from sbnotebook.client.portal import run
-from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import BrokeredMessage, Tier
-from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -32,15 +29,12 @@ from sbnotebook.model import (
     ReceivedMessage,
     Resubmit,
 )
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.actions.clone import clone_id_of
 from sbnotebook.settlement.actions.fates import Fates, SentClone
-from sbnotebook.settlement.administration import tier_of
 from sbnotebook.settlement.plan import Plan, refuse_coroutine_function
 from sbnotebook.settlement.processing.calls import Function
 from sbnotebook.settlement.processing.policy import Policy, PolicyRow, Then
-from sbnotebook.settlement.replicas import replicate
-from sbnotebook.settlement.wire.encoding import payload_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,8 +45,6 @@ Consumer = Function | str | Sequence[str]
 """A function that is called with each message; or a command, which gets the connection string of the emulator in the
 environment variables SERVICEBUS_CONNECTION_STRING and SBNOTEBOOK_CONNECTION."""
 
-_MOST: Final = 10_000
-"""Messages of a rehearsal at most: all of them are in memory."""
 _MANY: Final = 20
 _CLEAN_UP: Final = 5.0
 """Seconds that a command may take to end."""
@@ -60,7 +52,6 @@ _PAUSE: Final = 0.2
 _IDLE: Final = 1.0
 """Seconds without a message after which a function has had all messages."""
 _TOO_LARGE: Final = "amqp:link:message-size-exceeded"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _POLICY: Final = Policy(
     failed=PolicyRow(DeadLetter(), Then.GO_ON), stopped=PolicyRow(Abandon(), Then.STOP), completed=Complete()
 )
@@ -139,9 +130,8 @@ def rehearse(
 ) -> Rehearsal:
     """Carry a resubmit out on copies: see :meth:`sbnotebook.client.Namespace.rehearse`.
 
-    The emulator gets the tier of the namespace, and the options, subscriptions and rules of the entities that the plan
-    uses, and of those to which they forward. Copies have the numbers, times and properties of the messages. A delay of
-    the plan is left out. A message at which a function raises an exception is dead-lettered at once.
+    :func:`sbnotebook.client.copying.copied` makes the copies. A delay of the plan is left out. A message at which a
+    function raises an exception is dead-lettered at once.
 
     Args:
         namespace: of the plan; it only answers questions.
@@ -158,26 +148,22 @@ def rehearse(
     decision = plan.decision
     assert isinstance(decision, Resubmit)  # noqa: S101 (checked above)
     to = decision.to or plan.entity.sends_to
-    tier = Tier(run(tier_of, namespace.connection))
-    with running(tier=tier) as emulator, tempfile.TemporaryDirectory() as folder:
-        copy = AsyncNamespace(
-            Connection(emulator.connection_string), journal=Journal(Path(folder) / "journal.sqlite"), archive=None
-        )
+    with copied(namespace.connection, plan.entity, plan.messages, beside=(to.name,)) as copy:
+        local = AsyncNamespace(copy.connection, journal=copy.journal, archive=None)
         try:
-            names = dict.fromkeys((plan.entity.name, to.name))
-            places = run(replicate, namespace.connection, copy.connection, names)
-            unreadable = _put(emulator, plan)
-            messages = [message for message in plan.messages if message.sequence_number not in unreadable]
-            again = copy.entity(plan.entity).plan_resubmit(messages, replace(decision, delay=None), edit=plan.edit)
+            messages = copy.messages
+            again = local.entity(plan.entity).plan_resubmit(messages, replace(decision, delay=None), edit=plan.edit)
             outcomes = dict(zip((m.sequence_number for m in messages), run(again.apply), strict=True))
-            stage = _Stage(copy, to, [m for m in messages if outcomes[m.sequence_number].ok])
+            stage = _Stage(local, to, [m for m in messages if outcomes[m.sequence_number].ok])
             arrived = stage.fates()
-            ended = _consume(emulator, stage, places, consumer, timeout) if consumer is not None else arrived
+            ended = _consume(copy, stage, consumer, timeout) if consumer is not None else arrived
         finally:
-            run(copy.close)
-    is_topic = any(place.subscription is not None for place in places if place.name.casefold() == to.name.casefold())
+            run(local.close)
+    is_topic = any(
+        place.subscription is not None for place in copy.places if place.name.casefold() == to.name.casefold()
+    )
     return Rehearsal(
-        _judged(message, unreadable, outcomes.get(message.sequence_number), arrived, ended, is_topic=is_topic)
+        _judged(message, copy.unreadable, outcomes.get(message.sequence_number), arrived, ended, is_topic=is_topic)
         for message in plan.messages
     )
 
@@ -187,8 +173,8 @@ def _check(namespace: AsyncNamespace, plan: Plan, consumer: Consumer | None) -> 
         raise DecisionError(f"Rehearse a resubmit; a {plan.decision.verb} sends nothing to a consumer.")
     if plan.decision.to_host is not None:
         raise DecisionError("Rehearse a plan within one namespace; this one sends to another.")
-    if not 1 <= len(plan.messages) <= _MOST:
-        raise DecisionError(f"A rehearsal has 1 to {_MOST:,} messages, not {len(plan.messages):,}: choose others.")
+    if not 1 <= len(plan.messages) <= MOST:
+        raise DecisionError(f"A rehearsal has 1 to {MOST:,} messages, not {len(plan.messages):,}: choose others.")
     if any(message.enqueued_time is None for message in plan.messages):
         raise DecisionError("Some messages of the plan are not there any more: peek again.")
     if consumer is not None and not callable(consumer) and not consumer:
@@ -196,32 +182,6 @@ def _check(namespace: AsyncNamespace, plan: Plan, consumer: Consumer | None) -> 
     if callable(consumer):
         refuse_coroutine_function(consumer, "The consumer")
     del namespace
-
-
-def _put(emulator: RunningEmulator, plan: Plan) -> dict[int, str]:
-    """Put copies of the messages where the originals are; return those that cannot be read, with the reason."""
-    unreadable: dict[int, str] = {}
-    copies: list[BrokeredMessage] = []
-    for message in plan.messages:
-        try:
-            copies.append(_copy(message))
-        except AmqpDecodeError as error:
-            unreadable[message.sequence_number] = str(error)
-    emulator.put(str(plan.entity), sorted(copies, key=lambda each: each.sequence_number))
-    return unreadable
-
-
-def _copy(message: ReceivedMessage) -> BrokeredMessage:
-    time = message.enqueued_time or _EPOCH
-    return BrokeredMessage(
-        sequence_number=message.sequence_number,
-        enqueued_sequence_number=message.enqueued_sequence_number or message.sequence_number,
-        enqueued_time=(time - _EPOCH) // timedelta(milliseconds=1),
-        payload=payload_of(message),
-        delivery_count=message.delivery_count,
-        session_id=None if message.entity.sub_queue else message.session_id,
-        dead_letter_source=message.dead_letter_source,
-    )
 
 
 @dataclass(slots=True)
@@ -242,16 +202,10 @@ class _Stage:
         return {message.sequence_number: found[clone_id_of(message)] for message in self.messages}
 
 
-def _consume(
-    emulator: RunningEmulator,
-    stage: _Stage,
-    places: dict[EntityAddress, bool],
-    consumer: Consumer,
-    timeout: timedelta,
-) -> dict[int, Fate]:
+def _consume(copy: Copied, stage: _Stage, consumer: Consumer, timeout: timedelta) -> dict[int, Fate]:
     """Let the consumer process the clones, and return their fates afterwards."""
     if callable(consumer):
-        for place, in_sessions in places.items():
+        for place, in_sessions in copy.places.items():
             run(
                 stage.namespace.entity(place).process,
                 consumer,
@@ -262,7 +216,7 @@ def _consume(
             )
         return stage.fates()
     command = shlex.split(consumer) if isinstance(consumer, str) else [*consumer]
-    address = emulator.connection_string
+    address = copy.emulator.connection_string
     secrets = {"SERVICEBUS_CONNECTION_STRING": address, "SBNOTEBOOK_CONNECTION": address}
     try:
         process = subprocess.Popen(command, env=os.environ | secrets, stdin=subprocess.DEVNULL)
@@ -297,7 +251,7 @@ def _end(process: subprocess.Popen[Any]) -> None:
 
 def _judged(
     message: ReceivedMessage,
-    unreadable: dict[int, str],
+    unreadable: Mapping[int, str],
     outcome: Outcome | None,
     arrived: dict[int, Fate],
     ended: dict[int, Fate],

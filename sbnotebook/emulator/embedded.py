@@ -17,6 +17,8 @@ from sbnotebook.emulator.entities import (
     AuthorizationRule,
     BrokeredMessage,
     Counts,
+    MessageState,
+    Queue,
     QueueOptions,
     ReceivingEntity,
     Registry,
@@ -27,6 +29,7 @@ from sbnotebook.emulator.entities import (
 from sbnotebook.emulator.entities.box import Box
 from sbnotebook.emulator.entities.partitions import without_partition
 from sbnotebook.emulator.entities.rules import Rule
+from sbnotebook.emulator.entities.template import create_from, template_of
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.errors import EmulatorError
 from sbnotebook.model import EntityAddress
@@ -134,12 +137,29 @@ class RunningEmulator:
 
         self._change(delete)
 
+    def template(self) -> list[dict[str, Any]]:
+        """Return the entities with their options and rules as plain JSON values, without messages and keys.
+
+        Raises:
+            EmulatorError: the emulator has ended.
+        """
+        return self._call(lambda: template_of(self._server.broker.registry))
+
+    def create_from(self, template: Sequence[Any]) -> None:
+        """Create the entities that :meth:`template` of another emulator returned, also where a stranger changed it.
+
+        Raises:
+            ConfigurationError: an entity cannot be created; those before it are there.
+            EmulatorError: the emulator has ended.
+        """
+        self._change(lambda registry, now: create_from(registry, template, now))
+
     def put(self, path: str, messages: Iterable[BrokeredMessage]) -> None:
         """Put messages into an entity or a sub-queue as they are, with their numbers and times.
 
         Args:
             path: a queue, a subscription or a sub-queue.
-            messages: active or deferred; no lock holds them.
+            messages: active or deferred, and in a queue also scheduled; no lock holds them.
 
         Raises:
             EmulatorError: there is no such entity, or the emulator has ended.
@@ -150,8 +170,10 @@ class RunningEmulator:
             if not isinstance(found, Box):
                 raise EmulatorError(f"There is no queue or subscription {path!r}.")
             owner = registry.find(str(EntityAddress.parse(path).entity))
+            take_in = found.take_in if isinstance(found, Queue) else found.put
             for message in messages:
-                found.put(message, now)
+                take_in(message, now)
+                found.deferred_count += message.state is MessageState.DEFERRED
                 if isinstance(owner, ReceivingEntity):  # later messages get higher numbers
                     number = without_partition(message.sequence_number)
                     owner.record.last_sequence_number = max(owner.record.last_sequence_number, number)

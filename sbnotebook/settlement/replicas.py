@@ -33,7 +33,7 @@ _TARGETS: Final = ("forward_to", "forward_dead_lettered_messages_to")
 _DEFAULT_RULE: Final = "$Default"
 
 
-async def replicate(source: Connection, target: Connection, names: Iterable[str]) -> dict[EntityAddress, bool]:
+async def replicate(source: Connection, target: Connection, names: Iterable[str]) -> None:
     """Create queues and topics of a namespace in an empty one, with their subscriptions, rules and forwarding targets.
 
     Keys, metadata, the size of the entity and its automatic deletion are left out. The source only answers questions.
@@ -43,20 +43,15 @@ async def replicate(source: Connection, target: Connection, names: Iterable[str]
         target: the namespace that gets them.
         names: of queues and topics.
 
-    Returns:
-        The queues and subscriptions from which consumers can receive, each with whether it requires sessions.
-
     Raises:
         azure.core.exceptions.ResourceNotFoundError: the source has no such entity.
         azure.core.exceptions.AzureError: a request failed; it needs the right Manage on the source.
     """
-    places: dict[EntityAddress, bool] = {}
     async with client_of(source) as asked, client_of(target) as told:
         made: set[str] = set()
         for name in names:
             async with explaining(source, EntityAddress(name)):
-                await _replicate(asked, told, name, made, places)
-    return places
+                await _replicate(asked, told, name, made)
 
 
 async def _replicate(
@@ -64,7 +59,6 @@ async def _replicate(
     told: AsyncServiceBusAdministrationClient,
     name: str,
     made: set[str],
-    places: dict[EntityAddress, bool],
 ) -> None:
     """Create one queue or topic; the entities to which it forwards come first."""
     if name.casefold() in made:
@@ -76,17 +70,13 @@ async def _replicate(
         topic: Any = await asked.get_topic(name)
         await told.create_topic(name, **_options(topic, _BOTH))
         for subscription in [each async for each in asked.list_subscriptions(name)]:
-            await _forwarding(asked, told, subscription, made, places)
+            await _forwarding(asked, told, subscription, made)
             options = _options(subscription, (*_RECEIVING, *_FILTERED, *_TARGETS))
             await told.create_subscription(name, subscription.name, **options)
             await _rules(asked, told, name, subscription.name)
-            if not subscription.forward_to:
-                places[EntityAddress(name, subscription.name)] = bool(subscription.requires_session)
         return
-    await _forwarding(asked, told, queue, made, places)
+    await _forwarding(asked, told, queue, made)
     await told.create_queue(name, **_options(queue, dict.fromkeys((*_BOTH, *_RECEIVING, *_TARGETS))))
-    if not queue.forward_to:
-        places[EntityAddress(name)] = bool(queue.requires_session)
 
 
 async def _forwarding(
@@ -94,11 +84,10 @@ async def _forwarding(
     told: AsyncServiceBusAdministrationClient,
     place: Any,
     made: set[str],
-    places: dict[EntityAddress, bool],
 ) -> None:
     for option in _TARGETS:
         if target := getattr(place, option):
-            await _replicate(asked, told, name_of(target), made, places)
+            await _replicate(asked, told, name_of(target), made)
 
 
 async def _rules(

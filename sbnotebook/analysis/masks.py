@@ -1,0 +1,253 @@
+"""Masks in place of values of messages, so that a copy of the messages can be given away.
+
+The same value gets the same mask everywhere in a copy, so that groups, joins and sessions still work. A mask is made of
+the value and of a random key, which is kept nowhere: a dictionary of likely values does not lead back to the value.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NoReturn, TypeVar
+from uuid import UUID
+
+from sbnotebook.analysis.value_paths import Path, change_at, parse_path
+from sbnotebook.errors import AmqpDecodeError, ConfigurationError
+from sbnotebook.model import BodyType, ReceivedMessage
+from sbnotebook.model.amqp import (
+    Byte,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Int,
+    Short,
+    Timestamp,
+    UByte,
+    UInt,
+    UShort,
+    encode,
+)
+from sbnotebook.model.body import body_of_text
+from sbnotebook.model.budget import PARSED_CHARACTERS
+from sbnotebook.model.message import DATA_SECTIONS, DEAD_LETTER_ERROR_DESCRIPTION, DEAD_LETTER_REASON
+from sbnotebook.settlement.wire.layout import PARTITION_KEY
+
+__all__ = ["MASKED_COLUMNS", "Masks"]
+
+M = TypeVar("M", bound=ReceivedMessage)
+
+_PROPERTY: Final = "application_properties."
+_PROPERTY_COLUMNS: Final = {
+    "dead_letter_reason": DEAD_LETTER_REASON,
+    "dead_letter_error_description": DEAD_LETTER_ERROR_DESCRIPTION,
+}
+_COLUMNS: Final = (
+    *("message_id", "session_id", "partition_key", "correlation_id", "subject"),
+    *("to", "reply_to", "reply_to_session_id"),
+)
+MASKED_COLUMNS: Final = (*_COLUMNS, *_PROPERTY_COLUMNS)
+"""The message columns that can be masked."""
+_ANNOTATIONS: Final = "message_annotations"
+_SHOWN: Final = 60
+_DIGITS: Final = 16
+"""Hexadecimal digits of a mask."""
+_BITS: Final[Mapping[type, int]] = {UByte: 8, Byte: 7, UShort: 16, Short: 15, Int: 31, UInt: 31, Timestamp: 41}
+"""Bits of the masks of AMQP's numbers; 41 are milliseconds until 2039."""
+_SMALL, _LARGE = 31, 53
+"""Bits of the masks of other whole numbers: those that fit into 32 bits, and larger ones."""
+_LENGTHS: Final[Mapping[type, int]] = {Decimal32: 4, Decimal64: 8, Decimal128: 16}
+_MISFITS: Final = (AmqpDecodeError, ValueError, RecursionError, TypeError, OverflowError)
+"""The errors of a body that is not JSON, or that cannot be written again."""
+
+
+class Masks:
+    """The masks of one copy.
+
+    Args:
+        paths: what to mask. ``$.customer.email`` is a value in JSON bodies, ``$.items[*].email`` one in each element of
+            a list, ``$..email`` one on any level, and ``$`` the whole body. ``application_properties.customer`` is a
+            property, and ``correlation_id`` a column.
+
+    Attributes:
+        found: by path, in how many messages it had a value.
+        whole: how many bodies were masked as a whole, because they are not JSON.
+
+    Raises:
+        ConfigurationError: a path is wrong.
+
+    Example:
+        >>> Masks(["$.email", "application_properties.customer", "correlation_id"]).found
+        {'$.email': 0, 'application_properties.customer': 0, 'correlation_id': 0}
+    """
+
+    def __init__(self, paths: str | Iterable[str] = ()) -> None:
+        self.found: dict[str, int] = dict.fromkeys([paths] if isinstance(paths, str) else paths, 0)
+        self.whole = 0
+        self._documents = 0
+        self._key = secrets.token_bytes(32)
+        self._columns: list[str] = []
+        self._properties: dict[str, str] = {}
+        self._bodies: dict[str, Path] = {}
+        for path in self.found:
+            self._add(path)
+
+    @property
+    def missed(self) -> list[str]:
+        """Return the paths that had a value in no message; those into bodies only if a body is JSON or empty."""
+        is_known = not self.whole or self._documents
+        return [path for path, count in self.found.items() if not count and (is_known or path not in self._bodies)]
+
+    def masked(self, message: M) -> M:
+        """Return a message with masks in place of the values at all paths; unchanged if it could not be read."""
+        if not self.found or message.unreadable is not None:
+            return message
+        changes = self._masked_columns(message) | self._masked_properties(message)
+        if self._bodies and message.body:
+            changes["body"] = self._masked_body(message)
+        changes["extras"] = _extras_without(message, {*changes})
+        return message.with_changes(**changes)
+
+    def _add(self, path: str) -> None:
+        steps = parse_path(path)
+        if steps is not None:
+            self._bodies[path] = steps
+        elif path in _COLUMNS:
+            self._columns.append(path)
+        elif path in _PROPERTY_COLUMNS:
+            self._properties[path] = _PROPERTY_COLUMNS[path]
+        elif path.startswith(_PROPERTY) and path != _PROPERTY:
+            self._properties[path] = path.removeprefix(_PROPERTY)
+        else:
+            raise ConfigurationError(
+                f"{path[:_SHOWN]!r} cannot be masked: write $.email for a value in JSON bodies, "
+                "application_properties.NAME for a property, or a column such as correlation_id."
+            )
+
+    def _masked_columns(self, message: ReceivedMessage) -> dict[str, Any]:
+        changes: dict[str, Any] = {}
+        for name in self._columns:
+            if (value := getattr(message, name)) is not None:
+                changes[name] = self._mask(value)
+                self.found[name] += 1
+        if "session_id" in changes and message.partition_key == message.session_id:
+            changes["partition_key"] = changes["session_id"]  # Service Bus wants them to be equal
+        return changes
+
+    def _masked_properties(self, message: ReceivedMessage) -> dict[str, Any]:
+        changes: dict[str, Any] = {}
+        for path, name in self._properties.items():
+            if (value := message.application_properties.get(name)) is not None:
+                changes[name] = change_at(value, (), self._mask, set(), is_meant=True)
+                self.found[path] += 1
+        return {"application_properties": {**message.application_properties, **changes}} if changes else {}
+
+    # ------------------------------------------------------------------ bodies
+
+    def _masked_body(self, message: ReceivedMessage) -> bytes:
+        found: set[str] = set()
+        try:
+            body = self._masked_json(message, found)
+        except _MISFITS:
+            self.whole += 1
+            return _written(self._mask(message.body.hex()), message)
+        self._documents += 1
+        for path in found:
+            self.found[path] += 1
+        return body
+
+    def _masked_json(self, message: ReceivedMessage, found: set[str]) -> bytes:
+        """Return the body with masks; raise one of ``_MISFITS`` if it has no values at paths."""
+        value: Any = message.body_text if message.body_type is BodyType.DATA else message.body_value
+        is_text = isinstance(value, str | bytes)
+        document: Any = _document(value) if is_text else value
+        if not isinstance(document, dict | list | Described):
+            raise TypeError("a text, which may be JSON itself")
+        masked = change_at(document, self._bodies.items(), self._mask, found)
+        if not found:
+            return message.body
+        if is_text:
+            masked = _json(masked).encode() if isinstance(value, bytes) else _json(masked)
+        return _written(masked, message)
+
+    # ------------------------------------------------------------------ values
+
+    def _mask(self, value: Any) -> Any:
+        """Return the mask of a value, which has the same type. Nothing stays of a truth value."""
+        if value is None or value in ("", b""):
+            return value
+        if isinstance(value, bool):
+            return False
+        if isinstance(value, int | float | _Number):
+            return self._masked_number(value)
+        if isinstance(value, bytes):
+            return type(value)(self._digest("bytes", value.hex())[: _LENGTHS.get(type(value), _DIGITS)])
+        digest = self._digest("text", str(value))
+        if isinstance(value, UUID):
+            return UUID(bytes=digest[:16])
+        if isinstance(value, Char):
+            return Char(chr(ord("a") + digest[0] % 26))
+        mask = f"masked-{digest.hex()[:_DIGITS]}"
+        return type(value)(mask) if isinstance(value, str) else mask
+
+    def _masked_number(self, value: float | _Number) -> Any:
+        is_whole = value.lstrip("-").isdigit() if isinstance(value, _Number) else isinstance(value, int)
+        text = str(value if isinstance(value, _Number) else int(value)) if is_whole else repr(float(value))
+        number = int.from_bytes(self._digest("number", text)[:8])
+        if not is_whole:
+            cents = number % 2**_SMALL / 100
+            return type(value)(f"{cents:.2f}" if isinstance(value, _Number) else cents)
+        is_small = len(text) <= len("-2147483648") and abs(int(text)) < 2**_SMALL
+        number %= 2 ** _BITS.get(type(value), _SMALL if is_small else _LARGE)
+        return type(value)(str(number) if isinstance(value, _Number) else number)
+
+    def _digest(self, kind: str, text: str) -> bytes:
+        return hmac.digest(self._key, f"{kind}:{text}".encode(errors="surrogatepass"), "sha256")
+
+
+def _extras_without(message: ReceivedMessage, changed: set[str]) -> dict[str, Any]:
+    """Return the extras without the values of some fields, which they have once more if their AMQP type is unusual."""
+    gone = changed | {DATA_SECTIONS} if "body" in changed else changed
+    extras: dict[str, Any] = {name: value for name, value in message.extras.items() if name not in gone}
+    if "partition_key" in changed and _ANNOTATIONS in extras:
+        extras[_ANNOTATIONS] = {key: value for key, value in extras[_ANNOTATIONS].items() if key != PARTITION_KEY}
+    return extras
+
+
+class _Number(str):
+    """A number of JSON as it was written: 1.10 stays 1.10."""
+
+    __slots__ = ()
+
+
+def _document(text: str | bytes) -> Any:
+    if len(text) > PARSED_CHARACTERS:
+        raise ValueError("The body is too long to be parsed.")
+    return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _json(value: Any) -> str:
+    """Return JSON, with numbers as they were written."""
+    if isinstance(value, _Number):
+        return str(value)
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{_json(name)}:{_json(each)}' for name, each in value.items())}}}"  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list):
+        return f"[{','.join(map(_json, value))}]"  # pyright: ignore[reportUnknownArgumentType]
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _written(value: Any, message: ReceivedMessage) -> bytes:
+    """Return the body of a message that has another value."""
+    if message.body_type is BodyType.DATA:
+        return body_of_text(value, message.content_type, message.content_encoding)
+    if message.body_type is BodyType.SEQUENCE:
+        return b"".join(map(encode, value if isinstance(value, list) else [[value]]))  # pyright: ignore[reportUnknownArgumentType]
+    return encode(value)

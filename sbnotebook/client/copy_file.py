@@ -1,0 +1,189 @@
+"""A copy of messages and of the entities that hold them, as one file: write it, and read it into an emulator.
+
+The first line is a JSON object with the entities. Each other line is a message as :mod:`sbnotebook.analysis.exports`
+writes it to JSON lines, without loss. A file may come from a stranger: every size is limited, and nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+
+import pyarrow as pa
+
+from sbnotebook.analysis.exports import table_of_lines, write_lines
+from sbnotebook.analysis.frames import messages_of_table, to_arrow
+from sbnotebook.analysis.tables import printable
+from sbnotebook.client.copying import MOST, Copied, empty_emulator, put
+from sbnotebook.emulator.entities import Tier
+from sbnotebook.errors import ConfigurationError, EmulatorError
+from sbnotebook.model import EntityAddress, PeekedMessage
+
+__all__ = ["read_copy_file", "write_copy_file"]
+
+_ENDING: Final = ".sbcopy"
+_VERSION: Final = 1
+_MARK: Final = "sbcopy"
+_MOST_HEAD: Final = 8 * 1024 * 1024
+_MOST_LINE: Final = 256 * 1024 * 1024
+"""Bytes: the largest message of Service Bus has 100 MB, and a third more in base64."""
+_MOST_BYTES: Final = 1024 * 1024 * 1024
+_MOST_ENTITIES: Final = 10_000
+_MOST_PATHS: Final = 1_000
+_SHOWN: Final = 200
+
+
+def write_copy_file(copy: Copied, path: Path | str, *, overwrite: bool = False) -> Path:
+    """Write a copy to a file that only its owner can read; the file is complete or does not exist.
+
+    Args:
+        copy: its messages are written as they were at first.
+        path: the file, which ends in ``.sbcopy``.
+        overwrite: True to replace an existing file.
+
+    Raises:
+        ConfigurationError: the file has another ending, it exists, or there is no such folder.
+    """
+    place = Path(path).expanduser()
+    if place.suffix.lower() != _ENDING:
+        raise ConfigurationError(f"A copy is written to a file that ends in {_ENDING}, not to {place.name[:_SHOWN]!r}.")
+    head = {
+        _MARK: _VERSION,
+        "tier": copy.tier.value,
+        "entity": str(copy.entity),
+        "masked": copy.masked,
+        "masked_whole": copy.masked_whole,
+        "entities": copy.template,
+    }
+    table: Any = to_arrow(copy.messages)
+    # The text is made of the body again, which would be in the file twice.
+    texts = pa.nulls(len(table), pa.string())
+    bare = table.set_column(table.column_names.index("body_text"), "body_text", texts)
+    return write_lines(bare, place, head, overwrite=overwrite)
+
+
+@contextmanager
+def read_copy_file(path: Path | str) -> Generator[Copied]:
+    """Read a copy into a fresh emulator of this process, which ends with the block.
+
+    Args:
+        path: a file that :func:`write_copy_file` wrote.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or is not a copy.
+    """
+    place = Path(path).expanduser()
+    head, messages = _read(place)
+    with empty_emulator(head.tier) as (emulator, folder):
+        try:
+            emulator.create_from(head.entities)
+            unreadable = put(emulator, head.entity, messages)
+        except (EmulatorError, ConfigurationError, TypeError, OverflowError) as error:
+            raise _no_copy(place, str(error)) from None
+        yield Copied(
+            emulator,
+            folder,
+            head.tier,
+            emulator.template(),
+            head.entity,
+            [message for message in messages if message.sequence_number not in unreadable],
+            unreadable,
+            head.masked,
+            head.masked_whole,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The first line of a file."""
+
+    tier: Tier
+    entity: EntityAddress
+    entities: Sequence[Any]
+    masked: Mapping[str, int]
+    masked_whole: int
+
+
+@dataclass(slots=True)
+class _Lines:
+    """The lines of a file behind the first, with limits.
+
+    Args:
+        file: behind the first line.
+        left: bytes that may still be read.
+    """
+
+    file: BinaryIO
+    left: int = field(default=_MOST_BYTES)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for number in count():
+            line = self.file.readline(min(_MOST_LINE, self.left) + 1)
+            if not line:
+                return
+            self.left -= len(line)
+            if number >= MOST:
+                raise ConfigurationError(f"it has more than {MOST:,} messages")
+            if self.left < 0 or len(line) > _MOST_LINE:
+                raise ConfigurationError("it is larger than a copy can be")
+            yield line
+
+
+def _read(place: Path) -> tuple[_Head, list[PeekedMessage]]:
+    try:
+        if place.exists() and not place.is_file():
+            raise ConfigurationError(f"{place} is not a file.")
+        with place.open("rb") as file:
+            head = _head_of(file.readline(_MOST_HEAD + 1), place)
+            try:
+                messages = messages_of_table(table_of_lines(_Lines(file), first=2))
+                _check(messages, head.entity)
+            except ConfigurationError as error:
+                raise _no_copy(place, str(error)) from None
+    except OSError as error:
+        raise ConfigurationError(f"{place} cannot be read: {error.strerror}.") from None
+    return head, messages
+
+
+def _head_of(line: bytes, place: Path) -> _Head:
+    if len(line) > _MOST_HEAD:
+        raise _no_copy(place, "its first line is too long")
+    try:
+        head: Any = json.loads(line)
+        version = head[_MARK]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise _no_copy(place, "copy.save(…) and %sb_sample --to write copies") from None
+    if version != _VERSION:
+        raise ConfigurationError(f"{place} is a copy of another version of sbnotebook: use a later one.")
+    try:
+        return _checked(head)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _no_copy(place, f"its first line is wrong ({type(error).__name__})") from None
+
+
+def _checked(head: dict[str, Any]) -> _Head:
+    entities, masked, whole = head["entities"], head["masked"], head["masked_whole"]
+    if not isinstance(entities, list) or len(cast("list[Any]", entities)) > _MOST_ENTITIES:
+        raise TypeError("entities")
+    if type(whole) is not int or len(masked) > _MOST_PATHS or any(type(each) is not int for each in masked.values()):
+        raise TypeError("masked")
+    return _Head(Tier(head["tier"]), EntityAddress.parse(head["entity"]), entities, dict(masked), whole)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _check(messages: Sequence[PeekedMessage], entity: EntityAddress) -> None:
+    numbers = [message.sequence_number for message in messages]
+    if len({*numbers}) < len(numbers) or min(numbers, default=1) < 1:
+        raise ConfigurationError("two messages have the same sequence number, or one has none")
+    if any(message.entity != entity for message in messages):
+        raise ConfigurationError(f"a message is not of {entity}")
+    if any(message.delivery_count < 0 for message in messages):
+        raise ConfigurationError("a delivery count is below 0")
+
+
+def _no_copy(place: Path, why: str) -> ConfigurationError:
+    return ConfigurationError(f"{place} is not a whole copy: {printable(why[:_SHOWN]).rstrip('.')}.")

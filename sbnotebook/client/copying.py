@@ -1,0 +1,247 @@
+"""Copy messages, and the entities that hold them, into an emulator of this process."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from sbnotebook.analysis.masks import Masks
+from sbnotebook.client.choosing import Choice, chosen
+from sbnotebook.client.portal import run
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator.entities import BrokeredMessage, Tier
+from sbnotebook.emulator.entities import MessageState as BrokeredState
+from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError
+from sbnotebook.model import EntityAddress, MessageState, ReceivedMessage
+from sbnotebook.settlement import Connection, Journal
+from sbnotebook.settlement.administration import tier_of
+from sbnotebook.settlement.replicas import replicate
+from sbnotebook.settlement.wire.encoding import payload_of
+
+__all__ = ["MOST", "Copied", "copied", "empty_emulator", "messages_to_copy", "put"]
+
+MOST: Final = 10_000
+"""Messages of a copy at most: all of them are in memory."""
+_MOST_BYTES: Final = 512 * 1024 * 1024
+"""Bytes of their bodies at most."""
+_GAP: Final = 100
+"""Messages between two chosen numbers that are peeked, too, in place of another request."""
+_SHOWN: Final = 60
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_STATES: Final = {
+    MessageState.ACTIVE: BrokeredState.ACTIVE,
+    MessageState.DEFERRED: BrokeredState.DEFERRED,
+    MessageState.SCHEDULED: BrokeredState.SCHEDULED,
+}
+
+Peek = Callable[..., Iterable[ReceivedMessage]]
+"""Looks at messages as :meth:`sbnotebook.client.Entity.peek` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Messages and the entities that hold them, in an emulator of this process.
+
+    Args:
+        emulator: it ends with the block of :func:`copied`.
+        folder: for the journal and the archive of the copy; it is removed with the emulator.
+        tier: of the namespace, and of the emulator.
+        template: the entities with their options and rules, as plain JSON values.
+        entity: that holds the messages.
+        messages: those that were copied.
+        unreadable: sequence numbers of the messages that could not be read, and so not be copied, with the reason.
+        masked: in how many messages each masked path had a value.
+        masked_whole: bodies that were masked as a whole, because they are not JSON.
+    """
+
+    emulator: RunningEmulator
+    folder: Path
+    tier: Tier
+    template: Sequence[Mapping[str, Any]]
+    entity: EntityAddress
+    messages: Sequence[ReceivedMessage]
+    unreadable: Mapping[int, str]
+    masked: Mapping[str, int]
+    masked_whole: int
+
+    @property
+    def places(self) -> dict[EntityAddress, bool]:
+        """Return the queues and subscriptions from which consumers can receive, each with whether it has sessions."""
+        return {
+            EntityAddress.parse(each["path"]): each["options"]["requires_session"]
+            for each in self.template
+            if each["kind"] != "topic" and not each["options"]["forward_to"]
+        }
+
+    @property
+    def connection(self) -> Connection:
+        """Return a new connection to the emulator."""
+        return Connection(self.emulator.connection_string)
+
+    @property
+    def journal(self) -> Journal:
+        """Return a new journal in the folder."""
+        return Journal(self.folder / "journal.sqlite")
+
+
+def messages_to_copy(
+    choice: Choice | None, where: str | None, most: int | None, address: EntityAddress, peek: Peek
+) -> list[ReceivedMessage]:
+    """Return the messages that a user means, whole; the entity is only peeked at.
+
+    Args:
+        choice: as for :func:`sbnotebook.client.choosing.chosen`; None for the active messages.
+        where: only active messages for which this SQL expression is true; None with a choice.
+        most: the first so many of these; None for all.
+        address: of the entity that the messages are in.
+        peek: looks at the messages of the entity.
+
+    Raises:
+        ConfigurationError: both a choice and an expression are given, or one is wrong.
+        DecisionError: there are no such messages, too many for a copy, or none that can be read.
+    """
+    if choice is not None and where is not None:
+        raise ConfigurationError("Choose the messages by where=…, or by messages, not by both.")
+    if choice is None:
+        found = list(peek(MOST + 1 if most is None else min(most, MOST + 1), where=where, state="active"))
+    else:
+        meant = chosen(choice, address)[:most]
+        _check_count(len(meant), address)
+        found = _whole(meant, address, peek)
+    _check_count(len(found), address)
+    if all(message.unreadable is not None for message in found):
+        raise DecisionError(f"None of the {len(found):,} messages can be read, so nothing was copied.")
+    if (size := sum(len(message.body) for message in found)) > _MOST_BYTES:
+        raise DecisionError(f"A copy has {_MOST_BYTES:,} bytes of bodies at most, and these have {size:,}: take fewer.")
+    return found
+
+
+@contextmanager
+def copied(
+    source: Connection,
+    entity: EntityAddress,
+    messages: Sequence[ReceivedMessage],
+    *,
+    beside: Iterable[str] = (),
+    masks: Masks | None = None,
+) -> Generator[Copied]:
+    """Copy messages into a fresh emulator of this process, which ends with the block.
+
+    The emulator gets the tier of the namespace, and the options, subscriptions and rules of the entities, and of those
+    to which they forward. Copies have the numbers, times, states and properties of the messages, and do not expire.
+
+    Args:
+        source: the namespace; it only answers questions.
+        entity: that holds the messages.
+        messages: of this entity.
+        beside: names of further queues and topics to create, without messages.
+        masks: what to replace in the messages before they are copied; None for nothing.
+
+    Raises:
+        DecisionError: a masked path has a value in no message; nothing was copied.
+        azure.core.exceptions.AzureError: the options could not be read; it needs the right Manage.
+    """
+    masks = masks or Masks()
+    messages = _masked(messages, masks)
+    tier = Tier(run(tier_of, source))
+    with empty_emulator(tier) as (emulator, folder):
+        names = dict.fromkeys((entity.name, *beside))
+        run(replicate, source, Connection(emulator.connection_string), names)
+        unreadable = put(emulator, entity, messages)
+        readable = [message for message in messages if message.sequence_number not in unreadable]
+        template = emulator.template()
+        yield Copied(emulator, folder, tier, template, entity, readable, unreadable, dict(masks.found), masks.whole)
+
+
+@contextmanager
+def empty_emulator(tier: Tier) -> Generator[tuple[RunningEmulator, Path]]:
+    """Run an empty emulator with a folder beside it; both are gone after the block."""
+    with running(tier=tier) as emulator, tempfile.TemporaryDirectory(prefix="sbnotebook-copy-") as folder:
+        yield emulator, Path(folder)
+
+
+def put(emulator: RunningEmulator, entity: EntityAddress, messages: Iterable[ReceivedMessage]) -> dict[int, str]:
+    """Put copies of messages into an entity of an emulator.
+
+    Args:
+        emulator: has the entity.
+        entity: gets the messages, with their numbers, times and states.
+        messages: of any origin.
+
+    Returns:
+        The numbers of the messages that cannot be read, with the reason.
+    """
+    unreadable: dict[int, str] = {}
+    copies: list[BrokeredMessage] = []
+    for message in messages:
+        try:
+            copies.append(_copy(message))
+        except AmqpDecodeError as error:
+            unreadable[message.sequence_number] = str(error)
+    emulator.put(str(entity), sorted(copies, key=lambda each: each.sequence_number))
+    return unreadable
+
+
+def _masked(messages: Sequence[ReceivedMessage], masks: Masks) -> list[ReceivedMessage]:
+    masked = [masks.masked(message) for message in messages]
+    if masks.missed:
+        raise DecisionError(
+            f"None of the {len(messages):,} messages has a value at {masks.missed[0][:_SHOWN]}, so nothing was copied: "
+            "correct the path, or leave it out."
+        )
+    return masked
+
+
+def _check_count(count: int, address: EntityAddress) -> None:
+    if not count:
+        raise DecisionError(f"There is nothing to copy: no such message is in {address}.")
+    if count > MOST:
+        raise DecisionError(f"A copy has {MOST:,} messages at most, and these are more: choose fewer, or the first.")
+
+
+def _whole(meant: Sequence[ReceivedMessage | int], address: EntityAddress, peek: Peek) -> list[ReceivedMessage]:
+    """Return the messages in the order of their numbers; peek at those of which only the number is known."""
+    found = {message.sequence_number: message for message in meant if isinstance(message, ReceivedMessage)}
+    if strange := [str(message.entity) for message in found.values() if message.entity != address]:
+        raise DecisionError(
+            f"Some of the chosen messages are in {strange[0]}, and not in {address}: copy them from there."
+        )
+    wanted = sorted({number for number in meant if isinstance(number, int)} - found.keys())
+    start = 0
+    for place, number in enumerate(wanted):
+        if place + 1 == len(wanted) or wanted[place + 1] - number > _GAP:
+            span = {"from_sequence_number": wanted[start], "to_sequence_number": number, "show_progress": False}
+            found |= {message.sequence_number: message for message in peek(**span)}
+            start = place + 1
+    numbers = {each if isinstance(each, int) else each.sequence_number for each in meant}
+    if missing := numbers - found.keys():
+        raise DecisionError(
+            f"{len(missing):,} of the chosen messages are not in {address}, or not any more, so nothing was copied: "
+            f"#{min(missing)} is the first."
+        )
+    return [found[number] for number in sorted(numbers)]
+
+
+def _copy(message: ReceivedMessage) -> BrokeredMessage:
+    scheduled = _milliseconds(message.scheduled_enqueue_time)
+    is_unscheduled = message.state is MessageState.SCHEDULED and scheduled is None
+    return BrokeredMessage(
+        sequence_number=message.sequence_number,
+        enqueued_sequence_number=message.enqueued_sequence_number or message.sequence_number,
+        enqueued_time=_milliseconds(message.enqueued_time) or 0,
+        payload=payload_of(message),
+        state=BrokeredState.ACTIVE if is_unscheduled else _STATES[message.state],
+        scheduled_time=scheduled,
+        delivery_count=message.delivery_count,
+        session_id=None if message.entity.sub_queue else message.session_id,
+        dead_letter_source=message.dead_letter_source,
+    )
+
+
+def _milliseconds(time: datetime | None) -> int | None:
+    return None if time is None else (time - _EPOCH) // timedelta(milliseconds=1)

@@ -1,0 +1,183 @@
+"""Copies: one emulator is the namespace, and another one of the copy's own holds the messages."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sbnotebook.client import Messages, Namespace, NamespaceCopy, connect, copying
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import BrokeredMessage, SubscriptionOptions
+from sbnotebook.emulator.entities.rules import Rule, SqlFilter
+from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.model import Message
+from sbnotebook.model.amqp import Symbol, ULong
+from sbnotebook.testing.comparison import differences
+from tests.filled_queues import filled_client_queue, partly_deferred_queue
+
+BODIES = [json.dumps({"email": f"{name}@example.com", "n": n}).encode() for n, name in enumerate(("ada", "bob", "ada"))]
+CHOICES: dict[str, Callable[[Messages], dict[str, Any]]] = {
+    "all active": lambda _: {},
+    "max_messages": lambda _: {"max_messages": 2},
+    "where": lambda _: {"where": "subject = 'odd'"},
+    "where and max_messages": lambda _: {"where": "subject = 'even'", "max_messages": 1},
+    "messages": lambda found: {"messages": found[1:]},
+    "a group": lambda found: {"messages": found.groups("subject")[0]},
+    "numbers": lambda found: {"messages": [found[2].sequence_number, found[0].sequence_number]},
+    "a frame": lambda found: {"messages": found.to_pandas().head(1)},
+    "one": lambda found: {"messages": found[1]},
+}
+MEANT = ([0, 1, 2], [0, 1], [1], [0], [1, 2], [0, 2], [0, 2], [0], [1])
+
+
+def numbers(messages: Messages) -> list[int]:
+    return [message.sequence_number for message in messages]
+
+
+@pytest.mark.parametrize(("choice", "expected"), [*zip(CHOICES, MEANT, strict=True)])
+def test_copy_has_the_chosen_messages(namespace: Namespace, choice: str, expected: list[int]) -> None:
+    queue = filled_client_queue(namespace, f"chosen {choice}".replace(" ", "-"), BODIES)
+    found = queue.peek()
+    with namespace.copy_to("emulator", queue.address, **CHOICES[choice](found)) as copy:
+        assert [*copy.entity(queue.address).peek()] == [found[place] for place in expected]
+        assert numbers(copy.messages) == [found[place].sequence_number for place in expected]
+    assert [*queue.peek()] == [*found]
+
+
+def test_copy_has_options_rules_and_sessions(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
+    shared_emulator.create_topic("copied-events")
+    shared_emulator.create_subscription(
+        "copied-events",
+        "audit",
+        SubscriptionOptions(requires_session=True, max_delivery_count=3),
+        rules=[Rule("only", SqlFilter("sys.Label <> 'odd'"))],
+    )
+    sent = [Message(body=b"%d" % n, session_id="ab"[n % 2], subject="even") for n in range(4)]
+    namespace.entity("copied-events").send(sent).raise_for_failures()
+    audit = "copied-events/subscriptions/audit"
+    with namespace.copy_to("emulator", audit) as copy:
+        with copy.entity(audit).session("b") as session:
+            session.receive(2)
+            assert [message.body for message in session.messages] == [b"1", b"3"]
+            session.complete()
+        copy.entity("copied-events").send(
+            [Message(subject="odd", session_id="a"), Message(session_id="c", subject="x")]
+        )
+        assert copy.entity(audit).sessions() == ["a", "c"]
+    assert len(namespace.entity(audit).peek()) == 4
+
+
+def test_copy_is_lossless_and_leaves_the_namespace_as_it_is(namespace: Namespace) -> None:
+    namespace.create_queue("whole", max_delivery_count=9)
+    queue = namespace.entity("whole")
+    strange = Message.of_value({"a": ULong(1)}, correlation_id="c", application_properties={"n": ULong(5)})
+    queue.send([strange, Message(body=b"x", extras={"message_annotations": {Symbol("x-own"): 1}})]).raise_for_failures()
+    with queue.lock(2) as batch:
+        batch.abandon([batch.messages[0]])
+        batch.dead_letter([batch.messages[0]], reason="Bad", description="why")
+    read_only = connect(namespace.connection_string, read_only=True)
+    for address in ("whole", "whole/$dlq"):
+        before = namespace.entity(address).peek()
+        with read_only, read_only.copy_to("emulator", address) as copy:
+            (again,) = copy.entity(address).peek()
+            assert again == before[0]
+            assert differences(again, before[0]) == {}
+            assert copy.entity(address).purge().apply().settled == 1
+        assert [*namespace.entity(address).peek()] == [*before]
+    assert namespace.entity("whole").peek()[0].delivery_count == 1
+
+
+def test_copies_stay_deferred_and_scheduled(namespace: Namespace) -> None:
+    namespace.create_queue("states")
+    queue = partly_deferred_queue(namespace, "states", 3, deferred=1)
+    queue.schedule([Message(body=b"later")], delay="1h").raise_for_failures()
+    found = queue.peek()
+    with namespace.copy_to("emulator", "states", found) as copy:
+        copied = copy.entity("states")
+        assert [message.state for message in copied.peek()] == [message.state for message in found]
+        (counts,) = copy.counts("states")
+        assert (counts.active, counts.scheduled) == (3, 1)  # Service Bus counts deferred messages as active
+        assert copied.deferred().complete().apply().settled == 1
+        assert copied.cancel_scheduled(copied.scheduled()).apply().settled == 1
+        assert len(copied.peek()) == 2
+
+
+def test_copy_closes_with_all_that_it_started(namespace: Namespace) -> None:
+    filled_client_queue(namespace, "closed", BODIES)
+    threads = threading.active_count()
+    copy = namespace.copy_to("emulator", "closed")
+    address, folder = copy.connection_string, copy._copied.folder  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    assert isinstance(copy, NamespaceCopy)
+    report = copy.entity("closed").purge().apply()
+    assert copy.undo(report).apply().settled == 3  # from an archive of its own
+    assert copy.archive is not None
+    assert copy.archive.path.parent == folder
+    copy.close()
+    copy.close()
+    assert not folder.exists()
+    assert threading.active_count() == threads
+    with connect(address) as gone, pytest.raises(Exception, match="emulator"):
+        gone.entity("closed").peek()
+
+
+def test_unreadable_messages_are_left_out_and_named(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
+    queue = filled_client_queue(namespace, "partly", BODIES)
+    broken = BrokeredMessage(77, 77, 0, b"\x00\x53\x75\xa1\x03bad")
+    shared_emulator.put("partly", [broken])
+    with namespace.copy_to("emulator", "partly", mask="$.email") as copy:
+        assert len(copy.entity(queue.address).peek()) == 3
+        assert [*copy.unreadable] == [77]
+        assert (copy.masked, copy.masked_whole) == ({"$.email": 3}, 0)
+        assert "3 messages of partly. Masked: $.email in 3; 0 bodies as a whole. 1 could not be read" in repr(copy)
+    with pytest.raises(DecisionError, match="None of the 1 messages can be read"):
+        namespace.copy_to("emulator", "partly", 77)
+
+
+def test_masked_values_never_reach_the_copy(namespace: Namespace) -> None:
+    messages = [Message(body=body, correlation_id="ada@example.com") for body in BODIES]
+    queue = filled_client_queue(namespace, "secret", [*messages, Message(body=b"no JSON of ada@example.com")])
+    with namespace.copy_to("emulator", "secret", mask=["$.email", "correlation_id"]) as copy:
+        found = copy.entity("secret").peek()
+        emails = [json.loads(message.body)["email"] for message in found[:3]]
+        assert emails[0] == emails[2] == found[0].correlation_id != emails[1]
+        assert copy.masked == {"$.email": 3, "correlation_id": 3}
+        assert copy.masked_whole == 1
+        assert "example.com" not in repr(found.to_pandas().to_dict("records"))
+    assert b"ada@example.com" in queue.peek()[0].body
+
+
+def test_copy_is_refused_in_a_sentence(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = filled_client_queue(namespace, "refusing", BODIES)
+    first = queue.peek()[0].sequence_number
+    threads = threading.active_count()
+    wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
+        (DecisionError, "nothing to copy: no such message is in refusing", {"where": "subject = 'none'"}),
+        (DecisionError, "nothing to copy", {"messages": []}),
+        (DecisionError, r"1 of the chosen messages are not in refusing.*#999999 is", {"messages": [first, 999_999]}),
+        (ConfigurationError, "not by both", {"messages": [first], "where": "true"}),
+        (ConfigurationError, "max_messages", {"max_messages": 0}),
+        (ConfigurationError, "'email' cannot be masked", {"mask": "email"}),
+        (DecisionError, r"None of the 3 messages has a value at \$\.emial", {"mask": ["$.email", "$.emial"]}),
+    ]
+    for error, match, options in wrong:
+        with pytest.raises(error, match=match):
+            namespace.copy_to("emulator", "refusing", **options)
+    with pytest.raises(DecisionError, match="are in refusing, and not in refusing/"):
+        namespace.copy_to("emulator", "refusing/$dlq", queue.peek())
+    with pytest.raises(ConfigurationError, match="goes to 'emulator', not to 'other'"):
+        namespace.copy_to("other", "refusing")
+    with pytest.raises(Exception, match="refusin"):
+        namespace.copy_to("emulator", "refusin")
+    monkeypatch.setattr(copying, "MOST", 2)
+    for choice in (None, range(first, first + 3)):
+        with pytest.raises(DecisionError, match="2 messages at most, and these are more"):
+            namespace.copy_to("emulator", "refusing", choice)
+    monkeypatch.setattr(copying, "_MOST_BYTES", 10)
+    with pytest.raises(DecisionError, match="10 bytes of bodies at most, and these have"):
+        namespace.copy_to("emulator", "refusing", max_messages=1)
+    assert threading.active_count() == threads
+    assert [message.delivery_count for message in queue.peek()] == [0, 0, 0]
