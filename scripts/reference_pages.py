@@ -25,6 +25,7 @@ GROUPS: Final[dict[str, Any]] = {each.__name__: each for each in _MAGICS}
 WORDS: Final = {
     "how-to/causes": ("cause", "reason", "group"),
     "how-to/connect": ("connect", "connection string", "sign in"),
+    "how-to/copy": ("sample", "mask", "anonymize", "GDPR"),
     "how-to/delay": ("delay", "postpone"),
     "how-to/export": ("export", "backup", "CSV"),
     "how-to/find": ("trace", "correlation id", "lineage"),

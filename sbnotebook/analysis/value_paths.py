@@ -35,7 +35,7 @@ Path: TypeAlias = tuple[Step, ...]
 
 
 def parse_path(text: str) -> Path | None:
-    """Return the steps of a path such as ``$.items[*]["the name"]`` or ``$..email``; None if the text is no path.
+    """Return the steps of a path such as ``$.items[*]["the name"]`` or ``$..email``; None for another text.
 
     Example:
         >>> parse_path("$.items[*].to")

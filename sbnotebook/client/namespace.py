@@ -402,7 +402,7 @@ class NamespaceCopy(Namespace):
 
     Args:
         copied: the context that makes the copy, and removes it.
-        found_by: what was copied, in words.
+        found_by: the origin of the messages, in words.
     """
 
     def __init__(self, copied: AbstractContextManager[Copied], found_by: str) -> None:
@@ -467,7 +467,7 @@ class NamespaceCopy(Namespace):
 
     @property
     def summary(self) -> str:
-        """Return in a few sentences what was copied and masked."""
+        """Return the number of messages and masked values, in sentences."""
         count = len(self._copied.messages)
         said = [f"{count:,} message{'s' if count != 1 else ''} of {self._copied.entity}."]
         if self.masked:

@@ -19,6 +19,7 @@ from sbnotebook.magics.panel_magics import PanelMagics
 from sbnotebook.magics.parsing import add_advice
 from sbnotebook.magics.peek_magics import PeekMagics
 from sbnotebook.magics.recovery_magics import RecoveryMagics
+from sbnotebook.magics.sample_magics import SampleMagics
 from sbnotebook.magics.selection_magics import SelectionMagics
 from sbnotebook.magics.send_magics import SendMagics
 from sbnotebook.magics.typed_secrets import keep_secrets_out
@@ -34,6 +35,7 @@ _MAGICS: Final = (
     OverviewMagics,
     LockMagics,
     SelectionMagics,
+    SampleMagics,
     SendMagics,
     RecoveryMagics,
     PanelMagics,

@@ -16,15 +16,15 @@ from sbnotebook.magics.arguments import COUNT, FROM, STATE, UP_TO, WHERE, MagicA
 from sbnotebook.magics.plan_magics import variable
 from sbnotebook.model import EntityAddress, ReceivedMessage
 
-__all__ = ["CHOOSING", "MESSAGES", "named", "selected"]
+__all__ = ["CAUSE_OPTION", "CHOOSING", "MESSAGES", "named", "selected"]
 
 MESSAGES: Final = argument(
     "--messages",
     metavar="NAME",
     help="sequence numbers such as 7,12-15, or a variable with messages, sequence numbers, a frame or a group",
 )
-_CAUSE: Final = argument("--cause", metavar="FINGERPRINT", help="only messages of this group of %%sb_groups")
-CHOOSING: Final = (WHERE, COUNT, STATE, FROM, UP_TO, MESSAGES, _CAUSE)
+CAUSE_OPTION: Final = argument("--cause", metavar="FINGERPRINT", help="only messages of this group of %%sb_groups")
+CHOOSING: Final = (WHERE, COUNT, STATE, FROM, UP_TO, MESSAGES, CAUSE_OPTION)
 _NUMBERS: Final = re.compile(r"[0-9]{1,19}+(?:-[0-9]{1,19}+)?+(?:,[0-9]{1,19}+(?:-[0-9]{1,19}+)?+)*+")
 _MOST_NUMBERS: Final = 1_000_000
 

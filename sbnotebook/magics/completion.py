@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.core.magic_arguments import argument
 
+from sbnotebook.analysis.masks import MASKED_COLUMNS
 from sbnotebook.client import Namespace
 from sbnotebook.magics.arguments import WORD
 from sbnotebook.model import Report
@@ -61,6 +62,7 @@ class Completer:
             "NAME": lambda: self._variables(lambda _: True),
             "TARGET": lambda: ["emulator", "env:", "secret:"],
             "DURATION": lambda: list(_DURATIONS),
+            "PATH": lambda: ["$.", "application_properties.", *MASKED_COLUMNS],
             "EXPRESSION": lambda: [*(column.name for column in COLUMNS), "body_json"],
         }
 

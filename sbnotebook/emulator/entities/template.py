@@ -1,6 +1,6 @@
 """A template: the entities of a namespace as plain values, without their messages, from which they can be made again.
 
-Keys, sizes, user metadata, automatic deletion and the status of an entity are no part of it.
+It leaves out keys, sizes, user metadata, automatic deletion and the status of an entity.
 """
 
 from __future__ import annotations

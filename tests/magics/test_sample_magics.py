@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from sbnotebook.client import NamespaceCopy
+from sbnotebook.emulator import RunningEmulator
+from tests.magics.conftest import Shell
+
+
+def fill(shell: Shell, queue: str) -> None:
+    shell.run(f"namespace.create_queue('{queue}')")
+    shell.variables["rows"] = [
+        {"subject": subject, "body": f'{{"email": "{name}@example.com"}}'}
+        for subject, name in (("a", "ada"), ("b", "bob"), ("a", "ada"))
+    ]
+    assert shell.run(f"%sb_send {queue} rows").value.settled == 3
+
+
+def test_sample_copies_chosen_messages_and_masks_them(shell: Shell, emulator: RunningEmulator) -> None:
+    fill(shell, "sampled")
+    ran = shell.run("""%sb_sample sampled --where "subject = 'a'" --mask $.email --into copy""")
+    assert "Work in it with copy.entity(…), or %sb_connect {copy.connection_string}; copy.close() ends it." in ran.out
+    copy = shell.variables["copy"]
+    assert isinstance(copy, NamespaceCopy)
+    emails = [json.loads(message.body)["email"] for message in copy.entity("sampled").peek()]
+    assert emails[0] == emails[1]
+    assert emails[0].startswith("masked-")
+    assert shell.run("copy.entity('sampled').purge().apply()").value.settled == 2
+    assert emulator.counts("sampled").active == 3
+    copy.close()
+
+
+def test_sample_can_be_used_by_the_other_magics(shell: Shell, emulator: RunningEmulator) -> None:
+    fill(shell, "connected")
+    shell.run("%sb_sample connected -n 2 --into copy")
+    assert shell.run("%sb_connect {copy.connection_string}").err == ""
+    assert len(shell.run("%sb_peek connected").value) == 2
+    shell.run(f"%sb_connect {emulator.connection_string} --into namespace")
+    shell.variables["copy"].close()
+    assert len(shell.run("%sb_peek connected").value) == 3
+
+
+def test_sample_is_written_to_a_file_and_read(shell: Shell, tmp_path: Path) -> None:
+    fill(shell, "filed")
+    path = tmp_path / "filed.sbcopy"
+    ran = shell.run(f"%sb_sample filed --messages 1,3 --mask subject --mask $.email --to {path}")
+    said = f"Wrote {path}: 2 messages of filed. Masked: subject in 2, $.email in 2; 0 bodies as a whole."
+    assert ran.out.strip() == said
+    assert ran.value is None
+    assert "exists" in shell.error(f"%sb_sample filed --to {path}")
+    assert "3 messages of filed" in shell.run(f"%sb_sample filed --to {path} --overwrite").out
+    with shell.run(f"%sb_sample --from {path}").value as copy:
+        assert [message.subject for message in copy.entity("filed").peek()] == ["a", "b", "a"]
+    shell.run(f"%sb_sample filed -n 1 --to {path} --overwrite --into kept")
+    with shell.variables["kept"] as kept:
+        assert len(kept.messages) == 1
+
+
+def test_sample_takes_a_cause(shell: Shell) -> None:
+    fill(shell, "caused")
+    shell.run("%sb_lock caused -n 3\n%sb_deadletter --reason Bad")
+    shell.run("causes = %sb_groups caused/$dlq")
+    with shell.run("%sb_sample caused/$dlq --cause {causes[0].fingerprint} -n 2").value as copy:
+        assert len(copy.entity("caused/$dlq").peek()) == 2
+
+
+def test_sample_refuses_wrong_input_in_a_sentence(shell: Shell, tmp_path: Path) -> None:
+    fill(shell, "strict")
+    (tmp_path / "other.sbcopy").write_text("{}")
+    for line, answer in (
+        ("", "Name the entity to copy from, such as orders/$dlq, or read a copy: --from FILE."),
+        (f"strict --from {tmp_path}/x.sbcopy", "--from reads the copy in a file: leave the entity and"),
+        (f"--from {tmp_path}/x.sbcopy --mask $.a", "--from reads the copy in a file: leave the entity and"),
+        (f"--from {tmp_path}/x.sbcopy", "x.sbcopy cannot be read: No such file or directory."),
+        (f"--from {tmp_path}/other.sbcopy", "is not a whole copy: copy.save(…) and %sb_sample --to write copies."),
+        ("strict --overwrite", "--overwrite goes with --to."),
+        (f"strict --to {tmp_path}/x.csv", "ends in .sbcopy, not to 'x.csv'."),
+        ("strict --mask email", "'email' cannot be masked: write $.email for a value in JSON bodies"),
+        ("strict --mask $.emial", "None of the 3 messages has a value at $.emial, so nothing was copied"),
+        ("""strict --where "subject = 'z'" """, "There is nothing to copy: no such message is in strict."),
+        ("strict --messages 99", "1 of the chosen messages are not in strict"),
+    ):
+        assert answer in shell.error(f"%sb_sample {line}"), line
