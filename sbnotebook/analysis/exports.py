@@ -23,10 +23,12 @@ from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.schema import COLUMNS, ColumnType
 
-__all__ = ["read_table", "table_of_lines", "write_lines", "write_table", "write_text"]
+__all__ = ["MISFITS", "read_table", "table_of_lines", "write_lines", "write_table", "write_text"]
 
 _ROWS_AT_ONCE: Final = 1_000
 _TYPES: Final = {column.name: column.type for column in COLUMNS}
+MISFITS: Final = (pa.ArrowException, UnicodeError, TypeError, OverflowError)
+"""The errors of values that do not fit their columns."""
 _TEXT: Final = "body_text"
 _PARQUET: Final[Any] = pq  # its annotations are partial
 _MEASURED: Final = [
@@ -112,7 +114,7 @@ def read_table(path: Path | str) -> pa.Table:
         raise ConfigurationError(f"Messages cannot be read from {place.name}: {why}; use .parquet or .jsonl.")
     try:
         return read(place)
-    except (pa.ArrowException, UnicodeError, TypeError) as error:
+    except MISFITS as error:
         reason = printable(" ".join(str(error).split())[:200])
         raise ConfigurationError(f"{place} does not hold messages: {reason}") from None
 
@@ -193,24 +195,17 @@ def table_of_lines(lines: Iterable[bytes], first: int = 1) -> pa.Table:
         first: the number of the first line in its file, for errors.
 
     Raises:
-        ConfigurationError: a line is not a message.
+        ConfigurationError: a line is not a message; or, where a value does not fit its column, one of ``MISFITS``.
     """
     parts: list[pa.Table] = [pa.Table.from_pylist([], schema=arrow_schema())]
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=first):
         rows += [_row_of(line, number)] if line.strip() else []
         if len(rows) == _ROWS_AT_ONCE:
-            parts.append(_table_of_rows(rows))
+            parts.append(pa.Table.from_pylist(rows, schema=arrow_schema()))
             rows = []
-    return pa.concat_tables([*parts, _table_of_rows(rows)])
-
-
-def _table_of_rows(rows: list[dict[str, Any]]) -> pa.Table:
-    try:
-        return pa.Table.from_pylist(rows, schema=arrow_schema())
-    except (pa.ArrowException, UnicodeError, TypeError, OverflowError) as error:
-        reason = printable(" ".join(str(error).split())[:200])
-        raise ConfigurationError(f"A line is not a message: {reason}") from None
+    parts.append(pa.Table.from_pylist(rows, schema=arrow_schema()))
+    return pa.concat_tables(parts)
 
 
 def _write_json_lines(table: pa.Table, file: Any) -> None:

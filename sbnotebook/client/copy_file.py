@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final, cast
 
 import pyarrow as pa
 
-from sbnotebook.analysis.exports import table_of_lines, write_lines
+from sbnotebook.analysis.exports import MISFITS, table_of_lines, write_lines
 from sbnotebook.analysis.frames import messages_of_table, to_arrow
 from sbnotebook.analysis.tables import printable
 from sbnotebook.client.copying import MOST, Copied, empty_emulator, put
@@ -33,6 +33,9 @@ _MOST_HEAD: Final = 8 * 1024 * 1024
 _MOST_LINE: Final = 256 * 1024 * 1024
 """Bytes: the largest message of Service Bus has 100 MB, and a third more in base64."""
 _MOST_BYTES: Final = 1024 * 1024 * 1024
+_SIGNS: Final = (b",", b"[", b"{")
+_MOST_VALUES: Final = 1_000_000
+"""Signs between values in a line: each value takes far more memory than its sign."""
 _MOST_ENTITIES: Final = 10_000
 _MOST_PATHS: Final = 1_000
 _SHOWN: Final = 200
@@ -131,6 +134,8 @@ class _Lines:
                 raise ConfigurationError(f"it has more than {MOST:,} messages")
             if self.left < 0 or len(line) > _MOST_LINE:
                 raise ConfigurationError("it is larger than a copy can be")
+            if sum(map(line.count, _SIGNS)) > _MOST_VALUES:
+                raise ConfigurationError("a line has more values than a message can have")
             yield line
 
 
@@ -143,8 +148,8 @@ def _read(place: Path) -> tuple[_Head, list[PeekedMessage]]:
             try:
                 messages = messages_of_table(table_of_lines(_Lines(file), first=2))
                 _check(messages, head.entity)
-            except ConfigurationError as error:
-                raise _no_copy(place, str(error)) from None
+            except (ConfigurationError, *MISFITS) as error:
+                raise _no_copy(place, " ".join(str(error).split())) from None
     except OSError as error:
         raise ConfigurationError(f"{place} cannot be read: {error.strerror}.") from None
     return head, messages

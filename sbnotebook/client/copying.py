@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -160,8 +161,14 @@ def copied(
 
 @contextmanager
 def empty_emulator(tier: Tier) -> Generator[tuple[RunningEmulator, Path]]:
-    """Run an empty emulator with a folder beside it; both are gone after the block."""
-    with running(tier=tier) as emulator, tempfile.TemporaryDirectory(prefix="sbnotebook-copy-") as folder:
+    """Run an empty emulator with a folder beside it; both are gone after the block.
+
+    Its key is random, so that other users of this machine cannot read the messages.
+    """
+    with (
+        running(tier=tier, key=secrets.token_urlsafe(32)) as emulator,
+        tempfile.TemporaryDirectory(prefix="sbnotebook-copy-") as folder,
+    ):
         yield emulator, Path(folder)
 
 

@@ -291,7 +291,7 @@ class RunningEmulator:
 
 
 @contextmanager
-def running(
+def running(  # noqa: PLR0913 - all that a namespace can be started with
     *,
     queues: Iterable[str] | Mapping[str, QueueOptions | None] = (),
     topics: Mapping[str, Iterable[str]] | None = None,
@@ -301,6 +301,7 @@ def running(
     tier: Tier = Tier.PREMIUM,
     token_clock: Clock | None = None,
     keys: Sequence[AuthorizationRule] = (),
+    key: str | None = None,
 ) -> Generator[RunningEmulator]:
     """Run an emulator while the block runs, in a thread with its own event loop.
 
@@ -313,7 +314,8 @@ def running(
         tier: tier of the namespace, which decides its features and limits.
         token_clock: clock by which the tokens of clients expire; None for the machine's, by which clients
             make them.
-        keys: more keys for the whole namespace, beside the well-known one of the connection string.
+        keys: more keys for the whole namespace, beside that of the connection string.
+        key: the key of the connection string; None for a well-known one, which every user of this machine can use.
 
     Raises:
         EmulatorError: it cannot start; or, at the end of the block, messages could not be kept.
@@ -335,6 +337,7 @@ def running(
         tier=tier,
         token_clock=token_clock,
         keys=keys,
+        key=key,
     )
     with _in_thread(server) as emulator:
         yield emulator

@@ -18,6 +18,7 @@ from sbnotebook.emulator.entities import AuthorizationRule, EarlierAddresses, Qu
 from sbnotebook.emulator.line import at_a_distance
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.process import default_data_dir
+from sbnotebook.emulator.service.access import ROOT_RULE
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.http_app import ProcessLeases, application
 from sbnotebook.emulator.service.peer import AmqpPeer
@@ -65,7 +66,8 @@ class EmulatorServer:
         clock: None for the machine's.
         tier: tier of the namespace, which decides its features and limits.
         token_clock: clock by which the tokens of clients expire; None for the machine's.
-        keys: more keys for the whole namespace, beside the well-known one of the connection string.
+        keys: more keys for the whole namespace, beside that of the connection string.
+        key: the key of the connection string; None for a well-known one, which every user of this machine can use.
         host_names: names under which HTTP may reach it, beside ``localhost``, addresses and the machine's own name.
 
     Attributes:
@@ -90,6 +92,7 @@ class EmulatorServer:
         tier: Tier = Tier.PREMIUM,
         token_clock: Clock | None = None,
         keys: Sequence[AuthorizationRule] = (),
+        key: str | None = None,
         host_names: Iterable[str] = (),
     ) -> None:
         self._host = host
@@ -101,7 +104,8 @@ class EmulatorServer:
         self._topics = {name: list(subscriptions) for name, subscriptions in (topics or {}).items()}
         self._clock = clock or SystemClock()
         self._token_clock = token_clock
-        self._keys = tuple(keys)
+        root = ROOT_RULE if key is None else replace(ROOT_RULE, primary_key=key)
+        self._keys = (root, *keys)
         self._host_names = tuple(host_names)
         self._registry = Registry(tier)
         self._leases = ProcessLeases()
@@ -135,10 +139,10 @@ class EmulatorServer:
 
     @property
     def connection_string(self) -> str:
-        """Return the connection string for clients. Its key is a well-known one and no secret."""
+        """Return the connection string for clients. Its key is no secret, unless one was given."""
         return (
-            f"Endpoint=sb://{_bracketed(self.host)}:{self.port};SharedAccessKeyName=RootManageSharedAccessKey;"
-            "SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;"
+            f"Endpoint=sb://{_bracketed(self.host)}:{self.port};SharedAccessKeyName={self._keys[0].key_name};"
+            f"SharedAccessKey={self._keys[0].primary_key};UseDevelopmentEmulator=true;"
         )
 
     @property
@@ -160,7 +164,7 @@ class EmulatorServer:
             self._broker = Broker(
                 self._registry, self._clock, store, self._on_store_failure, token_clock=self._token_clock
             )
-            self._broker.access.rules += self._keys
+            self._broker.access.rules = self._keys
             self._name_earlier_addresses()
             self._make_queues()
             self._make_topics()

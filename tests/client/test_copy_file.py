@@ -146,7 +146,7 @@ WRONG: list[tuple[Callable[[Lines], object], str]] = [
     (lambda lines: lines.insert(1, "text"), "Line 2 is not a message"),
     (lambda lines: lines.append(lines[1]), "the same sequence number"),
     (row(sequence_number=0), "the same sequence number, or one has none"),
-    (row(sequence_number=2**70), "not a message"),
+    (row(sequence_number=2**70), "too large|too big"),
     (row(sequence_number="7"), "sequence_number is a"),
     (row(delivery_count=-1), "a delivery count is below 0"),
     (row(body="%%%"), "Line 2 is not a message"),
@@ -196,6 +196,7 @@ def test_place_that_is_no_file_is_refused(tmp_path: Path) -> None:
     [
         ("MOST", 2, "more than 2 messages"),
         ("_MOST_LINE", 100, "larger than a copy can be"),
+        ("_MOST_VALUES", 3, "more values than a message can have"),
         ("_MOST_HEAD", 100, "first line is too long"),
         ("_MOST_ENTITIES", 0, "first line is wrong"),
     ],

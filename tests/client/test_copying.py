@@ -124,6 +124,22 @@ def test_copy_closes_with_all_that_it_started(namespace: Namespace) -> None:
         gone.entity("closed").peek()
 
 
+def test_copy_has_a_key_of_its_own(namespace: Namespace) -> None:
+    filled_client_queue(namespace, "private", BODIES)
+    key = namespace.connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
+    with namespace.copy_to("emulator", "private") as copy, namespace.copy_to("emulator", "private") as other:
+        own = [each.connection_string.partition("SharedAccessKey=")[2].partition(";")[0] for each in (copy, other)]
+        assert len({key, *own}) == 3
+        assert not [each for each in own if each in repr(copy)]
+        for stolen in (key, own[1]):
+            with connect(copy.connection_string.replace(own[0], stolen)) as stranger:
+                for ask in (stranger.entity("private").peek, stranger.entities):
+                    with pytest.raises(Exception, match=r"(?i)auth|signature|right Manage"):
+                        ask()
+        with connect(copy.connection_string) as same_user:
+            assert len(same_user.entity("private").peek()) == 3
+
+
 def test_unreadable_messages_are_left_out_and_named(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
     queue = filled_client_queue(namespace, "partly", BODIES)
     broken = BrokeredMessage(77, 77, 0, b"\x00\x53\x75\xa1\x03bad")
