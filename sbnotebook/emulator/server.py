@@ -139,7 +139,7 @@ class EmulatorServer:
 
     @property
     def connection_string(self) -> str:
-        """Return the connection string for clients. Its key is no secret, unless one was given."""
+        """Return the connection string for clients. Unless a key was given, its key is a well-known one."""
         return (
             f"Endpoint=sb://{_bracketed(self.host)}:{self.port};SharedAccessKeyName={self._keys[0].key_name};"
             f"SharedAccessKey={self._keys[0].primary_key};UseDevelopmentEmulator=true;"

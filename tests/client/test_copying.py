@@ -34,6 +34,10 @@ CHOICES: dict[str, Callable[[Messages], dict[str, Any]]] = {
 MEANT = ([0, 1, 2], [0, 1], [1], [0], [1, 2], [0, 2], [0, 2], [0], [1])
 
 
+def key_of(namespace: Namespace) -> str:
+    return str(namespace.connection_string).partition("SharedAccessKey=")[2].partition(";")[0]
+
+
 def numbers(messages: Messages) -> list[int]:
     return [message.sequence_number for message in messages]
 
@@ -126,13 +130,13 @@ def test_copy_closes_with_all_that_it_started(namespace: Namespace) -> None:
 
 def test_copy_has_a_key_of_its_own(namespace: Namespace) -> None:
     filled_client_queue(namespace, "private", BODIES)
-    key = namespace.connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
+    key = key_of(namespace)
     with namespace.copy_to("emulator", "private") as copy, namespace.copy_to("emulator", "private") as other:
-        own = [each.connection_string.partition("SharedAccessKey=")[2].partition(";")[0] for each in (copy, other)]
+        own = [key_of(copy), key_of(other)]
         assert len({key, *own}) == 3
         assert not [each for each in own if each in repr(copy)]
         for stolen in (key, own[1]):
-            with connect(copy.connection_string.replace(own[0], stolen)) as stranger:
+            with connect(str(copy.connection_string).replace(own[0], stolen)) as stranger:
                 for ask in (stranger.entity("private").peek, stranger.entities):
                     with pytest.raises(Exception, match=r"(?i)auth|signature|right Manage"):
                         ask()
