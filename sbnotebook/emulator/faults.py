@@ -2,26 +2,27 @@
 
 Persistent faults are fields. They apply until you change them or call ``RunningEmulator.reset``:
 
-======================== =================================================================================
-``accept_delay_ms``      the confirmation of each sent message is held back
-``settle_delay_ms``      the confirmation of each settlement over its link is held back
-``delivery_delay_ms``    each message arrives later, while its lock runs already
-``server_busy``          so many of the next sends and requests are refused as ``com.microsoft:server-busy``
-``reject_nth``           the nth message sent over a link from now on is refused with ``reject_condition``
-``drop_before_nth``      the nth send, settlement or request from now on ends its connection, not carried out
-``drop_after_nth``       the nth send, settlement or request from now on ends its connection, carried out
-``empty_peeks``          so many of the next peeks come back empty, although there are messages
-``unconfirmed``          dispositions carried out and never confirmed: ``released``, or ``ranges`` of deliveries
-``link_settles_minutes`` a link settles a message for so long after its delivery, however long its lock is renewed
-``max_unsettled``        messages of one link that may be unsettled; ``over_max_unsettled`` says what happens then
-``mixed_partitions``     ``refused``: a request about lock tokens of several partitions is refused
-``refused_tokens``       ``settled``: a request with some lost lock tokens is refused, but settles the others
-``broken_off``           so many of the next settlements get ``amqp:internal-error``; ``broken_off_is``: their effect
-``order_after_release``  where a message comes again that was given back: ``front``, ``place`` or ``back``
-``activated_state``      ``scheduled``: a peek says so of a message that was scheduled and is active by now
-``slow_disk_ms``         each commit takes longer, and nothing else happens meanwhile; for all entities only
-``network_delay_ms``     every byte of every connection arrives later, in each direction; for all entities only
-======================== =================================================================================
+========================= =================================================================================
+``accept_delay_ms``       the confirmation of each sent message is held back
+``settle_delay_ms``       the confirmation of each settlement over its link is held back
+``delivery_delay_ms``     each message arrives later, while its lock runs already
+``server_busy``           so many of the next sends and requests are refused as ``com.microsoft:server-busy``
+``reject_nth``            the nth message sent over a link from now on is refused with ``reject_condition``
+``drop_before_nth``       the nth send, settlement or request from now on ends its connection, not carried out
+``drop_after_nth``        the nth send, settlement or request from now on ends its connection, carried out
+``empty_peeks``           so many of the next peeks come back empty, although there are messages
+``unconfirmed``           dispositions carried out and never confirmed: ``released``, or ``ranges`` of deliveries
+``link_settles_minutes``  a link settles a message for so long after its delivery, however long its lock is renewed
+``max_unsettled``         messages of one link that may be unsettled; ``over_max_unsettled`` says what happens then
+``mixed_partitions``      ``refused``: a request about lock tokens of several partitions is refused
+``refused_tokens``        ``settled``: a request with some lost lock tokens is refused, but settles the others
+``broken_off``            so many of the next settlements get ``amqp:internal-error``; ``broken_off_is``: their effect
+``order_after_release``   where a message comes again that was given back: ``front``, ``place`` or ``back``
+``activated_state``       ``scheduled``: a peek says so of a message that was scheduled and is active by now
+``slow_disk_ms``          each commit takes longer, and nothing else happens meanwhile; for all entities only
+``network_delay_ms``      every byte of every connection arrives later, in each direction; for all entities only
+``operations_per_second`` more sends, requests and messages in a second are refused as server-busy; for all only
+========================= =================================================================================
 
 How transactions behave, where Azure's answer is not known, is set by the last fields of :class:`Faults`. The others
 hold for all entities except those that have their own::
@@ -217,6 +218,10 @@ class Faults(EntityFaults):
         slow_disk_ms: time by which each commit takes longer.
         network_delay_ms: time by which every byte of every connection arrives later, in each direction: half a round
             trip. Opening a connection takes a round trip, as over a network. Connections for HTTP have it, too.
+        operations_per_second: operations that the namespace does in a second, 0 for any number; the sends and requests
+            after them are refused as ``com.microsoft:server-busy``. Each message that is sent, peeked or named in a
+            request is one, as in the tier Standard, which does 1,000. Messages that come over a link, and their
+            settlements there, are not counted: no source says that Service Bus refuses them.
         transaction_timeout_ms: time from the first operation of a transaction to its rollback.
         transaction_refusal: how work that is refused in a transaction is answered: with the outcome ``rejected``, with
             the same in a transactional state (``in_state``), or by detaching the link (``detach``).
@@ -236,6 +241,7 @@ class Faults(EntityFaults):
 
     slow_disk_ms: int = 0
     network_delay_ms: int = 0
+    operations_per_second: int = 0
     transaction_timeout_ms: int = 120_000
     transaction_refusal: Literal["rejected", "in_state", "detach"] = "rejected"
     settles_before_discharge: bool = True

@@ -166,6 +166,26 @@ def test_a_busy_server_refuses_requests_too(receiver: ServiceBusReceiver, emulat
     assert len(receiver.peek_messages(sequence_number=1)) == 1
 
 
+def test_a_namespace_does_so_many_operations_a_second(
+    sender: ServiceBusSender, receiver: ServiceBusReceiver, emulator: RunningEmulator, clock: ManualClock
+) -> None:
+    emulator.faults.operations_per_second = 10
+    sender.send_messages([X] * 10)  # each message counts
+    with pytest.raises(ServiceBusServerBusyError, match="throttled"):
+        sender.send_messages(X)
+    clock.advance(0.5)
+    assert len(receiver.peek_messages(8)) == 8  # 3 too many, which the next second lacks
+    clock.advance(0.3)
+    with pytest.raises(ServiceBusServerBusyError):
+        receiver.peek_messages()
+    clock.advance(0.1)
+    sender.send_messages(X)
+    emulator.faults.operations_per_second = 0
+    sender.send_messages([X] * 20)
+    emulator.faults.operations_per_second = 1
+    sender.send_messages(X)  # nothing was counted without a limit
+
+
 def test_the_retries_of_the_sdk_outlast_a_busy_server(emulator: RunningEmulator) -> None:
     with (
         ServiceBusClient.from_connection_string(emulator.connection_string, retry_backoff_factor=0.01) as client,

@@ -100,6 +100,8 @@ class Broker:
         self.memory = SharedMemory()
         self.peers: set[Peer] = set()
         self.visitors = Visitors()
+        self._charged = 0.0
+        self._charged_at = clock.now()
         self._store = store
         self._on_failure = on_failure
         self._touched: set[Peer] = set()
@@ -178,6 +180,21 @@ class Broker:
         self._alarm_time = self._cancel_alarm = None
         self.clock = clock
         self.schedule_turn()
+
+    def is_throttled(self) -> bool:
+        """Return whether the namespace has done all operations of this second, so that the next one is refused."""
+        allowed, now = self.faults.operations_per_second, self.clock.now()
+        self._charged = max(self._charged - allowed * (now - self._charged_at) / 1000, 0) if allowed else 0
+        self._charged_at = now
+        return 0 < allowed <= self._charged
+
+    def charge(self, operations: int) -> None:
+        """Count operations of the namespace, as Service Bus does in the tier Standard: each message counts.
+
+        Source: Service Bus documentation, "Throttling operations in Azure Service Bus".
+        """
+        if self.faults.operations_per_second:
+            self._charged += operations
 
     async def drop_peers(self) -> None:
         """Drop all connections, and wait until their links are gone."""

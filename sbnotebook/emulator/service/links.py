@@ -182,7 +182,7 @@ class SenderLink(LinkHandler):
                 self._destination.admission.check_batch(messages)
             self._destination.admission.check(messages)
             # A fault on demand refuses messages that are valid.
-            fault = _fault(faults, len(messages))
+            fault = _fault(self._peer.broker, faults, len(messages))
             if fault is not None:
                 return self._refused(event, fault, transaction)
             if transaction is not None:
@@ -527,11 +527,12 @@ def _timeout(link: SendingLink) -> int:
     return min(int(timeout), _MAX_TIMEOUT) if isinstance(timeout, UInt | int) else _DEFAULT_TIMEOUT
 
 
-def _fault(faults: EntityFaults, count: int) -> Error | None:
-    if faults.is_busy():
+def _fault(broker: Broker, faults: EntityFaults, count: int) -> Error | None:
+    if faults.is_busy() or broker.is_throttled():
         return Condition.SERVER_BUSY.error(SERVER_BUSY)
     if faults.rejects(count):
         return Error(faults.reject_condition, with_tracking_id("The message was rejected on demand."))
+    broker.charge(count)
     return None
 
 

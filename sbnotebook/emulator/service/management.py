@@ -124,7 +124,7 @@ class ManagementNode:
 
     def answer(self, request: Request) -> Reply:
         """Carry out a request, or reply with the error."""
-        if self._broker.faults.at(self._path).is_busy():
+        if self._broker.faults.at(self._path).is_busy() or self._broker.is_throttled():
             return self.failure(Condition.SERVER_BUSY, SERVER_BUSY)
         # Find the operation.
         operation = self._operation(request)
@@ -135,7 +135,7 @@ class ManagementNode:
             return self.failure(Condition.ARGUMENT_ERROR, "The body of a request must be a map.")
         # Carry it out; every error becomes a reply.
         try:
-            return operation(self._arguments(request.body, request), self._broker.moment())
+            return self._counted(request, operation(self._arguments(request.body, request), self._broker.moment()))
         except RefusedError as error:
             return self.failure(condition_for(error), str(error))
         except AmqpDecodeError as error:
@@ -161,9 +161,22 @@ class ManagementNode:
             return body if session_id is None else {**body, "session-id": session_id}
         return body
 
+    def _counted(self, request: Request, reply: Reply) -> Reply:
+        self._broker.charge(max(_length(request.body), _length(reply.body), 1))
+        return reply
+
     def failure(self, condition: Condition, sentence: str) -> Reply:
         """Return the reply for an error."""
         return _failure(condition, sentence)
+
+
+def _length(body: AmqpValue) -> int:
+    """Return how many messages, numbers or lock tokens a request or a reply is about."""
+    return (
+        max((len(value) for value in body.values() if isinstance(value, list)), default=0)
+        if isinstance(body, dict)
+        else 0
+    )
 
 
 def _settle_later(
