@@ -46,7 +46,7 @@ class SampleMagics(PlanMagics):
 
         Example::
 
-            %sb_sample orders/$dlq -n 100 --mask $.email --mask application_properties.customer --into copy
+            %sb_sample orders/$dlq -n 100 --mask $.carrier --mask message_id --into copy
             %sb_sample orders/$dlq --where "dead_letter_reason = 'Invalid'" --to orders.sbcopy
             %sb_sample --from orders.sbcopy --into copy
         """
