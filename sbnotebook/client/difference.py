@@ -50,13 +50,19 @@ class MessageDifference(Sequence[Difference]):
         Args:
             max_rows: the number of differences in it.
         """
-        return tables.html_table(self._headers, self._rows(max_rows), self.summary)
+        return tables.html_table(self.headers, self.rows(max_rows), self.summary)
 
     @property
-    def _headers(self) -> list[str]:
+    def headers(self) -> list[str]:
+        """Return the headers of a table of the differences."""
         return ["field", _name(self.one), _name(self.other)]
 
-    def _rows(self, most: int) -> list[list[Any]]:
+    def rows(self, most: int) -> list[list[Any]]:
+        """Return a row for each of the first differences, cut to what differs; None where a value is missing.
+
+        Args:
+            most: the number of rows.
+        """
         rows: list[list[Any]] = []
         for each in self._found[:most]:
             one, other = each.one, each.other
@@ -79,7 +85,7 @@ class MessageDifference(Sequence[Difference]):
         return iter(self._found)
 
     def __repr__(self) -> str:
-        return tables.text_table(self._headers, self._rows(_MAX_ROWS), self.summary) if self else self.summary
+        return tables.text_table(self.headers, self.rows(_MAX_ROWS), self.summary) if self else self.summary
 
     def _repr_html_(self) -> str:
         return self.as_html()

@@ -19,6 +19,7 @@ from sbnotebook.client.messages import Messages
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, SubQueue
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
+from sbnotebook.model.durations import duration_text
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.actions.fates import lineage_of
 from sbnotebook.settlement.administration import EntityCounts
@@ -163,7 +164,11 @@ class FoundMessages(Messages):
         before = None
         for each in self[:most]:
             time = each.enqueued_time
-            after = None if before is None or time is None else f"+{(time - before).total_seconds():,.3f} s"
+            after = (
+                None
+                if before is None or time is None
+                else f"+{duration_text(round((time - before).total_seconds(), 3))}"
+            )
             before = time or before
             state = None if each.state is MessageState.ACTIVE else each.state.value
             place = time, after, str(each.entity), each.sequence_number

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -14,7 +15,7 @@ from sbnotebook.analysis import tables
 from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_pandas, to_send
 from sbnotebook.client.coercions import duration, time_to_come
 from sbnotebook.client.mirroring import mirrors
-from sbnotebook.client.plan_code import cell_of, python_of
+from sbnotebook.client.plan_code import CodeOptions, cell_of, python_of
 from sbnotebook.client.portal import Work, portal, progress_bar, run
 from sbnotebook.client.unread import watched
 from sbnotebook.errors import ConfigurationError
@@ -23,7 +24,6 @@ from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.pace import AUTO, InFlight, Pause
 from sbnotebook.settlement.plan import Canary, Limits, Preview
 from sbnotebook.settlement.plan import Plan as AsyncPlan
-from sbnotebook.settlement.terms import Progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +32,8 @@ __all__ = ["Plan", "Running", "SendPlan", "count_of"]
 
 _SHOWN: Final = 5
 """Messages that the preview of a send has."""
+_CODED: Final = 101
+"""Messages of a send that are looked at for its code, one more than it may have."""
 
 
 class Plan:
@@ -42,11 +44,13 @@ class Plan:
     Args:
         plan: the asynchronous plan that is carried out.
         keeps: an object that must live as long as the plan, such as the batch that holds its messages.
+        canary: the messages that go first and are watched; None to carry it out all at once.
     """
 
-    def __init__(self, plan: AsyncPlan, *, keeps: object = None) -> None:
+    def __init__(self, plan: AsyncPlan, *, keeps: object = None, canary: Canary | None = None) -> None:
         self._plan = plan
         self._keeps = keeps
+        self._canary = canary
 
     @property
     def entity(self) -> EntityAddress:
@@ -74,6 +78,11 @@ class Plan:
         return self._plan.messages
 
     @property
+    def canary(self) -> Canary | None:
+        """Return the canary that :meth:`with_canary` gave the plan."""
+        return self._canary
+
+    @property
     def total(self) -> int:
         """Return how many messages its progress counts: its own, or all that it has to lock."""
         return len(self.messages) if self._plan.total is None else self._plan.total
@@ -84,25 +93,45 @@ class Plan:
 
     @mirrors(AsyncPlan.preview)
     def preview(self, rows: int = 5) -> Preview:
-        return self._plan.preview(rows)
+        preview = self._plan.preview(rows)
+        if self._canary is None:
+            return preview
+        return replace(preview, sentence=f"{preview.sentence} {self._canary.sentence(len(self))}")
+
+    def with_canary(self, count: int = 10, *, watch: str | float | timedelta = "10m", max_came_back: int = 0) -> Plan:
+        """Return the same plan with a canary, which its preview and its code name, and :meth:`apply` sends first.
+
+        Args:
+            count: resubmit so many messages first.
+            watch: for how long they are watched at most.
+            max_came_back: the others follow if no more than so many of them are dead-lettered again.
+
+        Raises:
+            ConfigurationError: a number is out of its range.
+            DecisionError: the plan has no clones to watch.
+        """
+        canary = Canary(count, duration(watch), max_came_back)
+        self._plan.check_canary()
+        return Plan(self._plan, keeps=self._keeps, canary=canary)
 
     def as_cell(self, *, rate: float | None = None) -> str:
         """Return the plan as a cell that does the same: a magic, or Python where no magic says the same.
 
-        The code names the messages by their sequence numbers. A function that edits messages is not part of it.
+        The code names the messages by their sequence numbers; a send has up to 100 messages in its code. A function
+        that edits messages is not part of it.
 
         Args:
             rate: messages a second at most, None for no limit.
 
         Raises:
-            DecisionError: no code can say the same, as for messages that are held or new.
+            DecisionError: no code can say the same, as for the release of held messages.
 
         Example:
             >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
             >>> print(letters.resubmit([7, 8, 9], to="orders").as_cell())  # doctest: +SKIP
             %sb_resubmit orders/$dlq --messages 7-9 --to orders
         """
-        return cell_of(self._plan, rate=rate)
+        return cell_of(self._plan, CodeOptions(None, rate, self._canary, self._new_messages()))
 
     def as_python(self, *, target: str | None = None, rate: float | None = None) -> str:
         """Return the plan as Python that makes it again, shows it, and applies it. See :meth:`as_cell`.
@@ -112,9 +141,13 @@ class Plan:
             rate: messages a second at most, None for no limit.
 
         Raises:
-            DecisionError: no code can say the same, as for messages that are held or new.
+            DecisionError: no code can say the same, as for the release of held messages.
         """
-        return python_of(self._plan, target=target, rate=rate)
+        return python_of(self._plan, CodeOptions(target, rate, self._canary, self._new_messages()))
+
+    def _new_messages(self) -> list[Message]:
+        """Return the messages that code has to make: those of a plan to send."""
+        return []
 
     def apply(
         self,
@@ -132,7 +165,7 @@ class Plan:
             max_in_flight: transfers or settlements that wait for their answer at once.
             rate: messages a second at most, None for no limit.
             canary: resubmit so many messages first, and the others only if consumers complete the clones of these;
-                None to resubmit all at once.
+                None for the canary of :meth:`with_canary`, if there is one.
             watch: for how long the canaries are watched at most.
             max_came_back: the others follow if no more than so many canaries are dead-lettered again.
             show_progress: False for no bar.
@@ -150,7 +183,7 @@ class Plan:
             >>> letters.resubmit(letters.peek()).apply(canary=10, watch="5m")  # doctest: +SKIP
             <Report resubmit: 200 settled; canary: 10 consumed>
         """
-        limits, first = Limits(max_in_flight, rate), _canary(canary, watch, max_came_back)
+        limits, first = Limits(max_in_flight, rate), self._first(canary, watch, max_came_back)
         with progress_bar(self.decision.verb, self.total, shown=show_progress) as advance:
             start = time.monotonic()
             if first is not None:
@@ -178,9 +211,15 @@ class Plan:
             >>> running.result()  # doctest: +SKIP
             <Report purge: 200 settled>
         """
-        first = _canary(canary, watch, max_came_back)
-        apply = self._plan.apply if first is None else partial(self._plan.apply_canary, first)
-        return Running(self, apply, Limits(max_in_flight, rate, Pause()))
+        first = self._first(canary, watch, max_came_back)
+        return Running(self, Limits(max_in_flight, rate, Pause()), first)
+
+    def _first(self, count: int | None, watch: str | float | timedelta, max_came_back: int) -> Canary | None:
+        if count is not None:
+            return Canary(count, duration(watch), max_came_back)
+        if max_came_back:
+            raise ConfigurationError("max_came_back goes with canary=…, the number of messages that go first.")
+        return self._canary
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -207,7 +246,7 @@ class SendPlan(Plan):
 
     Example:
         >>> connect("emulator").entity("orders").plan_send(["a", "b"], delay="5m")  # doctest: +SKIP
-        Plan: send 2 messages to orders, active 0:05:00 later.
+        Plan: send 2 messages to orders, active 5m later.
     """
 
     def __init__(
@@ -219,6 +258,9 @@ class SendPlan(Plan):
         shown = islice(messages_from(held), _SHOWN)
         super().__init__(entity.plan_send(lambda: make(held), decision, total=len(held), shown=shown))
         self._make = lambda: messages_from(held)
+
+    def _new_messages(self) -> list[Message]:
+        return list(islice(self._make(), _CODED))
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a pandas frame with the messages, and the column ``decision`` before their own columns."""
@@ -239,22 +281,29 @@ class Running:
 
     Args:
         plan: the plan.
-        apply: carries it out.
         limits: its speed, with a pause.
+        canary: the messages that go first and are watched; None for all at once.
     """
 
-    def __init__(self, plan: Plan, apply: Callable[[Limits, Progress], Awaitable[Report]], limits: Limits) -> None:
+    def __init__(self, plan: Plan, limits: Limits, canary: Canary | None = None) -> None:
         self.plan = plan
         self.done = 0
         """Messages that its progress counts until now, of ``plan.total``."""
+        self.watched: int | None = None
+        """Canaries of which the fate is known; None before they are watched."""
         self._lock = threading.Lock()
         self._new: list[Outcome] = []
         self._pause = limits.pause or Pause()
+        inner = plan.asynchronous
+        apply = inner.apply if canary is None else partial(inner.apply_canary, canary, seen=self._see)
         self._work = Work(apply, limits, self._advance, told=self._note)
         self._result = self._work.start()
 
     def _advance(self, count: int) -> None:
         self.done += count
+
+    def _see(self, count: int) -> None:
+        self.watched = (self.watched or 0) + count
 
     def _note(self, outcomes: Iterable[Outcome]) -> None:
         with self._lock:
@@ -332,14 +381,6 @@ class Running:
             if report := self._work.report:
                 error.__dict__.setdefault("report", report)
             raise
-
-
-def _canary(count: int | None, watch: str | float | timedelta, max_came_back: int) -> Canary | None:
-    if count is None:
-        if max_came_back:
-            raise ConfigurationError("max_came_back goes with canary=…, the number of messages that go first.")
-        return None
-    return Canary(count, duration(watch), max_came_back)
 
 
 def count_of(messages: Any) -> int | None:

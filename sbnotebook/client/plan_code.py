@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
-from datetime import timedelta
+from dataclasses import dataclass, fields
+from itertools import groupby
 from typing import Final
 
+from sbnotebook.client.literals import imports_of, literal, message_literal
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Abandon,
@@ -19,80 +20,159 @@ from sbnotebook.model import (
     DeadLetter,
     Decision,
     Defer,
-    EntityAddress,
     LockedMessage,
+    Message,
     MessageState,
     Resubmit,
+    Send,
+    Undo,
 )
 from sbnotebook.model.decision import AUTO, CancelScheduled, Purge
-from sbnotebook.settlement.plan import Plan
+from sbnotebook.model.durations import duration_text
+from sbnotebook.settlement.plan import Canary, Plan
 
-__all__ = ["cell_of", "python_of"]
+__all__ = ["CodeOptions", "cell_of", "python_of"]
 
 _PLAIN: Final = re.compile(r"[\w .,:;/()@#%&+=!?-]{1,200}", re.ASCII)
 """A text that a magic takes as it is, in quotes."""
 _PICKS: Final = (Complete, DeadLetter, Abandon, Defer)
 _LONGEST_CHOICE: Final = 15_000
 """Characters of an expression that chooses messages; an expression of 20,000 is refused."""
+_MOST_SENT, _MOST_CHARACTERS = 100, 100_000
+"""New messages in code, and their characters."""
+_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
+_EDIT: Final = "# Define the function edit(message) first: it is not part of the plan."
+_HELD: Final = "# Release the messages first: this plan was made while a kernel held them, and locks them again."
+_OTHER: Final = "elsewhere"
+"""The variable of the entity in another namespace."""
 
 
-def cell_of(plan: Plan, *, rate: float | None = None) -> str:
+@dataclass(frozen=True, slots=True)
+class CodeOptions:
+    """What code says besides the plan.
+
+    Args:
+        target: the host of the namespace, None for the one that the environment names.
+        rate: messages a second at most, None for no limit.
+        canary: the messages that go first; None to carry it out all at once.
+        sent: the messages of a plan to send.
+    """
+
+    target: str | None = None
+    rate: float | None = None
+    canary: Canary | None = None
+    sent: Sequence[Message] = ()
+
+
+def cell_of(plan: Plan, options: CodeOptions) -> str:
     """Return a plan as a cell with a magic; as Python where no magic says the same.
 
     Args:
         plan: messages and a decision.
-        rate: messages a second at most, None for no limit.
+        options: what else it says.
 
     Raises:
         DecisionError: no code can say the same.
     """
-    _check(plan)
+    _check(plan, options)
     words = _magic(plan)
     if words is None:
-        return python_of(plan, rate=rate)
-    comment = "# Define the function edit(message) first: it is not part of the plan.\n" if plan.edit else ""
-    paced = [] if rate is None else ["--rate", f"{rate:g}"]
-    return f"{comment}{' '.join([*words, *paced])}\n"
+        return python_of(plan, options)
+    paced = [] if options.rate is None else ["--rate", f"{options.rate:g}"]
+    before = ["import sbnotebook", *_elsewhere(plan)] if _elsewhere(plan) else []
+    lines = [*_remarks(plan), *before, " ".join([*words, *_canary_words(options.canary), *paced])]
+    return "\n".join(lines) + "\n"
 
 
-def python_of(plan: Plan, *, target: str | None = None, rate: float | None = None) -> str:
+def python_of(plan: Plan, options: CodeOptions) -> str:
     """Return a plan as Python that makes it again, shows it, and applies it.
 
     Args:
         plan: messages and a decision.
-        target: the host of the namespace, None for the one that the environment names.
-        rate: messages a second at most, None for no limit.
+        options: what else it says.
 
     Raises:
         DecisionError: no code can say the same.
     """
-    _check(plan)
-    call = _call(plan)
-    lines = [*(["from datetime import timedelta", ""] if "timedelta(" in call else []), "import sbnotebook", ""]
-    if plan.edit is not None:
-        lines += ["# Define the function edit(message) here: it is not part of the plan."]
-    lines += [
-        f"ns = sbnotebook.connect({'' if target is None else repr(target)})",
-        f"entity = ns.entity({str(plan.entity)!r})",
-        f"messages = {_numbers_in_python(plan)}",
-        f"plan = {call}",
+    _check(plan, options)
+    made = [*_elsewhere(plan), *_messages(plan, options), f"plan = {_call(plan)}{_canary_call(options.canary)}"]
+    imports = imports_of("\n".join(made))
+    standard = [line for line in imports if "sbnotebook" not in line]
+    lines = [
+        *standard,
+        *([""] if standard else []),
+        "import sbnotebook",
+        *(line for line in imports if line not in standard),
+        "",
+        *_remarks(plan),
+        f"ns = sbnotebook.connect({'' if options.target is None else repr(options.target)})",
+        *([] if isinstance(plan.decision, Undo) else [f"entity = ns.entity({str(plan.entity)!r})"]),
+        *made,
         "print(plan.preview())",
-        f"report = plan.apply({'' if rate is None else f'rate={rate!r}'})",
+        f"report = plan.apply({'' if options.rate is None else f'rate={options.rate!r}'})",
         "report.raise_for_failures()",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: Plan, options: CodeOptions) -> None:
     decision, messages = plan.decision, plan.messages
-    if isinstance(decision, Resubmit) and decision.to_host is not None:
-        raise DecisionError("A resubmit to another namespace has no code here: connect to that namespace in Python.")
-    if not isinstance(decision, (*_PICKS, Resubmit, Purge, CancelScheduled)):
-        raise DecisionError(f"A plan to {decision.verb} has no code: its messages are not in an entity.")
-    if not messages:
+    if not isinstance(decision, (*_PICKS, Resubmit, Purge, CancelScheduled, Send, Undo)):
+        raise DecisionError(
+            f"A plan to {decision.verb} has no code: it is on the locks of this kernel, or decides on each message."
+        )
+    if not messages and not options.sent:
         raise DecisionError("The plan has no messages, so there is no code for it.")
-    if any(isinstance(message, LockedMessage) for message in messages):
-        raise DecisionError("A plan on held messages has no code: their locks end with this kernel.")
+    if len(options.sent) > _MOST_SENT:
+        raise DecisionError(
+            f"A plan to send more than {_MOST_SENT} messages has no code: send the frame or the file of the messages."
+        )
+
+
+def _remarks(plan: Plan) -> list[str]:
+    """Return comments on what the code does not do."""
+    is_held = any(isinstance(message, LockedMessage) for message in plan.messages)
+    return [*([_HELD] if is_held else []), *([_EDIT] if plan.edit is not None else [])]
+
+
+def _elsewhere(plan: Plan) -> list[str]:
+    """Return the line that connects to the destination, if it is in another namespace."""
+    decision = plan.decision
+    if not isinstance(decision, Resubmit) or decision.to_host is None:
+        return []
+    host = (
+        "emulator" if decision.to_host.rpartition(":")[0] in _LOCAL or decision.to_host in _LOCAL else decision.to_host
+    )
+    return [f"{_OTHER} = sbnotebook.connect({host!r}).entity({str(decision.to or plan.entity.sends_to)!r})"]
+
+
+def _messages(plan: Plan, options: CodeOptions) -> list[str]:
+    """Return the lines that name or make the messages."""
+    if isinstance(plan.decision, Undo):
+        return _removed(plan)
+    if not options.sent:
+        return [f"messages = {_numbers_in_python(_numbers(plan))}"]
+    made = [f"    {message_literal(message)}," for message in options.sent]
+    if sum(map(len, made)) > _MOST_CHARACTERS:
+        raise DecisionError("The messages of this plan are too large for code: send the frame or the file of them.")
+    return ["messages = [", *made, "]"]
+
+
+def _removed(plan: Plan) -> list[str]:
+    """Return the lines that name removed messages, as a report would."""
+    ordered = sorted(plan.messages, key=lambda message: (str(message.entity), message.sequence_number))
+    places = [
+        f"    {entity!r}: {_numbers_in_python([message.sequence_number for message in found])},"
+        for entity, found in groupby(ordered, key=lambda message: str(message.entity))
+    ]
+    outcome = "sbnotebook.Outcome(settled, 'complete', sbnotebook.EntityAddress.parse(entity), number)"
+    return [
+        "settled = sbnotebook.OutcomeStatus.SETTLED",
+        "removed = {",
+        *places,
+        "}",
+        f"messages = [{outcome} for entity, numbers in removed.items() for number in numbers]",
+    ]
 
 
 def _numbers(plan: Plan) -> list[int]:
@@ -110,11 +190,11 @@ def _ranges(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
     yield first, last
 
 
-def _numbers_in_python(plan: Plan) -> str:
-    parts = [f"*range({first}, {last + 1})" if last > first + 1 else None for first, last in _ranges(_numbers(plan))]
+def _numbers_in_python(numbers: Sequence[int]) -> str:
     said: list[str] = []
-    for part, (first, last) in zip(parts, _ranges(_numbers(plan)), strict=True):
-        said += [part] if part is not None else [str(number) for number in range(first, last + 1)]
+    for first, last in _ranges(numbers):
+        is_long = last > first + 1
+        said += [f"*range({first}, {last + 1})"] if is_long else [str(number) for number in range(first, last + 1)]
     return f"[{', '.join(said)}]"
 
 
@@ -135,6 +215,8 @@ def _expression(plan: Plan) -> str:
 
 def _magic(plan: Plan) -> list[str] | None:
     """Return the words of a magic; None where no magic says the same."""
+    if isinstance(plan.decision, (Send, Undo)):
+        return None
     entity, decision, chosen = str(plan.entity), plan.decision, ["--messages", _choice(plan)]
     match decision:
         case Resubmit():
@@ -167,10 +249,12 @@ def _are_deferred(plan: Plan) -> bool:
 
 def _resubmit_words(decision: Resubmit) -> list[str]:
     words: list[str] = []
-    if decision.to is not None:
+    if decision.to_host is not None:
+        words += ["--to-entity", _OTHER]
+    elif decision.to is not None:
         words += ["--to", str(decision.to)]
     if decision.delay:
-        words += ["--delay", _seconds(decision.delay)]
+        words += ["--delay", duration_text(decision.delay)]
     if decision.max_resubmits != AUTO:
         words += ["--max-resubmits", str(decision.max_resubmits or "none")]
     if decision.resend_unknown:
@@ -180,8 +264,11 @@ def _resubmit_words(decision: Resubmit) -> list[str]:
     return words
 
 
-def _seconds(delay: timedelta) -> str:
-    return f"{delay.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"
+def _canary_words(canary: Canary | None) -> list[str]:
+    if canary is None:
+        return []
+    words = ["--canary", str(canary.count), "--watch", duration_text(canary.watch)]
+    return [*words, "--max-came-back", str(canary.max_came_back)] if canary.max_came_back else words
 
 
 # ---------------------------------------------------------------- Python
@@ -195,14 +282,18 @@ def _call(plan: Plan) -> str:
         return "entity.cancel_scheduled(messages)"
     if isinstance(decision, Resubmit):
         return f"entity.resubmit({', '.join(['messages', *_resubmit_options(plan, decision)])})"
+    if isinstance(decision, Send):
+        return f"entity.plan_send({', '.join(['messages', *_send_options(decision)])})"
+    if isinstance(decision, Undo):
+        return f"ns.undo({', '.join(['messages', *_undo_options(decision)])})"
     made = f"sbnotebook.{type(decision).__name__}({_fields(decision)})"
     return f"entity.deferred().plan({made}, messages)" if _are_deferred(plan) else f"entity.pick(messages, {made})"
 
 
 def _resubmit_options(plan: Plan, decision: Resubmit) -> list[str]:
     given = {
-        "to": None if decision.to is None else repr(str(decision.to)),
-        "delay": repr(_seconds(decision.delay)) if decision.delay else None,
+        "to": _OTHER if decision.to_host is not None else None if decision.to is None else repr(str(decision.to)),
+        "delay": repr(duration_text(decision.delay)) if decision.delay else None,
         "edit": "edit" if plan.edit else None,
         "max_resubmits": None if decision.max_resubmits == AUTO else repr(decision.max_resubmits),
         "resend_unknown": "True" if decision.resend_unknown else None,
@@ -211,15 +302,28 @@ def _resubmit_options(plan: Plan, decision: Resubmit) -> list[str]:
     return [f"{name}={text}" for name, text in given.items() if text is not None]
 
 
+def _send_options(decision: Send) -> list[str]:
+    at = [] if decision.at is None else [f"at={decision.at.isoformat()!r}"]
+    return at if decision.delay is None else [f"delay={duration_text(decision.delay)!r}"]
+
+
+def _undo_options(decision: Undo) -> list[str]:
+    given = {
+        "to": None if decision.to is None else repr(str(decision.to)),
+        "include_unknown": "True" if decision.include_unknown else None,
+        "new_ids": None if decision.new_ids is None else repr(decision.new_ids),
+    }
+    return [f"{name}={text}" for name, text in given.items() if text is not None]
+
+
+def _canary_call(canary: Canary | None) -> str:
+    if canary is None:
+        return ""
+    most = f", max_came_back={canary.max_came_back}" if canary.max_came_back else ""
+    return f".with_canary({canary.count}, watch={duration_text(canary.watch)!r}{most})"
+
+
 def _fields(decision: Decision) -> str:
     """Return the arguments of a decision as literals."""
     given = {each.name: getattr(decision, each.name) for each in fields(decision)}
-    return ", ".join(f"{name}={_literal(value)}" for name, value in given.items() if value is not None)
-
-
-def _literal(value: object) -> str:
-    if isinstance(value, timedelta):
-        return f"timedelta(seconds={value.total_seconds()!r})"
-    if isinstance(value, EntityAddress):
-        return f"sbnotebook.EntityAddress.parse({str(value)!r})"
-    return repr(value)
+    return ", ".join(f"{name}={literal(value)}" for name, value in given.items() if value is not None)

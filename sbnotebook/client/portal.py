@@ -12,8 +12,10 @@ import threading
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar, Token
 from functools import partial
-from typing import Final, Generic, ParamSpec, TypeVar
+from types import TracebackType
+from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal
@@ -22,7 +24,7 @@ from sbnotebook.model import Report
 from sbnotebook.settlement.terms import Progress
 from sbnotebook.settlement.watch import Tell, Watch, ignore_outcomes, in_flight
 
-__all__ = ["Work", "portal", "progress_bar", "run"]
+__all__ = ["Interrupts", "Work", "portal", "progress_bar", "run"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,6 +33,7 @@ _CLEAN_UP: Final = 60.0
 """Seconds that interrupted work may take to release its messages."""
 _SHOW_AFTER: Final = 1.0
 """Seconds before a progress bar appears."""
+_INTERRUPTED: Final = "It was interrupted."
 _HOW_TO_READ: Final = (
     "Unconfirmed actions may have happened, skipped ones did not; the exception's attribute report has an outcome "
     "for each."
@@ -110,7 +113,7 @@ class Work(Generic[T]):
         try:
             with self._watch, anyio.CancelScope() as self._scope:
                 return await self._function(*self._args)
-            raise InterruptedError("It was interrupted.")
+            raise InterruptedError(_INTERRUPTED)
         finally:
             self._ended.set()
 
@@ -144,6 +147,59 @@ class Work(Generic[T]):
         return self._portal.call(lambda: self._watch.report)
 
 
+class Interrupts:
+    """Interrupts the calls of :func:`run` in a block from another thread, as Ctrl-C does in the kernel's own.
+
+    Example:
+        >>> interrupts = Interrupts()
+        >>> interrupts.interrupt()
+        >>> with interrupts:
+        ...     run(anyio.sleep, 60)
+        Traceback (most recent call last):
+        InterruptedError: It was interrupted.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._work: Work[Any] | None = None
+        self._is_due = False
+        self._token: Token[Interrupts | None] | None = None
+
+    def interrupt(self) -> None:
+        """Cancel the work that is waited for, or the next one; its call raises InterruptedError."""
+        with self._lock:
+            work = self._work
+            self._is_due = work is None or work.wait(0)
+        if work is not None and not self._is_due:
+            work.cancel()
+
+    def start(self, work: Work[T]) -> Future[T]:
+        """Start work that :meth:`interrupt` then cancels.
+
+        Raises:
+            InterruptedError: it was interrupted before.
+        """
+        with self._lock:
+            is_due, self._is_due = self._is_due, False
+            if is_due:
+                raise InterruptedError(_INTERRUPTED)
+            self._work = work
+            return work.start()
+
+    def __enter__(self) -> Self:
+        self._token = _INTERRUPTS.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            _INTERRUPTS.reset(self._token)
+
+
+_INTERRUPTS: Final[ContextVar[Interrupts | None]] = ContextVar("_INTERRUPTS", default=None)
+
+
 def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a coroutine function on the background loop and wait for it.
 
@@ -157,8 +213,10 @@ def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) 
         args: its arguments.
         kwargs: its keyword arguments.
     """
-    work = Work(partial(function, *args, **kwargs))
+    work, interrupts = Work(partial(function, *args, **kwargs)), _INTERRUPTS.get()
     try:
+        if interrupts is not None:
+            return interrupts.start(work).result()
         return portal().start_task_soon(work.until_the_end).result()
     except KeyboardInterrupt as interrupt:
         try:

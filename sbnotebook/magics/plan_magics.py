@@ -38,13 +38,10 @@ _ALIKE: Final = 0.75
 
 
 class ApplyOptions(TypedDict, total=False):
-    """The limits of a plan, and its canary."""
+    """The limits of a plan."""
 
     max_in_flight: InFlight
     rate: float | None
-    canary: int
-    watch: str
-    max_came_back: int
 
 
 class PlanMagics(Magics):
@@ -64,7 +61,7 @@ class PlanMagics(Magics):
 
         Args:
             plan: the plan.
-            args: holds ``dry_run``, ``yes``, and where the magic has them ``max_in_flight`` and ``rate``.
+            args: holds ``dry_run``, ``yes``, and where the magic has them the limits and the canary.
 
         Returns:
             The plan itself for a dry run, otherwise the report.
@@ -73,12 +70,10 @@ class PlanMagics(Magics):
             ReadOnlyError: the connection is read-only; nothing was done.
             DecisionError: the plan was not confirmed, or there is no input to ask on; nothing was done.
         """
-        options = self.apply_options(args)
+        options, plan = self.apply_options(args), _with_canary(plan, args)
         if args.dry_run:
             return plan
         display(plan)
-        if "canary" in options:
-            say(_canary_text(options, len(plan)))
         asks = plan.verb != Release.verb  # a release changes nothing
         self.confirm(len(plan), args, asks=asks, leaves=isinstance(plan.decision, Resubmit) and plan.decision.to_host)
         report = plan.apply(**options)
@@ -113,20 +108,10 @@ class PlanMagics(Magics):
         """Return the keyword arguments with which a plan is applied.
 
         Args:
-            args: holds ``max_in_flight``, ``rate``, ``canary``, ``watch`` and ``max_came_back`` where the magic has
-                them.
-
-        Raises:
-            ConfigurationError: the options do not go together.
+            args: holds ``max_in_flight`` and ``rate`` where the magic has them.
         """
         in_flight = getattr(args, "max_in_flight", None) or self.current.settings.max_in_flight or AUTO
-        options: ApplyOptions = {"max_in_flight": in_flight, "rate": getattr(args, "rate", None)}
-        canary: int | None = getattr(args, "canary", None)
-        if canary is None and (getattr(args, "watch", None) or getattr(args, "max_came_back", 0)):
-            raise ConfigurationError("--watch and --max-came-back go with --canary N.")
-        if canary is not None:
-            options |= {"canary": canary, "watch": args.watch or "10m", "max_came_back": args.max_came_back}
-        return options
+        return {"max_in_flight": in_flight, "rate": getattr(args, "rate", None)}
 
 
 def command(*arguments: argument) -> Callable[[Callable[[Any, MagicArguments], object]], Callable[..., object]]:
@@ -179,12 +164,14 @@ def warn_of_failures(report: Report) -> None:
         say(f"Not every message was settled: {report}.", file=sys.stderr)
 
 
-def _canary_text(options: ApplyOptions, total: int) -> str:
-    count, watch, most = options.get("canary", 0), options.get("watch", ""), options.get("max_came_back", 0)
-    if count >= total:
-        return f"Canary: all {total:,}, watched for {watch} at most."
-    back = f"at most {most:,} of these come" if most else "none of these comes"
-    return f"Canary: {count:,} first, watched for {watch} at most. The other {total - count:,} follow if {back} back."
+def _with_canary(plan: Plan, args: MagicArguments) -> Plan:
+    """Return the plan with the canary that the options ask for."""
+    canary: int | None = getattr(args, "canary", None)
+    if canary is not None:
+        return plan.with_canary(canary, watch=args.watch or "10m", max_came_back=args.max_came_back)
+    if getattr(args, "watch", None) or getattr(args, "max_came_back", 0):
+        raise ConfigurationError("--watch and --max-came-back go with --canary N.")
+    return plan
 
 
 def _ask() -> None:

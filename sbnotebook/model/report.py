@@ -13,6 +13,7 @@ from typing import Any, Final, Self, overload
 
 from sbnotebook.errors import SettlementFailedError
 from sbnotebook.model.address import EntityAddress
+from sbnotebook.model.durations import duration_text
 from sbnotebook.model.outcome import Outcome, OutcomeStatus, frame_of_outcomes
 
 __all__ = ["Report", "RunSpeed", "Tally"]
@@ -114,7 +115,7 @@ class RunSpeed:
 
     Example:
         >>> str(RunSpeed(10_000, 4.0, 210))
-        'in 4.0 s, 2,500 messages a second, at most 210 in flight'
+        'in 4s, 2,500 messages a second, at most 210 in flight'
     """
 
     count: int
@@ -123,7 +124,7 @@ class RunSpeed:
 
     def __str__(self) -> str:
         rate = f"{self.count / self.seconds:,.0f} messages a second, " if self.seconds else ""
-        return f"in {self.seconds:,.1f} s, {rate}at most {self.in_flight:,} in flight"
+        return f"in {duration_text(round(self.seconds, 1))}, {rate}at most {self.in_flight:,} in flight"
 
 
 class Report(Sequence[Outcome]):

@@ -24,6 +24,7 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
+from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.pace import AUTO, InFlight, Pace, Pause, check_in_flight
@@ -109,6 +110,22 @@ class Canary:
             raise ConfigurationError("max_came_back is a whole number from 0, and below the number of canaries.")
         if self.watch <= timedelta(0):
             raise ConfigurationError('watch is longer than nothing, such as "10m".')
+
+    def sentence(self, total: int) -> str:
+        """Return what happens to a plan of so many messages, as sentences.
+
+        Example:
+            >>> Canary(2, timedelta(minutes=5)).sentence(9)
+            'Canary: 2 first, watched for 5m at most. The other 7 follow if none of these comes back.'
+        """
+        watch = duration_text(self.watch)
+        if self.count >= total:
+            return f"Canary: all {total:,}, watched for {watch} at most."
+        back = f"at most {self.max_came_back:,} of these come" if self.max_came_back else "none of these comes"
+        return (
+            f"Canary: {self.count:,} first, watched for {watch} at most. "
+            f"The other {total - self.count:,} follow if {back} back."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +264,19 @@ class Plan:
         Raises:
             DecisionError: the plan sends no clones, or they could not be watched; nothing was done.
         """
+        return await self.check_canary()(self, canary, limits or Limits(), progress, seen)
+
+    def check_canary(self) -> CarryOutWithCanary:
+        """Return what carries the plan out with a canary.
+
+        Raises:
+            DecisionError: the plan sends no clones.
+        """
         if self.with_canary is None:
             raise DecisionError(
                 f"A canary goes with a resubmit, whose clones can be watched; apply this {self.decision.verb} without."
             )
-        return await self.with_canary(self, canary, limits or Limits(), progress, seen)
+        return self.with_canary
 
     def note(self, report: Report, limits: Limits, seconds: float) -> None:
         """Remember the speed of a run of this plan, for the previews of later ones.
@@ -296,7 +321,7 @@ def _details(decision: Decision, entity: EntityAddress) -> str:
             parts = [f" to {to}" if to else "", f" in {to_host}" if to_host else ""]
             # To resubmit from a subscription looks like to put back, and is more.
             parts.append(_ALL_GET_THEM if entity.subscription and to == entity.sends_to and not to_host else "")
-            parts.append(f", {delay} later" if delay else "")
+            parts.append(f", {duration_text(delay)} later" if delay else "")
             is_given = isinstance(max_resubmits, int)
             parts.append(f", at most {max_resubmits} times each" if is_given else "")
             parts.append(_beyond(entity) if is_given else "")
@@ -307,9 +332,11 @@ def _details(decision: Decision, entity: EntityAddress) -> str:
             said = " and ".join(f"the {name} {text!r}" for name, text in named.items() if text)
             return f" with {said}" if said else ""
         case Abandon(delay):
-            return f"{f', {delay} later' if delay else ''}; this raises their delivery counts"
+            later = f", {duration_text(delay)} later" if delay else ""
+            return f"{later}; this raises their delivery counts"
         case Defer(wake_after, wake_to) if wake_after is not None:
-            return f", and send a wake-up message for each to {wake_to or entity}, active {wake_after} later"
+            later = duration_text(wake_after)
+            return f", and send a wake-up message for each to {wake_to or entity}, active {later} later"
         case _:
             return ""
 

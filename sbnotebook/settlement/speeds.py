@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from sbnotebook.model.durations import duration_text
+
 __all__ = ["Speeds"]
 
 _LEAST: Final = 100
 """Messages of a run from which on its speed says something about the next one."""
-_MINUTE: Final = 60
-_LONG: Final = 120
 
 
 class Speeds:
@@ -21,7 +21,7 @@ class Speeds:
         ''
         >>> speeds.note("purge", 2_000, seconds=4.0)
         >>> speeds.estimate("purge", 5_000)
-        'This takes about 10 seconds at 500 messages a second, the speed of the last purge over this connection.'
+        'This takes about 10s at 500 messages a second, the speed of the last purge over this connection.'
     """
 
     def __init__(self) -> None:
@@ -58,6 +58,4 @@ class Speeds:
 def _in_words(seconds: float) -> str:
     if seconds < 1:
         return "less than a second"
-    if seconds < _LONG:
-        return f"about {seconds:,.0f} second{'s' if round(seconds) != 1 else ''}"
-    return f"about {seconds / _MINUTE:,.0f} minutes"
+    return f"about {duration_text(seconds, rounded=True)}"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import Enum, auto
 from functools import partial
@@ -16,14 +15,16 @@ import ipywidgets as widgets
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.plan import Plan
-from sbnotebook.errors import DecisionError
-from sbnotebook.model import Outcome, OutcomeStatus, Report, Resubmit
+from sbnotebook.client.portal import Interrupts
+from sbnotebook.errors import DecisionError, SbNotebookError
+from sbnotebook.model import OutcomeStatus, Report, Resubmit
 from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.plan import Limits, Preview
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown
 from sbnotebook.widgets.plan_code import PlanCode
+from sbnotebook.widgets.plan_run import PlanEnd, PlanRun, key_of, status_of
 from sbnotebook.widgets.plan_text import (
     REMOVING,
     can_resume,
@@ -32,177 +33,17 @@ from sbnotebook.widgets.plan_text import (
     plan_blocks,
     report_blocks,
 )
+from sbnotebook.widgets.plan_trial import PlanTrial, canary_blocks, rehearsal_blocks
 from sbnotebook.widgets.subshell import must_wait
 from sbnotebook.widgets.table.message_view import MessageView
-from sbnotebook.widgets.table.rows import MessageKey, Table
+from sbnotebook.widgets.table.rows import Table
 from sbnotebook.widgets.text_view import Block, TextView, cell, heading, paragraph
 
-__all__ = ["ActionPanel", "PlanEnd", "PlanRun", "Speed", "removed_by"]
-
-_TICK: Final = 0.1
-"""Seconds between two looks, so that nothing on the screen changes more than ten times a second."""
-_WINDOW: Final = 5.0
-"""Seconds over which the rate is measured."""
-_SOONEST: Final = 1.0
-"""Seconds after which a rate says anything."""
-_MAX_WHY: Final = 200
-_MAX_AGAIN: Final = 4
-"""Reasons for which the messages can be selected again, each by a button."""
-_OUTCOME: Final = "outcome"
-"""The table's column."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanEnd:
-    """The end of a plan that was carried out.
-
-    Args:
-        report: an outcome for each message, as far as anything was begun.
-        problem: what ended it before its time, in a sentence; None where nothing did.
-        table_problem: why the table does not show all of the outcomes.
-    """
-
-    report: Report
-    problem: str | None = None
-    table_problem: str | None = None
-
-
-@dataclass(slots=True)
-class Speed:
-    """The messages finished each second, over the last five seconds.
-
-    Example:
-        >>> speed = Speed()
-        >>> for second in range(4):
-        ...     speed.note(float(second), 20 * second)
-        >>> speed.a_second, speed.seconds_for(100)
-        (20.0, 5.0)
-    """
-
-    _samples: deque[tuple[float, int]] = field(default_factory=deque[tuple[float, int]])
-
-    def note(self, now: float, done: int) -> None:
-        """So many are finished now."""
-        self._samples.append((now, done))
-        while now - self._samples[0][0] > _WINDOW:
-            self._samples.popleft()
-
-    def forget(self) -> None:
-        """Begin anew, after a pause."""
-        self._samples.clear()
-
-    @property
-    def a_second(self) -> float | None:
-        """Return the messages finished each second; None while unknown."""
-        if not self._samples:
-            return None
-        (begin, first), (end, last) = self._samples[0], self._samples[-1]
-        return (last - first) / (end - begin) if end - begin >= _SOONEST else None
-
-    def seconds_for(self, count: int) -> float | None:
-        """Return how many seconds so many messages will take; None while unknown."""
-        rate = self.a_second
-        return count / rate if rate else None
-
-
-class PlanRun:
-    """A plan that is carried out; a table shows the outcome of each message.
-
-    Args:
-        plan: which one.
-        table: whose rows get an ``outcome``. In the end those leave it whose messages have left their entity.
-        ticked: called about ten times a second, in a thread of its own.
-        ended: called in that thread when it has ended, one way or another.
-        limits: how fast.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        *,
-        table: Table | None,
-        ticked: Callable[[PlanRun], object],
-        ended: Callable[[PlanEnd], object],
-        limits: Limits,
-    ) -> None:
-        self.plan = plan
-        self.running = plan.start(max_in_flight=limits.max_in_flight, rate=limits.rate)
-        self.counts = Counter[OutcomeStatus]()
-        """Outcomes until now."""
-        self.speed = Speed()
-        self._shown: dict[MessageKey, str] = {}
-        self._table = table
-        self._table_problem: str | None = None
-        self._ticked = ticked
-        self.thread = background.start(self._follow, done=ended, failed=lambda why: ended(PlanEnd(Report(), why)))
-
-    def _follow(self) -> PlanEnd:
-        while not self.running.wait(_TICK):
-            self._tick()
-        self._tick()
-        problem: str | None = None
-        try:
-            report = self.running.result()
-        except Exception as error:  # noqa: BLE001 (the panel shows the error)
-            problem, report = background.sentence(error), self.running.report
-        self._mark(report)
-        self._remove(report)
-        return PlanEnd(report, problem, self._table_problem)
-
-    def _tick(self) -> None:
-        if self.running.is_paused:
-            self.speed.forget()
-        else:
-            self.speed.note(time.monotonic(), self.running.done)
-        new = self.running.new_outcomes()
-        self.counts.update(outcome.status for outcome in new)
-        self._mark(new)
-        self._ticked(self)
-
-    # ------------------------------------------------------------ the table
-
-    def _mark(self, outcomes: Iterable[Outcome]) -> None:
-        """Write new outcomes into their rows."""
-        if self._table is None:
-            return
-        texts = {_key_of(outcome): _text_of(outcome) for outcome in outcomes if outcome.sequence_number is not None}
-        new = {key: text for key, text in texts.items() if self._shown.get(key) != text}
-        self._shown |= new
-        if new:
-            table = self._table
-            self._on_table(lambda: table.patch({key: {_OUTCOME: text} for key, text in new.items()}))
-
-    def _remove(self, report: Report) -> None:
-        table = self._table
-        gone = removed_by(report)
-        if table is not None and gone:
-            self._on_table(lambda: table.remove(gone))
-
-    def _on_table(self, change: Callable[[], object]) -> None:
-        # A table that was closed meanwhile must not hide how the plan ends.
-        try:
-            change()
-        except Exception as error:  # noqa: BLE001 (told with the report)
-            self._table_problem = f"The table does not show what became of them: {background.sentence(error)}"
-            self._table = None
-
-
-def removed_by(report: Report) -> list[MessageKey]:
-    """Return the keys of the messages that have left their entity, by a report."""
-    return [_key_of(each) for each in report if each.ok and each.verb in REMOVING]
-
-
-def _key_of(outcome: Outcome) -> MessageKey:
-    return str(outcome.entity), outcome.sequence_number or 0
-
-
-def _text_of(outcome: Outcome) -> str:
-    why = outcome.description or outcome.condition
-    return str(outcome.status) if outcome.ok or not why else f"{outcome.status}: {cell(why, _MAX_WHY)}"
-
+__all__ = ["ActionPanel"]
 
 _ROWS: Final = 5
-_MINUTE: Final = 60
+_MAX_AGAIN: Final = 4
+"""Reasons for which the messages can be selected again, each by a button."""
 _WAITING: Final = paragraph(
     "While a cell runs, Pause and Cancel wait for its end. To have them answered at once, interrupt the cell.", "quiet"
 )
@@ -215,6 +56,7 @@ class _Stage(Enum):
     IDLE = auto()
     MAKING = auto()
     PROPOSED = auto()
+    REHEARSING = auto()
     RUNNING = auto()
     ENDED = auto()
 
@@ -228,13 +70,14 @@ class ActionPanel(Panel):
     Args:
         namespace: where plans are carried out.
         table: whose rows the messages are, None for none.
+        is_editing: whether the user may name functions of the notebook, which run here.
 
     Example:
         >>> panel = ActionPanel(namespace)  # doctest: +SKIP
         >>> panel.propose(lambda: namespace.entity("orders/$dlq").purge(show_progress=False))  # doctest: +SKIP
     """
 
-    def __init__(self, namespace: Namespace, *, table: Table | None = None) -> None:
+    def __init__(self, namespace: Namespace, *, table: Table | None = None, is_editing: bool = True) -> None:
         self._namespace = namespace
         self._table = table
         self._lock = threading.RLock()
@@ -244,7 +87,9 @@ class ActionPanel(Panel):
         self._plan: Plan | None = None
         self._limits = Limits()
         self._work: PlanRun | None = None
+        self._rehearsal: Interrupts | None = None
         self._report: Report | None = None
+        self._proposed: tuple[Block, ...] = ()
         self._reported: tuple[Block, ...] = ()
         self._carried_out: tuple[Block, ...] = ()
         self.record: list[Block] = []
@@ -254,13 +99,13 @@ class ActionPanel(Panel):
         if isinstance(table, MessageView):
             # What does not load of the table does not load of this.
             table.on_swap(self._text.use_plain)
-        self._make_controls()
+        self._make_controls(is_editing=is_editing)
         super().__init__([panel_style(), self._text, self._progress, self._buttons], layout={"min_width": "0"})
         self.add_class("sbn-panel")
         self.add_class("sbn-acting")
         self._enter(_Stage.IDLE, _IDLE)
 
-    def _make_controls(self) -> None:
+    def _make_controls(self, *, is_editing: bool) -> None:
         self._bar = widgets.FloatProgress(min=0.0, max=1.0, layout={"width": "320px"})
         self._status = widgets.Label()
         self._progress = row(self._bar, self._status)
@@ -272,6 +117,7 @@ class ActionPanel(Panel):
         self._resume = button("Resume", "Plan to finish interrupted resubmits", self._resumed, icon="forward")
         self._again = row()
         self._code = PlanCode()
+        self._trial = PlanTrial(self._rehearse, self._offer_code, is_naming=is_editing)
         self._close = button("Done", "Put the report away", self._put_away)
         self._to = widgets.Text(
             description="Send back to",
@@ -308,6 +154,7 @@ class ActionPanel(Panel):
             if self._stage is _Stage.RUNNING:
                 self._add(paragraph("Another plan is being carried out: wait for its end, or cancel it.", "warning"))
                 return lambda _: None
+            self._end_rehearsal()
             self._turn += 1
             turn = self._turn
             self._enter(_Stage.MAKING, *_heading(title), paragraph("Looking which messages it is for …", "quiet"))
@@ -342,7 +189,12 @@ class ActionPanel(Panel):
         return self._quiet.wait(seconds)
 
     def cancel(self) -> None:
-        """Stop the plan in progress, if there is one; :meth:`wait` until it has released its messages."""
+        """Stop the plan or the rehearsal in progress; :meth:`wait` until a plan has released its messages."""
+        with self._lock:
+            if self._stage is _Stage.REHEARSING:
+                self._end_rehearsal()
+                self._enter(_Stage.PROPOSED, *self._proposed, paragraph("The rehearsal was cancelled.", "quiet"))
+                return
         work = self._work
         if work is not None:
             self._cancel.description = "Cancelling …"
@@ -358,6 +210,7 @@ class ActionPanel(Panel):
         """Remove it from the screen, and stop the plan in progress."""
         with self._lock:
             self._turn += 1
+            self._end_rehearsal()
             work, self._work = self._work, None
             self._stage = _Stage.IDLE
             self._quiet.set()
@@ -380,10 +233,27 @@ class ActionPanel(Panel):
                 self._carry_out.close()
                 self._carry_out = self._confirmation(turn, "danger" if plan.verb in REMOVING else "primary")
                 self._carry_out.disabled = self._namespace.read_only or not len(plan)
-                target = "emulator" if self._namespace.is_emulator else self._namespace.host
-                self._code.offer(plan, target=target, rate=limits.rate)
+                self._trial.offer(plan)
+                self._offer_code()
+                self._proposed = tuple(blocks)
                 self._enter(_Stage.PROPOSED, *blocks)
                 self._text.come_forward()
+
+    def _offer_code(self) -> None:
+        """Offer the plan as code, with the canary that is chosen now."""
+        with self._lock, suppress(SbNotebookError):
+            if self._plan is not None:
+                target = "emulator" if self._namespace.is_emulator else self._namespace.host
+                self._code.offer(self._chosen(self._plan), target=target, rate=self._limits.rate)
+
+    def _chosen(self, plan: Plan) -> Plan:
+        """Return a plan with the canary that is chosen.
+
+        Raises:
+            ConfigurationError: a field cannot be used.
+        """
+        canary = self._trial.canary
+        return plan if canary is None else plan.with_canary(**asdict(canary))
 
     def _confirmation(self, turn: int, kind: str = "") -> widgets.Button:
         """Return a button for one plan alone: a late click on it does nothing when another plan is shown."""
@@ -391,7 +261,8 @@ class ActionPanel(Panel):
 
     def _take_back(self, turn: int, why: str) -> None:
         with self._lock:
-            if turn == self._turn and self._stage in (_Stage.MAKING, _Stage.PROPOSED):
+            if turn == self._turn and self._stage in (_Stage.MAKING, _Stage.PROPOSED, _Stage.REHEARSING):
+                self._end_rehearsal()
                 self._turn += 1
                 self._plan = None
                 self._enter(_Stage.ENDED if self._report else _Stage.IDLE, paragraph(why, "warning"))
@@ -421,6 +292,44 @@ class ActionPanel(Panel):
                 self._report = None
                 self._enter(_Stage.IDLE, _IDLE)
 
+    # ------------------------------------------------------------ on copies
+
+    def _rehearse(self) -> None:
+        with self._lock:
+            plan = self._plan
+            if self._stage is not _Stage.PROPOSED or plan is None:
+                return
+            try:
+                consumer = self._trial.named_consumer()
+            except SbNotebookError:  # the form shows its fault
+                return
+            self._cancel.description, self._cancel.disabled = "Cancel", False
+            interrupts = self._rehearsal = Interrupts()
+            words = f"Rehearsing {len(plan):,} message{'s' if len(plan) != 1 else ''} on copies …"
+            self._enter(_Stage.REHEARSING, *self._proposed, paragraph(words, "quiet"))
+
+        def work() -> list[Block]:
+            with interrupts:
+                return rehearsal_blocks(self._namespace.rehearse(plan, consumer))
+
+        background.start(
+            work,
+            done=partial(self._rehearsed, interrupts),
+            failed=lambda why: self._rehearsed(interrupts, [paragraph(f"The rehearsal failed: {why}", "error")]),
+        )
+
+    def _rehearsed(self, interrupts: Interrupts, blocks: Iterable[Block]) -> None:
+        with self._lock:
+            if interrupts is self._rehearsal:  # else it was cancelled
+                self._rehearsal = None
+                self._enter(_Stage.PROPOSED, *self._proposed, *blocks)
+                self._text.come_forward()
+
+    def _end_rehearsal(self) -> None:
+        interrupts, self._rehearsal = self._rehearsal, None
+        if interrupts is not None:
+            interrupts.interrupt()
+
     # ------------------------------------------------------------ while it is carried out
 
     def _confirmed(self, turn: int) -> None:
@@ -428,6 +337,10 @@ class ActionPanel(Panel):
             plan = self._plan
             # A second click of a double click comes here, too.
             if turn != self._turn or self._stage is not _Stage.PROPOSED or plan is None or self._carry_out.disabled:
+                return
+            try:
+                plan = self._chosen(plan)
+            except SbNotebookError:  # the form shows its fault
                 return
             self._plan = None
             self._bar.value = 0.0
@@ -437,6 +350,8 @@ class ActionPanel(Panel):
             self._pause.disabled = self._cancel.disabled = False
             # What it does has been looked at; from now on the rows of the table say more.
             said = [block for block in self._text.blocks if "rows" not in block]
+            if plan.canary is not None:
+                said.append(paragraph(plan.canary.sentence(len(plan))))
             self._carried_out = (heading(f"Carried out at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"), *said)
             self._enter(_Stage.RUNNING, *said, *([_WAITING] if must_wait() else []))
             try:
@@ -450,7 +365,7 @@ class ActionPanel(Panel):
         if self._stage is _Stage.RUNNING:
             total = max(work.plan.total, 1)
             self._bar.value = min(1.0, work.running.done / total)
-            self._status.value = _status(work)
+            self._status.value = status_of(work)
 
     def _paused(self) -> None:
         work = self._work
@@ -462,7 +377,7 @@ class ActionPanel(Panel):
         else:
             work.running.pause()
             self._pause.description, self._pause.icon = "Continue", "play"
-        self._status.value = _status(work)
+        self._status.value = status_of(work)
 
     # ------------------------------------------------------------ afterwards
 
@@ -476,6 +391,7 @@ class ActionPanel(Panel):
             blocks: list[Block] = []
             if work is not None and (ended.report or not ended.problem):
                 blocks = report_blocks(ended.report, work.plan, cancelled=self._cancel.disabled)
+                blocks += canary_blocks(ended.report)
             self._reported = (*blocks, *problems)
             self.record += [*self._carried_out, *self._reported]
             self._offer_again(ended.report)
@@ -495,7 +411,7 @@ class ActionPanel(Panel):
         # Messages that may have been sent are first looked for: by Resume, or by peeking again.
         groups = [group for group in failure_groups(report) if group.status is not OutcomeStatus.UNCONFIRMED]
         for group in groups[:_MAX_AGAIN]:
-            keys = [_key_of(each) for each in group.outcomes if each.sequence_number is not None]
+            keys = [key_of(each) for each in group.outcomes if each.sequence_number is not None]
             name = "Select these again" if len(groups) == 1 else f"Select {len(keys):,} again: {cell(group.why, 40)}"
             if keys:
                 yield button(name, f"Select the messages that ended as {group.status}", partial(table.select, keys))
@@ -523,7 +439,7 @@ class ActionPanel(Panel):
         self._text.show(*blocks)
         set_shown(self._progress, shown=stage is _Stage.RUNNING)
         self._buttons.children = self._controls(stage)
-        if stage in (_Stage.MAKING, _Stage.RUNNING):
+        if stage in (_Stage.MAKING, _Stage.REHEARSING, _Stage.RUNNING):
             self._quiet.clear()
         else:
             self._quiet.set()
@@ -533,7 +449,9 @@ class ActionPanel(Panel):
             case _Stage.MAKING:
                 return (self._not_now,)
             case _Stage.PROPOSED:
-                return (self._carry_out, self._not_now, self._code)
+                return (self._carry_out, self._not_now, self._trial, self._code)
+            case _Stage.REHEARSING:
+                return (self._cancel,)
             case _Stage.RUNNING:
                 return (self._pause, self._cancel)
             case _Stage.ENDED:
@@ -564,25 +482,3 @@ class ActionPanel(Panel):
 
 def _heading(text: str) -> list[Block]:
     return [heading(text)] if text else []
-
-
-def _status(work: PlanRun) -> str:
-    told = sum(work.counts.values())
-    # Messages to send are in no entity yet, and have no outcomes by number.
-    done = told if work.plan.messages else work.running.done
-    parts = [f"{done:,} of {len(work.plan):,}"]
-    parts += [f"{count:,} {status}" for status, count in sorted(work.counts.items()) if count and count != told]
-    if work.running.is_paused:
-        return "Paused. Locks are renewed. " + ", ".join(parts) if work.running.is_held else "Finishing …"
-    rate, left = work.speed.a_second, work.speed.seconds_for(work.plan.total - work.running.done)
-    if rate:
-        parts.append(f"{rate:,.0f} a second" if rate >= 1 else "less than one a second")
-    if work.running.in_flight:
-        parts.append(f"{work.running.in_flight:,} in flight")
-    if left:
-        parts.append(_about(left))
-    return ", ".join(parts)
-
-
-def _about(seconds: float) -> str:
-    return f"about {seconds:,.0f} s left" if seconds < 2 * _MINUTE else f"about {seconds / _MINUTE:,.0f} min left"

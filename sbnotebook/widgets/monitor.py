@@ -19,6 +19,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.monitor_sampling import Sample, Sampler
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
+from sbnotebook.model.durations import duration_text
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Patience
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, text
@@ -241,7 +242,7 @@ class Monitor(Panel):
         except Exception as error:  # noqa: BLE001 (it is shown, and the next sample may succeed)
             self._failures += 1
             pause = pause_after(self.every.value, 0.0, self._failures)
-            self._say(f"{background.sentence(error)} The next attempt is in {pause:.0f} s.")
+            self._say(f"{background.sentence(error)} The next attempt is in {duration_text(pause, rounded=True)}.")
         else:
             self._failures = 0
             self._say(f"as of {datetime.now(UTC):%H:%M:%S} UTC")
@@ -281,7 +282,7 @@ def _point(sample: Sample) -> dict[str, Any]:
 def _line(sample: Sample) -> str:
     parts = [f"{sample.active:,} active", f"{sample.dead_letter:,} dead letters", f"{sample.scheduled:,} later"]
     if sample.oldest_age is not None:
-        parts.append(f"the oldest {sample.oldest_age:,.0f} s")
+        parts.append(f"the oldest {duration_text(sample.oldest_age, rounded=True)}")
     if sample.arrived is not None and sample.left is not None:
         parts.append(f"at least {sample.arrived:,.1f} in and {sample.left:,.1f} out each second")
     return f"{sample.entity}: {', '.join(parts)}"

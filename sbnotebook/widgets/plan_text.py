@@ -11,6 +11,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.plan import Plan
 from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit, Send, Undo
 from sbnotebook.model.amqp import AmqpValue, type_name
+from sbnotebook.model.durations import duration_text
 from sbnotebook.model.property_text import to_text
 from sbnotebook.settlement.plan import Change, Preview
 from sbnotebook.widgets.pretty import json_layout, weight
@@ -109,9 +110,8 @@ def plan_blocks(
     blocks = [heading(title)] if title else []
     blocks.append(paragraph(f"{preview.sentence[:1].upper()}{preview.sentence[1:]}"))
     if rate is not None:
-        blocks.append(
-            paragraph(f"At most {rate:,g} messages a second, so it takes {len(plan) / rate:,.0f} s or longer.")
-        )
+        least = duration_text(len(plan) / rate, rounded=True)
+        blocks.append(paragraph(f"At most {rate:,g} messages a second, so it takes {least} or longer."))
     if hidden:
         are = "is" if hidden == 1 else "are"
         blocks.append(

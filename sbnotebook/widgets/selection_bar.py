@@ -11,7 +11,7 @@ import ipywidgets as widgets
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.fields import FORM_CHANGED, on_change, problems_of
-from sbnotebook.widgets.forms.message_actions import Action, PlanForm, TaskForm
+from sbnotebook.widgets.forms.message_actions import Action, PlanForm, TaskForm, ViewForm
 from sbnotebook.widgets.panel import button, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.subshell import must_wait
@@ -93,10 +93,12 @@ class SelectionBar(widgets.VBox):
         self._say("")
         form = action.form()
         problem = text("", "problem")
-        name = form.submit if isinstance(form, TaskForm) else "Show the plan"
-        submit = button(name, form.words, partial(self._submit, form, problem), kind="primary")
         away = button("Close", "Close this form; nothing is done", self._close_form)
-        box = widgets.VBox([text(form.title, "strong"), text(form.words), *form.fields, row(submit, away), problem])
+        controls = [away]
+        if not isinstance(form, ViewForm):
+            name = form.submit if isinstance(form, TaskForm) else "Show the plan"
+            controls = [button(name, form.words, partial(self._submit, form, problem), kind="primary"), away]
+        box = widgets.VBox([text(form.title, "strong"), text(form.words), *form.fields, row(*controls), problem])
         box.add_class("sbn-form")
         for each in form.fields:
             on_change(each, partial(self._changed, box))

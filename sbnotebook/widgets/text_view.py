@@ -20,7 +20,7 @@ from sbnotebook.widgets.background import Patience
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.static_files import module, style
 
-__all__ = ["Block", "TextView", "Tone", "cell", "heading", "paragraph", "rows_block"]
+__all__ = ["Block", "TextView", "Tone", "cell", "code_block", "heading", "paragraph", "rows_block"]
 
 _MOST: Final = 400
 """Characters of a cell."""
@@ -36,9 +36,9 @@ Tone = Literal["plain", "quiet", "good", "warning", "error"]
 
 
 class Block(TypedDict, total=False):
-    """A part of the view. Made by :func:`heading`, :func:`paragraph` and :func:`rows_block`."""
+    """A part of the view. Made by :func:`heading`, :func:`paragraph`, :func:`rows_block` and :func:`code_block`."""
 
-    kind: Literal["title", "said", "table"]
+    kind: Literal["title", "said", "table", "code"]
     text: str
     tone: Tone
     caption: str
@@ -55,6 +55,11 @@ def heading(text: str) -> Block:
 def paragraph(text: str, tone: Tone = "plain") -> Block:
     """Make a sentence."""
     return {"kind": "said", "text": cell(text, _MOST_SAID), "tone": tone}
+
+
+def code_block(text: str) -> Block:
+    """Make a text to copy, which is not cut: see :meth:`TextView.copy_code`."""
+    return {"kind": "code", "text": text}
 
 
 def rows_block(
@@ -148,6 +153,10 @@ class TextView(ipywidgets.VBox):
         """Scroll it into sight where a button of the same panel has the focus, and take the focus."""
         self._rich.send({"kind": "forward"})
 
+    def copy_code(self) -> None:
+        """Copy the code that is shown to the clipboard, where the browser allows it; otherwise select it."""
+        self._rich.send({"kind": "copy"})
+
     def close(self) -> None:
         """Take it from the screen."""
         if self._patience is not None:
@@ -163,7 +172,7 @@ class TextView(ipywidgets.VBox):
 
 
 class _Rich(anywidget.AnyWidget):
-    _esm = module("focus.js", "text_view.js")
+    _esm = module("clipboard.js", "focus.js", "text_view.js")
     _css = style("text_view.css")
 
     blocks = traitlets.List(traitlets.Dict()).tag(sync=True)

@@ -19,10 +19,11 @@ from sbnotebook.model import EntityAddress, Report, SubQueue
 from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.settlement.memory.journal import ResubmitEntry
 from sbnotebook.widgets import background
-from sbnotebook.widgets.action_panel import ActionPanel, removed_by
+from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.message_actions import triage_actions
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown, text
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
+from sbnotebook.widgets.plan_run import removed_by
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.record import Record, causes_block
 from sbnotebook.widgets.selection_bar import SelectionBar
@@ -247,7 +248,7 @@ class Triage(Panel):
         address = self._entity.address
         label = f"Messages of {address}"
         self.table = MessageView(columns=_COLUMNS, timeline=True, causes=True, label=label, cause_action=_CAUSE_ACTION)
-        self.actions = ActionPanel(namespace, table=self.table)
+        self.actions = ActionPanel(namespace, table=self.table, is_editing=is_editing)
         self.actions.layout.margin = "8px 0 0 0"
         self._header = TriageHeader(
             str(address),
@@ -260,8 +261,8 @@ class Triage(Panel):
         )
         self._banner = UnfinishedBanner(namespace, address, self._resume)
         self._empty = text()
-        is_archived = namespace.archive is not None
-        actions = triage_actions(self._entity, self.table, is_archived=is_archived, is_editing=is_editing)
+        is_archived, place = namespace.archive is not None, (self._entity, namespace.entity(address.entity))
+        actions = triage_actions(*place, self.table, is_archived=is_archived, is_editing=is_editing)
         self.bar = SelectionBar(self.table, actions, self.actions)
         super().__init__([
             panel_style(), self._header, self._banner, self._empty, self.table, self.bar, self.actions

@@ -227,7 +227,7 @@ def test_report_of_successes_is_one_line() -> None:
 
 def test_report_of_a_long_run_shows_its_speed() -> None:
     report = Report(outcome(OutcomeStatus.SETTLED, number) for number in range(500)).timed(4.0, 40)
-    shown = "complete: 500 settled in 4.0 s, 125 messages a second, at most 40 in flight"
+    shown = "complete: 500 settled in 4s, 125 messages a second, at most 40 in flight"
     assert report_text(report) == shown
     assert shown in report_html(report)
 

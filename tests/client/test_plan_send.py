@@ -29,7 +29,7 @@ def test_send_plan_sends_only_when_applied(namespace: Namespace) -> None:
 @pytest.mark.parametrize(
     ("when", "words"),
     [
-        ({"delay": "1h"}, "send 1 message to later, active 1:00:00 later."),
+        ({"delay": "1h"}, "send 1 message to later, active 1h later."),
         ({"at": datetime(2050, 1, 2, tzinfo=UTC)}, "send 1 message to later, active at 2050-01-02 00:00:00+00:00."),
     ],
 )

@@ -51,7 +51,7 @@ SHOWN = (
     "1 group",
     "Plan: complete 1 message of term.",
     "1 deferred in term: 1 in the journal",
-    "active 1:00:00 later",
+    "active 1h later",
     "resubmit: 1 settled",
     "%sb_undo term --since 7d",
     "There are no interrupted resubmits.",

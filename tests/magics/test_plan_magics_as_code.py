@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from sbnotebook.client import Namespace, Plan
+from sbnotebook.client import Namespace, Plan, connect
+from sbnotebook.emulator import running
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, Message, ReceivedMessage
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Decision,
+    Defer,
+    EntityAddress,
+    Message,
+    ReceivedMessage,
+    Release,
+    Resubmit,
+)
+from sbnotebook.model.amqp import Float, Timestamp, UInt
 from tests.magics.conftest import Shell
 
 HOSTILE = "{__import__('os').system('false')} $reason \"'\n%sb_purge x"
@@ -39,6 +53,87 @@ def again(shell: Shell, code: str) -> Plan:
     return shell.variables["plan"]
 
 
+def test_code_of_a_canary_makes_the_same_plan(shell: Shell) -> None:
+    plan = letters_in(shell, "coded-canary").resubmit([1, 2, 3]).with_canary(2, watch="90s", max_came_back=1)
+    assert "--canary 2 --watch 1m30s --max-came-back 1 --rate 5\n" in plan.as_cell(rate=5)
+    for code in (plan.as_cell(), plan.as_python()):
+        found = again(shell, code)
+        assert same(found, plan)
+        assert found.canary == plan.canary
+        assert "Canary: 2 first, watched for 1m30s at most." in repr(found)
+
+
+def test_code_of_held_messages_locks_them_again(shell: Shell) -> None:
+    letters = letters_in(shell, "coded-held")
+    with letters.lock(3) as batch:
+        plan = batch.plan(Complete())
+        assert plan.as_cell() == (
+            "# Release the messages first: this plan was made while a kernel held them, and locks them again.\n"
+            "%sb_pick coded-held/$dlq --messages 1-3 --complete\n"
+        )
+        moved = batch.plan(Resubmit(to=EntityAddress("coded-held")))
+        assert "%sb_resubmit coded-held/$dlq --messages 1-3 --to coded-held" in moved.as_cell()
+    assert same(again(shell, plan.as_cell().splitlines()[1]), plan)
+    assert same(again(shell, plan.as_python()), plan)
+
+
+def test_code_of_a_send_makes_the_same_messages(shell: Shell) -> None:
+    namespace: Namespace = shell.run("namespace").value
+    namespace.create_queue("coded-send")
+    sent = [
+        Message(body="héllo {name}\n'\"", subject=HOSTILE, time_to_live=timedelta(hours=1)),
+        Message(
+            body=b"\xff\x00",
+            session_id="s",
+            application_properties={
+                "n": UInt(7), "when": Timestamp(1_704_067_200_000), "f": Float(1.5), "b": True, "none": None,
+                "u": UUID(int=5),
+            },
+            extras={"durable": True},
+        ),
+        Message.of_value({"a": [1, 2.5]}),
+    ]  # fmt: skip
+    for options in ({}, {"delay": "90s"}, {"at": datetime(2050, 1, 31, 7, 30, tzinfo=UTC)}):
+        plan = namespace.entity("coded-send").plan_send(sent, **options)
+        assert plan.as_cell() == plan.as_python()
+        found = again(shell, plan.as_python())
+        assert shell.variables["messages"] == sent
+        assert found.decision == plan.decision
+        assert repr(found) == repr(plan)
+    letters = letters_in(shell, "coded-again")
+    plan = namespace.entity("coded-send").plan_send(letters.peek(1))
+    again(shell, plan.as_python())
+    assert [message.body for message in shell.variables["messages"]] == [b"x"]
+
+
+def test_code_of_an_undo_finds_the_same_messages(shell: Shell) -> None:
+    namespace: Namespace = shell.run("namespace").value
+    letters = letters_in(shell, "coded-undo")
+    report = letters.pick([1, 2, 3, 5], Complete(), show_progress=False).apply()
+    plan = namespace.undo(report, to="coded-undo", new_ids=True)
+    found = again(shell, plan.as_python())
+    assert same(found, plan)
+    assert repr(found) == repr(plan)
+    assert "'coded-undo/$dlq': [*range(1, 4), 5]," in plan.as_cell()
+    assert found.apply().settled == 4
+
+
+def test_code_of_a_move_connects_to_the_other_namespace(shell: Shell) -> None:
+    letters = letters_in(shell, "coded-move")
+    with running(queues=["arrives"]) as emulator, connect(emulator.connection_string) as other:
+        plan = letters.resubmit([1, 2], to=other.entity("arrives"))
+        lines = plan.as_cell().splitlines()
+        assert lines == [
+            "import sbnotebook",
+            "elsewhere = sbnotebook.connect('emulator').entity('arrives')",
+            "%sb_resubmit coded-move/$dlq --messages 1-2 --to-entity elsewhere",
+        ]
+        assert "plan = entity.resubmit(messages, to=elsewhere)" in plan.as_python()
+        shell.variables["elsewhere"] = other.entity("arrives")
+        assert same(again(shell, lines[2]), plan)
+        assert same(again(shell, plan.as_python().replace(lines[1], "")), plan)
+
+
 def same(one: Plan, other: Plan) -> bool:
     numbers = [[each.sequence_number for each in plan.messages] for plan in (one, other)]
     return numbers[0] == numbers[1] and one.decision == other.decision and one.entity == other.entity
@@ -48,7 +143,7 @@ def test_code_of_a_resubmit_makes_the_same_plan(shell: Shell) -> None:
     letters = letters_in(shell, "coded")
     plan = letters.resubmit([1, 2, 3, 5], to="coded", delay="90s", max_resubmits=None)
     assert plan.as_cell(rate=5) == (
-        "%sb_resubmit coded/$dlq --messages 1-3,5 --to coded --delay 90s --max-resubmits none --rate 5\n"
+        "%sb_resubmit coded/$dlq --messages 1-3,5 --to coded --delay 1m30s --max-resubmits none --rate 5\n"
     )
     assert same(again(shell, plan.as_cell()), plan)
     assert same(again(shell, plan.as_python()), plan)
@@ -95,10 +190,12 @@ def test_an_edit_is_named_and_plans_without_code_say_why(shell: Shell) -> None:
     assert edited.as_cell().startswith("# Define the function edit(message) first")
     assert "--edit edit" in edited.as_cell()
     assert "edit=edit" in edited.as_python()
-    sending = shell.run("namespace").value.entity("no-code").plan_send(["a"])
-    with pytest.raises(DecisionError, match="A plan to send has no code"):
-        sending.as_cell()
-    with letters.lock(1) as batch, pytest.raises(DecisionError, match="A plan on held messages has no code"):
-        batch.plan(Complete()).as_python()
+    queue = shell.run("namespace").value.entity("no-code")
+    with pytest.raises(DecisionError, match="more than 100 messages has no code"):
+        queue.plan_send(["a"] * 101).as_cell()
+    with pytest.raises(DecisionError, match="too large for code"):
+        queue.plan_send(["a" * 60_000] * 2).as_cell()
+    with letters.lock(1) as batch, pytest.raises(DecisionError, match="A plan to release has no code"):
+        batch.plan(Release()).as_python()
     with pytest.raises(DecisionError, match="The plan has no messages"):
         letters.resubmit([]).as_cell()

@@ -165,7 +165,7 @@ def test_session_message_is_sent_peeked_and_locked(shell: Shell) -> None:
 def test_schedule_shows_and_cancels_messages(shell: Shell, emulator: RunningEmulator) -> None:
     shell.run("namespace.create_queue('for-later')")
     ran = shell.run("%sb_schedule for-later 'in an hour' --delay 1h --subject hour")
-    assert "Plan: send 1 message to for-later, active 1:00:00 later." in ran.out
+    assert "Plan: send 1 message to for-later, active 1h later." in ran.out
     assert shell.run("%%sb_schedule for-later --at 2050-01-02T03:04:05+00:00 --lines\na\nb\n").value.settled == 2
     shown = shell.run("%sb_schedule for-later").value
     assert [m.body for m in shown] == [b"in an hour", b"a", b"b"]

@@ -61,24 +61,24 @@ def changes(message: PeekedMessage, edit: Edit) -> list[tuple[str, str, str]]:
         (Defer(), "defer 2 messages of orders."),
         (
             Defer(timedelta(hours=1)),
-            "defer 2 messages of orders, and send a wake-up message for each to orders, active 1:00:00 later.",
+            "defer 2 messages of orders, and send a wake-up message for each to orders, active 1h later.",
         ),
         (
             Defer(timedelta(hours=1), EntityAddress("parts")),
-            "defer 2 messages of orders, and send a wake-up message for each to parts, active 1:00:00 later.",
+            "defer 2 messages of orders, and send a wake-up message for each to parts, active 1h later.",
         ),
         (Release(), "release 2 messages of orders."),
         (Abandon(), "abandon 2 messages of orders; this raises their delivery counts."),
         (
             Abandon(timedelta(minutes=1)),
-            "abandon 2 messages of orders, 0:01:00 later; this raises their delivery counts.",
+            "abandon 2 messages of orders, 1m later; this raises their delivery counts.",
         ),
         (DeadLetter(), "dead-letter 2 messages of orders."),
         (DeadLetter("Bad", "why"), "dead-letter 2 messages of orders with the reason 'Bad' and the description 'why'."),
         (Resubmit(), "resubmit 2 messages of orders."),
         (
             Resubmit(EntityAddress("parts"), timedelta(minutes=5), 3),
-            "resubmit 2 messages of orders to parts, 0:05:00 later, at most 3 times each (then dead-lettered).",
+            "resubmit 2 messages of orders to parts, 5m later, at most 3 times each (then dead-lettered).",
         ),
     ],
     ids=str,

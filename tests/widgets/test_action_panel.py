@@ -30,7 +30,8 @@ def queue_of(count: int, name: str, namespace: Namespace) -> Entity:
     return queue
 
 
-COPY = ("Copy as cell…", "Copy as Python…")
+COPY = ("Copy as cell", "Copy as Python")
+TRIAL = "Rehearse"
 
 
 def shown(widget: Any) -> Iterator[Any]:
@@ -83,7 +84,7 @@ def test_action_panel_carries_a_plan_out_and_undoes_it(namespace: Namespace) -> 
     assert "What changes in the first 5" in said
     assert "- {\n" in said or '-   "code": "??"' in said
     assert "can be undone" in said
-    assert buttons(panel) == ["Carry out", "Not now", *COPY]
+    assert buttons(panel) == ["Carry out", "Not now", TRIAL, *COPY]
     assert len(queue.peek()) == 12, "nothing was done until now"
 
     confirm = enabled(panel)[0]

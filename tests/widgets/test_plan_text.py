@@ -97,7 +97,7 @@ def test_a_report_says_what_is_not_done_and_what_to_do_about_it(queue: Entity) -
     assert [row[3] for row in failures] == ["3", "1"], "what is unknown stands before what was not attempted"
     assert words(report_blocks(Report(), plan, cancelled=True)) == "Purge was cancelled\nNothing was done yet."
     timed = report_of("purge", *[settled] * 500).timed(4.0, 40)
-    assert words(report_blocks(timed, plan)).endswith("in 4.0 s, 125 messages a second, at most 40 in flight.")
+    assert words(report_blocks(timed, plan)).endswith("in 4s, 125 messages a second, at most 40 in flight.")
     sent = queue.plan_send(["a"])
     assert f"1 of 1 message sent to {queue.address}, and confirmed." in words(report_blocks(sent.apply(), sent))
     resubmitted = words(report_blocks(report_of("resubmit", OutcomeStatus.UNCONFIRMED), plan))

@@ -126,7 +126,7 @@ def test_messages_are_repaired_and_sent_back(namespace: Namespace) -> None:
     write(triage, "Rate, a second", "1000")
     click(triage, SHOW)
     until(lambda: "Resubmit 2 messages of mended/$dlq to mended-to, edited." in repr(triage.actions))
-    assert "At most 1,000 messages a second, so it takes 0 s or longer." in repr(triage.actions)
+    assert "At most 1,000 messages a second, so it takes 0s or longer." in repr(triage.actions)
     carry_out(triage)
     until(lambda: SHOW not in buttons(triage))
     sent = namespace.entity("mended-to").peek()

@@ -13,6 +13,7 @@ from azure.core.exceptions import AzureError
 
 from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import Fate, FateStatus, MessageState, Outcome, OutcomeStatus, ReceivedMessage, Report, Resubmit
+from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement.actions.clone import clone_id_of
 from sbnotebook.settlement.actions.fates import Fates, SentClone
 from sbnotebook.settlement.connecting.failures import explained
@@ -214,7 +215,8 @@ class _Trial:
             doubt = f" ({fate.description})" if fate.description else ""
             why.append(f"the fate of {_canaries(unknown, sent)} is unknown{doubt}")
         if waiting and not back > self._canary.max_came_back:
-            why.append(f"{_canaries(waiting, sent)} still wait{'s' if waiting == 1 else ''} after {self._canary.watch}")
+            wait = "waits" if waiting == 1 else "wait"
+            why.append(f"{_canaries(waiting, sent)} still {wait} after {duration_text(self._canary.watch)}")
         if not sent and not failed:
             why.append("no canary was there to be sent")
         return f"Not attempted: {'; '.join(why)}. {_AGAIN}" if why else None

@@ -22,6 +22,7 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
+from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.reach import SCHEDULED, Reach, settling
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
@@ -190,7 +191,7 @@ def _notes(seen: Survey, chosen: int, address: EntityAddress, *, abandon_rest: b
         if others:
             yield (
                 f"{others:,} other message{'s' if others != 1 else ''} before the last of them: locked for about "
-                f"{seconds:,} s and then {back}. Meanwhile, consumers do not receive "
+                f"{duration_text(seconds)} and then {back}. Meanwhile, consumers do not receive "
                 f"{'it' if others == 1 else 'them'}, and you cannot pick messages that a consumer holds."
             )
         if seen.delivered and address.sub_queue is None:  # dead letters were delivered, most of them

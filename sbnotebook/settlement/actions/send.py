@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from sbnotebook.model import Message, Report, Send, Tally
+from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement.actions.schedule import schedule_many
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.place import Place
@@ -72,6 +73,6 @@ def _sentence(place: Place, count: int | None, decision: Send) -> str:
     if decision.at is not None:
         when = f", active at {decision.at.isoformat(sep=' ', timespec='seconds')}"
     elif decision.delay is not None:
-        when = f", active {decision.delay} later"
+        when = f", active {duration_text(decision.delay)} later"
     how_many = "messages" if count is None else f"{count:,} message{'s' if count != 1 else ''}"
     return f"send {how_many} to {place.address}{when}."

@@ -149,7 +149,7 @@ async def plan_undo(namespace: Resources, wanted: UndoRequest) -> Plan:
 
     return Plan(
         address,
-        Undo(wanted.to),
+        Undo(wanted.to, wanted.include_unknown, wanted.new_ids),
         messages,
         undoing.carry_out,
         describe=describe,

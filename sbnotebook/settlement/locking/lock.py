@@ -24,6 +24,7 @@ from sbnotebook.model import (
     Release,
     Report,
 )
+from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.engine import BESIDE, Run, carry_out
 from sbnotebook.settlement.locking.by_number import receive_those_there, same_partition_chunks
@@ -521,7 +522,7 @@ class LockedBatch:
         if self.clock.now() + delay > self.renew_until:
             raise DecisionError(
                 f"Locks are renewed until {self.renew_until:%Y-%m-%d %H:%M:%S} UTC only, which is before the delay of "
-                f"{delay} ends: lock with a longer renew_for, or resubmit with a delay."
+                f"{duration_text(delay)} ends: lock with a longer renew_for, or resubmit with a delay."
             )
         await self.clock.sleep(delay.total_seconds())
         await then()

@@ -28,6 +28,7 @@ from sbnotebook.model.decision import AUTO as DEFAULT_LIMIT
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.pace import AUTO
 from sbnotebook.settlement.plan import Edit, Limits
+from sbnotebook.widgets.forms.comparison import comparison_view
 from sbnotebook.widgets.forms.edit_form import EditForm
 from sbnotebook.widgets.forms.fields import Field, as_it_is, number, optional, queue_or_topic, required, whole_number
 from sbnotebook.widgets.panel import row
@@ -40,6 +41,7 @@ __all__ = [
     "Proposal",
     "ResubmitForm",
     "TaskForm",
+    "ViewForm",
     "deferred_actions",
     "lock_actions",
     "resubmit_form",
@@ -103,6 +105,21 @@ class TaskForm:
 
 
 @dataclass(frozen=True, slots=True)
+class ViewForm:
+    """A form that only shows something about the selected messages.
+
+    Args:
+        title: what it shows.
+        words: what that means.
+        fields: the widgets that show it.
+    """
+
+    title: str
+    words: str
+    fields: tuple[widgets.Widget, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Action:
     """Something that can be done with messages.
 
@@ -115,7 +132,7 @@ class Action:
 
     name: str
     tooltip: str
-    form: Callable[[], PlanForm | TaskForm]
+    form: Callable[[], PlanForm | TaskForm | ViewForm]
     icon: str = ""
 
 
@@ -126,11 +143,14 @@ Planner = Callable[[Decision, Messages], Plan]
 # ------------------------------------------------------------ which actions there are
 
 
-def triage_actions(entity: Entity, table: Table, *, is_archived: bool, is_editing: bool = True) -> list[Action]:
+def triage_actions(
+    entity: Entity, whole: Entity, table: Table, *, is_archived: bool, is_editing: bool = True
+) -> list[Action]:
     """Return the actions on messages that were peeked at.
 
     Args:
         entity: where the messages are. Dead letters cannot be dead-lettered again.
+        whole: the entity to which that belongs, where good messages are.
         table: where they are selected.
         is_archived: whether they are kept in the archive before they are removed.
         is_editing: whether they can be edited, also by Python code that is typed.
@@ -152,6 +172,12 @@ def triage_actions(entity: Entity, table: Table, *, is_archived: bool, is_editin
         _complete(lambda: _decision_form("Complete", complete, *_picking(entity), decide=Complete)),
         _dead_letter(lambda: _dead_letter_form(entity.address, *_picking(entity))),
         _defer(lambda: _defer_form(entity.address, *_picking(entity))),
+        Action(
+            "Compare",
+            "Show what differs between two messages, or between a dead letter and the last good message",
+            lambda: _compare_form(entity, whole, table.selected),
+            icon="columns",
+        ),
         Action("Export…", "Write a copy of them to a file", partial(_export_form, entity), icon="download"),
         Action("Select where…", "Select messages by a SQL expression", partial(_select_form, table), icon="filter"),
     ]
@@ -452,6 +478,12 @@ def _export_form(entity: Entity) -> TaskForm:
         "CSV is for a spreadsheet."
     )
     return TaskForm("Export", words, (row(path, overwrite),), read, "Write the file")
+
+
+def _compare_form(entity: Entity, whole: Entity, selected: Messages) -> ViewForm:
+    """Return a form that shows what differs between the selected messages."""
+    words = "Fields, properties and values in JSON bodies that differ; places, ids and times are left out."
+    return ViewForm("Compare", words, (comparison_view(selected, entity, whole),))
 
 
 def _select_form(table: Table) -> TaskForm:

@@ -2,6 +2,7 @@
  * The detail pane: one message with its body, laid out, and all of its properties. All of it is text, shown as text.
  */
 
+import { copyText } from "./clipboard.js";
 import { figure, oneStop, pressable, roving } from "./drawing.js";
 import { made } from "./header.js";
 
@@ -192,24 +193,7 @@ class Detail {
   async copyBody() {
     if (this.detail.text_size > MOST_COPIED) throw new Error("The body is too large to be copied. It can be downloaded.");
     const text = await (await this.body(true)).text();
-    if (!navigator.clipboard) return this.copyWithoutClipboard(text);
-    try {
-      await navigator.clipboard.writeText(text);
-    } catch {
-      return this.copyWithoutClipboard(text);
-    }
-    return "Copied.";
-  }
-
-  /** Pages that did not come over HTTPS, or from this machine, have no clipboard of their own. */
-  copyWithoutClipboard(text) {
-    const area = made("textarea", { class: "sbn-said", "aria-hidden": "true" });
-    area.value = text;
-    this.element.append(area);
-    area.select();
-    const copied = document.execCommand("copy");
-    area.remove();
-    this.copy.focus();
+    const copied = await copyText(text, this.element);
     if (!copied) throw new Error("The browser does not let the page copy. Select the text and copy it.");
     return "Copied.";
   }

@@ -1,5 +1,6 @@
 // Sentences, tables and changes, which may hold the text of messages: show all of it as text, never as markup.
 
+import { copyText } from "./clipboard.js";
 import { FocusKeeper } from "./focus.js";
 
 /** An element with a class and text. */
@@ -49,8 +50,30 @@ function changeCell(lines) {
   return cell;
 }
 
+/** A text to copy, with a line below it that says whether it was copied. */
+function codeBlock({ text }) {
+  const block = textElement("div", "sbn-prose-copied");
+  const code = textElement("pre", "sbn-prose-code", text);
+  code.tabIndex = 0;
+  code.setAttribute("aria-label", "Code");
+  const said = textElement("p", "sbn-prose-quiet", "");
+  said.setAttribute("role", "status");
+  block.append(code, said);
+  return block;
+}
+
+/** Copy the code that is shown, or select it for the user to copy. */
+async function copyCode(root) {
+  const [code, said] = root.querySelector(".sbn-prose-copied")?.children ?? [];
+  if (!code) return;
+  const copied = await copyText(code.textContent, root);
+  if (!copied) getSelection().selectAllChildren(code);
+  said.textContent = copied ? "Copied." : "The browser does not let the page copy: the text is selected, copy it.";
+}
+
 function textBlock(block) {
   if (block.kind === "table") return textTable(block);
+  if (block.kind === "code") return codeBlock(block);
   const element = textElement(block.kind === "title" ? "h4" : "p", `sbn-prose-${block.tone}`, block.text);
   // Screen readers announce errors at once, and everything else later.
   if (block.kind !== "title") element.setAttribute("role", block.tone === "error" ? "alert" : "status");
@@ -65,14 +88,14 @@ function render({ model, el }) {
   model.on("change:blocks", draw);
   draw();
   el.append(root);
-  if (!model.get("keeps_focus")) return () => model.off("change:blocks", draw);
-  root.tabIndex = -1;
-  const keeper = new FocusKeeper(root);
-  const forward = ({ kind }) => kind === "forward" && keeper.forward();
-  model.on("msg:custom", forward);
+  const keeper = model.get("keeps_focus") ? new FocusKeeper(root) : null;
+  if (keeper) root.tabIndex = -1;
+  const acts = { forward: () => keeper?.forward(), copy: () => copyCode(root) };
+  const act = ({ kind }) => acts[kind]?.();
+  model.on("msg:custom", act);
   return () => {
-    keeper.dispose();
-    model.off("msg:custom", forward);
+    keeper?.dispose();
+    model.off("msg:custom", act);
     model.off("change:blocks", draw);
   };
 }

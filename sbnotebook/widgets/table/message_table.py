@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MessageTable"]
 
-_VIEWS: Final = ("drawing", "facets", "timeline", "causes", "detail")
+_VIEWS: Final = ("clipboard", "drawing", "facets", "timeline", "causes", "detail")
 _SCRIPTS: Final = ("transport", "columns", "sorting", "store", "header", "grid", "search", "toolbar", *_VIEWS, "index")
 _STYLES: Final = ("message_table", "facets", "timeline", "causes", "detail")
 _PATCH: Final = 10_000

@@ -70,7 +70,7 @@ async def test_a_delay_longer_than_the_renewals_is_refused(namespace: AsyncNames
     await filled_queue(namespace, "too-long", 3, lock_duration=timedelta(minutes=1))
     async with namespace.entity("too-long").batch(renew_for=timedelta(minutes=1)) as batch:
         await batch.receive(1)
-        with pytest.raises(DecisionError, match=r"which is before the delay of 0:05:00 ends: lock with a longer"):
+        with pytest.raises(DecisionError, match=r"which is before the delay of 5m ends: lock with a longer"):
             await batch.settle(Abandon(delay=DELAY))
     with pytest.raises(DecisionError, match="delay is nothing or more"):
         Abandon(delay=-DELAY)

@@ -62,4 +62,4 @@ def test_resubmit_form_makes_the_plan(namespace: Namespace) -> None:
     form = ResubmitForm(queue.address)
     form.delay.value = "5m"
     plan = form.proposal(queue, lambda message: message.with_changes(subject="fixed")).make(queue.peek())
-    assert plan.preview().sentence == "resubmit 1 message of resubmitted to resubmitted, 0:05:00 later, edited."
+    assert plan.preview().sentence == "resubmit 1 message of resubmitted to resubmitted, 5m later, edited."

@@ -68,7 +68,7 @@ def test_a_message_is_scheduled(namespace: Namespace) -> None:
     form.when.value = "after a delay"
     form.delay.value = "1h"
     form.submit.click()
-    until(lambda: "active 1:00:00 later" in repr(panel))
+    until(lambda: "active 1h later" in repr(panel))
     carry_out: Any = panel._carry_out  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (its button)
     carry_out.click()
     until(lambda: panel.report)

@@ -1,0 +1,221 @@
+"""A plan that is carried out in the background, and the outcomes that a table shows meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from sbnotebook.client.plan import Plan
+from sbnotebook.model import Outcome, OutcomeStatus, Report
+from sbnotebook.model.durations import duration_text
+from sbnotebook.settlement.plan import Limits
+from sbnotebook.widgets import background
+from sbnotebook.widgets.plan_text import REMOVING
+from sbnotebook.widgets.table.rows import MessageKey, Table
+from sbnotebook.widgets.text_view import cell
+
+__all__ = ["PlanEnd", "PlanRun", "Speed", "key_of", "removed_by", "status_of"]
+
+_TICK: Final = 0.1
+"""Seconds between two looks, so that nothing on the screen changes more than ten times a second."""
+_WINDOW: Final = 5.0
+"""Seconds over which the rate is measured."""
+_SOONEST: Final = 1.0
+"""Seconds after which a rate says anything."""
+_MAX_WHY: Final = 200
+_OUTCOME: Final = "outcome"
+"""The table's column."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEnd:
+    """The end of a plan that was carried out.
+
+    Args:
+        report: an outcome for each message, as far as anything was begun.
+        problem: what ended it before its time, in a sentence; None where nothing did.
+        table_problem: why the table does not show all of the outcomes.
+    """
+
+    report: Report
+    problem: str | None = None
+    table_problem: str | None = None
+
+
+@dataclass(slots=True)
+class Speed:
+    """The messages finished each second, over the last five seconds.
+
+    Example:
+        >>> speed = Speed()
+        >>> for second in range(4):
+        ...     speed.note(float(second), 20 * second)
+        >>> speed.a_second, speed.seconds_for(100)
+        (20.0, 5.0)
+    """
+
+    _samples: deque[tuple[float, int]] = field(default_factory=deque[tuple[float, int]])
+
+    def note(self, now: float, done: int) -> None:
+        """So many are finished now."""
+        self._samples.append((now, done))
+        while now - self._samples[0][0] > _WINDOW:
+            self._samples.popleft()
+
+    def forget(self) -> None:
+        """Begin anew, after a pause."""
+        self._samples.clear()
+
+    @property
+    def a_second(self) -> float | None:
+        """Return the messages finished each second; None while unknown."""
+        if not self._samples:
+            return None
+        (begin, first), (end, last) = self._samples[0], self._samples[-1]
+        return (last - first) / (end - begin) if end - begin >= _SOONEST else None
+
+    def seconds_for(self, count: int) -> float | None:
+        """Return how many seconds so many messages will take; None while unknown."""
+        rate = self.a_second
+        return count / rate if rate else None
+
+
+class PlanRun:
+    """A plan that is carried out; a table shows the outcome of each message.
+
+    Args:
+        plan: which one.
+        table: whose rows get an ``outcome``. In the end those leave it whose messages have left their entity.
+        ticked: called about ten times a second, in a thread of its own.
+        ended: called in that thread when it has ended, one way or another.
+        limits: how fast.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        table: Table | None,
+        ticked: Callable[[PlanRun], object],
+        ended: Callable[[PlanEnd], object],
+        limits: Limits,
+    ) -> None:
+        self.plan = plan
+        self.running = plan.start(max_in_flight=limits.max_in_flight, rate=limits.rate)
+        self.counts = Counter[OutcomeStatus]()
+        """Outcomes until now."""
+        self.speed = Speed()
+        self.watched_since: float | None = None
+        """When the watch over a canary began, by the monotonic clock."""
+        self._shown: dict[MessageKey, str] = {}
+        self._table = table
+        self._table_problem: str | None = None
+        self._ticked = ticked
+        self.thread = background.start(self._follow, done=ended, failed=lambda why: ended(PlanEnd(Report(), why)))
+
+    def _follow(self) -> PlanEnd:
+        while not self.running.wait(_TICK):
+            self._tick()
+        self._tick()
+        problem: str | None = None
+        try:
+            report = self.running.result()
+        except Exception as error:  # noqa: BLE001 (the panel shows the error)
+            problem, report = background.sentence(error), self.running.report
+        self._mark(report)
+        self._remove(report)
+        return PlanEnd(report, problem, self._table_problem)
+
+    def _tick(self) -> None:
+        if self.watched_since is None and self.running.watched is not None:
+            self.watched_since = time.monotonic()
+        if self.running.is_paused or self.running.watched is not None:
+            self.speed.forget()
+        else:
+            self.speed.note(time.monotonic(), self.running.done)
+        new = self.running.new_outcomes()
+        self.counts.update(outcome.status for outcome in new)
+        self._mark(new)
+        self._ticked(self)
+
+    # ------------------------------------------------------------ the table
+
+    def _mark(self, outcomes: Iterable[Outcome]) -> None:
+        """Write new outcomes into their rows."""
+        if self._table is None:
+            return
+        texts = {key_of(outcome): _text_of(outcome) for outcome in outcomes if outcome.sequence_number is not None}
+        new = {key: text for key, text in texts.items() if self._shown.get(key) != text}
+        self._shown |= new
+        if new:
+            table = self._table
+            self._on_table(lambda: table.patch({key: {_OUTCOME: text} for key, text in new.items()}))
+
+    def _remove(self, report: Report) -> None:
+        table = self._table
+        gone = removed_by(report)
+        if table is not None and gone:
+            self._on_table(lambda: table.remove(gone))
+
+    def _on_table(self, change: Callable[[], object]) -> None:
+        # A table that was closed meanwhile must not hide how the plan ends.
+        try:
+            change()
+        except Exception as error:  # noqa: BLE001 (told with the report)
+            self._table_problem = f"The table does not show what became of them: {background.sentence(error)}"
+            self._table = None
+
+
+def removed_by(report: Report) -> list[MessageKey]:
+    """Return the keys of the messages that have left their entity, by a report."""
+    return [key_of(each) for each in report if each.ok and each.verb in REMOVING]
+
+
+def key_of(outcome: Outcome) -> MessageKey:
+    """Return the key of the message that an outcome is about."""
+    return str(outcome.entity), outcome.sequence_number or 0
+
+
+def _text_of(outcome: Outcome) -> str:
+    why = outcome.description or outcome.condition
+    return str(outcome.status) if outcome.ok or not why else f"{outcome.status}: {cell(why, _MAX_WHY)}"
+
+
+def status_of(work: PlanRun) -> str:
+    """Return how far a plan is, in a line of text.
+
+    Args:
+        work: the plan that is carried out.
+    """
+    told = sum(work.counts.values())
+    # Messages to send are in no entity yet, and have no outcomes by number.
+    done = told if work.plan.messages else work.running.done
+    parts = [f"{done:,} of {len(work.plan):,}"]
+    parts += [f"{count:,} {status}" for status, count in sorted(work.counts.items()) if count and count != told]
+    watching = _watching(work, told)
+    if work.running.is_paused:
+        if watching:
+            return f"Paused: the others wait. {parts[0]}, {watching}"
+        return "Paused. Locks are renewed. " + ", ".join(parts) if work.running.is_held else "Finishing …"
+    if watching:
+        return ", ".join([*parts, watching])
+    rate, left = work.speed.a_second, work.speed.seconds_for(work.plan.total - work.running.done)
+    if rate:
+        parts.append(f"{rate:,.0f} a second" if rate >= 1 else "less than one a second")
+    if work.running.in_flight:
+        parts.append(f"{work.running.in_flight:,} in flight")
+    if left:
+        parts.append(f"about {duration_text(left, rounded=True)} left")
+    return ", ".join(parts)
+
+
+def _watching(work: PlanRun, told: int) -> str:
+    """Return how far the watch over a canary is; nothing before it and after it."""
+    canary, known = work.plan.canary, work.running.watched
+    if canary is None or known is None or work.watched_since is None or told > canary.count:
+        return ""
+    left = max(0.0, canary.watch.total_seconds() - (time.monotonic() - work.watched_since))
+    return f"watching these: the fate of {known:,} is known, {duration_text(left, rounded=True)} left at most"

@@ -1,0 +1,193 @@
+"""Trying a plan in the panel: on copies, and with its first messages, which a real consumer completes."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.entity import Entity
+from sbnotebook.client.targets import Target
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.model import Message, OutcomeStatus, ReceivedMessage
+from sbnotebook.settlement import Connection
+from sbnotebook.settlement.processing.policy import RejectMessage
+from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.plan_code import PlanCode
+from tests.widgets.conftest import buttons, click, said, shown, until, write
+
+COPY = ["Copy as cell", "Copy as Python"]
+
+
+@pytest.fixture
+def notebook() -> Iterator[dict[str, Any]]:
+    """The variables of a shell that this process has, as a kernel has one."""
+    shell: Any = InteractiveShell.instance(config=Config(HistoryManager={"hist_file": ":memory:"}))
+    yield shell.user_ns
+    atexit.unregister(shell.atexit_operations)
+    shell.atexit_operations()
+    InteractiveShell.clear_instance()
+
+
+def letters_of(namespace: Namespace, name: str, count: int = 6) -> Entity:
+    namespace.create_queue(name)
+    queue = namespace.entity(name)
+    queue.send([Message(body=b"%d" % n, message_id=f"m{n}") for n in range(count)], show_progress=False)
+    with queue.lock(count) as batch:
+        batch.dead_letter(reason="Late").raise_for_failures()
+    return namespace.entity(f"{name}/$dlq")
+
+
+def propose(panel: ActionPanel, letters: Entity) -> None:
+    panel.propose(lambda: letters.resubmit(letters.peek(show_progress=False)))
+    assert panel.wait()
+
+
+def code_of(panel: ActionPanel, name: str) -> str:
+    click(panel, name)
+    (found,) = [each for each in shown(panel) if isinstance(each, PlanCode)]
+    return found.shown
+
+
+def test_a_plan_is_rehearsed_in_the_panel(
+    namespace: Namespace, shared_emulator: RunningEmulator, notebook: dict[str, Any]
+) -> None:
+    before = [*letters_of(namespace, "tried").peek()]
+
+    def ship(message: ReceivedMessage) -> None:
+        if message.body == b"3":
+            raise RejectMessage("StillLate", "no carrier")
+
+    notebook["ship"] = ship
+    target = Target(Connection(shared_emulator.connection_string), "a test")
+    target.connection.read_only = True
+    with Namespace(target) as looking:
+        panel = ActionPanel(looking)
+        propose(panel, looking.entity("tried/$dlq"))
+        write(panel, "Consumer", "shop")
+        click(panel, "Rehearse")
+        assert "The notebook has no function or command 'shop'" in said(panel)
+        write(panel, "Consumer", "ship")
+        click(panel, "Rehearse")
+        assert buttons(panel) == ["Cancel"]
+        assert "Rehearsing 6 messages on copies …" in repr(panel)
+        assert panel.wait()
+        assert "5 consumed, 1 dead-lettered again. The namespace is as it was." in repr(panel)
+        assert "StillLate" in repr(panel)
+        assert repr(panel).startswith("Resubmit 6 messages of tried/$dlq"), "the plan is still there"
+        assert buttons(panel) == ["Not now", "Rehearse", *COPY]
+        panel.close()
+    assert [*namespace.entity("tried/$dlq").peek()] == before
+    counts = shared_emulator.counts("tried")
+    assert (counts.active, counts.locked, counts.dead_letter) == (0, 0, 6)
+
+
+def test_a_rehearsal_is_cancelled_while_a_consumer_works(namespace: Namespace, notebook: dict[str, Any]) -> None:
+    letters = letters_of(namespace, "cut-off")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(_message: ReceivedMessage) -> None:
+        begun.set()
+        go_on.wait(60)
+
+    notebook["slow"] = slow
+    panel = ActionPanel(namespace)
+    propose(panel, letters)
+    threads = threading.active_count()
+    write(panel, "Consumer", "slow")
+    click(panel, "Rehearse")
+    assert begun.wait(60)
+    click(panel, "Cancel")
+    assert not panel.busy
+    assert "The rehearsal was cancelled." in repr(panel)
+    go_on.set()
+    until(lambda: threading.active_count() <= threads, "the end of the emulator")
+    assert "Rehearsed on copies" not in repr(panel)
+    write(panel, "Consumer", "")
+    click(panel, "Rehearse")
+    assert panel.wait()
+    assert "6 arrived. The namespace is as it was." in repr(panel)
+    click(panel, "Carry out")
+    assert panel.wait()
+    assert "6 of 6 messages of cut-off/$dlq settled." in repr(panel)
+
+
+def test_a_namespace_without_the_destination_ends_the_rehearsal(namespace: Namespace) -> None:
+    letters = letters_of(namespace, "lonely", 1)
+    panel = ActionPanel(namespace, is_editing=False)
+    panel.propose(lambda: letters.resubmit(letters.peek(show_progress=False), to="nowhere"))
+    assert panel.wait()
+    assert "Consumer" not in [getattr(each, "description", "") for each in shown(panel)]
+    click(panel, "Rehearse")
+    assert panel.wait()
+    assert "The rehearsal failed: " in repr(panel)
+    assert "nowhere" in repr(panel).split("The rehearsal failed: ")[1]
+    assert buttons(panel) == ["Carry out", "Not now", "Rehearse", *COPY]
+
+
+def test_a_canary_goes_first_and_the_others_follow(namespace: Namespace) -> None:
+    letters = letters_of(namespace, "watched")
+    panel = ActionPanel(namespace)
+    propose(panel, letters)
+    assert "First" not in [getattr(each, "description", "") for each in shown(panel)]
+    write(panel, "Send a canary first", True)
+    write(panel, "First", 2)
+    write(panel, "then watch them for", "50s")
+    sentence = "Canary: 2 first, watched for 50s at most. The other 4 follow if none of these comes back."
+    assert sentence in said(panel)
+    assert "--canary 2 --watch 50s" in code_of(panel, COPY[0])
+    assert ".with_canary(2, watch='50s')" in code_of(panel, COPY[1])
+    consumer = namespace.entity("watched").start_processing(lambda _: None)
+    try:
+        click(panel, "Carry out")
+        until(lambda: panel.report is not None)
+    finally:
+        consumer.stop()
+    assert str(panel.report) == "resubmit: 6 settled; canary: 2 consumed"
+    assert sentence in str(panel.record), "the record of a saved notebook has it"
+    assert "The fate of the canaries" in repr(panel)
+    assert len(letters.peek()) == 0
+
+
+def test_a_cancelled_or_failed_canary_holds_the_others_back(namespace: Namespace) -> None:
+    letters = letters_of(namespace, "held-back")
+    panel = ActionPanel(namespace)
+    propose(panel, letters)
+    write(panel, "Send a canary first", True)
+    write(panel, "First", 2)
+    write(panel, "then watch them for", "soon")
+    assert "'soon' is not a duration" in said(panel)
+    click(panel, "Carry out")
+    assert panel.report is None
+    assert not panel.busy, "nothing is carried out with a canary that cannot be"
+    write(panel, "then watch them for", "5m")
+    click(panel, "Carry out")
+    until(lambda: "2 of 6, watching these: the fate of 0 is known, " in repr(panel), "the watch")
+    click(panel, "Cancel")
+    assert panel.wait()
+    assert panel.report is not None
+    assert panel.report.counts == {OutcomeStatus.SETTLED: 2, OutcomeStatus.SKIPPED: 4}
+    assert "waiting" in repr(panel).split("The fate of the canaries")[1]
+    assert [message.delivery_count for message in letters.peek()] == [0] * 4
+
+    def fails(_message: ReceivedMessage) -> None:
+        raise RejectMessage("StillLate", "no carrier")
+
+    propose(panel, letters)
+    assert "First" not in [getattr(each, "description", "") for each in shown(panel)], "each plan has its own"
+    write(panel, "Send a canary first", True)
+    write(panel, "First", 1)
+    consumer = namespace.entity("held-back").start_processing(fails)
+    try:
+        click(panel, "Carry out")
+        assert panel.wait()
+    finally:
+        consumer.stop()
+    assert "Not attempted: 1 of 1 canary came back ('StillLate' 1 times)." in repr(panel)
+    assert "no carrier" in repr(panel)
