@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -10,7 +11,7 @@ from typing import cast
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from sbnotebook.emulator import ManualClock, QueueOptions, running
+from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, running
 from sbnotebook.errors import ConfigurationError, EmulatorError, InvalidEntityAddressError
 
 
@@ -87,6 +88,15 @@ def test_a_store_failure_is_raised_at_the_end_of_the_block(tmp_path: Path) -> No
     assert "its data could not be kept" in at_the_end
 
 
+def until_all_have_left(emulator: RunningEmulator) -> None:
+    """Wait until the emulator has read the end of each connection, a moment after the client closed it."""
+    peers = emulator._server.broker.peers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    deadline = time.monotonic() + 30
+    while peers:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_an_idle_entity_is_deleted() -> None:
     clock = ManualClock()
     with running(queues={"brief": QueueOptions(auto_delete_on_idle=300_000)}, clock=clock) as emulator:
@@ -97,6 +107,7 @@ def test_an_idle_entity_is_deleted() -> None:
             receiver.peek_messages()
             clock.advance(400)
             assert emulator.counts("brief").active == 0  # It is attached to.
+        until_all_have_left(emulator)  # Until then, the entity is in use.
         clock.advance(299)
         assert emulator.counts("brief").active == 0
         clock.advance(1)
