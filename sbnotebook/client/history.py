@@ -60,6 +60,7 @@ class HistoryEntry:
         place: where the clone is now; None where it is not to be found.
         reason: why it was dead-lettered again.
         description: the description of that reason; for an unknown fate, why it is unknown.
+        to_namespace: the identity of the namespace that ``to`` is in; empty for that of the original.
     """
 
     resubmitted: datetime | None
@@ -74,6 +75,7 @@ class HistoryEntry:
     place: EntityAddress | None = None
     reason: str | None = None
     description: str | None = None
+    to_namespace: str = ""
 
 
 class History(Sequence[HistoryEntry]):
@@ -122,7 +124,7 @@ class History(Sequence[HistoryEntry]):
                 entry.resubmitted,
                 f"{entry.entity} #{entry.sequence_number}",
                 entry.message_id,
-                str(entry.to),
+                f"{entry.to} in {entry.to_namespace}" if entry.to_namespace else str(entry.to),
                 entry.round,
                 f"{entry.fate} in {entry.place}" if entry.place else entry.fate,
                 entry.times_back or None,
@@ -157,28 +159,38 @@ class History(Sequence[HistoryEntry]):
 
 
 async def history_of(
-    namespace: Resources, source: EntityAddress | None, most: int = MOST_RESUBMITS, now: datetime | None = None
+    namespace: Resources,
+    source: EntityAddress | None,
+    most: int = MOST_RESUBMITS,
+    *,
+    others: Iterable[Resources] = (),
+    now: datetime | None = None,
 ) -> History:
     """Look up the fates of the last resubmits of the journal. It peeks, so it locks nothing.
 
     Args:
-        namespace: where the clones were sent.
+        namespace: of the originals, and of the clones that were not sent to another one.
         source: the entity of the originals, None for all.
         most: resubmits at most, the last ones.
+        others: namespaces to which clones may have been sent. A clone in any other namespace has an unknown fate.
         now: the time, None for that of this machine.
     """
     identity = await anyio.to_thread.run_sync(namespace.identity)
     read = partial(namespace.journal.resubmits, identity, source.path if source is not None else None, most + 1)
     found = await anyio.to_thread.run_sync(read)
     entries = found[:most]
-    by_place: defaultdict[EntityAddress, list[SentClone]] = defaultdict(list)
+    there = {await anyio.to_thread.run_sync(other.identity): other for other in others} | {"": namespace}
+    by_place: defaultdict[tuple[str, EntityAddress], list[SentClone]] = defaultdict(list)
     for entry in entries:
         if entry.state is not ResubmitState.NOT_SENT:
             clone = SentClone(entry.clone_id, entry.changed, is_scheduled=entry.scheduled is not None)
-            by_place[EntityAddress.parse(entry.destination)].append(clone)
+            by_place[entry.place].append(clone)
 
-    async def look(place: EntityAddress) -> dict[str, Fate]:
-        return await Fates(namespace, place).of(by_place[place], now or datetime.now(UTC))
+    async def look(place: tuple[str, EntityAddress]) -> dict[str, Fate]:
+        name, address = place
+        if name not in there:
+            return {each.message_id: _elsewhere(each.message_id, address, name) for each in by_place[place]}
+        return await Fates(there[name], address).of(by_place[place], now or datetime.now(UTC))
 
     fates: dict[str, Fate] = {}
     for each in await in_parallel(look, list(by_place), _AT_ONCE):
@@ -190,6 +202,11 @@ async def history_of(
     return History(
         [replace(entry, times_back=back[entry.entity, entry.message_id]) for entry in told], has_more=len(found) > most
     )
+
+
+def _elsewhere(clone_id: str, address: EntityAddress, name: str) -> Fate:
+    why = f"it was sent to {address} in {name}: connect to that namespace, and look it up with others=[…] or --other"
+    return Fate(FateStatus.UNKNOWN, clone_id, description=why)
 
 
 def _told(entry: ResubmitEntry, fate: Fate | None, again: ResubmitEntry | None) -> HistoryEntry:
@@ -219,4 +236,5 @@ def _told(entry: ResubmitEntry, fate: Fate | None, again: ResubmitEntry | None) 
         place=place,
         reason=reason,
         description=description,
+        to_namespace=entry.destination_namespace,
     )

@@ -102,6 +102,7 @@ class Overview:
         entity: str | EntityAddress | None = None,
         *,
         max_messages: int = MOST_RESUBMITS,
+        others: Iterable[Overview] = (),
     ) -> History:
         """List the resubmits in the journal of this machine, and look up what became of each clone.
 
@@ -111,6 +112,7 @@ class Overview:
         Args:
             entity: only originals of this one, such as ``orders/$dlq``; None for all.
             max_messages: resubmits to look up at most, the last ones. The journal keeps them for 30 days.
+            others: connected namespaces to which clones may have been sent.
 
         Raises:
             JournalError: the journal cannot be read.
@@ -120,7 +122,8 @@ class Overview:
             >>> [(entry.message_id, entry.reason) for entry in history.came_back]  # doctest: +SKIP
         """
         most = whole_number(max_messages, "max_messages", least=1)
-        return run(history_of, self._namespace, address(entity), most)
+        there = [other._namespace for other in others]
+        return run(history_of, self._namespace, address(entity), most, others=there)
 
     def diff(
         self,

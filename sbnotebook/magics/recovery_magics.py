@@ -9,7 +9,7 @@ from IPython.core.magic_arguments import argument
 from IPython.display import display
 
 from sbnotebook.analysis import tables
-from sbnotebook.client import Plan
+from sbnotebook.client import Namespace, Plan
 from sbnotebook.client.history import MOST_RESUBMITS, History
 from sbnotebook.client.remembered import Remembered
 from sbnotebook.errors import ConfigurationError, DecisionError
@@ -27,12 +27,18 @@ from sbnotebook.magics.arguments import (
     seconds,
 )
 from sbnotebook.magics.display import say
-from sbnotebook.magics.plan_magics import PlanMagics, command, warn_of_failures
+from sbnotebook.magics.plan_magics import PlanMagics, command, variable, warn_of_failures
 from sbnotebook.model import Abandon, DeadLetter, Defer, Release, Report, Send
 
 __all__ = ["Plans", "RecoveryMagics"]
 
 _ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
+_OTHER: Final = argument(
+    "--other",
+    metavar="NAME",
+    action="append",
+    help="a variable with another namespace, such as other = connect(…), to which clones were sent; may be repeated",
+)
 
 
 _STILL_THERE: Final = {
@@ -82,6 +88,7 @@ class RecoveryMagics(PlanMagics):
             default=MOST_RESUBMITS,
             help=f"look up the last N resubmits (default {MOST_RESUBMITS})",
         ),
+        _OTHER,
         INTO,
     )
     def sb_history(self, args: MagicArguments) -> History:
@@ -93,8 +100,9 @@ class RecoveryMagics(PlanMagics):
 
             %sb_history
             %sb_history orders/$dlq -n 100
+            %sb_history orders/$dlq --other other
         """
-        return self.current.namespace.history(args.entity, max_messages=args.count)
+        return self.current.namespace.history(args.entity, max_messages=args.count, others=_others(args))
 
     @line_magic
     @command(
@@ -121,6 +129,7 @@ class RecoveryMagics(PlanMagics):
             "--resend-unknown", action="store_true", help="send again what may have arrived and been consumed already"
         ),
         argument("--max-wait", metavar="DURATION", type=seconds, default=0.0, help="wait for originals still locked"),
+        _OTHER,
         *_ACTING,
     )
     def sb_resume(self, args: MagicArguments) -> Plans | Report:
@@ -132,10 +141,13 @@ class RecoveryMagics(PlanMagics):
 
             %sb_resume --dry-run
             %sb_resume orders/$dlq
+            %sb_resume orders/$dlq --other other
         """
-        plans = Plans(
-            self.current.namespace.resume(args.entity, resend_unknown=args.resend_unknown, max_wait=args.max_wait)
+        others = _others(args)
+        found = self.current.namespace.resume(
+            args.entity, resend_unknown=args.resend_unknown, max_wait=args.max_wait, others=others
         )
+        plans = Plans(found)
         if not plans:
             say("There are no interrupted resubmits.")
         if args.dry_run:
@@ -143,7 +155,7 @@ class RecoveryMagics(PlanMagics):
         if not plans:
             return Report()
         display(plans)
-        self.confirm(sum(map(len, plans)), args)
+        self.confirm(sum(map(len, plans)), args, leaves=bool(others))
         return self._apply_all(plans, args)
 
     def _apply_all(self, plans: Plans, args: MagicArguments) -> Report:
@@ -194,6 +206,14 @@ class RecoveryMagics(PlanMagics):
         except DecisionError as error:
             raise DecisionError(f"{error} {_another_way(report)}".rstrip()) from None
         return plan
+
+
+def _others(args: MagicArguments) -> list[Namespace]:
+    """Return the namespaces in the variables that ``--other`` names."""
+    found = [variable(args, name) for name in args.other or ()]
+    if not all(isinstance(each, Namespace) for each in found):
+        raise ConfigurationError("--other names a variable with a namespace, such as other = connect(…).")
+    return found
 
 
 def _another_way(report: Report | None) -> str:

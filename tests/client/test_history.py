@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from sbnotebook.client import Namespace
+from sbnotebook.client import Namespace, connect
+from sbnotebook.emulator import running
 from tests.filled_queues import filled_client_queue
 
 
@@ -54,6 +55,30 @@ def test_history_counts_messages_that_come_back_again_and_again(namespace: Names
     (group,) = namespace.entity("stubborn/$dlq").peek().groups()
     assert group.came_back == 3
     assert "came back 3 times" in repr(namespace.entity("stubborn/$dlq").peek().groups())
+
+
+def test_history_looks_for_clones_in_the_namespace_they_went_to(namespace: Namespace) -> None:
+    filled_client_queue(namespace, "leaving", 3)
+    fail(namespace, "leaving", 3, "NoPrice")
+    letters = namespace.entity("leaving/$dlq")
+    with running(queues=["leaving"]) as emulator, connect(emulator.connection_string) as other:
+        # A queue of the same name is in both namespaces; the clones are in the other one.
+        assert letters.resubmit(letters.peek(), to=other.entity("leaving")).apply(show_progress=False).ok
+        history = namespace.history("leaving/$dlq")
+        assert {entry.fate for entry in history} == {"unknown"}
+        assert f"it was sent to leaving in {other.identity()}: connect" in (history[0].description or "")
+        assert f"leaving in {other.identity()}" in repr(history)
+        with other.entity("leaving").lock(2) as batch:
+            batch.complete(where="message_id like 'm0~%'")
+            batch.dead_letter(where="message_id like 'm1~%'", reason="StillNoPrice")
+        found = {entry.message_id: entry for entry in namespace.history("leaving/$dlq", others=[other])}
+        assert {name: entry.fate for name, entry in found.items()} == {
+            "m0": "consumed",
+            "m1": "came back",
+            "m2": "waiting",
+        }
+        assert found["m1"].reason == "StillNoPrice"
+        assert found["m2"].to_namespace == other.identity()
 
 
 def test_history_without_resubmits_and_of_a_deleted_queue(namespace: Namespace) -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.emulator import RunningEmulator
+from sbnotebook.client import connect
+from sbnotebook.emulator import RunningEmulator, running
 from tests.magics.conftest import Shell
 
 
@@ -50,6 +51,27 @@ def test_resume_shows_its_plans_and_finishes(shell: Shell, cut_off: str, emulato
     assert (emulator.counts(cut_off).active, emulator.counts(cut_off).dead_letter) == (1, 0)
     ran = shell.run("%sb_resume")
     assert (ran.out.splitlines()[0], len(ran.value)) == ("There are no interrupted resubmits.", 0)
+
+
+def test_resume_and_history_look_into_another_namespace(shell: Shell) -> None:
+    shell.run("namespace.create_queue('moved-away')\n%sb_send moved-away 'x' --message-id m")
+    shell.run("%sb_lock moved-away\n%sb_deadletter --reason Bad")
+    with running(queues=["arrives"]) as there, connect(there.connection_string) as other:
+        shell.variables.update(other=other, there=other.entity("arrives"))
+        there.faults.entity("arrives").drop_after_nth = 1
+        assert str(shell.run("%sb_resubmit moved-away/$dlq --to-entity there --yes").value) == "resubmit: 1 unconfirmed"
+        wrong = "--other names a variable with a namespace, such as other = connect(…)."
+        assert shell.error("%sb_resume --other there") == wrong
+        assert shell.error("%sb_history --other there") == wrong
+        assert "no variable 'nowhere'" in shell.error("%sb_resume --other nowhere")
+        alone = shell.run("%sb_resume moved-away/$dlq")
+        assert str(alone.value) == "resubmit: 1 unconfirmed"
+        assert [entry.fate for entry in shell.run("%sb_history moved-away/$dlq").value] == ["unknown"]
+        dry = shell.run("%sb_resume moved-away/$dlq --other other --dry-run").value
+        assert "complete the original, whose clone was sent (1)" in repr(dry)
+        assert shell.run("%sb_resume moved-away/$dlq --other other --yes").value.ok
+        (entry,) = shell.run("%sb_history moved-away/$dlq --other other").value
+        assert (entry.fate, str(entry.place)) == ("waiting", "arrives")
 
 
 def test_undo_takes_a_report_an_entity_or_the_last_report(shell: Shell) -> None:
