@@ -122,7 +122,7 @@ class Overview:
             >>> [(entry.message_id, entry.reason) for entry in history.came_back]  # doctest: +SKIP
         """
         most = whole_number(max_messages, "max_messages", least=1)
-        there = [other._namespace for other in others]
+        there = [other._namespace for other in others]  # noqa: SLF001 (of the same class)
         return run(history_of, self._namespace, address(entity), most, others=there)
 
     def diff(
