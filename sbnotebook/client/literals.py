@@ -70,7 +70,7 @@ def literal(value: Any) -> str:
         >>> literal(timedelta(minutes=5)), literal(UInt(3)), literal({"a": [1, None]})
         ('timedelta(seconds=300.0)', 'amqp.UInt(3)', "{'a': [1, None]}")
     """
-    kind: Any = type(value)
+    kind = cast("type[object]", type(value))
     if kind is float and not isfinite(value):
         return f"float({str(value)!r})"
     if kind in _PLAIN:

@@ -81,7 +81,7 @@ def test_code_of_a_send_makes_the_same_messages(shell: Shell) -> None:
     namespace: Namespace = shell.run("namespace").value
     namespace.create_queue("coded-send")
     sent = [
-        Message(body="héllo {name}\n'\"", subject=HOSTILE, time_to_live=timedelta(hours=1)),
+        Message(body="héllo {name}\n'\"".encode(), subject=HOSTILE, time_to_live=timedelta(hours=1)),
         Message(
             body=b"\xff\x00",
             session_id="s",
@@ -93,7 +93,8 @@ def test_code_of_a_send_makes_the_same_messages(shell: Shell) -> None:
         ),
         Message.of_value({"a": [1, 2.5]}),
     ]  # fmt: skip
-    for options in ({}, {"delay": "90s"}, {"at": datetime(2050, 1, 31, 7, 30, tzinfo=UTC)}):
+    moments: tuple[dict[str, Any], ...] = ({}, {"delay": "90s"}, {"at": datetime(2050, 1, 31, 7, 30, tzinfo=UTC)})
+    for options in moments:
         plan = namespace.entity("coded-send").plan_send(sent, **options)
         assert plan.as_cell() == plan.as_python()
         found = again(shell, plan.as_python())
