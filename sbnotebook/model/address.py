@@ -119,6 +119,8 @@ class EntityAddress:
         return self._joined("subscriptions", self.sub_queue.short if self.sub_queue else None)
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         return isinstance(other, EntityAddress) and self.path.casefold() == other.path.casefold()
 
     def __hash__(self) -> int:

@@ -25,12 +25,14 @@ from sbnotebook.model.property_text import from_text, to_text
 
 __all__ = [
     "COLUMNS",
+    "PEEKED_COLUMNS",
     "SENT_COLUMNS",
     "Column",
     "ColumnType",
     "columns_of",
     "message_from_row",
     "messages_from_columns",
+    "peeked_from_columns",
     "peeked_from_row",
     "values_of",
 ]
@@ -135,6 +137,12 @@ SENT_COLUMNS: Final = frozenset(
     {*_SENT_TEXTS, *_BODY_COLUMNS, *_PROPERTY_COLUMNS, "time_to_live_ms", "scheduled_enqueue_time", "extras"}
 )
 """The columns that a sender writes; the others are set by the service."""
+_PEEKED_COLUMNS: Final = (
+    "entity", "sequence_number", "enqueued_sequence_number", "enqueued_time", "expires_at", "delivery_count", "state",
+    "dead_letter_source",
+)  # fmt: skip
+PEEKED_COLUMNS: Final = SENT_COLUMNS | {*_PEEKED_COLUMNS}
+"""The columns from which a peeked message is built."""
 _NOTHING: Final[Mapping[str, AmqpValue]] = MappingProxyType({})
 
 
@@ -184,11 +192,6 @@ def messages_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> l
     Raises:
         ConfigurationError: a value does not fit its column.
     """
-    texts = (_texts(name, columns[name]) if name in columns else repeat(None) for name in _SENT_TEXTS)
-    lives = _each(columns, "time_to_live_ms", _life, None)
-    times = _each(columns, "scheduled_enqueue_time", lambda row: _time(row, "scheduled_enqueue_time"), None)
-    extras = _each(columns, "extras", _extras_from, _NOTHING)
-    fields = zip(_bodies(columns, count), _property_maps(columns, count), lives, times, extras, *texts, strict=False)
     return [
         Message(
             body=body,
@@ -209,8 +212,56 @@ def messages_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> l
             reply_to_session_id=reply_to_session_id,
         )
         for (body, body_type), properties, life, time, extra, message_id, session_id, partition_key, correlation_id,
-        subject, content_type, content_encoding, to, reply_to, reply_to_session_id in fields
+        subject, content_type, content_encoding, to, reply_to, reply_to_session_id in _sent(columns, count)
     ]  # fmt: skip
+
+
+def peeked_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> list[PeekedMessage]:
+    """Build a message from each row as :func:`peeked_from_row` does, several times as fast.
+
+    Args:
+        columns: values of their column's type by column name, times in UTC. A column may be missing where it has no
+            value; only ``entity`` and ``sequence_number`` may not, and they have a value in each row.
+        count: how many rows there are.
+
+    Raises:
+        ConfigurationError: a value does not fit its column.
+    """
+    entities = {text: EntityAddress.parse(text) for text in {*columns["entity"]}}
+    states = {text: _choice({"state": text}, "state", MessageState.ACTIVE) for text in {*columns.get("state", ())}}
+    own = (columns.get(name) or repeat(None, count) for name in _PEEKED_COLUMNS)
+    rows = zip(_sent(columns, count), zip(*own, strict=True), strict=False)
+    return [
+        PeekedMessage(
+            entity=entities[entity],
+            sequence_number=number,
+            enqueued_sequence_number=enqueued_number,
+            enqueued_time=enqueued,
+            expires_at=expires,
+            delivery_count=deliveries or 0,
+            state=states.get(state, MessageState.ACTIVE),
+            dead_letter_source=source,
+            body=body,
+            body_type=body_type,
+            application_properties=properties,
+            time_to_live=life,
+            scheduled_enqueue_time=time,
+            extras=extra,
+            **dict(zip(_SENT_TEXTS, texts, strict=True)),
+        )
+        for ((body, body_type), properties, life, time, extra, *texts), (
+            entity, number, enqueued_number, enqueued, expires, deliveries, state, source
+        ) in rows
+    ]  # fmt: skip
+
+
+def _sent(columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[Any, ...]]:
+    """Yield what a sender writes, row by row: body and type, properties, life, time, extras, and texts."""
+    texts = (_texts(name, columns[name]) if name in columns else repeat(None) for name in _SENT_TEXTS)
+    lives = _each(columns, "time_to_live_ms", _life, None)
+    times = _each(columns, "scheduled_enqueue_time", lambda row: _time(row, "scheduled_enqueue_time"), None)
+    extras = _each(columns, "extras", _extras_from, _NOTHING)
+    return zip(_bodies(columns, count), _property_maps(columns, count), lives, times, extras, *texts, strict=False)
 
 
 def _each(

@@ -78,6 +78,8 @@ class Peeker:
         self.address = address
         self._browser: management.Browser | None = None
         self._busy = anyio.Lock()
+        self._read_before: _Ahead | None = None
+        """How the last reader has read."""
 
     async def page(
         self, from_sequence_number: int, count: int = PAGE, session_id: str | None = None, attempts: int = _ATTEMPTS
@@ -243,7 +245,8 @@ class Peeker:
             patience: seconds to retry while Service Bus does not answer the first time; later, a minute.
             only_busy: whether to try again only when Service Bus answers that it is busy.
         """
-        ahead = _Ahead(lambda first, count: self._page_once(first, count, session_id))
+        before = self._read_before if self._browser is not None and links.is_ready(self._browser) else None
+        ahead = _Ahead(lambda first, count: self._page_once(first, count, session_id), before)
         most, given = cursor.max_messages or 0, 0
         try:
             while count := cursor.count:
@@ -265,6 +268,7 @@ class Peeker:
                 patience = PATIENCE
         finally:
             ahead.drop()
+            self._read_before = ahead
 
     async def close(self) -> None:
         """Close the connection; the next page opens another."""
@@ -384,18 +388,23 @@ class _Ahead:
     Each useful page allows one more request in progress, as in the slow start of TCP (RFC 5681). A useless page,
     because of a gap or at the end of a partition, takes four such steps back. So about a fifth of all peeked messages
     can be useless. After a failure, such as a busy service, reading starts again with one request and grows more
-    slowly.
+    slowly. The next reader of the entity begins as the last one ended (RFC 9040).
 
     Args:
         ask: peeks a page by its first number and a count; gives None where that failed.
+        before: the last reader; None for the first.
     """
 
-    def __init__(self, ask: Callable[[int, int], Awaitable[Page | None]]) -> None:
+    def __init__(self, ask: Callable[[int, int], Awaitable[Page | None]], before: _Ahead | None = None) -> None:
         self._ask = ask
         self._under_way: deque[_Stretch] = deque()
-        self._span = PAGE
-        self._largest = 0
-        self._used = self._wasted = self._failures = 0
+        self._span, self._largest, self._used = (PAGE, 0, 0) if before is None else before.reached
+        self._wasted = self._failures = 0
+
+    @property
+    def reached(self) -> tuple[int, int, int]:
+        """Return how the next reader begins: its span, the bytes of a page, and pages that count as used."""
+        return max(self._span, PAGE), self._largest, max(self._at_once - 1, 0)
 
     def ask(self, cursor: PeekCursor, not_taken: int = 0) -> None:
         """Request as many ranges as may be in progress, and as the cursor wants.

@@ -329,6 +329,22 @@ async def test_pages_over_a_socket_take_few_round_trips(
 
 
 @pytest.mark.anyio
+async def test_the_next_reader_begins_as_the_last_one_ended(
+    own: AsyncNamespace, emulator: RunningEmulator, requests: Requests
+) -> None:
+    queue = await filled_queue(own, "far-again", 4_000)
+    await queue.peek(1)  # opens the connection
+    emulator.faults.network_delay_ms = 100
+    await queue.peek()
+    first = requests.round_trips
+    assert len(await queue.peek()) == 4_000
+    assert requests.round_trips - first <= first / 2 + 1
+    asked = len(requests.all)
+    assert len(await queue.peek(300)) == 300
+    assert len(requests.all) - asked == 2, "no more than are wanted"
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("fault", ["drop_connections", "close_links", "server_busy", "empty_peeks", "short"])
 async def test_pages_ahead_survive_faults(
     own: AsyncNamespace, emulator: RunningEmulator, requests: Requests, fault: str

@@ -130,6 +130,7 @@ class Reach:
         patience: seconds to keep trying to lock existing messages that do not arrive; None for the duration of a lock
             of the entity, at most a minute.
         locked: called with the number of messages that were locked.
+        ready: returns when messages may be locked, or raises; called once, while the first link opens.
     """
 
     place: Place
@@ -147,6 +148,7 @@ class Reach:
     again: Callable[[], Iterable[int]] = tuple
     patience: float | None = None
     locked: Progress | None = None
+    ready: Callable[[], Awaitable[None]] | None = None
 
     def __post_init__(self) -> None:
         self.run.rest = self.run.rest or Report()
@@ -169,6 +171,16 @@ class Reach:
             active, held = await self._told_apart(left)
             self.run.end(active, OutcomeStatus.SKIPPED, NOT_DEFERRED)
             self.run.end(held, OutcomeStatus.SKIPPED, LOCKED)
+
+    async def get_ready(self) -> None:
+        """Wait until messages may be locked; at once if they may.
+
+        Raises:
+            Exception: what :attr:`ready` raises; then nothing is locked.
+        """
+        ready, self.ready = self.ready, None
+        if ready is not None:
+            await ready()
 
     async def those_left(self, messages: Sequence[ReceivedMessage]) -> None:
         """Look for messages that did not arrive, keep trying to lock those that exist, and explain the others.
@@ -271,6 +283,9 @@ class Reach:
         ahead, kept = LockedAhead(batch, search, progress=self.locked), list[LockedMessage]()
         try:
             async with ahead, self.run.ending_groups():
+                if session_id is None:  # the link of a session locks it
+                    ahead.begin_opening()
+                await self.get_ready()
                 while self.run.stopped is None and (came := await self._find(ahead, wanted)):
                     meant = self._those_meant(came, wanted, is_read=search.bodies)
                     if self.at_the_end:

@@ -137,7 +137,6 @@ async def resubmit(
     )
     if not only_begun:
         await place.namespace.require_room(messages)  # before a clone is sent
-        await steps.open()  # a destination that cannot be sent to raises before anything is locked
     reach = Reach(
         place,
         run,
@@ -150,6 +149,8 @@ async def resubmit(
         # A message whose lock was lost after its clone was sent comes again: it is completed, not sent again.
         again=lambda: steps.lost_after_sending,
         patience=0.0 if only_begun else None,  # a resume waits as long as it is asked to
+        # A destination that cannot be sent to raises before anything is locked.
+        ready=None if only_begun else steps.open,
     )
     try:
         in_state: dict[MessageState, list[ReceivedMessage]] = {state: [] for state in MessageState}
@@ -157,6 +158,7 @@ async def resubmit(
             in_state[message.state].append(message)
         # Scheduled messages never come, and to look for them would lock all others.
         await reach.active(in_state[MessageState.ACTIVE])
+        await reach.get_ready()
         await reach.those_left([message for message in messages if run.outcome_of(message) is None])
     finally:
         await steps.close()

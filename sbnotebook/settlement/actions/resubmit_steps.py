@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import anyio
@@ -28,6 +29,7 @@ from sbnotebook.settlement.actions.reach import Holder
 from sbnotebook.settlement.actions.recall import Recall, Verdict
 from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
 from sbnotebook.settlement.engine import Run
+from sbnotebook.settlement.in_parallel import in_parallel
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.memory.deferral_ledger import time_text
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
@@ -124,6 +126,13 @@ class ResubmitSteps:
         if self._atomic is not None:
             await self._atomic.open()
             return
+        # The first group needs the identities, for which an emulator has to be asked.
+        identities = [
+            partial(anyio.to_thread.run_sync, each.identity) for each in (self._namespace, self._to_namespace)
+        ]
+        await in_parallel(lambda step: step(), (self._open_sender, *identities), 3)
+
+    async def _open_sender(self) -> None:
         async with self.pool.slot():
             pass
 
@@ -197,10 +206,10 @@ class ResubmitSteps:
 
     async def _recall(self, steps: Sequence[Step]) -> tuple[list[Step], list[Step], list[Outcome]]:
         """Separate messages that earlier runs have sent, messages to send, and others, with their outcomes."""
-        self._identity = await anyio.to_thread.run_sync(self._namespace.identity)
-        to = await anyio.to_thread.run_sync(self._to_namespace.identity)
-        self._to_identity = "" if to == self._identity else to
         if self._destinations is None:
+            self._identity = await anyio.to_thread.run_sync(self._namespace.identity)
+            to = await anyio.to_thread.run_sync(self._to_namespace.identity)
+            self._to_identity = "" if to == self._identity else to
             self._destinations = destinations_of(self._namespace, {to: self._to_namespace})
         recall = Recall(self._journal, self._destinations, (self._to_identity, self.pool.address), self._decision)
         entries = [self._entry(step.original) for step in steps]
@@ -374,7 +383,8 @@ class ResubmitSteps:
         self._run.expect(originals, [outcome_for(m, self._decision, unconfirmed, _NOT_COMPLETED) for m in originals])
 
     async def _mark(self, entries: Iterable[int], state: ResubmitState) -> None:
-        await anyio.to_thread.run_sync(self._journal.mark, entries, state)
+        if ids := [*entries]:
+            await anyio.to_thread.run_sync(self._journal.mark, ids, state)
 
     def _entry(self, original: ReceivedMessage, clone: Message | None = None) -> ResubmitEntry:
         return ResubmitEntry(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -13,7 +13,9 @@ import anyio.to_thread
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import MessageState, PeekedMessage
+from sbnotebook.model.sections import PROPERTIES
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
+from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.terms import Progress
 
@@ -26,6 +28,8 @@ _SHOWN: Final = 100
 """Messages that are kept whole, to be shown."""
 _NAMED: Final = 5
 _MAX_NAME: Final = 60
+_COUNTED: Final = (PROPERTIES,)
+"""The sections that a survey reads of messages that are not chosen: it counts them by session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,18 +224,23 @@ async def survey(entity: Place, numbers: Collection[int], progress: Progress | N
     active = delivered = 0
     in_session: Counter[str | None] = Counter()
     began = anyio.current_time()
-    async for page in entity.pages(to_sequence_number=max(numbers, default=0)):
-        for message in page:
+    cursor = PeekCursor(to_sequence_number=max(numbers, default=0))
+    async for page in entity.unread_pages(cursor):
+        read = page.messages(_COUNTED)
+        payloads = {message.sequence_number: payload for message, payload in zip(read, page.payloads, strict=True)}
+        taken = cursor.take(read)
+        for message in taken:
             is_active = message.state is MessageState.ACTIVE
             active += is_active
             delivered += is_active and message.delivery_count > 0
             in_session[message.session_id] += is_active
-            if message.sequence_number in numbers:
-                seen.found[message.sequence_number] = message
+            number = message.sequence_number
+            if number in numbers:
+                (seen.found[number],) = replace(page, first=number, payloads=[payloads[number]]).messages()
                 if is_active:
                     seen.standing, seen.delivered = active, delivered
                     seen.by_session[message.session_id] = in_session[message.session_id]
-        if progress is not None:
-            progress(len(page))
+        if progress is not None and taken:
+            progress(len(taken))
     seen.seconds = anyio.current_time() - began
     return seen

@@ -42,7 +42,7 @@ __all__ = [
 
 DEFAULT_MAX_HELD: Final = 50_000
 """Messages held at once at most; each takes about a kilobyte here, and is renewed at least twice a lock."""
-_CHUNK: Final = 1_000
+_CHUNK: Final = 2_500
 """Messages asked for at once."""
 _SLACK: Final = 100
 """A message is missing after this many later ones have arrived: the order is not exact if others give messages back."""
@@ -88,8 +88,7 @@ class AheadBatch(LockedBatch):
         async with self._busy:
             receiver, asked = self._open_receiver(), self.clock.now()
             receivers.keep_bodies_of(receiver, wanted)
-            at_once = min(count, receivers.waiting(receiver) or count)
-            received = await receiver.receive_messages(at_once, max_wait_time=wait)
+            received = await receivers.take(receiver, count, wait)
             holds = [self._hold(message, asked) for message in received]
         self._read([hold for hold in holds if hold.message.sequence_number in wanted])
         return tuple(hold.message for hold in holds if self._held.of(hold.message) is hold)
@@ -235,9 +234,13 @@ class LockedAhead:
         self._largest = 1
 
     async def __aenter__(self) -> Self:
-        """Open nothing yet: the first search does."""
+        """Open nothing yet: :meth:`begin_opening` and the first search do."""
         self._tasks = await anyio.create_task_group().__aenter__()
         return self
+
+    def begin_opening(self) -> None:
+        """Begin to open the first link, which takes several round trips and locks nothing; the search waits for it."""
+        self._coming = self._coming or self._begin()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -384,11 +387,15 @@ class LockedAhead:
             # There are at most as many messages up to a number as there are numbers.
             last = max(nsmallest(with_body, self.left))
             room = min(room, max(last - self._reached, with_body))
+        last = max(self.left)
+        if not partition_of(max(last, self._reached)):  # of several partitions, they come in any order
+            room = min(room, last - self._reached if last > self._reached else _SLACK)
         return room
 
     def _look_at(self, link: _Link, locked: Sequence[LockedMessage]) -> tuple[LockedMessage, ...]:
         numbers = {message.sequence_number for message in locked}
-        early = {m.sequence_number: m for m in locked if m.sequence_number in self._search.wanted & self._seen}
+        came_before = self._search.wanted & self._seen
+        early = {m.sequence_number: m for m in locked if m.sequence_number in came_before}
         self._check(numbers - (early.keys() - self._early.keys()))
         chosen = tuple(message for message in locked if message.sequence_number in self.left)
         self._early |= {number: message for number, message in early.items() if number not in self.left}

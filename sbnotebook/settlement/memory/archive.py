@@ -19,7 +19,7 @@ import platformdirs
 
 from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.memory.local_database import LocalDatabase
+from sbnotebook.settlement.memory.local_database import LocalDatabase, insert_rows
 from sbnotebook.settlement.memory.namespaces import adopt, canonical_version
 
 __all__ = ["Archive", "ArchiveState", "ArchivedCount", "ArchivedMessage", "archive_of"]
@@ -48,7 +48,6 @@ _VERSIONS: Final = (
 _INSERT: Final = """
     INSERT INTO archived
     (namespace, entity, sequence_number, message_id, enqueued_time, verb, payload, state, archived)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _FIND: Final = """
     SELECT namespace, entity, sequence_number, message_id, enqueued_time, verb, x'', state, id, archived
@@ -67,7 +66,8 @@ _COUNTS: Final = """
 """
 _PAYLOADS: Final = "SELECT id, payload FROM archived WHERE id IN (SELECT value FROM json_each(?))"
 _STATES: Final = "SELECT id, state FROM archived WHERE id IN (SELECT value FROM json_each(?))"
-_MARK: Final = "UPDATE archived SET state = ? WHERE id = ?"
+_MARK: Final = "UPDATE archived SET state = ? WHERE id IN (SELECT value FROM json_each(?))"
+_TAKE_OUT: Final = "DELETE FROM archived WHERE id IN (SELECT value FROM json_each(?))"
 _USED: Final = """
     SELECT (page_count - freelist_count) * page_size
     FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()
@@ -207,7 +207,7 @@ class Archive:
             used = _used(database) + sum(len(message.payload) + _ROW_BYTES for message in messages)
             if used > self.max_bytes:
                 raise ArchiveError(self._full())
-            return [database.execute(_INSERT, (*_values(each), now)).lastrowid or 0 for each in messages]
+            return insert_rows(database, _INSERT, [(*_values(each), now) for each in messages])
 
     def note_ends(
         self, *, removed: Sequence[int] = (), kept: Sequence[int] = (), untouched: Sequence[int] = ()
@@ -220,9 +220,9 @@ class Archive:
             untouched: of those for which nothing was attempted; they are taken out again.
         """
         with self._transaction() as database:
-            database.executemany(_MARK, [(ArchiveState.REMOVED, row) for row in removed])
-            database.executemany(_MARK, [(ArchiveState.KEPT, row) for row in kept])
-            database.executemany("DELETE FROM archived WHERE id = ?", [(row,) for row in untouched])
+            _mark(database, ArchiveState.REMOVED, removed)
+            _mark(database, ArchiveState.KEPT, kept)
+            database.execute(_TAKE_OUT, (json.dumps([*untouched]),))
 
     def require_room(self, size: int = 0) -> None:
         """Refuse messages that cannot be archived before any other step.
@@ -296,13 +296,14 @@ class Archive:
         with self._transaction() as database:
             found = database.execute(_STATES, (json.dumps(list(expected)),)).fetchall()
             claimed = {row for row, state in found if state == expected[row]}
-            database.executemany(_MARK, [(ArchiveState.RETURNING, row) for row in claimed])
+            _mark(database, ArchiveState.RETURNING, claimed)
         return claimed
 
     def note_returns(self, states: Mapping[int, ArchiveState]) -> None:
         """Write how it ended to send messages back, by row."""
         with self._transaction() as database:
-            database.executemany(_MARK, [(state, row) for row, state in states.items()])
+            for state in sorted({*states.values()}):
+                _mark(database, state, [row for row, its_state in states.items() if its_state is state])
 
     # ---------------------------------------------------------------- size
 
@@ -397,6 +398,10 @@ def archive_of(setting: Archive | bool | None, folder: Path) -> Archive | None:
 def _used(database: sqlite3.Connection) -> int:
     ((used,),) = database.execute(_USED).fetchall()
     return used
+
+
+def _mark(database: sqlite3.Connection, state: ArchiveState, rows: Iterable[int]) -> None:
+    database.execute(_MARK, (state, json.dumps([*rows])))
 
 
 def _values(m: ArchivedMessage) -> tuple[object, ...]:

@@ -8,15 +8,13 @@ import platform
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sbnotebook.model import (
     EntityAddress,
     LockedMessage,
 )
-
-if TYPE_CHECKING:
-    from sbnotebook.settlement.memory.local_database import LocalDatabase
+from sbnotebook.settlement.memory.local_database import LocalDatabase, insert_rows
 
 __all__ = ["VERSION", "DeferralEntry", "DeferralLedger", "time_text"]
 
@@ -85,7 +83,7 @@ class DeferralLedger:
             for m in messages
         ]
         with self._database.transaction() as database:
-            database.executemany("INSERT OR REPLACE INTO deferrals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            insert_rows(database, "INSERT OR REPLACE INTO deferrals", rows)
 
     def confirm(self, places: Iterable[_Place]) -> None:
         """Record that messages are deferred."""

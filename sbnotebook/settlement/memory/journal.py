@@ -18,7 +18,7 @@ from sbnotebook.errors import JournalError
 from sbnotebook.model import EntityAddress, ReceivedMessage
 from sbnotebook.settlement.memory import deferral_ledger, looks, notes, seen
 from sbnotebook.settlement.memory.deferral_ledger import time_text
-from sbnotebook.settlement.memory.local_database import LocalDatabase
+from sbnotebook.settlement.memory.local_database import LocalDatabase, insert_rows
 from sbnotebook.settlement.memory.namespaces import adopt, canonical_version
 
 if TYPE_CHECKING:
@@ -75,7 +75,11 @@ _BEGUN: Final = (
     f"{_FROM} WHERE namespace = ? AND sequence_number IN (SELECT value FROM json_each(?))"  # noqa: S608 (as above)
     " AND state != 'not sent' ORDER BY id"
 )
-_INSERT: Final = f"INSERT INTO resubmits ({_COLUMNS}, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_INSERT: Final = f"INSERT INTO resubmits ({_COLUMNS}, changed)"
+_MARK: Final = """
+    UPDATE resubmits SET state = ?, changed = ?
+    WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('intended', 'sent')
+"""
 _KEPT: Final = timedelta(days=30)
 
 
@@ -184,13 +188,10 @@ class Journal:
             ended: how far others came, by id, to be written at once with these: each writing waits for the disk.
         """
         now = datetime.now(UTC)
-        ids: list[int] = []
         with self.database.transaction() as database:
             if not self._is_pruned:
                 _prune(database, now - _KEPT)
-            for e in entries:
-                cursor = database.execute(_INSERT, (*_values(e), now.isoformat()))
-                ids.append(cursor.lastrowid or 0)
+            ids = insert_rows(database, _INSERT, [(*_values(entry), now.isoformat()) for entry in entries])
             _mark(database, ended)
         self._is_pruned = True
         return ids
@@ -268,10 +269,9 @@ def _unusable(path: Path, error: Exception) -> JournalError:
 
 def _mark(database: sqlite3.Connection, states: Mapping[int, ResubmitState]) -> None:
     now = datetime.now(UTC).isoformat()
-    database.executemany(
-        "UPDATE resubmits SET state = ?, changed = ? WHERE id = ? AND state IN ('intended', 'sent')",
-        [(state, now, entry) for entry, state in states.items()],
-    )
+    for state in sorted({*states.values()}):
+        entries = [entry for entry, its_state in states.items() if its_state is state]
+        database.execute(_MARK, (state, now, json.dumps(entries)))
 
 
 def _prune(database: sqlite3.Connection, before: datetime) -> None:

@@ -219,6 +219,7 @@ class ReceiverLink(AmqpLink, Protocol):
     _first_frame: Frame
     _pending_dispositions: dict[int, dict[str, Any]]
     _incoming_transfer: Callable[[Frame], Awaitable[None]]
+    _incoming_disposition: Callable[[Frame], Awaitable[None]]
     _on_transfer: Callable[[Frame, Any], Awaitable[Any]]
 
     async def _process_incoming_message(self, frame: Frame, message: Any) -> Any: ...
@@ -262,7 +263,7 @@ class Handler(Protocol):
     mgmt_request_async: Callable[..., Awaitable[Any]]
 
     async def auth_complete_async(self) -> bool: ...
-    async def do_work_async(self) -> bool: ...
+    async def do_work_async(self, *, batch: int = 1) -> bool: ...
 
 
 class ReceiveHandler(Handler, Protocol):

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusServerBusyError
@@ -24,6 +25,7 @@ from sbnotebook.settlement.sdk.protocol import (
     AMQPError,
     AMQPException,
     Delivery,
+    Frame,
     LinkState,
     Modified,
     ReceiverLink,
@@ -50,7 +52,9 @@ _QUIET: Final = 1.0
 _LONGEST: Final = 3
 """Times its own time that a late answer is awaited at most."""
 _RANGE: Final = 100
-"""Deliveries in a range at most. The SDK walks all that it waits for at each confirmation."""
+"""Deliveries in a range at most."""
+# Positions in a disposition frame (AMQP 1.0 section 2.7.6).
+_FRAME_ROLE, _FRAME_FIRST, _FRAME_LAST, _FRAME_SETTLED, _FRAME_STATE = range(5)
 
 
 def is_on_link(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> bool:
@@ -119,6 +123,7 @@ class LinkSettling:
         if handler is None or handler._link is None or handler._connection is None:
             raise ServiceBusConnectionError(message="The receiver is not open.")
         self._link: ReceiverLink = handler._link
+        self._link._incoming_disposition = partial(_confirm, self._link)
         self._connection: AmqpConnection = handler._connection
         self._transport = private(receiver)._amqp_transport
         self._state = _state(operation, reason, description)
@@ -305,6 +310,20 @@ class _Pending(dict[str, Any]):
         super().__setitem__(key, value)
         if is_new:
             self._part.confirm_one()
+
+
+async def _confirm(link: ReceiverLink, frame: Frame) -> None:
+    """Note what the service confirms, as the SDK's method does, which walks all that waits for its confirmation."""
+    if frame[_FRAME_ROLE] or not frame[_FRAME_SETTLED]:  # of the receiver's own role, or no confirmation
+        return
+    pending, first, state = link._pending_dispositions, frame[_FRAME_FIRST], frame[_FRAME_STATE]
+    last = first if frame[_FRAME_LAST] is None else frame[_FRAME_LAST]
+    # The service chooses both numbers.
+    numbers = range(first, last + 1) if last - first < len(pending) else tuple(pending)
+    for number in numbers:
+        if first <= number <= last and number in pending:
+            pending[number]["outcome"] = state
+            pending[number]["settled"] = True
 
 
 def _unconfirmed(broken: Exception | None) -> Exception:

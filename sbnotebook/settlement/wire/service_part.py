@@ -36,7 +36,9 @@ from sbnotebook.settlement.wire.layout import (
     DELIVERY_COUNT,
     ENQUEUED_SEQUENCE_NUMBER,
     ENQUEUED_TIME,
+    FIRST_MOMENT,
     HEADER_FIELDS,
+    LAST_MOMENT,
     LOCK_TOKEN,
     LOCKED_UNTIL,
     MAPS,
@@ -92,6 +94,16 @@ _VARYING: Final[dict[int, dict[bytes, _Varying]]] = {
     DELIVERY_ANNOTATIONS: {encode(LOCK_TOKEN) + _UUID: _Varying("lock_token", "16s", None)},
 }
 """Annotations that differ from message to message, by their section and the bytes in front of their value."""
+
+
+_NUMBER: Final = Struct(">q").pack
+_SAMPLE: Final = 2**62
+_LOCK: Final = tuple(
+    encode_section(MESSAGE_ANNOTATIONS, {SEQUENCE_NUMBER: Long(_SAMPLE), LOCKED_UNTIL: Timestamp(_SAMPLE)}).split(
+        _NUMBER(_SAMPLE)
+    )
+)
+"""The bytes of :func:`lock_annotations` in front of its two numbers."""
 
 
 class ServicePart(NamedTuple):
@@ -163,6 +175,21 @@ def lock_annotations(payload: bytes) -> bytes:
 
     It is small, and holds no byte that a sender chose. Of bytes that are not a message, it has the readable parts.
     """
+    for layout, constants, varying, _ in _templates:
+        try:
+            found = layout.unpack_from(payload)
+        except struct_error:
+            continue
+        if found[0::2] == constants:
+            numbers = {each.name: value for each, value in zip(varying, found[1::2], strict=True)}
+            until = numbers.get("locked_until", LAST_MOMENT + 1)
+            if FIRST_MOMENT <= until <= LAST_MOMENT:
+                return b"".join((_LOCK[0], _NUMBER(numbers["sequence_number"]), _LOCK[1], _NUMBER(until)))
+            break
+    return _lock_annotations(payload)
+
+
+def _lock_annotations(payload: bytes) -> bytes:
     try:
         fields = read_service_part(payload).fields
     except AmqpDecodeError:

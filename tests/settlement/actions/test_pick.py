@@ -26,6 +26,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.actions.pick import PickReport
+from sbnotebook.settlement.locking import ahead
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, sequence_numbers
@@ -42,6 +43,12 @@ async def heads(queue: AsyncEntity, count: int) -> list[int]:
     """The numbers that a receiver gets first."""
     async with queue.batch() as batch:
         return [message.sequence_number for message in await batch.receive(count, max_wait=2)]
+
+
+@pytest.fixture
+def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have 3,000 messages come by several requests."""
+    monkeypatch.setattr(ahead, "_CHUNK", 900)
 
 
 def after(locked: int, act: Callable[[], None]) -> Callable[[int], None]:
@@ -360,6 +367,7 @@ async def test_another_message_with_the_same_number_is_not_settled(namespace: As
 # ---------------------------------------------------------------------- cut off
 
 
+@pytest.mark.usefixtures("small_requests")
 async def test_cancelling_in_the_middle_gives_everything_back(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "pick-cancelled", 3_000)
     numbers = await sequence_numbers(queue)
@@ -371,6 +379,7 @@ async def test_cancelling_in_the_middle_gives_everything_back(namespace: AsyncNa
     assert await heads(queue, 10) == numbers[1:11]
 
 
+@pytest.mark.usefixtures("small_requests")
 async def test_pick_reports_a_dropped_connection_and_ends(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
@@ -409,6 +418,7 @@ async def test_pick_abandons_what_it_cannot_release_if_allowed(
     assert await heads(queue, 5) == [number for number in numbers if number in await counts(queue)][:5]
 
 
+@pytest.mark.usefixtures("small_requests")
 async def test_a_link_that_the_service_detaches_ends_the_search(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
@@ -423,6 +433,7 @@ async def test_a_link_that_the_service_detaches_ends_the_search(
     assert await counts(queue) == dict.fromkeys(numbers, 0)
 
 
+@pytest.mark.usefixtures("small_requests")
 async def test_pick_ends_its_search_when_locks_are_lost(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:

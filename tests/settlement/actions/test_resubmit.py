@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import anyio
 import pytest
@@ -24,6 +25,8 @@ from sbnotebook.model.amqp import type_name
 from sbnotebook.settlement import AsyncNamespace, Limits, Watch
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.engine import PickReport
+from sbnotebook.settlement.locking.ahead import AheadBatch
+from sbnotebook.settlement.sending.sender_pool import SenderPool
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
 
 pytestmark = pytest.mark.anyio
@@ -347,3 +350,31 @@ async def test_nothing_is_locked_to_look_for_what_is_scheduled(namespace: AsyncN
     assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
     assert isinstance(report, PickReport)
     assert report.rest == Report()
+
+
+async def test_the_sender_and_the_receiver_open_at_once_and_nothing_is_locked_before(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = await dead_letters(own, "opened", 3)
+    await own.create_queue("opened-to")
+    steps: list[str] = []
+
+    def noting(cls: type[Any], name: str, what: str) -> None:
+        called = getattr(cls, name)
+
+        async def noted(*given: Any, **options: Any) -> Any:
+            steps.append(what)
+            result = await called(*given, **options)
+            steps.append(f"{what}: done")
+            return result
+
+        monkeypatch.setattr(cls, name, noted)
+
+    noting(SenderPool, "_open", "open the sender")
+    noting(AheadBatch, "__aenter__", "open the receiver")
+    noting(AheadBatch, "lock_ahead", "lock")
+    emulator.faults.network_delay_ms = 20
+    plan = own.entity("opened/$dlq").plan_resubmit(letters, Resubmit(to=EntityAddress("opened-to")))
+    assert (await plan.apply()).ok
+    assert steps.index("open the receiver") < steps.index("open the sender: done") < steps.index("lock")
+    assert steps.index("open the sender") < steps.index("open the receiver: done")

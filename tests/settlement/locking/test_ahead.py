@@ -214,3 +214,19 @@ async def test_ahead_gives_back_arrivals_when_cancelled(
     async with queue.batch() as batch:
         assert [message.message_id for message in await batch.receive(2)] == ["late", "later"]
     assert set((await counts(queue)).values()) == {0}
+
+
+async def test_no_more_are_asked_for_than_come_before_the_last(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "ahead-last", 300)
+    numbers = await sequence_numbers(queue)
+    batches: list[AheadBatch] = []
+
+    def make_batch() -> AheadBatch:
+        batches.append(ahead_batch(queue))
+        return batches[-1]
+
+    async with LockedAhead(make_batch, Search(frozenset({numbers[120]}))) as ahead:
+        assert [message.sequence_number for message in await ahead.find()] == [numbers[120]]
+        (batch,) = batches
+        assert not batch.has_more_coming, "others would be locked, and given back"
+    assert len(ahead.rest) == 120

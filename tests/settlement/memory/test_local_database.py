@@ -10,7 +10,7 @@ import pytest
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement.memory import local_database
-from sbnotebook.settlement.memory.local_database import LocalDatabase
+from sbnotebook.settlement.memory.local_database import LocalDatabase, insert_rows
 
 FIRST = ("CREATE TABLE photos (id INTEGER PRIMARY KEY)", "INSERT INTO photos VALUES (1)")
 SECOND = ("ALTER TABLE photos ADD COLUMN title TEXT", "UPDATE photos SET title = 'one'")
@@ -127,3 +127,19 @@ def test_threads_take_turns(tmp_path: Path) -> None:
         list(threads.map(view, range(200)))
         with album.transaction() as open_album:
             assert open_album.execute("SELECT count FROM views").fetchall() == [(200,)]
+
+
+def test_many_rows_are_inserted_by_few_statements() -> None:
+    with closing(sqlite3.connect(":memory:")) as names:
+        names.execute("CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT, length INTEGER)")
+        rows = [(f"name {number}", number) for number in range(250)]
+        statements: list[str] = []
+        names.set_trace_callback(statements.append)
+        ids = insert_rows(names, "INSERT INTO names (name, length)", rows)
+        assert [each.split()[0] for each in statements] == ["BEGIN", "INSERT"]
+        names.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 101)  # of an older SQLite
+        ids += insert_rows(names, "INSERT INTO names (name, length)", rows)
+        assert insert_rows(names, "INSERT INTO names (name, length)", []) == []
+        assert len(statements) == 2 + 5
+        found = names.execute("SELECT id, name, length FROM names ORDER BY id").fetchall()
+        assert found == [(row_id, *row) for row_id, row in zip(ids, rows * 2, strict=True)]

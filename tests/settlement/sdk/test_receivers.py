@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from sbnotebook.model import Message
@@ -62,6 +63,24 @@ async def test_bare_lock_matches_the_message_it_replaces(namespace: AsyncNamespa
         )
         assert ends == {0: [None], 1: [None], 2: [None]}
         assert await counts(queue) == [0, 0, 0]
+
+
+async def test_a_message_that_came_to_a_cancelled_call_waits_for_the_next(namespace: AsyncNamespace) -> None:
+    async with received(namespace, "sdk-locks-cancelled", 1, wanted=set()) as (queue, receiver, _):
+        came: list[int] = []
+
+        async def take() -> None:
+            came.extend(message.sequence_number for message in await receivers.take(receiver, 10, max_wait=30))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(take)
+            await queue.send([Message(message_id="late")])
+            while not (came or receivers.waiting(receiver)):  # noqa: ASYNC110 (the SDK has no event for it)
+                await anyio.sleep(0.002)
+            tasks.cancel_scope.cancel()  # while it waits for more
+        await receivers.withdraw_credit(receiver) if came else await take()
+        assert came == [2]
+    assert await counts(queue) == [0, 0]
 
 
 async def test_messages_between_two_calls_wait_for_the_next(namespace: AsyncNamespace) -> None:

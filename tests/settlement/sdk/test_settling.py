@@ -1,11 +1,14 @@
 """Settling on a link by private parts of the SDK; these tests fail if a version moves them."""
 
+# ruff: noqa: SLF001 (the tests look into the SDK)
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -17,6 +20,7 @@ from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.pace import Window
 from sbnotebook.settlement.sdk import management, settling
+from sbnotebook.settlement.sdk.protocol import private
 from sbnotebook.settlement.sdk.settling import LinkSettling
 
 if TYPE_CHECKING:
@@ -195,3 +199,28 @@ async def test_a_cancellation_leaves_the_link_as_it_can_be_used(namespace: Async
         with anyio.fail_after(20):
             while await queue.peek():  # noqa: ASYNC110 (requests in progress are carried out, too)
                 await anyio.sleep(0.1)
+
+
+async def test_a_confirmation_counts_for_its_deliveries_alone(namespace: AsyncNamespace) -> None:
+    async with received(namespace, "settling-confirmed", 1) as (_, receiver, _):
+        LinkSettling(receiver, "complete")
+        handler = private(receiver)._handler
+        link = handler._link if handler is not None else None
+        assert link is not None
+        deliveries: dict[int, dict[str, Any]] = {}
+        for number in range(100, 200):
+            deliveries[number] = {"settled": False, "outcome": None}
+        link._pending_dispositions.update(deliveries)
+        for role, first, last, is_settled in (
+            (True, 100, 199, True),  # of the receiver's role
+            (False, 100, 199, False),  # not settled
+            (False, 120, None, True),
+            (False, 150, 152, True),
+            (False, 300, 2**32 - 1, True),  # none that waits
+            (False, 198, 2**32 - 1, True),
+        ):
+            await link._incoming_disposition([role, first, last, is_settled, {"accepted": []}, False])
+        confirmed = [number for number, delivery in deliveries.items() if delivery["settled"]]
+        assert confirmed == [120, 150, 151, 152, 198, 199]
+        assert all(deliveries[number]["outcome"] == {"accepted": []} for number in confirmed)
+        link._pending_dispositions.clear()

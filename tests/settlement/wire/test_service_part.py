@@ -152,3 +152,14 @@ def test_lock_annotations_have_nothing_that_a_sender_chose() -> None:
             assert values == {MESSAGE_ANNOTATIONS: {NUMBER: 2**40, LOCKED: 1_500}}
             assert bodies == []
     assert section_values(lock_annotations(b"no message"))[0] == {MESSAGE_ANNOTATIONS: {NUMBER: 0}}
+
+
+def test_lock_annotations_are_the_same_by_a_template() -> None:
+    moments = [*range(1_500, 1_600), -1, 2**62, -(2**62)]
+    for number, moment in enumerate(moments):
+        annotations: dict[Any, AmqpValue] = {NUMBER: Long(2**40 + number), LOCKED: Timestamp(moment)}
+        payload = start_of_message(annotations)
+        read_service_part(payload)  # learns
+        by_template, _ = section_values(lock_annotations(payload))
+        service_part.__dict__["_templates"] = ()
+        assert by_template == section_values(lock_annotations(payload))[0]
