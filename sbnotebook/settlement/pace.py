@@ -347,12 +347,14 @@ class Window:
         """Count a settlement that waits no longer."""
         self.waiting -= 1
 
-    def answered(self, seconds: float, *, in_flight: int) -> None:
+    def answered(self, seconds: float, *, in_flight: int, at_least: float | None = None) -> None:
         """Learn from an answer.
 
         Args:
             seconds: between the settlement and its answer.
             in_flight: how many settlements waited for their answers meanwhile.
+            at_least: seconds that it surely took; for the rest, the answer may have waited here to be read. None for
+                all of them.
         """
         if self.is_fixed:
             return
@@ -360,7 +362,8 @@ class Window:
         self._allowance.accepted()
         if in_flight < self._size / 2:
             return  # it says nothing about more
-        queued = self._size * (1 - min(self._shortest, self._shortest_before) / seconds) if seconds > 0 else 0.0
+        surely = seconds if at_least is None else at_least
+        queued = self._size * (1 - min(self._shortest, self._shortest_before) / surely) if surely > 0 else 0.0
         if queued > max(_MOST_QUEUED, self._size * _TOLERATED):
             self._grows_fast = False
             self._size = max(self._size - _STEP / self._size, min(self._size, _LEAST))

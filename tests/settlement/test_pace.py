@@ -3,7 +3,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from sbnotebook.settlement.pace import Pace, Pause, Throttle, Window
+from sbnotebook.settlement.pace import AUTO, Pace, Pause, Throttle, Window
 
 pytestmark = pytest.mark.anyio
 
@@ -304,3 +304,18 @@ def test_a_namespace_that_refuses_all_is_hardly_asked(time: Time) -> None:
     assert client.window.size >= 1
     asked = [at for at, _ in client.answers if at > 10]
     assert 10 <= len(asked) <= 40
+
+
+def test_answers_that_waited_to_be_read_show_no_queue() -> None:
+    window, careful = Window(AUTO, now=lambda: 0.0), Window(AUTO, now=lambda: 0.0)
+    for each in (window, careful):
+        for _ in range(10):
+            each.answered(0.05, in_flight=each.size)
+    for _ in range(60):  # behind many messages that came on the same link
+        window.answered(0.4, in_flight=window.size, at_least=0.05)
+        careful.answered(0.4, in_flight=careful.size)
+    assert window.size == 80
+    assert careful.size < 20
+    for _ in range(1_000):  # and a queue shows in spite of it
+        window.answered(0.4, in_flight=window.size, at_least=0.3)
+    assert window.size < 70

@@ -188,6 +188,7 @@ class Reach:
         Two seconds without a message do not prove that another receiver has a lock. Service Bus delivers nothing for
         longer when it moves an entity. And a lock that was lost with its connection ends only after its time.
         """
+        await self.get_ready()
         left, until, pause = list(messages), math.inf, _FIRST_PAUSE
         while left and self.run.stopped is None:
             active, deferred = await self._told_apart(left)

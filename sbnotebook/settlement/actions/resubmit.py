@@ -158,7 +158,6 @@ async def resubmit(
             in_state[message.state].append(message)
         # Scheduled messages never come, and to look for them would lock all others.
         await reach.active(in_state[MessageState.ACTIVE])
-        await reach.get_ready()
         await reach.those_left([message for message in messages if run.outcome_of(message) is None])
     finally:
         await steps.close()

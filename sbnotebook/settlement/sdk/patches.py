@@ -6,6 +6,7 @@ Everything else that sbnotebook changes belongs to one sender or receiver, which
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, Final
 
 from azure.core.exceptions import AzureError
@@ -13,7 +14,7 @@ from azure.servicebus import __version__
 
 from sbnotebook.errors import render_traceback
 from sbnotebook.settlement.sdk.protocol import sender_module, session_module, transport_module
-from sbnotebook.settlement.sdk.sharing import share_connections
+from sbnotebook.settlement.sdk.sharing import LAST_WAIT, share_connections
 from sbnotebook.settlement.sdk.tokens import refresh_beside_work
 from sbnotebook.settlement.sdk.version import check_version
 
@@ -21,6 +22,8 @@ __all__ = ["Encoded", "prepare_sdk"]
 
 _MESSAGE_FORMAT, _BATCH_FORMAT = 0, 0x80013700
 """Formats of a single message and of a batch (the SDK's ``Message`` and ``BatchMessage``)."""
+_WAITED: Final = 0.001
+"""Seconds from which on a frame had not come when it was to be read."""
 _FRAME_ROOM: Final = bytes(64)
 """The most bytes that a transfer frame of the SDK takes beside its payload (AMQP 1.0 section 2.7.5)."""
 
@@ -78,11 +81,14 @@ def _measure_frame(frame: Any) -> tuple[None, bytes]:  # noqa: ARG001 (each fram
 async def _receive_frame(transport: Any, timeout: float | None = None, **options: Any) -> tuple[Any, Any]:  # noqa: ASYNC109 (the SDK's)
     # The SDK waits by asyncio.wait_for, which up to Python 3.11 starts a task for each frame. That takes longer than
     # reading the frame.
+    began = time.monotonic()
     try:
         async with asyncio.timeout(timeout):
             header, channel, payload = await transport.read(**options)
     except (TimeoutError, asyncio.IncompleteReadError):
         return None, None
+    if (now := time.monotonic()) - began > _WAITED:
+        setattr(transport, LAST_WAIT, now)
     if payload:
         return channel, transport_module.decode_frame(payload)
     return channel, transport_module.decode_empty_frame(header)

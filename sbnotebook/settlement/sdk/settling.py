@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -36,6 +37,7 @@ from sbnotebook.settlement.sdk.protocol import (
     outcome_name,
     private,
 )
+from sbnotebook.settlement.sdk.sharing import last_wait
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -222,7 +224,10 @@ class LinkSettling:
             if any(isinstance(error, ServiceBusServerBusyError) for error in errors):
                 window.refused()
             elif not part.left:
-                window.answered(now - part.since, in_flight=part.in_flight)
+                # Behind many messages, an answer waits to be read.
+                came = min(part.confirmed_at, last_wait(self._connection))
+                took, at_least = part.confirmed_at - part.since, came - part.since
+                window.answered(took, in_flight=part.in_flight, at_least=at_least)
         self._confirmed.clear()
         return finished
 
@@ -282,6 +287,7 @@ class _Waiting:
         self.until = self.since + answer_within
         self.latest = self.since + _LONGEST * answer_within
         self.left = len(self.numbers)
+        self.confirmed_at = math.inf
         self._window = window
         self._confirmed = confirmed
         window.began()
@@ -292,7 +298,7 @@ class _Waiting:
         self._window.ended()
 
     def confirm_one(self) -> None:
-        self._window.heard_at = time.monotonic()
+        self.confirmed_at = self._window.heard_at = time.monotonic()
         self.left -= 1
         if not self.left:
             self._confirmed.append(self.index)

@@ -29,9 +29,10 @@ from sbnotebook.settlement.sdk.protocol import (
     transport_module,
 )
 
-__all__ = ["share_connections"]
+__all__ = ["LAST_WAIT", "last_wait", "share_connections"]
 
 # Attributes that sbnotebook adds to the SDK's connections, transports and sessions.
+LAST_WAIT: Final = "_sbnotebook_last_wait"
 _TURN: Final = "_sbnotebook_turn"
 _WRITING: Final = "_sbnotebook_writing"
 _SENDING: Final = "_sbnotebook_sending"
@@ -50,6 +51,11 @@ def share_connections() -> None:
     transport_module.AsyncTransportMixin.write = _write
     sender_module.SenderLink._outgoing_transfer = _transfer
     operation_class.execute = _execute
+
+
+def last_wait(connection: AmqpConnection) -> float:
+    """Return the monotonic time of the last frame for which a task had to wait: all later ones waited to be read."""
+    return getattr(connection._transport, LAST_WAIT, 0.0)
 
 
 class _Turn:

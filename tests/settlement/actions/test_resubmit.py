@@ -352,7 +352,7 @@ async def test_nothing_is_locked_to_look_for_what_is_scheduled(namespace: AsyncN
     assert report.rest == Report()
 
 
-async def test_the_sender_and_the_receiver_open_at_once_and_nothing_is_locked_before(
+async def test_sender_and_receiver_open_at_once_before_locking(
     own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     letters = await dead_letters(own, "opened", 3)

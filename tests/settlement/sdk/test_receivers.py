@@ -65,7 +65,7 @@ async def test_bare_lock_matches_the_message_it_replaces(namespace: AsyncNamespa
         assert await counts(queue) == [0, 0, 0]
 
 
-async def test_a_message_that_came_to_a_cancelled_call_waits_for_the_next(namespace: AsyncNamespace) -> None:
+async def test_messages_of_a_cancelled_call_wait_for_the_next(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-locks-cancelled", 1, wanted=set()) as (queue, receiver, _):
         came: list[int] = []
 
