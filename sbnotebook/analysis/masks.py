@@ -226,11 +226,21 @@ class _Number(str):
 def _document(text: str | bytes) -> Any:
     if len(text) > PARSED_CHARACTERS:
         raise ValueError("The body is too long to be parsed.")
-    return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_refuse)
+    return json.loads(
+        text, parse_int=_Number, parse_float=_Number, parse_constant=_refuse, object_pairs_hook=_without_repeats
+    )
 
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+def _without_repeats(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; refuse one with a name twice, of which another reader may take the other value."""
+    document = dict(members)
+    if len(document) < len(members):
+        raise ValueError("A name is in an object twice.")
+    return document
 
 
 def _json(value: Any) -> str:

@@ -151,6 +151,7 @@ def test_masked_session_keeps_its_partition_key_equal() -> None:
         (b"not gzip: ada@example.com", {"content_encoding": "gzip"}),
         (gzip.compress(b'{"email": "' + b"x" * 30_000_000 + b'"}'), {"content_encoding": "gzip"}),
         (b'{"email": "ada@example.com", "name": "\\ud800"}', {}),
+        (b'{"a": {"email": "ada@example.com"}, "a": {}}', {}),
         (Message.of_value(5).body, {"body_type": BodyType.VALUE}),
         (Message.of_value(SECRET).body, {"body_type": BodyType.VALUE}),
         (b"\xa1\x05", {"body_type": BodyType.VALUE}),
