@@ -72,6 +72,7 @@ class ConsumeQuery:
         self._entity = self._namespace.entity(options.entity)
         batch = self._entity.batch(renew_for=_RENEW_FOR, recorded=False)
         batch.watch(self._log_trouble)
+        batch.completes_together = True  # messages that are left come again
         max_bytes = options.max_bytes or _MAX_BYTES
         self._keeper: Keeper | None = None
         self._locker: BatchLocker | SessionLocker = BatchLocker(self._entity, batch, max_bytes)

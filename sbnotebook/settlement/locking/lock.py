@@ -77,6 +77,8 @@ class LockedBatch:
 
     per_link: ClassVar[int] = PER_LINK
     """Messages of one link that may be unsettled."""
+    completes_together: bool = False
+    """Whether one request completes many messages. If it is refused for one of them, less is known of the others."""
 
     def __init__(
         self,
@@ -488,7 +490,6 @@ class LockedBatch:
         def note(message: LockedMessage, outcome: Outcome) -> None:
             run.note((message,), (outcome,))
 
-        ended = note if as_they_come else None
         self._open_receiver()
         act = Settling(
             self._receivers,
@@ -496,7 +497,8 @@ class LockedBatch:
             self._held,
             each=each,
             window=self._window if in_flight == AUTO else Window(in_flight),
-            ended=ended,
+            ended=note if as_they_come else None,
+            together=self.completes_together,
             peeker=self._peeker,
             opening=self._busy,
             now=self.clock.now,

@@ -13,6 +13,7 @@ import anyio.lowlevel
 from azure.servicebus.exceptions import (
     MessageLockLostError,
     MessageSizeExceededError,
+    OperationTimeoutError,
     ServiceBusConnectionError,
     ServiceBusError,
     ServiceBusServerBusyError,
@@ -74,8 +75,8 @@ _TOKENS: Final = 200
 """Messages that one request settles over the management node, at most. Service Bus documents no limit."""
 _PAUSES: Final = (0.5, 2.0)
 """Seconds before each further attempt by token where Service Bus answers that it is busy, or breaks off."""
-_DEFERRING_FRAMES: Final = 4
-"""Frames that defer as many messages as may be in flight together."""
+_FRAMES: Final = 4
+"""Frames that settle as many messages as may be in flight together."""
 
 
 def group_size(decision: Decision, in_flight: InFlight) -> int:
@@ -111,6 +112,7 @@ class Settling:
         ended: called with each message and its outcome, as they come.
         peeker: looks whether messages are deferred whose deferral was not confirmed.
         opening: held by the task that opens a receiver.
+        together: whether one request completes many messages, if they are of no session.
     """
 
     def __init__(  # noqa: PLR0913 (all but three have a default)
@@ -125,6 +127,7 @@ class Settling:
         ended: Callable[[LockedMessage, Outcome], object] | None = None,
         peeker: Peeker | None = None,
         opening: anyio.Lock | None = None,
+        together: bool = False,
     ) -> None:
         self._receivers = receivers
         self.decision = decision
@@ -137,6 +140,7 @@ class Settling:
         self._on_end = ended
         self._peeker = peeker
         self._opening = opening or anyio.Lock()
+        self._together = together
         self._now = now
         self._flight = in_flight()
         self._stopped: str | None = None
@@ -164,13 +168,17 @@ class Settling:
         for receiver in receivers:
             await links.catch_up(receiver)
         await self._open(last)
+        if self._together and isinstance(self.decision, Complete):
+            await self._settle_by_tokens(last, holds, or_on_link=True)
         for receiver in receivers:
-            here = [hold for hold in holds if settling.is_on_link(receiver, hold.received)]
+            here = [hold for hold in self._left(holds) if settling.is_on_link(receiver, hold.received)]
             if here:
                 await self._settle_on_link(receiver, here)
-        left = [hold for hold in holds if hold.message.lock_token not in self.outcomes]
-        await self._settle_by_tokens(last, left)
+        await self._settle_by_tokens(last, self._left(holds))
         await self._look_at_deferred(holds)
+
+    def _left(self, holds: Sequence[Hold]) -> list[Hold]:
+        return [hold for hold in holds if hold.message.lock_token not in self.outcomes]
 
     def _interrupt(self) -> None:
         self._interrupted = "It was interrupted before."
@@ -216,12 +224,19 @@ class Settling:
         return _RELEASED_WITHIN if self._held.confirms_releases else _UNANSWERED_WITHIN
 
     def _may_send_range(self) -> bool:
-        return isinstance(self.decision, Release) or self._held.confirms_ranges
+        match self.decision:
+            case Release():
+                return True
+            case Complete() | Defer():
+                return self._held.confirms_ranges
+            case _:
+                return False
 
     def _is_silent_range(self, receiver: ServiceBusReceiver, errors: Sequence[Exception | None]) -> bool:
-        """Tell whether several messages were deferred by one frame that a link does not confirm, and remember it.
+        """Tell whether several messages were settled by one frame that a link does not confirm, and remember it.
 
-        No source says that Azure confirms the settlement of a range of deliveries, nor that of a release.
+        Microsoft's client for .NET completes ranges of deliveries, and waits for their confirmation: azure-amqp,
+        AmqpSession.cs, CanBatch. No source says that Azure confirms the deferral of a range, nor a release.
         """
         is_silent = all(isinstance(error, ServiceBusConnectionError) for error in errors)
         if not is_silent or not links.is_open(receiver):
@@ -245,8 +260,12 @@ class Settling:
                     done = outcome_for(hold.message, self.decision, OutcomeStatus.SETTLED)
                     self._note(hold, done, was_in_doubt=True)
 
-    async def _settle_by_tokens(self, receiver: ServiceBusReceiver, holds: Sequence[Hold]) -> None:
+    async def _settle_by_tokens(
+        self, receiver: ServiceBusReceiver, holds: Sequence[Hold], *, or_on_link: bool = False
+    ) -> None:
         """Settle over the management node, many messages in a request; one that is refused is halved and tried again.
+
+        With ``or_on_link``, requests that are refused for another reason than a lock are left to the link.
 
         No source says whether a request that is refused for one lost lock has settled the other messages: the second
         attempt may find the lock of a message lost that the first has settled.
@@ -267,6 +286,10 @@ class Settling:
                 middle = len(part) // 2
                 todo += [(part[middle:], may_be_done, again), (part[:middle], may_be_done, again)]
                 continue
+            if or_on_link and not may_be_done and error is not None and _is_answered(error):
+                for hold in part:
+                    hold.in_doubt = doubts[hold]
+                continue
             for hold, skip in zip(part, skipped, strict=True):
                 outcome = skip or self._ended(hold, error, receiver)
                 if may_be_done and outcome.status is OutcomeStatus.LOCK_LOST and not doubts[hold]:
@@ -276,11 +299,14 @@ class Settling:
         await self._look_at_lost(lost)
 
     def _requests(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
-        """Return what each request settles: messages of one partition, for the same reason."""
-        alike: dict[tuple[object, int], list[Hold]] = {}
+        """Return what each request settles: messages of one partition, for the same reason.
+
+        Messages that may be settled already are apart: a refusal because of them says nothing about the others.
+        """
+        alike: dict[tuple[object, int, bool], list[Hold]] = {}
         for hold in holds:
             number = hold.message.sequence_number
-            alike.setdefault((self._each.get(number), partition_of(number)), []).append(hold)
+            alike.setdefault((self._each.get(number), partition_of(number), hold.in_doubt), []).append(hold)
         most = min(self._window.size, _TOKENS) if self._window.is_fixed else _TOKENS
         return [mine[start : start + most] for mine in alike.values() for start in range(0, len(mine), most)]
 
@@ -300,12 +326,15 @@ class Settling:
             self._on_end(hold.message, known)
 
     def _parts(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
-        """Return what each frame settles: one message; to release and to defer, many with consecutive deliveries."""
-        if not isinstance(self.decision, Release | Defer):
+        """Return what each frame settles: one message, or many with consecutive deliveries.
+
+        Many are released and deferred, and completed if a number limits those in flight: the window of ``"auto"``
+        learns from the answer to each message.
+        """
+        is_fixed = self._window.is_fixed and not isinstance(self.decision, Release)
+        if not self._may_send_range() or not (is_fixed or isinstance(self.decision, Release | Defer)):
             return [[hold] for hold in holds]
-        most = len(holds) if self._may_send_range() else 1
-        if isinstance(self.decision, Defer) and self._window.is_fixed:
-            most = min(most, max(1, self._window.size // _DEFERRING_FRAMES))
+        most = max(1, self._window.size // _FRAMES) if is_fixed else len(holds)
         return [
             holds[start : min(start + most, part.stop)]
             for part in settling.ranges([hold.received for hold in holds])
@@ -313,8 +342,8 @@ class Settling:
         ]
 
     def _window_of(self, parts: Sequence[Sequence[Hold]]) -> Window:
-        """Return how many frames may wait for their confirmation; to defer, a given number counts messages."""
-        if isinstance(self.decision, Defer) and self._window.is_fixed:
+        """Return how many frames may wait for their confirmation; a given number counts messages."""
+        if self._window.is_fixed and not isinstance(self.decision, Release):
             return Window(max(1, self._window.size // max(map(len, parts))))
         return self._window
 
@@ -391,6 +420,12 @@ def _is_refused_by_link(hold: Hold, error: Exception | None) -> bool:
 def _may_pass(error: Exception | None) -> bool:
     """Return whether Service Bus answered, and another attempt may succeed."""
     return isinstance(error, ServiceBusServerBusyError) or _is_unclear(error)
+
+
+def _is_answered(error: Exception) -> bool:
+    """Return whether Service Bus refused a request as such, so that it did nothing."""
+    is_refusal = isinstance(error, ServiceBusError) and not isinstance(error, (*_LOST, ServiceBusConnectionError))
+    return is_refusal and not _is_unclear(error) and not isinstance(error, OperationTimeoutError)
 
 
 def _is_unclear(error: Exception | None) -> bool:

@@ -24,6 +24,7 @@ from sbnotebook.model import (
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking import settle
 from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.pace import InFlight
 from sbnotebook.settlement.sdk import links, settling
 
 pytestmark = pytest.mark.anyio
@@ -86,12 +87,13 @@ async def test_locks_that_are_lost_on_the_way(queue: AsyncEntity, emulator: Runn
     assert set(await standing(queue)) == numbers(held[30:])
 
 
-async def test_messages_that_others_settled_meanwhile(queue: AsyncEntity) -> None:
+@pytest.mark.parametrize("max_in_flight", ["auto", 80])  # with a number, a frame completes several
+async def test_messages_that_others_settled_meanwhile(queue: AsyncEntity, max_in_flight: InFlight) -> None:
     async with queue.batch() as batch:
         held = await batch.receive(COUNT)
         assert (await queue.plan_by_token(Complete(), held[:10]).apply()).ok
         assert (await queue.plan_by_token(Abandon(), held[10:20]).apply()).ok
-        report = await batch.settle(Complete(), held)
+        report = await batch.settle(Complete(), held, max_in_flight=max_in_flight)
         assert report.counts == {SETTLED: COUNT - 20, LOCK_LOST: 20}
         assert of(report, LOCK_LOST) == numbers(held[:20])
     assert await standing(queue) == dict.fromkeys(numbers(held[10:20]), 1)
@@ -256,6 +258,22 @@ async def test_releases_without_a_confirmation_are_awaited_once(
 
 
 @pytest.mark.parametrize("refused", ["kept", "settled"])
+async def test_unconfirmed_ranges_of_completions_hide_no_outcome(
+    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    monkeypatch.setattr(settle, "_ANSWER_WITHIN", 1.0)
+    faults = emulator.faults.entity("orders")
+    faults.unconfirmed, faults.refused_tokens = "ranges", refused
+    async with queue.batch() as batch:
+        held = await batch.receive(COUNT)
+        report = await batch.settle(Complete(), held[:60], max_in_flight=20)
+        assert of(report, UNCONFIRMED) == numbers(held[:20]), "no more than were in flight"
+        assert of(report, SETTLED) == numbers(held[20:60])
+        assert (await batch.settle(Complete(), held[60:], max_in_flight=20)).settled == 40, "now each by a frame"
+    assert await standing(queue) == {}
+
+
+@pytest.mark.parametrize("refused", ["kept", "settled"])
 async def test_lost_locks_among_deferred_messages_hide_no_outcome(
     queue: AsyncEntity, emulator: RunningEmulator, refused: str
 ) -> None:
@@ -331,6 +349,44 @@ async def test_a_busy_service_is_asked_again_to_settle(
         deferred = await batch.receive_deferred(range(1, 11))
         emulator.faults.entity("orders").server_busy = 2
         assert (await batch.settle(Complete(), deferred)).settled == 10
+
+
+async def test_many_messages_are_completed_by_one_request(queue: AsyncEntity, emulator: RunningEmulator) -> None:
+    async with queue.batch() as batch:
+        batch.completes_together = True
+        held = await batch.receive(COUNT)
+        emulator.faults.entity("orders").drop_after_nth = 2  # the second settlement would lose its answer
+        assert (await batch.settle(Complete(), held)).settled == COUNT
+    assert await standing(queue) == {}
+
+
+async def test_messages_are_completed_over_their_link_if_refused(
+    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "_PAUSES", (0.1, 0.1))
+    async with queue.batch() as batch:
+        batch.completes_together = True
+        held = await batch.receive(COUNT)
+        emulator.faults.entity("orders").server_busy = 3
+        assert (await batch.settle(Complete(), held)).settled == COUNT
+    assert await standing(queue) == {}
+
+
+@pytest.mark.parametrize("refused", ["kept", "settled"])
+async def test_refused_request_to_complete_many_hides_no_outcome(
+    queue: AsyncEntity, emulator: RunningEmulator, refused: str
+) -> None:
+    emulator.faults.entity("orders").refused_tokens = refused
+    async with queue.batch() as batch:
+        batch.completes_together = True
+        held = await batch.receive(COUNT)
+        assert (await queue.plan_by_token(Complete(), held[:10]).apply()).ok
+        assert (await queue.plan_by_token(Abandon(), held[10:20]).apply()).ok
+        report = await batch.settle(Complete(), held)
+        assert of(report, LOCK_LOST) == numbers(held[10:20])
+        unknown = held[:10] if refused == "kept" else (*held[:10], *held[20:])
+        assert of(report, UNCONFIRMED) == numbers(unknown)
+    assert set(await standing(queue)) == numbers(held[10:20])
 
 
 async def test_deferred_messages_are_settled_in_few_requests(queue: AsyncEntity, emulator: RunningEmulator) -> None:
