@@ -154,7 +154,10 @@ class ServiceBusDataSource(DataSource):
         from sbnotebook.spark.options import Operation, WriteOptions
         from sbnotebook.spark.send_writer import SendWriter
         from sbnotebook.spark.settle_writer import SettleWriter
+        from sbnotebook.spark.task_context import refuse_missing_entity
 
         options = WriteOptions.parse(self.given())
-        writer = SettleWriter if options.operation is Operation.SETTLE else SendWriter
-        return writer(options, schema, is_stream=is_stream)
+        kind = SettleWriter if options.operation is Operation.SETTLE else SendWriter
+        writer = kind(options, schema, is_stream=is_stream)
+        refuse_missing_entity(options)
+        return writer

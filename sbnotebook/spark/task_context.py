@@ -15,10 +15,12 @@ from typing import Final
 from pyspark import TaskContext
 
 from sbnotebook.client.portal import run
+from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.client.targets import NamespaceTarget
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.spark.options import WriteOptions
+from sbnotebook.settlement.patience import is_transient
+from sbnotebook.spark.options import Operation, WriteOptions
 
 __all__ = [
     "attempt_number",
@@ -26,6 +28,7 @@ __all__ = [
     "in_flight_of_task",
     "is_local",
     "local_properties",
+    "refuse_missing_entity",
     "refuse_speculation",
     "tasks_at_once",
     "warm_namespace",
@@ -67,6 +70,29 @@ def refuse_speculation(options: WriteOptions) -> None:
             "switch it off. If the entity detects duplicates and your messages have their own ids, you can set "
             "allowSpeculation=true instead."
         )
+
+
+def refuse_missing_entity(options: WriteOptions) -> None:
+    """Refuse to write where there is no such entity, or where this connection has no right to. Call it on the driver.
+
+    If Service Bus does not answer now, the tasks ask again.
+
+    Raises:
+        SbNotebookError: says which entity, and what to do.
+    """
+    with scrubbed(options.namespace.secrets), warm_namespace(options.namespace) as namespace:
+        run(_open, namespace, options)
+
+
+async def _open(namespace: AsyncNamespace, options: WriteOptions) -> None:
+    try:
+        if options.operation is Operation.SEND:
+            await namespace.pool(options.entity).sizes()
+        else:
+            await namespace.entity(options.entity).peek(1)
+    except Exception as error:
+        if isinstance(error, SbNotebookError) or not is_transient(error, options.entity):
+            raise
 
 
 def attempt_number() -> int:

@@ -84,6 +84,14 @@ def test_write_mode_other_than_append_is_refused(write: Write, spark: SparkSessi
         write(spark.range(1), queue, mode="error")
 
 
+@pytest.mark.parametrize("operation", ["send", "settle"])
+def test_missing_entity_is_refused_before_a_task_starts(write: Write, spark: SparkSession, operation: str) -> None:
+    rows = "id AS sequence_number", "'complete' AS decision"
+    frame = spark.range(1).selectExpr(*rows if operation == "settle" else ["'x' AS body_text"])
+    with pytest.raises(AnalysisException, match="There is no queue or topic 'nowhere'"):
+        write(frame, "nowhere", operation=operation)
+
+
 def test_failed_row_fails_the_job_with_counts(
     write: Write, spark: SparkSession, namespace: Namespace, queue: str
 ) -> None:
