@@ -49,6 +49,22 @@ def test_files_on_the_disks_of_workers_cause_a_warning_first(
     )
 
 
+@pytest.mark.usefixtures("watch")
+def test_state_on_the_disks_of_workers_causes_a_warning_first(
+    stream: Callable[..., DataFrame],
+    namespace: Namespace,
+    queue: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert namespace.entity(queue).send(Message()).ok
+    caplog.set_level(logging.WARNING, "sbnotebook.spark.unshared_sinks")
+    counted = stream(queue, "message_id string").groupBy("message_id").count()
+    ended(counted.writeStream.format("noop").outputMode("update"), str(tmp_path / "state"))
+    (warning,) = caplog.messages
+    assert warning.startswith(f"This stream keeps its state in the checkpoint file:{tmp_path / 'state'}, and Spark")
+
+
 def test_local_session_has_no_listener_for_sinks(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     added: list[object] = []
 
