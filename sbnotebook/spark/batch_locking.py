@@ -35,8 +35,9 @@ _FIRST_WAIT, _MORE_WAIT = 1.0, 0.25
 _STEP, _GROWTH = 1000, 4
 """Messages to lock at once at most, and the growth of their number while their size is not known yet."""
 _LEFT_WITHIN, _LEFT_PAUSE = 10.0, 0.5
-"""Seconds to wait for messages that another receiver holds, and between two tries."""
-_IN_FLIGHT: Final = 100
+"""Seconds to wait for messages that the entity still holds, and between two tries."""
+_IN_FLIGHT: Final = 200
+"""Settlements at once: messages are deferred by four frames, and completed by a request."""
 _PAUSE: Final = 1.0
 _UNDECIDED: Final = frozenset({OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED, OutcomeStatus.FAILED})
 
@@ -84,20 +85,22 @@ class BatchLocker:
         Args:
             max_messages: how many at most.
         """
-        give_up = anyio.current_time() + _LEFT_WITHIN
+        give_up, wait = anyio.current_time() + _LEFT_WITHIN, _FIRST_WAIT
         while True:
-            await self._receive(max_messages)
+            await self._receive(max_messages, wait)
             chosen = self._chosen(max_messages)
             await self._release_beyond()
             if chosen or self.until is None or not await patiently(self._is_more, address=self.entity.address):
                 return chosen
-            if anyio.current_time() > give_up:
+            # Another receiver holds them, or Service Bus is slow.
+            wait = give_up - anyio.current_time()
+            if wait <= 0:
                 _LOG.warning("The stream ends before messages of %s that other receivers hold.", self.entity.address)
                 return ()
             await anyio.sleep(_LEFT_PAUSE)
 
-    async def _receive(self, max_messages: int) -> None:
-        came, wait = _Received(), _FIRST_WAIT
+    async def _receive(self, max_messages: int, wait: float) -> None:
+        came = _Received()
         self._count(self.batch.messages, came)
         while step := self._step(max_messages, came):
             more = await patiently(partial(self.batch.receive, max_wait=wait), step, address=self.entity.address)

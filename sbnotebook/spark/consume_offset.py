@@ -43,8 +43,7 @@ class BatchMessage:
         if size is None:
             properties = message.application_properties
             size = 1 + len(message.body) + sum(len(name) + len(str(value)) for name, value in properties.items())
-        time = message.enqueued_time
-        return cls(message.sequence_number, size, None if time is None else round(time.timestamp() * 1000))
+        return cls(message.sequence_number, size, _enqueued(message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +132,13 @@ class ConsumeOffset:
 
     def is_of(self, message: ReceivedMessage) -> bool:
         """Return whether a message with one of the numbers is one of the messages, by its enqueued time."""
-        time = BatchMessage.of(message).enqueued
+        time = _enqueued(message)
         return self.enqueued is None or time is None or self.enqueued[0] <= time <= self.enqueued[1]
+
+
+def _enqueued(message: ReceivedMessage) -> int | None:
+    time = message.enqueued_time
+    return None if time is None else round(time.timestamp() * 1000)
 
 
 def ranges_of(numbers: Iterable[int]) -> list[tuple[int, int]]:

@@ -12,11 +12,12 @@ import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
-from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator import ManualClock, RunningEmulator, running
 from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.settlement import Connection
-from sbnotebook.spark import session
+from sbnotebook.spark import batch_locking, held_batches, micro_batches, session, session_batches
 from sbnotebook.spark.task_context import close_warm
+from tests.spark.stream_processes import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -142,3 +143,55 @@ def stream(spark: SparkSession, connection_string: str) -> Iterator[Callable[...
 def checkpoint(tmp_path: Path) -> str:
     """A folder for the checkpoint of a stream, which does not exist yet."""
     return str(tmp_path / "checkpoint")
+
+
+# -------------------------------------------------- a query without Spark, on an emulator whose clock is turned by hand
+
+
+@pytest.fixture(scope="module")
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(scope="module")
+def emulator(clock: ManualClock) -> Iterator[RunningEmulator]:
+    with running(clock=clock) as emulator:
+        yield emulator
+
+
+@pytest.fixture(scope="module")
+def own(emulator: RunningEmulator) -> Iterator[Namespace]:
+    """The namespace of that emulator."""
+    with Namespace(Target(Connection(emulator.connection_string), "a test")) as namespace:
+        yield namespace
+
+
+@pytest.fixture
+def own_queue(emulator: RunningEmulator) -> str:
+    """The name of a new queue in it."""
+    name = f"queue-{uuid.uuid4().hex[:8]}"
+    emulator.create_queue(name)
+    return name
+
+
+@pytest.fixture
+def query(emulator: RunningEmulator, own_queue: str, request: pytest.FixtureRequest) -> Iterator[Query]:
+    """A query of that queue, with the ``OPTIONS`` of the test's module."""
+    module: Any = request.module
+    query = Query(emulator, own_queue, dict(module.OPTIONS))
+    yield query
+    query.stop()
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait less where nothing comes: the emulator answers at once."""
+    waits = {
+        batch_locking: {"_FIRST_WAIT": 0.2, "_MORE_WAIT": 0.05, "_PAUSE": 0.1},
+        held_batches: {"_PAUSE": 0.1},
+        micro_batches: {"_PAUSE": 0.1},
+        session_batches: {"_PAUSE": 0.05, "_WAIT": 0.2, "_TAKE_WITHIN": 0.5, "_SET_ASIDE": 0.1},
+    }
+    for module, named in waits.items():
+        for name, seconds in named.items():
+            monkeypatch.setattr(module, name, seconds)

@@ -14,14 +14,18 @@ from typing import Any, Final
 
 from pyspark.sql.types import StructType
 
-from sbnotebook.emulator import RunningEmulator
+from sbnotebook.client import Namespace
+from sbnotebook.emulator import ManualClock, RunningEmulator
+from sbnotebook.model import Message
 from sbnotebook.spark.consume_stream import ConsumeStream
 from sbnotebook.spark.options import StreamOptions
 from sbnotebook.spark.schema import message_schema
 
-__all__ = ["Query"]
+__all__ = ["POINTS", "Query", "fill"]
 
 Offset = dict[str, Any]
+POINTS: Final = ("logged", "planned", "read", "written", "committed")
+"""The points of a micro-batch at which a process may end, in their order."""
 _PATIENCE: Final = 60.0
 
 
@@ -103,6 +107,30 @@ class Query:
         self.write(self.read(self.planned()))
         self.commit()
 
+    def end_at(self, point: str, end: str, clock: ManualClock) -> None:
+        """Carry out a micro-batch, and the next one up to a point; then end the process, its locks, and start again.
+
+        Args:
+            point: one of ``POINTS``.
+            end: ``kill`` or ``stop``.
+            clock: of the emulator.
+        """
+        self.step()
+        self.log_next()
+        first: list[str] = []
+        reached = POINTS.index(point)
+        if reached >= POINTS.index("planned"):
+            partitions = self.planned()
+            first = self.read(partitions) if reached >= POINTS.index("read") else []
+        if reached >= POINTS.index("written"):
+            self.write(first)
+        if point == "committed":
+            self.commit()
+        getattr(self, end)()
+        clock.advance(61)
+        if point in ("read", "written"):
+            assert self.read(self.planned()) == first, "the new process reads the same"
+
     def drain(self) -> None:
         """Take the current messages, in the way of trigger available-now."""
         self.started().prepareForTriggerAvailableNow()
@@ -138,3 +166,10 @@ class Query:
     def ids(self) -> list[str]:
         """All messages in the sink."""
         return sorted(each for ids in self.sink.values() for each in ids)
+
+
+def fill(namespace: Namespace, entity: str, count: int, start: int = 0, size: int = 1) -> list[str]:
+    """Send messages to an entity; return their ids, which are in order."""
+    messages = [Message(body=b"x" * size, message_id=f"m{n:05}") for n in range(start, start + count)]
+    assert namespace.entity(entity).send(messages).ok
+    return [message.message_id or "" for message in messages]

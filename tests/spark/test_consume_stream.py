@@ -16,17 +16,13 @@ from pyspark.sql.functions import udf
 from sbnotebook.client import Namespace
 from sbnotebook.model import Message
 
+from .stream_processes import fill
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Stream = Callable[..., "DataFrame"]
 _WAIT = 120
-
-
-def fill(namespace: Namespace, entity: str, count: int, start: int = 0, size: int = 1) -> list[str]:
-    messages = [Message(body=b"x" * size, message_id=f"m{n:05}") for n in range(start, start + count)]
-    assert namespace.entity(entity).send(messages).ok
-    return [message.message_id or "" for message in messages]
 
 
 def run(frame: DataFrame, checkpoint: str, function: Callable[[DataFrame, int], None]) -> list[Any]:

@@ -3,110 +3,47 @@
 from __future__ import annotations
 
 import logging
-import uuid
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.targets import Target
-from sbnotebook.emulator import ManualClock, RunningEmulator, running
+from sbnotebook.emulator import ManualClock, RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import Message
-from sbnotebook.settlement import Connection
-from sbnotebook.spark import batch_locking, micro_batches
 
-from .stream_processes import Query
+from .stream_processes import POINTS, Query, fill
 
-
-@pytest.fixture(scope="module")
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture(scope="module")
-def emulator(clock: ManualClock) -> Iterator[RunningEmulator]:
-    with running(clock=clock) as emulator:
-        yield emulator
-
-
-@pytest.fixture(scope="module")
-def namespace(emulator: RunningEmulator) -> Iterator[Namespace]:
-    with Namespace(Target(Connection(emulator.connection_string), "a test")) as namespace:
-        yield namespace
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait less where nothing comes: the emulator answers at once."""
-    monkeypatch.setattr(batch_locking, "_FIRST_WAIT", 0.2)
-    monkeypatch.setattr(batch_locking, "_MORE_WAIT", 0.05)
-    monkeypatch.setattr(batch_locking, "_PAUSE", 0.1)
-    monkeypatch.setattr(micro_batches, "_PAUSE", 0.1)
-
-
-@pytest.fixture
-def queue(emulator: RunningEmulator) -> str:
-    name = f"queue-{uuid.uuid4().hex[:8]}"
-    emulator.create_queue(name)
-    return name
-
-
-def fill(namespace: Namespace, entity: str, count: int, start: int = 0, size: int = 1) -> list[str]:
-    messages = [Message(body=b"x" * size, message_id=f"m{n:05}") for n in range(start, start + count)]
-    assert namespace.entity(entity).send(messages).ok
-    return [message.message_id or "" for message in messages]
-
-
-@pytest.fixture
-def query(emulator: RunningEmulator, queue: str) -> Iterator[Query]:
-    query = Query(emulator, queue, {"maxMessagesPerTrigger": "4"})
-    yield query
-    query.stop()
+pytestmark = pytest.mark.usefixtures("soon")
+OPTIONS = {"maxMessagesPerTrigger": "4"}
 
 
 @pytest.mark.parametrize(
     ("point", "end"),
-    [*((point, "kill") for point in ("logged", "planned", "read", "written", "committed")), ("logged", "stop")],
+    [*((point, "kill") for point in POINTS), ("logged", "stop")],
 )
 def test_each_message_comes_once_wherever_the_process_ends(
-    query: Query, namespace: Namespace, queue: str, clock: ManualClock, point: str, end: str
+    query: Query, own: Namespace, own_queue: str, clock: ManualClock, point: str, end: str
 ) -> None:
-    ids = fill(namespace, queue, 10)
-    query.step()
-    query.log_next()
-    first: list[str] = []
-    if point != "logged":
-        partitions = query.planned()
-        if point != "planned":
-            first = query.read(partitions)
-            assert first == ids[4:8]
-        if point in ("written", "committed"):
-            query.write(first)
-        if point == "committed":
-            query.commit()
-    getattr(query, end)()
-    clock.advance(61)  # the locks of the killed process have ended
-    if point in ("read", "written"):
-        assert query.read(query.planned()) == first, "the new process reads the same"
+    ids = fill(own, own_queue, 10)
+    query.end_at(point, end, clock)
     query.drain()
     assert query.ids == ids
-    assert namespace.entity(queue).peek().to_pandas().empty
+    assert own.entity(own_queue).peek().to_pandas().empty
 
 
-def test_stop_releases_locks_without_a_delivery(query: Query, namespace: Namespace, queue: str) -> None:
-    fill(namespace, queue, 3)
+def test_stop_releases_locks_without_a_delivery(query: Query, own: Namespace, own_queue: str) -> None:
+    fill(own, own_queue, 3)
     query.log_next()
     query.stop()
-    with namespace.entity(queue).lock(3, max_wait=1) as batch:
+    with own.entity(own_queue).lock(3, max_wait=1) as batch:
         assert [message.delivery_count for message in batch.messages] == [0, 0, 0]
 
 
-def test_repeated_calls_return_the_same(query: Query, namespace: Namespace, queue: str) -> None:
-    ids = fill(namespace, queue, 8)
+def test_repeated_calls_return_the_same(query: Query, own: Namespace, own_queue: str) -> None:
+    ids = fill(own, own_queue, 8)
     process = query.started()
     start, limit = process.initialOffset(), process.getDefaultReadLimit()
     end = process.latestOffset(start, limit)
@@ -122,42 +59,42 @@ def test_repeated_calls_return_the_same(query: Query, namespace: Namespace, queu
     process.commit(end)
     process.commit(end)
     assert query.read(process.partitions(end, after)) == ids[4:5]
-    assert [message.sequence_number for message in namespace.entity(queue).peek()] == [5, 6, 7, 8]
+    assert [message.sequence_number for message in own.entity(own_queue).peek()] == [5, 6, 7, 8]
 
 
-def test_idle_latest_offset_removes_the_last_micro_batch(query: Query, namespace: Namespace, queue: str) -> None:
-    fill(namespace, queue, 2)
+def test_idle_latest_offset_removes_the_last_micro_batch(query: Query, own: Namespace, own_queue: str) -> None:
+    fill(own, own_queue, 2)
     query.step()
-    assert len(namespace.entity(queue).peek()) == 2
+    assert len(own.entity(own_queue).peek()) == 2
     assert not query.ask()
-    assert not namespace.entity(queue).peek()
+    assert not own.entity(own_queue).peek()
     assert not query.ask()
 
 
-def test_trigger_once_is_refused_before_anything_is_locked(query: Query, namespace: Namespace, queue: str) -> None:
-    fill(namespace, queue, 1)
+def test_trigger_once_is_refused_before_anything_is_locked(query: Query, own: Namespace, own_queue: str) -> None:
+    fill(own, own_queue, 1)
     process = query.started()
     with pytest.raises(ConfigurationError, match=r"trigger once.*availableNow=True"):
         process.latestOffset(process.initialOffset(), ReadAllAvailable())
-    assert namespace.entity(queue).lock(1, max_wait=1)
+    assert own.entity(own_queue).lock(1, max_wait=1)
 
 
-def test_micro_batches_are_limited_by_bytes(emulator: RunningEmulator, namespace: Namespace, queue: str) -> None:
-    query = Query(emulator, queue, {"maxBytesPerTrigger": "1k"})
+def test_micro_batches_are_limited_by_bytes(emulator: RunningEmulator, own: Namespace, own_queue: str) -> None:
+    query = Query(emulator, own_queue, {"maxBytesPerTrigger": "1k"})
     sizes = [300, 300, 300, 300, 5000, 700, 700, 100]
     for number, size in enumerate(sizes):
-        fill(namespace, queue, 1, number, size)
+        fill(own, own_queue, 1, number, size)
     query.drain()
     query.stop()
     assert [len(ids) for ids in query.sink.values()] == [3, 1, 1, 1, 1, 1]
     assert query.ids == [f"m{n:05}" for n in range(8)]
 
 
-def test_lost_messages_raise_with_advice(query: Query, namespace: Namespace, queue: str) -> None:
-    ids = fill(namespace, queue, 4)
+def test_lost_messages_raise_with_advice(query: Query, own: Namespace, own_queue: str) -> None:
+    ids = fill(own, own_queue, 4)
     query.log_next()
     partitions = query.planned()
-    deferred = namespace.entity(queue).deferred(show_progress=False)
+    deferred = own.entity(own_queue).deferred(show_progress=False)
     assert deferred.complete(where="sequence_number in (2, 3)").apply(show_progress=False).ok
     with pytest.raises(SbNotebookError, match=r"^2 messages of .* micro-batch 1 .*the first is #2.*failOnDataLoss"):
         query.read(partitions)
@@ -168,33 +105,33 @@ def test_lost_messages_raise_with_advice(query: Query, namespace: Namespace, que
     query.options["failOnDataLoss"] = "false"
     query.drain()
     assert query.ids == [ids[0], ids[3]]
-    assert not namespace.entity(queue).peek()
+    assert not own.entity(own_queue).peek()
 
 
 def test_messages_whose_locks_are_lost_come_later(
-    query: Query, emulator: RunningEmulator, namespace: Namespace, queue: str, caplog: pytest.LogCaptureFixture
+    query: Query, emulator: RunningEmulator, own: Namespace, own_queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ids = fill(namespace, queue, 4)
+    ids = fill(own, own_queue, 4)
     query.log_next()
-    emulator.lose_locks(queue)
+    emulator.lose_locks(own_queue)
     assert query.read(query.planned()) == []
     assert "4 messages" in caplog.text
     query.write([])
     query.commit()
     query.drain()
     assert query.ids == ids
-    assert not namespace.entity(queue).peek()
+    assert not own.entity(own_queue).peek()
 
 
 @pytest.mark.parametrize("fault", ["drop_before_nth", "drop_after_nth"])
 @pytest.mark.parametrize("moment", ["planned", "removed"])
 def test_broken_connection_loses_and_repeats_nothing(
-    query: Query, emulator: RunningEmulator, namespace: Namespace, queue: str, fault: str, moment: str
+    query: Query, emulator: RunningEmulator, own: Namespace, own_queue: str, fault: str, moment: str
 ) -> None:
-    ids = fill(namespace, queue, 8)
+    ids = fill(own, own_queue, 8)
     query.log_next()
     if moment == "planned":
-        setattr(emulator.faults.entity(queue), fault, 2)
+        setattr(emulator.faults.entity(own_queue), fault, 2)
         partitions = query.planned()
         assert query.read(partitions) == query.read(partitions)
         query.write(query.read(partitions))
@@ -202,10 +139,10 @@ def test_broken_connection_loses_and_repeats_nothing(
     else:
         query.write(query.read(query.planned()))
         query.commit()
-        setattr(emulator.faults.entity(queue), fault, 1)
+        setattr(emulator.faults.entity(own_queue), fault, 1)
     query.drain()
     assert query.ids == ids
-    assert not namespace.entity(queue).peek()
+    assert not own.entity(own_queue).peek()
 
 
 def known(query: Query) -> dict[str, int]:
@@ -217,11 +154,11 @@ def known(query: Query) -> dict[str, int]:
 
 @pytest.mark.parametrize("orphans", ["report", "adopt", "ignore"])
 def test_orphans_are_reported_adopted_or_ignored(
-    query: Query, namespace: Namespace, queue: str, caplog: pytest.LogCaptureFixture, orphans: str
+    query: Query, own: Namespace, own_queue: str, caplog: pytest.LogCaptureFixture, orphans: str
 ) -> None:
     caplog.set_level(logging.INFO)
-    ids = fill(namespace, queue, 12)
-    with namespace.entity(queue).lock(6) as batch:
+    ids = fill(own, own_queue, 12)
+    with own.entity(own_queue).lock(6) as batch:
         assert batch.defer().ok
     query.options["orphans"] = orphans
     query.step()
@@ -231,22 +168,22 @@ def test_orphans_are_reported_adopted_or_ignored(
     if orphans == "adopt":
         assert query.ids == ids
         assert query.sink[1] == ids[:4]
-        assert not namespace.entity(queue).peek()
+        assert not own.entity(own_queue).peek()
     else:
         assert query.ids == ids[6:]
-        assert len(namespace.entity(queue).peek()) == 6
+        assert len(own.entity(own_queue).peek()) == 6
     # Each process looks once; the first may have ended before it was through.
     assert len(reported) in ((1, 2) if orphans == "report" else (0,))
-    assert all(text.startswith(f"6 messages of {queue}") for text in reported)
+    assert all(text.startswith(f"6 messages of {own_queue}") for text in reported)
     if reported:
         assert known(query) == {"backlog": 6, "orphans": 6}
 
 
-def test_dead_letter_queues_and_subscriptions_are_consumed(emulator: RunningEmulator, namespace: Namespace) -> None:
+def test_dead_letter_queues_and_subscriptions_are_consumed(emulator: RunningEmulator, own: Namespace) -> None:
     emulator.create_topic("events")
     emulator.create_subscription("events", "audit")
-    ids = fill(namespace, "events", 6)
-    with namespace.entity("events/subscriptions/audit").lock(3) as batch:
+    ids = fill(own, "events", 6)
+    with own.entity("events/subscriptions/audit").lock(3) as batch:
         assert batch.dead_letter(reason="x").ok
     for entity, expected in (("events/subscriptions/audit", ids[3:]), ("events/subscriptions/audit/$dlq", ids[:3])):
         query = Query(emulator, entity)
@@ -255,29 +192,29 @@ def test_dead_letter_queues_and_subscriptions_are_consumed(emulator: RunningEmul
         query.drain()
         query.stop()
         assert query.ids == expected
-        assert not namespace.entity(entity).peek()
+        assert not own.entity(entity).peek()
 
 
-def test_partitioned_queue_is_consumed_to_its_end(emulator: RunningEmulator, namespace: Namespace) -> None:
+def test_partitioned_queue_is_consumed_to_its_end(emulator: RunningEmulator, own: Namespace) -> None:
     emulator.create_queue("partitioned", QueueOptions(enable_partitioning=True))
-    ids = fill(namespace, "partitioned", 40)
+    ids = fill(own, "partitioned", 40)
     query = Query(emulator, "partitioned", {"maxMessagesPerTrigger": "15", "partitions": "2"})
     query.started().prepareForTriggerAvailableNow()
-    fill(namespace, "partitioned", 10, 100)
+    fill(own, "partitioned", 10, 100)
     query.drain_prepared()
     query.stop()
     assert query.ids == ids
-    left = namespace.entity("partitioned").peek()
+    left = own.entity("partitioned").peek()
     assert [message.delivery_count for message in left] == [0] * 10
 
 
-def test_available_now_leaves_later_messages_alone(query: Query, namespace: Namespace, queue: str) -> None:
-    ids = fill(namespace, queue, 6)
+def test_available_now_leaves_later_messages_alone(query: Query, own: Namespace, own_queue: str) -> None:
+    ids = fill(own, own_queue, 6)
     query.started().prepareForTriggerAvailableNow()
-    fill(namespace, queue, 6, 100)
+    fill(own, own_queue, 6, 100)
     query.drain_prepared()
     assert query.ids == ids
-    with namespace.entity(queue).lock(6, max_wait=1) as batch:
+    with own.entity(own_queue).lock(6, max_wait=1) as batch:
         assert [message.delivery_count for message in batch.messages] == [0] * 6
 
 
@@ -289,77 +226,86 @@ def test_topic_is_refused_with_its_subscriptions_named(emulator: RunningEmulator
 
 
 def test_foreign_checkpoint_is_refused_and_removes_nothing(
-    query: Query, emulator: RunningEmulator, namespace: Namespace, queue: str, clock: ManualClock
+    query: Query, emulator: RunningEmulator, own: Namespace, own_queue: str, clock: ManualClock
 ) -> None:
-    fill(namespace, queue, 4)
+    fill(own, own_queue, 4)
     query.step()
     query.kill()
-    emulator.delete(queue)
-    emulator.create_queue(queue)
+    emulator.delete(own_queue)
+    emulator.create_queue(own_queue)
     clock.advance(1)
-    fill(namespace, queue, 4)
-    with namespace.entity(queue).lock(4) as batch:
+    fill(own, own_queue, 4)
+    with own.entity(own_queue).lock(4) as batch:
         assert batch.defer().ok
     with pytest.raises(ConfigurationError, match="made anew, or is in another namespace"):
         query.ask()
-    assert len(namespace.entity(queue).peek()) == 4
+    assert len(own.entity(own_queue).peek()) == 4
     other = Query(emulator, "else", offsets=query.offsets, committed=1)
-    with pytest.raises(ConfigurationError, match=f"that of a stream of {queue}"):
+    with pytest.raises(ConfigurationError, match=f"that of a stream of {own_queue}"):
         other.ask()
-    browse = Query(emulator, queue, offsets=['{"next": 7}'])
+    browse = Query(emulator, own_queue, offsets=['{"next": 7}'])
     with pytest.raises(ConfigurationError, match="not that of a stream with mode=consume"):
         browse.ask()
 
 
-def test_another_receiver_gets_the_rest(query: Query, namespace: Namespace, queue: str) -> None:
-    ids = fill(namespace, queue, 12)
-    with namespace.entity(queue).lock(3) as batch:
+def test_available_now_takes_messages_that_come_slowly(
+    query: Query, emulator: RunningEmulator, own: Namespace, own_queue: str
+) -> None:
+    ids = fill(own, own_queue, 2)
+    emulator.faults.entity(own_queue).delivery_delay_ms = 400  # longer than the first wait
+    query.drain()
+    assert query.ids == ids
+
+
+def test_another_receiver_gets_the_rest(query: Query, own: Namespace, own_queue: str) -> None:
+    ids = fill(own, own_queue, 12)
+    with own.entity(own_queue).lock(3) as batch:
         others = [message.message_id or "" for message in batch.messages]
         query.step()
         assert batch.complete().ok
     query.step()
-    with namespace.entity(queue).lock(1) as batch:  # the last, behind the deferred ones
+    with own.entity(own_queue).lock(1) as batch:  # the last, behind the deferred ones
         others += [message.message_id or "" for message in batch.messages]
         assert batch.complete().ok
     query.drain()
     assert others == [*ids[:3], ids[11]]
     assert query.ids == ids[3:11]
-    assert not namespace.entity(queue).peek()
+    assert not own.entity(own_queue).peek()
 
 
-def test_queue_that_dead_letters_deferred_messages_is_refused(emulator: RunningEmulator, namespace: Namespace) -> None:
+def test_queue_that_dead_letters_deferred_messages_is_refused(emulator: RunningEmulator, own: Namespace) -> None:
     emulator.create_queue("once", QueueOptions(max_delivery_count=1))
-    fill(namespace, "once", 5)
+    fill(own, "once", 5)
     query = Query(emulator, "once")
     query.log_next()
     with pytest.raises(ConfigurationError, match="maximum delivery count to 2 or more"):
         query.planned()
     query.stop()
-    assert len(namespace.entity("once").peek()) == 4
-    assert len(namespace.entity("once/$dlq").peek()) == 1
+    assert len(own.entity("once").peek()) == 4
+    assert len(own.entity("once/$dlq").peek()) == 1
 
 
 def test_message_delivered_too_often_is_logged(
-    emulator: RunningEmulator, namespace: Namespace, caplog: pytest.LogCaptureFixture
+    emulator: RunningEmulator, own: Namespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     emulator.create_queue("twice", QueueOptions(max_delivery_count=2))
-    ids = fill(namespace, "twice", 5)
-    with namespace.entity("twice").lock(3) as batch:
+    ids = fill(own, "twice", 5)
+    with own.entity("twice").lock(3) as batch:
         assert batch.abandon(batch.messages[1:]).ok
     query = Query(emulator, "twice")
     query.drain()
     query.stop()
     assert query.ids == [ids[0], ids[3], ids[4]]
     assert "2 messages of twice (the first is #2) could not be deferred" in caplog.text
-    assert len(namespace.entity("twice/$dlq").peek()) == 2
-    assert not namespace.entity("twice").peek()
+    assert len(own.entity("twice/$dlq").peek()) == 2
+    assert not own.entity("twice").peek()
 
 
 def test_deferred_messages_that_expire_are_read_and_removed(
-    query: Query, namespace: Namespace, queue: str, clock: ManualClock
+    query: Query, own: Namespace, own_queue: str, clock: ManualClock
 ) -> None:
     short = [Message(message_id=f"m{n}", time_to_live=timedelta(seconds=30)) for n in range(3)]
-    assert namespace.entity(queue).send([*short, Message(message_id="m3")]).ok
+    assert own.entity(own_queue).send([*short, Message(message_id="m3")]).ok
     query.log_next()
     partitions = query.planned()
     clock.advance(31)
@@ -368,4 +314,4 @@ def test_deferred_messages_that_expire_are_read_and_removed(
     query.finish()
     query.drain()
     assert query.ids == ["m0", "m1", "m2", "m3"]
-    assert not namespace.entity(queue).peek()
+    assert not own.entity(own_queue).peek()

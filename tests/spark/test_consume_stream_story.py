@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 import random
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.targets import Target
-from sbnotebook.emulator import ManualClock, RunningEmulator, running
+from sbnotebook.emulator import ManualClock, RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import Message
-from sbnotebook.settlement import Connection
-from sbnotebook.spark import batch_locking, micro_batches
 
 from .stream_processes import Query
 
@@ -149,32 +146,17 @@ class Story:
             self.kill()
 
 
-@pytest.fixture(scope="module")
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture(scope="module")
-def emulator(clock: ManualClock) -> Iterator[RunningEmulator]:
-    with running(clock=clock) as emulator:
-        yield emulator
-
-
+@pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("seed", range(_SEEDS))
 def test_each_message_comes_once_whatever_happens(
-    emulator: RunningEmulator, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, seed: int
+    emulator: RunningEmulator, own: Namespace, clock: ManualClock, seed: int
 ) -> None:
-    monkeypatch.setattr(batch_locking, "_FIRST_WAIT", 0.2)
-    monkeypatch.setattr(batch_locking, "_MORE_WAIT", 0.05)
-    monkeypatch.setattr(batch_locking, "_PAUSE", 0.05)
-    monkeypatch.setattr(micro_batches, "_PAUSE", 0.05)
-    with Namespace(Target(Connection(emulator.connection_string), "a test")) as namespace:
-        story = Story(emulator, namespace, clock, seed)
-        try:
-            story.send()
-            for _ in range(_ACTS):
-                story.tell()
-            story.end()
-        finally:
-            story.query.stop()
-            print(seed, " ".join(story.told))  # noqa: T201 (shown when it fails)
+    story = Story(emulator, own, clock, seed)
+    try:
+        story.send()
+        for _ in range(_ACTS):
+            story.tell()
+        story.end()
+    finally:
+        story.query.stop()
+        print(seed, " ".join(story.told))  # noqa: T201 (shown when it fails)

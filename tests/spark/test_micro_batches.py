@@ -3,47 +3,27 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
-from sbnotebook.client.targets import Target
-from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.sdk import senders
-from sbnotebook.spark import batch_locking, micro_batches
 
 from .stream_processes import Query
 
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[RunningEmulator]:
-    with running() as emulator:
-        yield emulator
-
-
-@pytest.fixture(scope="module")
-def namespace(emulator: RunningEmulator) -> Iterator[Namespace]:
-    with Namespace(Target(Connection(emulator.connection_string), "a test")) as namespace:
-        yield namespace
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait less where nothing comes: the emulator answers at once."""
-    monkeypatch.setattr(batch_locking, "_FIRST_WAIT", 0.2)
-    monkeypatch.setattr(micro_batches, "_PAUSE", 0.1)
+pytestmark = pytest.mark.usefixtures("soon")
 
 
 @pytest.fixture
-def queue(emulator: RunningEmulator, namespace: Namespace) -> str:
+def queue(emulator: RunningEmulator, own: Namespace) -> str:
     """A queue with four messages."""
     name = f"queue-{uuid.uuid4().hex[:8]}"
     emulator.create_queue(name)
-    assert namespace.entity(name).send([Message(message_id=f"m{n}") for n in range(4)]).ok
+    assert own.entity(name).send([Message(message_id=f"m{n}") for n in range(4)]).ok
     return name
 
 
@@ -54,11 +34,11 @@ def after(query: Query) -> Query:
 
 @pytest.mark.parametrize("orphans", ["adopt", "ignore"])
 def test_micro_batch_that_the_sink_skips_comes_again(
-    emulator: RunningEmulator, namespace: Namespace, queue: str, orphans: str
+    emulator: RunningEmulator, own: Namespace, queue: str, orphans: str
 ) -> None:
     # As Spark's file sink does with a number that it has, from a checkpoint that was lost: nothing is planned or read.
     if orphans == "adopt":
-        with namespace.entity(queue).lock(4) as batch:
+        with own.entity(queue).lock(4) as batch:
             assert batch.defer().ok
     query = Query(emulator, queue, {"orphans": orphans})
     try:
@@ -67,14 +47,12 @@ def test_micro_batch_that_the_sink_skips_comes_again(
             query.commit()
         query.drain()
         assert query.sink == {3: ["m0", "m1", "m2", "m3"]}
-        assert not namespace.entity(queue).peek()
+        assert not own.entity(queue).peek()
     finally:
         query.stop()
 
 
-def test_late_deferrals_are_read_in_the_next_micro_batch(
-    emulator: RunningEmulator, namespace: Namespace, queue: str
-) -> None:
+def test_late_deferrals_are_read_in_the_next_micro_batch(emulator: RunningEmulator, own: Namespace, queue: str) -> None:
     undead = Query(emulator, queue)
     undead.log_next()
     query = after(undead)
@@ -84,14 +62,14 @@ def test_late_deferrals_are_read_in_the_next_micro_batch(
         undead.planned()
         query.drain()
         assert query.ids == ["m0", "m1", "m2", "m3"]
-        assert not namespace.entity(queue).peek()
+        assert not own.entity(queue).peek()
     finally:
         query.stop()
         undead.stop()
 
 
 def test_later_deferrals_are_not_removed_unread_by_a_new_process(
-    emulator: RunningEmulator, namespace: Namespace, queue: str
+    emulator: RunningEmulator, own: Namespace, queue: str
 ) -> None:
     undead = Query(emulator, queue)
     undead.log_next()
@@ -107,18 +85,18 @@ def test_later_deferrals_are_not_removed_unread_by_a_new_process(
         query.options["orphans"] = "adopt"
         query.drain()
         assert query.ids == ["m0", "m1", "m2", "m3"]
-        assert not namespace.entity(queue).peek()
+        assert not own.entity(queue).peek()
     finally:
         query.stop()
         undead.stop()
 
 
-def test_first_message_may_go_to_another_receiver(emulator: RunningEmulator, namespace: Namespace, queue: str) -> None:
+def test_first_message_may_go_to_another_receiver(emulator: RunningEmulator, own: Namespace, queue: str) -> None:
     query = Query(emulator, queue)
     try:
         query.log_next()
         emulator.lose_locks(queue)
-        with namespace.entity(queue).lock(4) as batch:
+        with own.entity(queue).lock(4) as batch:
             assert len(batch.complete()) == 4
         assert query.read(query.planned()) == []
     finally:
@@ -137,7 +115,7 @@ def nested(depth: int) -> bytes:
     "payload", [b"\x00\x53\x75\xa1\x03bad", nested(200)], ids=["a text where binary must be", "nested lists"]
 )
 def test_unreadable_message_is_a_row_like_the_others(
-    emulator: RunningEmulator, namespace: Namespace, queue: str, payload: bytes
+    emulator: RunningEmulator, own: Namespace, queue: str, payload: bytes
 ) -> None:
 
     async def send() -> None:
@@ -147,7 +125,7 @@ def test_unreadable_message_is_a_row_like_the_others(
             await senders.send_payload(sender, payload)
 
     run(send)
-    assert namespace.entity(queue).send([Message(message_id="m5")]).ok
+    assert own.entity(queue).send([Message(message_id="m5")]).ok
     query = Query(emulator, queue)
     try:
         query.log_next()
@@ -155,6 +133,6 @@ def test_unreadable_message_is_a_row_like_the_others(
         assert ids[:4] + ids[5:] == ["m0", "m1", "m2", "m3", "m5"]
         query.finish()
         assert not query.ask()
-        assert not namespace.entity(queue).peek()
+        assert not own.entity(queue).peek()
     finally:
         query.stop()

@@ -6,71 +6,38 @@ import os
 import random
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator
 
 import pytest
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.targets import Target
-from sbnotebook.emulator import ManualClock, RunningEmulator, running
+from sbnotebook.emulator import ManualClock, RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import Message
-from sbnotebook.settlement import Connection
-from sbnotebook.spark import micro_batches, session_batches
+from sbnotebook.spark import session_batches
 
-from .stream_processes import Query
+from .stream_processes import POINTS, Query
 
+pytestmark = pytest.mark.usefixtures("soon")
+OPTIONS = {"maxMessagesPerTrigger": "5", "partitions": "2"}
 STORIES = int(os.environ.get("SBNOTEBOOK_CRASHES", "2"))
 SESSIONS = ("a", "b", "c")
 
 
-@pytest.fixture(scope="module")
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture(scope="module")
-def emulator(clock: ManualClock) -> Iterator[RunningEmulator]:
-    with running(clock=clock) as emulator:
-        yield emulator
-
-
-@pytest.fixture(scope="module")
-def namespace(emulator: RunningEmulator) -> Iterator[Namespace]:
-    with Namespace(Target(Connection(emulator.connection_string), "a test")) as namespace:
-        yield namespace
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait less where nothing comes: the emulator answers at once."""
-    monkeypatch.setattr(micro_batches, "_PAUSE", 0.1)
-    for name, seconds in (("_PAUSE", 0.05), ("_WAIT", 0.2), ("_TAKE_WITHIN", 0.5), ("_SET_ASIDE", 0.1)):
-        monkeypatch.setattr(session_batches, name, seconds)
-
-
 @pytest.fixture
-def queue(emulator: RunningEmulator) -> str:
+def own_queue(emulator: RunningEmulator) -> str:
     """A queue that requires sessions."""
     name = f"queue-{uuid.uuid4().hex[:8]}"
     emulator.create_queue(name, QueueOptions(requires_session=True, max_delivery_count=2000))
     return name
 
 
-@pytest.fixture
-def query(emulator: RunningEmulator, queue: str) -> Iterator[Query]:
-    query = Query(emulator, queue, {"maxMessagesPerTrigger": "5", "partitions": "2"})
-    yield query
-    query.stop()
-
-
-def fill(namespace: Namespace, queue: str, count: int, start: int = 0) -> list[str]:
+def fill(own: Namespace, own_queue: str, count: int, start: int = 0) -> list[str]:
     """The ids of messages in three sessions; an id begins with its session, and says its place."""
     sent = [
         Message(message_id=f"{SESSIONS[n % 3]}{n:03}", session_id=SESSIONS[n % 3]) for n in range(start, start + count)
     ]
-    assert namespace.entity(queue).send(sent, show_progress=False).ok
+    assert own.entity(own_queue).send(sent, show_progress=False).ok
     return [message.message_id or "" for message in sent]
 
 
@@ -87,9 +54,9 @@ def in_order(ids: list[str]) -> dict[str, list[str]]:
     return {session: [each for each in ids if each.startswith(session)] for session in SESSIONS}
 
 
-def test_sessions_come_whole_and_in_order(query: Query, namespace: Namespace, queue: str) -> None:
+def test_sessions_come_whole_and_in_order(query: Query, own: Namespace, own_queue: str) -> None:
     query.options["maxMessagesPerTrigger"] = "8"
-    ids = fill(namespace, queue, 14)
+    ids = fill(own, own_queue, 14)
     query.log_next()
     planned = query.planned()
     sessions = [{each[0] for each in query.read([part])} for part in planned]
@@ -98,48 +65,35 @@ def test_sessions_come_whole_and_in_order(query: Query, namespace: Namespace, qu
     query.finish()
     query.drain()
     assert order(query) == in_order(ids)
-    assert not namespace.entity(queue).peek()
+    assert not own.entity(own_queue).peek()
 
 
-@pytest.mark.parametrize("point", ["logged", "planned", "read", "written", "committed"])
+@pytest.mark.parametrize("point", POINTS)
 def test_sessions_keep_their_order_wherever_the_process_ends(
-    query: Query, namespace: Namespace, queue: str, clock: ManualClock, point: str
+    query: Query, own: Namespace, own_queue: str, clock: ManualClock, point: str
 ) -> None:
-    ids = fill(namespace, queue, 12)
-    query.step()
-    query.log_next()
-    first: list[str] = []
-    if point != "logged":
-        partitions = query.planned()
-        first = query.read(partitions) if point != "planned" else []
-        if point in ("written", "committed"):
-            query.write(first)
-        if point == "committed":
-            query.commit()
-    query.kill()
-    clock.advance(61)
-    if point in ("read", "written"):
-        assert query.read(query.planned()) == first, "the new process reads the same"
+    ids = fill(own, own_queue, 12)
+    query.end_at(point, "kill", clock)
     query.drain()
     assert order(query) == in_order(ids)
-    assert not namespace.entity(queue).peek()
+    assert not own.entity(own_queue).peek()
 
 
-def test_session_that_another_receiver_holds_comes_later(query: Query, namespace: Namespace, queue: str) -> None:
-    ids = fill(namespace, queue, 6)
-    with namespace.entity(queue).session("a"):
+def test_session_that_another_receiver_holds_comes_later(query: Query, own: Namespace, own_queue: str) -> None:
+    ids = fill(own, own_queue, 6)
+    with own.entity(own_queue).session("a"):
         query.drain()
         assert order(query) == {each: in_order(ids)[each] for each in ("b", "c")}
     query.stop()
     query.drain()
     assert order(query) == in_order(ids)
-    assert not namespace.entity(queue).peek()
+    assert not own.entity(own_queue).peek()
 
 
-def test_gap_of_a_killed_process_is_closed_before_reading(query: Query, namespace: Namespace, queue: str) -> None:
-    ids = fill(namespace, queue, 5)
+def test_gap_of_a_killed_process_is_closed_before_reading(query: Query, own: Namespace, own_queue: str) -> None:
+    ids = fill(own, own_queue, 5)
     query.log_next()
-    with namespace.entity(queue).session("a") as session:  # as if the process had died while it deferred them
+    with own.entity(own_queue).session("a") as session:  # as if the process had died while it deferred them
         first, second = session.receive(2)
         assert session.defer([second]).ok
         assert first.message_id == "a000"
@@ -150,17 +104,17 @@ def test_gap_of_a_killed_process_is_closed_before_reading(query: Query, namespac
 
 
 def test_deferred_session_of_another_receiver_ends_the_query(
-    query: Query, namespace: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
+    query: Query, own: Namespace, own_queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_batches, "_TAKEN_WITHIN", 0.2)
-    ids = fill(namespace, queue, 3)
+    ids = fill(own, own_queue, 3)
     query.step()
     refused = r"Another receiver holds 1 sessions of .* 1 messages of this stream"
-    with namespace.entity(queue).session("b"), pytest.raises(SbNotebookError, match=refused):
+    with own.entity(own_queue).session("b"), pytest.raises(SbNotebookError, match=refused):
         query.ask()
     query.drain()
     assert order(query) == in_order(ids)
-    assert not namespace.entity(queue).peek()
+    assert not own.entity(own_queue).peek()
 
 
 def test_at_least_once_is_refused_with_sessions(query: Query) -> None:
@@ -171,14 +125,14 @@ def test_at_least_once_is_refused_with_sessions(query: Query) -> None:
 
 @pytest.mark.parametrize("seed", range(STORIES))
 def test_any_story_keeps_each_session_in_order(
-    query: Query, emulator: RunningEmulator, namespace: Namespace, queue: str, clock: ManualClock, seed: int
+    query: Query, emulator: RunningEmulator, own: Namespace, own_queue: str, clock: ManualClock, seed: int
 ) -> None:
     chance = random.Random(seed)  # noqa: S311 (no secret)
     ids: list[str] = []
-    faults = emulator.faults.entity(queue)
+    faults = emulator.faults.entity(own_queue)
     for _ in range(6):
         faults.drop_before_nth = faults.drop_after_nth = 0
-        ids += fill(namespace, queue, chance.randint(0, 6), len(ids))
+        ids += fill(own, own_queue, chance.randint(0, 6), len(ids))
         fault = chance.choice(["drop_before_nth", "drop_after_nth", None])
         if fault is not None:
             setattr(faults, fault, chance.randint(1, 4))
@@ -195,4 +149,4 @@ def test_any_story_keeps_each_session_in_order(
             clock.advance(61)
     query.drain()
     assert order(query) == in_order(ids)
-    assert not namespace.entity(queue).peek()
+    assert not own.entity(own_queue).peek()
