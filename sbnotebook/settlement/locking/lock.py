@@ -105,10 +105,9 @@ class LockedBatch:
         now = clock.now()
         events = LockEvents(now)
         links = Links(self._receivers, self._new_receiver, self._busy, clock)
-        renewal = Renewal(held, links, events, clock=clock, until=now + renew_for)
         self.clock = clock
         self._held = held
-        self._renewal: Renewing = renewal
+        self._renewal: Renewing = Renewal(held, links, events, clock=clock, until=now + renew_for)
         self._events = events
         self._peeker = Peeker(connection, address)
         self._window = Window(AUTO)
