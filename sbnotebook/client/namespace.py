@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -411,7 +411,7 @@ class NamespaceCopy(Namespace):
             super().__init__(Target(self._copied.connection, found_by), journal=self._copied.journal)
             self._removal = stack.pop_all()
 
-    @property
+    @cached_property
     def messages(self) -> Messages:
         """Return the copied messages as they were at first."""
         return Messages(to_arrow(self._copied.messages), where_from=str(self._copied.entity))

@@ -46,6 +46,8 @@ def ready(kernel: Kernel, emulator: RunningEmulator) -> Kernel:
         ("%sb_undo repo", ["%sb_undo report"]),
         ("%sb_undo tab-r", ["%sb_undo tab-results", "%sb_undo tab-results/$dlq"]),
         ("%sb_resubmit tab-orders --delay 5", ["%sb_resubmit tab-orders --delay 5m"]),
+        ("%sb_sample tab-orders --mask appl", ["%sb_sample tab-orders --mask application_properties."]),
+        ("%sb_sample tab-orders --mask co", ["%sb_sample tab-orders --mask correlation_id"]),
         ("%sb_peek tab-orders --where 'body_j", ["%sb_peek tab-orders --where 'body_json"]),
         (
             """%sb_peek tab-orders --where "subject = 'a b' and (dead_letter_r""",
