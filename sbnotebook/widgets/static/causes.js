@@ -3,68 +3,19 @@
  * messages of one cause only. Counts and trends follow the other filters.
  */
 
+import { chooseCauses, chosenCauses, history, span, tallied, TREND_POINTS } from "./cause_rows.js";
 import { timeText } from "./columns.js";
 import { arrange, counted, drawnSoon, figure, pressable, roving } from "./drawing.js";
 import { made } from "./header.js";
 
-const CAUSE_FILTER = "cause";
-const CAUSE_COLUMN = "cause";
-const SEEN_COLUMN = "enqueued_time";
-const BACK_COLUMN = "resubmit_count";
-const OTHERS = "";
 const FEW_CAUSES = 6;
-const TREND_POINTS = 24;
+const MORE_CAUSES = 100; // in each further part of the list
+const FIND_DELAY = 200; // milliseconds after a key
 const TREND_HEIGHT = 20;
 const LONGEST_NOTE = 1000;
 const CANARY = 10;
 const FORM_TRIES = 40; // looks at the panel, one in each frame or two
 const MAINS = ".sbn-cause-main";
-
-/** The counts of one cause. */
-class Tally {
-  constructor() {
-    this.rows = [];
-    this.first = Infinity;
-    this.last = -Infinity;
-    this.back = 0; // how often a message came back at most
-    this.backRows = 0;
-    this.backLast = -Infinity;
-    this.trend = new Uint32Array(TREND_POINTS);
-  }
-
-  add(row, time, back, from, width) {
-    this.rows.push(row);
-    if (back > this.back) this.back = back;
-    if (back > 0) this.backRows++;
-    if (!(time >= -Infinity)) return;
-    if (back > 0 && time > this.backLast) this.backLast = time; // a clone is enqueued when it is resubmitted
-    if (time < this.first) this.first = time;
-    if (time > this.last) this.last = time;
-    this.trend[Math.min(TREND_POINTS - 1, Math.floor((time - from) / width))]++;
-  }
-}
-
-/** Rows by cause, those that pass all filters but that by cause. */
-function tallied(store) {
-  const causes = store.column(CAUSE_COLUMN);
-  const times = store.column(SEEN_COLUMN);
-  const resubmits = store.column(BACK_COLUMN);
-  const tallies = new Map(store.causes.map(({ fingerprint }) => [fingerprint, new Tally()]));
-  const others = new Tally();
-  let [from, to] = [Infinity, -Infinity];
-  for (let row = 0; row < store.total; row++) {
-    if (times[row] < from) from = times[row];
-    if (times[row] > to) to = times[row];
-  }
-  const width = Math.max(1, (to - from) / TREND_POINTS);
-  const rows = store.rowsWithout(CAUSE_FILTER);
-  for (let index = 0; index < rows.length; index++) {
-    const row = rows[index];
-    (tallies.get(causes[row]) ?? others).add(row, times[row], resubmits[row], from, width);
-  }
-  if (others.rows.length) tallies.set(OTHERS, others);
-  return tallies;
-}
 
 /** What a cause has of its own beside the others, in words. */
 function differing(store, cause, trait) {
@@ -78,7 +29,7 @@ class CauseItem {
     this.store = store;
     this.cause = cause;
     this.example = -1;
-    const what = cause.fingerprint === OTHERS ? ["All other messages"] : [cause.reason || "(no reason)", cause.cause];
+    const what = [cause.reason || "(no reason)", cause.cause];
     const where = [cause.frame && `in ${cause.frame}`, differing(store, cause, "subject"), differing(store, cause, "source")];
     this.count = made("span", { class: "sbn-cause-count" });
     this.state = made("span", { class: "sbn-cause-where sbn-cause-state", hidden: true });
@@ -112,8 +63,7 @@ class CauseItem {
     this.act.hidden = !action;
     this.show = pressable("Example", () => this.next(), { title: "Show a message of this cause; again for the next one" });
     this.write = pressable("Note", () => this.edit(), { title: "Write down what is known of this cause" });
-    const noted = cause.fingerprint === OTHERS ? [] : [this.write];
-    const actions = made("span", { class: "sbn-cause-actions" }, this.select, this.canary, this.act, this.show, ...noted);
+    const actions = made("span", { class: "sbn-cause-actions" }, this.select, this.canary, this.act, this.show, this.write);
     this.note = made("div", { class: "sbn-cause-note", hidden: true });
     this.element = made("li", { class: "sbn-cause" }, this.main, this.trend, this.seen, actions, this.note);
   }
@@ -130,7 +80,7 @@ class CauseItem {
 
   /** Its rows as they are now: those that were counted may have been others. */
   get rows() {
-    return tallied(this.store).get(this.cause.fingerprint)?.rows ?? [];
+    return tallied(this.store).rows.get(this.cause.fingerprint) ?? [];
   }
 
   takeAll() {
@@ -166,29 +116,32 @@ class CauseItem {
     this.store.focus(rows[this.example] ?? null);
   }
 
-  /** @param {Tally} tally */
-  draw(tally, most) {
+  /**
+   * @param {number[]} rows of this cause
+   * @param {number} most rows of any cause
+   * @param {{from: number, width: number}} time that the trend spans
+   */
+  draw(rows, most, time) {
     const { store, cause } = this;
-    this.tally = tally;
-    const count = tally.rows.length;
+    const seen = history(store, rows, time);
+    const count = rows.length;
     this.count.textContent = figure(count);
     this.main.style.setProperty("--part", `${(100 * count) / most}%`);
     this.main.setAttribute("aria-pressed", String(chosenCauses(store).has(cause.fingerprint)));
-    this.main.setAttribute("aria-label", [`${counted(count, "message")}: ${this.main.title}`, stateOf(tally)].filter(Boolean).join("\n"));
-    const [first, last] = [tally.first, tally.last].map((time) => (Number.isFinite(time) ? timeText(time).slice(0, 16) : ""));
+    this.main.setAttribute("aria-label", [`${counted(count, "message")}: ${this.main.title}`, stateOf(seen)].filter(Boolean).join("\n"));
+    const [first, last] = [seen.first, seen.last].map((time) => (Number.isFinite(time) ? timeText(time).slice(0, 16) : ""));
     this.seen.textContent = [first, last === first ? "" : last].filter(Boolean).join("\n");
-    this.state.textContent = stateOf(tally);
-    this.state.hidden = !tally.back;
+    this.state.textContent = stateOf(seen);
+    this.state.hidden = !seen.back;
     this.seen.title = first && `First seen ${first}, last seen ${last} (UTC)`;
-    this.drawTrend();
+    this.drawTrend(seen.trend);
     this.select.textContent = `Select ${figure(count)}`;
     this.canary.hidden = count <= CANARY;
     for (const button of [this.select, this.act, this.show]) button.disabled = !count;
     if (!this.isEdited) this.drawNote(store.notes[cause.fingerprint] ?? "");
   }
 
-  drawTrend() {
-    const { trend } = this.tally;
+  drawTrend(trend) {
     const most = Math.max(1, ...trend);
     const height = (number) => TREND_HEIGHT - (number ? Math.max(1.5, (TREND_HEIGHT * number) / most) : 0);
     const steps = Array.from(trend, (number, index) => `V${height(number).toFixed(1)}H${index + 1}`);
@@ -248,41 +201,68 @@ function lead(form) {
   form.querySelector("input, select, textarea, button")?.focus();
 }
 
-/** The fingerprints that the table is filtered by. */
-function chosenCauses(store) {
-  return store.filters.get(CAUSE_FILTER)?.test.chosen ?? new Set();
-}
-
-function chooseCauses(store, chosen) {
-  const known = new Set(store.causes.map(({ fingerprint }) => fingerprint));
-  const test = (row) => {
-    const cause = store.column(CAUSE_COLUMN)[row];
-    return chosen.has(known.has(cause) ? cause : OTHERS);
-  };
-  test.chosen = chosen;
-  store.setFilter(CAUSE_FILTER, chosen.size ? test : null);
-}
-
 /** The list of causes in one view. */
 class CauseList {
   constructor(store, action) {
     this.store = store;
     this.action = action;
     this.items = new Map();
-    this.isOpen = false;
+    this.texts = new Map(); // of causes, by fingerprint; the kernel tells those of the largest, and of others if it is asked
+    this.order = [];
+    this.limit = FEW_CAUSES;
+    this.found = null; // the fingerprints that a search has found
     this.title = made("strong", {});
+    this.reading = made("span", { class: "sbn-causes-hint", role: "status" });
+    this.search = made("input", { type: "search", placeholder: "Find in causes", "aria-label": "Find in causes" });
+    this.search.addEventListener("input", () => {
+      clearTimeout(this.typing);
+      this.typing = setTimeout(() => this.find(), this.search.value.trim() ? FIND_DELAY : 0);
+    });
     this.hint = made("span", { class: "sbn-causes-hint" }, "Click a cause to see its messages only; with Ctrl to add one.");
     this.clear = pressable("Show all", () => chooseCauses(store, new Set()), { class: "sbn-quiet" });
-    const head = made("div", { class: "sbn-causes-head" }, this.title, this.hint, this.clear);
+    const head = made("div", { class: "sbn-causes-head" }, this.title, this.reading, this.hint, this.search, this.clear);
     this.list = made("ul", { "aria-label": "Causes" });
     roving(this.list, MAINS);
-    this.more = pressable("", () => this.open(), { class: "sbn-quiet" });
-    this.element = made("div", { class: "sbn-causes-view", role: "region", "aria-label": "Causes", hidden: true }, head, this.list, this.more);
+    this.more = pressable("", () => this.show(this.limit === FEW_CAUSES ? MORE_CAUSES : this.limit + MORE_CAUSES), { class: "sbn-quiet" });
+    this.fewer = pressable("Show fewer", () => this.show(FEW_CAUSES), { class: "sbn-quiet" });
+    this.element = made("div", { class: "sbn-causes-view", role: "region", "aria-label": "Causes", hidden: true }, head, this.list, this.more, this.fewer);
+    // Buttons keep their places while somebody is about to press one.
+    for (const type of ["pointerleave", "focusout"]) this.element.addEventListener(type, () => setTimeout(() => this.draw()));
   }
 
-  open() {
-    this.isOpen = !this.isOpen;
+  show(limit) {
+    this.limit = limit;
     this.draw();
+  }
+
+  /** Ask the kernel for causes, and keep their texts; gives what it says. */
+  async ask(question) {
+    try {
+      const { data } = await this.store.request("causes", question);
+      for (const cause of data.causes) this.texts.set(cause.fingerprint, cause);
+      return data;
+    } catch (error) {
+      this.store.tell("failed", error.message);
+      return null;
+    }
+  }
+
+  async find() {
+    const words = this.search.value.trim();
+    const data = words && (await this.ask({ words }));
+    if (words !== this.search.value.trim()) return; // more was typed meanwhile
+    this.found = data ? new Set(data.causes.map(({ fingerprint }) => fingerprint)) : null;
+    this.foundCount = data?.count;
+    this.draw();
+  }
+
+  /** Ask for the texts of causes that are to be shown, once. */
+  async learn(fingerprints) {
+    if (this.isLearning) return;
+    this.isLearning = true;
+    const data = await this.ask({ fingerprints });
+    this.isLearning = false;
+    if (data?.causes.length) this.draw();
   }
 
   draw() {
@@ -293,37 +273,69 @@ class CauseList {
     if (!store.causes.length) this.title.textContent = "Looking for the causes…";
     this.hint.hidden = !store.causes.length;
     this.clear.hidden = !chosen.size;
+    for (const part of [this.search, this.reading, this.more, this.fewer]) part.hidden = true;
     if (!store.causes.length) return arrange(this.list, []);
     return this.drawList(tallied(store), chosen);
   }
 
-  /** Forget the causes, except for a note that is being written. */
+  /** Take over other causes; a note that is being written stays. */
   forget() {
     this.known = this.store.causes;
-    for (const [fingerprint, item] of this.items) if (!item.isEdited) this.items.delete(fingerprint);
+    if (!this.known.length) {
+      this.texts.clear();
+      this.order = [];
+    }
+    for (const cause of this.known) this.texts.set(cause.fingerprint, cause);
+    if (!this.known.length || !this.isHeld) {
+      for (const [fingerprint, item] of this.items) if (!item.isEdited) this.items.delete(fingerprint);
+    }
     const chosen = chosenCauses(this.store);
     if (chosen.size) chooseCauses(this.store, chosen); // which rows have another cause is another question now
   }
 
-  drawList(tallies, chosen) {
-    const all = [...tallies].sort(([, one], [, other]) => other.rows.length - one.rows.length);
-    const there = all.filter(([fingerprint, { rows }]) => rows.length || chosen.has(fingerprint));
-    const told = there.filter(([fingerprint, { rows }]) => fingerprint !== OTHERS && rows.length).length;
-    const known = this.store.causes.length;
+  /** Whether the pointer or the focus is in the list. */
+  get isHeld() {
+    return this.element.matches(":hover") || this.list.contains(document.activeElement);
+  }
+
+  /** The largest first; while the list is held, as before. */
+  ordered(entries) {
+    entries.sort(([, one], [, other]) => other.length - one.length);
+    if (this.isHeld) {
+      const places = new Map(this.order.map((fingerprint, place) => [fingerprint, place]));
+      const place = ([fingerprint]) => places.get(fingerprint) ?? places.size;
+      entries.sort((one, other) => place(one) - place(other));
+    }
+    this.order = entries.map(([fingerprint]) => fingerprint);
+    return entries;
+  }
+
+  drawList({ rows, known, unread }, chosen) {
+    const there = this.ordered([...rows].filter(([fingerprint, { length }]) => length || chosen.has(fingerprint)));
+    const told = there.filter(([, { length }]) => length).length;
     this.title.textContent = `${told === known ? "" : `${figure(told)} of `}${counted(known, "cause")}`;
-    const listed = there.filter(([fingerprint], index) => this.isOpen || index < FEW_CAUSES || chosen.has(fingerprint));
-    const most = Math.max(1, there[0]?.[1].rows.length ?? 0);
-    const items = listed.map(([fingerprint]) => this.item(fingerprint));
-    listed.forEach(([, tally], index) => items[index].draw(tally, most));
+    this.reading.hidden = !unread;
+    this.reading.textContent = unread ? `Reading ${counted(unread, "more message")}…` : "";
+    this.search.hidden = known <= FEW_CAUSES;
+    if (!this.search.value.trim()) this.found = null;
+    const sought = this.found ? there.filter(([fingerprint]) => this.found.has(fingerprint)) : there;
+    const listed = sought.filter(([fingerprint], index) => index < this.limit || chosen.has(fingerprint));
+    const unknown = listed.map(([fingerprint]) => fingerprint).filter((fingerprint) => !this.texts.has(fingerprint));
+    if (unknown.length) this.learn(unknown);
+    const shown = listed.filter(([fingerprint]) => this.texts.has(fingerprint));
+    const most = shown.reduce((most, [, { length }]) => Math.max(most, length), 1);
+    const time = span(this.store);
+    const items = shown.map(([fingerprint]) => this.item(fingerprint));
+    shown.forEach(([, own], index) => items[index].draw(own, most, time));
     arrange(this.list, items.map(({ element }) => element));
-    const rest = there.length - FEW_CAUSES;
-    this.more.hidden = rest <= 0;
-    this.more.textContent = this.isOpen ? "Show fewer" : `${counted(rest, "more cause")}…`;
-    this.more.setAttribute("aria-expanded", String(this.isOpen));
+    const rest = (this.found ? Math.max(this.foundCount, sought.length) : sought.length) - this.limit;
+    this.more.hidden = rest <= 0 || this.limit >= sought.length;
+    this.more.textContent = `${counted(rest, "more cause")}…`;
+    this.fewer.hidden = this.limit === FEW_CAUSES;
   }
 
   item(fingerprint) {
-    const cause = this.store.causes.find((one) => one.fingerprint === fingerprint) ?? { fingerprint };
+    const cause = this.texts.get(fingerprint);
     if (!this.items.has(fingerprint)) this.items.set(fingerprint, new CauseItem(this.store, cause, this.action));
     return this.items.get(fingerprint);
   }

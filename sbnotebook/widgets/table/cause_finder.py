@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from sbnotebook.widgets.pretty import visible
 __all__ = ["MOST", "CauseFinder", "Causes", "causes_of"]
 
 MOST: Final = 200
-"""Causes that are listed one by one; the messages of the others are counted together."""
+"""Causes that the browser gets at once, and in an answer; it asks for others."""
 _LONGEST: Final = 300
 
 
@@ -26,11 +26,36 @@ class Causes(NamedTuple):
 
     Attributes:
         fingerprints: that of each message, in their order.
-        told: for the browser: fingerprint, reason, cause, frame, subject and source of each cause, the largest first.
+        every: fingerprint, reason, cause, frame, subject and source of each cause, the largest first.
     """
 
     fingerprints: list[str]
-    told: list[dict[str, str]]
+    every: list[dict[str, str]]
+
+    @property
+    def told(self) -> list[dict[str, str]]:
+        """Return the largest causes, at most 200."""
+        return self.every[:MOST]
+
+    def named(self, fingerprints: Collection[str]) -> list[dict[str, str]]:
+        """Return the causes with these fingerprints, at most 200."""
+        return [cause for cause in self.every if cause["fingerprint"] in fingerprints][:MOST]
+
+    def having(self, words: str) -> list[dict[str, str]]:
+        """Return the causes whose texts have all of these words, in any case, the largest first.
+
+        Example:
+            >>> causes = Causes(["a"], [{"fingerprint": "a", "reason": "Late", "cause": "Flight <n> is late"}])
+            >>> len(causes.having("flight LATE")), causes.having("early")
+            (1, [])
+        """
+        sought = words.lower().split()
+
+        def has_all(cause: dict[str, str]) -> bool:
+            text = "\n".join(value for name, value in cause.items() if name != "fingerprint").lower()
+            return all(word in text for word in sought)
+
+        return [cause for cause in self.every if has_all(cause)]
 
 
 def causes_of(messages: Messages) -> Causes:
@@ -128,8 +153,8 @@ class _Tally:
 
     def causes(self) -> Causes:
         """Return all causes found until now."""
-        told = [self._told[fingerprint] for fingerprint, _ in self._counts.most_common(MOST)]
-        return Causes(list(self.fingerprints), told)
+        every = [self._told[fingerprint] for fingerprint, _ in self._counts.most_common()]
+        return Causes(list(self.fingerprints), every)
 
 
 def _told(group: Group) -> dict[str, str]:

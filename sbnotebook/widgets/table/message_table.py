@@ -20,16 +20,17 @@ from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks
 from sbnotebook.widgets.static_files import module, style
 from sbnotebook.widgets.subshell import answer_at_once
+from sbnotebook.widgets.table.cause_finder import MOST
 from sbnotebook.widgets.table.message_detail import body_part, detail_of
 from sbnotebook.widgets.table.row_packing import TableColumn, packets, patch_column, table_columns
-from sbnotebook.widgets.table.rows import RowModel, Rows, Table, matches
+from sbnotebook.widgets.table.rows import RowModel, Table, matches
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["MessageTable"]
 
-_VIEWS: Final = ("clipboard", "drawing", "facets", "timeline", "causes", "detail")
+_VIEWS: Final = ("clipboard", "drawing", "facets", "timeline", "cause_rows", "causes", "detail")
 _SCRIPTS: Final = ("transport", "columns", "sorting", "store", "header", "grid", "search", "toolbar", *_VIEWS, "index")
 _STYLES: Final = ("message_table", "facets", "timeline", "causes", "detail")
 _PATCH: Final = 10_000
@@ -279,20 +280,21 @@ class MessageTable(Table, anywidget.AnyWidget):
                 self.model.on_note(str(asked["fingerprint"]), str(asked["text"])[:_MAX_NOTE])
             elif name == "act":
                 self.model.on_act(str(asked["action"]))
-            data, buffers = ({}, []) if name in {"note", "act"} else answer(self.model.rows, name, asked)
+            data, buffers = ({}, []) if name in {"note", "act"} else answer(self.model, name, asked)
         except Exception as error:  # noqa: BLE001
             self._emit("refusal", page, id=number, text=background.sentence(error))
         else:
             self._emit("answer", page, id=number, data=data, buffers=buffers)
 
 
-def answer(rows: Rows, name: str, data: Mapping[str, Any]) -> tuple[dict[str, object], list[bytes]]:
+def answer(model: RowModel, name: str, data: Mapping[str, Any]) -> tuple[dict[str, object], list[bytes]]:
     """Answer a question about the rows.
 
     Args:
-        rows: of the table.
-        name: ``search`` for words in long texts, ``detail`` of the message at a row, or a part of its ``body``.
-        data: ``words``; ``row``; or ``row``, ``offset`` and ``as_text``.
+        model: of the table.
+        name: ``search`` for words in long texts, ``detail`` of the message at a row, a part of its ``body``, or
+            ``causes`` by their fingerprints or by words in them.
+        data: ``words``; ``row``; ``row``, ``offset`` and ``as_text``; or ``fingerprints``, or ``words`` as a text.
 
     Returns:
         The content and the buffers of the answer.
@@ -300,6 +302,11 @@ def answer(rows: Rows, name: str, data: Mapping[str, Any]) -> tuple[dict[str, ob
     Raises:
         IndexError: there is no such row.
     """
+    rows = model.rows
+    if name == "causes":
+        wanted = data.get("fingerprints")
+        found = model.causes.having(str(data["words"])) if wanted is None else model.causes.named(set(wanted))
+        return {"causes": found[:MOST], "count": len(found)}, []
     if name == "search":
         return {}, list(matches(rows.long_texts, [str(word) for word in data["words"]], len(rows)))
     message = rows.messages([int(data["row"])])[0]

@@ -39,7 +39,11 @@ def test_causes_of_hostile_texts_stay_small_and_visible() -> None:
     words = [f"reason{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(2 * MOST)]
     messages = Messages([dead(ORDERS, n, f"\u202e{word}" + "x" * 9_000) for n, word in enumerate(words)])
     causes = causes_of(messages)
-    assert len(causes.told) == MOST < len(set(causes.fingerprints))
+    assert len(causes.told) == MOST < len(causes.every) == len(set(causes.fingerprints))
+    last = causes.every[-1]
+    assert causes.named({last["fingerprint"]}) == [last]
+    assert last in causes.having(last["reason"][:20].upper())
+    assert len(causes.named({cause["fingerprint"] for cause in causes.every})) == MOST
     sent = json.dumps(causes.told, ensure_ascii=False)
     assert "⟨U+202E⟩" in sent
     assert sent.isprintable()

@@ -2,37 +2,36 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.table.message_table import answer
-from sbnotebook.widgets.table.rows import Rows
+from sbnotebook.widgets.table.rows import RowModel
 
 BODY = "ä" * 300 + " end"
 
 
 @pytest.fixture
-def rows() -> Rows:
+def rows() -> RowModel:
     entity = EntityAddress.parse("orders")
     bodies = [b"first", BODY.encode()]
-    return Rows(to_arrow([PeekedMessage(entity=entity, sequence_number=n, body=body) for n, body in enumerate(bodies)]))
+    return RowModel([PeekedMessage(entity=entity, sequence_number=n, body=body) for n, body in enumerate(bodies)])
 
 
-def test_words_are_found_in_the_whole_text(rows: Rows) -> None:
+def test_words_are_found_in_the_whole_text(rows: RowModel) -> None:
     assert answer(rows, "search", {"words": ["end", "first"]}) == ({}, [b"\x02", b"\x01"])
 
 
-def test_the_detail_is_that_of_the_row(rows: Rows) -> None:
+def test_the_detail_is_that_of_the_row(rows: RowModel) -> None:
     detail, buffers = answer(rows, "detail", {"row": 1})
     assert "orders" in str(detail["title"])
     assert BODY in str(detail["views"])
     assert buffers == []
 
 
-def test_a_body_comes_in_parts(rows: Rows) -> None:
+def test_a_body_comes_in_parts(rows: RowModel) -> None:
     assert answer(rows, "body", {"row": 1, "offset": 600, "as_text": False}) == ({}, [b" end"])
     assert answer(rows, "body", {"row": 0, "offset": 0, "as_text": True}) == ({}, [b"first"])
 
 
-def test_a_row_that_is_not_there_is_an_error(rows: Rows) -> None:
+def test_a_row_that_is_not_there_is_an_error(rows: RowModel) -> None:
     with pytest.raises(IndexError):
         answer(rows, "detail", {"row": 7})
