@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, Final
 
 from sbnotebook.model import Message, MessageState, Outcome, OutcomeStatus, Report
+from sbnotebook.model.body import json_letters
 from sbnotebook.settlement.plan import Change, Preview
 
 __all__ = [
@@ -251,7 +252,7 @@ def _value_of(item: object, name: str) -> Any:
     value = getattr(item, name, None)
     if name == "came_back" and value:
         return f"came back {value:,} time{'s' if value != 1 else ''}"
-    return value
+    return json_letters(value) if name == "body_text" and value else value
 
 
 def _within_cell(value: Any) -> Any:

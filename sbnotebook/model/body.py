@@ -19,14 +19,22 @@ from typing import Any, Final
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, Described, decode_all
 from sbnotebook.model.binary_xml import DATA_CONTRACT, read_binary_xml
-from sbnotebook.model.budget import UNPACKED_BYTES, UNPACKED_BYTES_OF_TABLE, UNPACKED_TIMES, Allowance
+from sbnotebook.model.budget import (
+    PARSED_CHARACTERS,
+    UNPACKED_BYTES,
+    UNPACKED_BYTES_OF_TABLE,
+    UNPACKED_TIMES,
+    Allowance,
+)
 from sbnotebook.model.decoders import decoded_by_others, has_others
 
-__all__ = ["UNUSUAL_STARTS", "BodyType", "body_of_text", "body_text", "decode_body", "is_usually_utf8"]
+__all__ = ["UNUSUAL_STARTS", "BodyType", "body_of_text", "body_text", "decode_body", "is_usually_utf8", "json_letters"]
 
 _XML_STRING: Final = re.compile(
     rf'\s*(?:<\?xml[^>]*\?>\s*)?<string xmlns="{re.escape(DATA_CONTRACT)}">(.*)</string>\s*', re.DOTALL
 )
+_JSON_STARTS: Final = ("{", "[", '"')
+_JSON_ESCAPE: Final = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.)", re.DOTALL)
 _LONGEST_HEADER: Final = 200
 _MARK: Final = 2
 _MARKED: Final = {codecs.BOM_UTF8[:_MARK]: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -110,6 +118,31 @@ def body_text(
     if text is None:
         text = _data_text(body, _charset(content_type), is_cut=bool(end))
     return None if text is None else text + end
+
+
+def json_letters(text: str) -> str:
+    r"""Return JSON with letters in place of their escapes, to be read; any other text as it is.
+
+    Quotes, backslashes and characters that cannot be printed stay escaped, so the result is JSON with the same meaning.
+    In a text of more than 2,000,000 characters, the escapes behind these stay.
+
+    Example:
+        >>> json_letters(r'{"name": "Jos\u00e9 \u202e \u0022"}')
+        '{"name": "José \\u202e \\u0022"}'
+    """
+    if "\\u" not in text or text.lstrip("\ufeff \t\r\n")[:1] not in _JSON_STARTS:
+        return text
+    return _JSON_ESCAPE.sub(_unescaped, text[:PARSED_CHARACTERS]) + text[PARSED_CHARACTERS:]
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    if escape[0][1] != "u":
+        return escape[0]
+    try:
+        letter = json.loads(f'"{escape[0]}"')
+    except json.JSONDecodeError:
+        return escape[0]
+    return letter if letter.isprintable() and letter not in '"\\' else escape[0]
 
 
 def is_usually_utf8(content_type: str | None) -> bool:

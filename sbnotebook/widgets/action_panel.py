@@ -397,6 +397,7 @@ class ActionPanel(Panel):
             self._offer_again(ended.report)
             self._enter(_Stage.ENDED, *self._reported)
         self._on_report(ended.report)
+        self._text.come_forward()
 
     def _offer_again(self, report: Report) -> None:
         """Offer to select the messages that were not settled, by reason."""

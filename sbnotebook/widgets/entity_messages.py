@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import ipywidgets as widgets
 
@@ -18,7 +20,7 @@ from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.message_actions import Action, deferred_actions, scheduled_actions
-from sbnotebook.widgets.panel import button, row, set_shown, text
+from sbnotebook.widgets.panel import THROUGH, button, row, set_shown, text
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.selection_bar import SelectionBar
@@ -26,10 +28,16 @@ from sbnotebook.widgets.table.message_view import MessageView
 
 __all__ = ["EntityMessages", "PeekBar", "View"]
 
+_T = TypeVar("_T")
 _DEFAULT_COUNT: Final = 250
 _MOST: Final = 100_000
 _MAX_SESSION: Final = 80
+_FEW_SESSIONS: Final = 6
+_LISTED_SESSIONS: Final = 500
+_COUNTED: Final = 10_000
+"""Messages that are peeked at to count those of each session: Service Bus has no such counts."""
 _NO_SESSION: Final = "Choose a session to see its messages; looking does not lock it."
+_DIGITS: Final = re.compile(r"(\d+)")
 _SMALL: Final = {"description_width": "initial"}
 
 
@@ -60,6 +68,9 @@ class PeekBar(widgets.VBox):
         self._changed = changed
         self._quiet = False
         self._ids: list[str] = []
+        self._listed: list[str] = []
+        self._counts: Mapping[str, int] = {}
+        self._counted_all = False
         self.views = widgets.ToggleButtons(options=[View.ALL.value], style={"button_width": "auto"})
         self.where = widgets.Text(
             description="Where",
@@ -72,6 +83,7 @@ class PeekBar(widgets.VBox):
         self.count = widgets.BoundedIntText(
             _DEFAULT_COUNT, min=1, max=_MOST, description="At most", style=_SMALL, layout={"width": "150px"}
         )
+        self.find = widgets.Text(placeholder="Find in sessions", description="Find", style=_SMALL)
         self.sessions = widgets.Select(description="Session", rows=6, style=_SMALL, layout={"width": "480px"})
         self.problem = text("", "problem")
         self.status = text("", "quiet")
@@ -81,8 +93,9 @@ class PeekBar(widgets.VBox):
         self.views.observe(lambda _: self._tell(), "value")
         self.where.observe(lambda _: self._tell(), "value")
         self.sessions.observe(lambda _: self._tell(), "index")
+        self.find.observe(lambda _: self._quietly(self._list_sessions, self.session), "value")
         buttons = row(self.first, self.count, self.peek, self.onward, self.stop)
-        super().__init__([self.views, self.sessions, self.where, self.problem, buttons, self.status])
+        super().__init__([self.views, self.find, self.sessions, self.where, self.problem, buttons, self.status])
         self.say("")
 
     @property
@@ -94,7 +107,7 @@ class PeekBar(widgets.VBox):
     def session(self) -> str | None:
         """Return the chosen session, None for none."""
         place = self.sessions.index
-        return self._ids[place] if self.view is View.SESSIONS and place is not None else None
+        return self._listed[place] if self.view is View.SESSIONS and place is not None else None
 
     def read(self) -> PeekRequest:
         """Return which messages to peek at.
@@ -131,16 +144,41 @@ class PeekBar(widgets.VBox):
 
     def show_sessions(self, ids: Sequence[str]) -> None:
         """Offer these sessions, of which none is chosen."""
-        self._ids = list(ids)
-        names = [visible(each if len(each) <= _MAX_SESSION else f"{each[:_MAX_SESSION]}…") or "(empty)" for each in ids]
-        self._quietly(self._set_sessions, names)
-        set_shown(self.sessions, shown=self.view is View.SESSIONS and bool(ids))
+        self._ids = sorted(ids, key=_by_number)
+        self._counts, self._counted_all = {}, False
+        self.find.value = ""
+        self._quietly(self._list_sessions, None)
+        is_shown = self.view is View.SESSIONS and bool(ids)
+        set_shown(self.sessions, shown=is_shown)
+        set_shown(self.find, shown=is_shown and len(ids) > _FEW_SESSIONS)
         if self.view is View.SESSIONS:
             self.say(_NO_SESSION if ids else "No session has active messages or a state.")
 
-    def _set_sessions(self, names: Sequence[str]) -> None:
+    def count_sessions(self, counts: Mapping[str, int], *, is_end: bool) -> None:
+        """Show how many messages each session has.
+
+        Args:
+            counts: by session, of the messages that were looked at until now.
+            is_end: whether these are all messages.
+        """
+        self._counts, self._counted_all = counts, is_end
+        self._quietly(self._list_sessions, self.session)
+
+    def _list_sessions(self, chosen: str | None) -> None:
+        """List the sessions that the search finds; the chosen one stays chosen."""
+        words = self.find.value.lower()
+        self._listed = [each for each in self._ids if words in each.lower() or each == chosen][:_LISTED_SESSIONS]
+        names = [self._name_of(each) for each in self._listed]
         self.sessions.options = list(zip(names, range(len(names)), strict=True))
-        self.sessions.index = None
+        self.sessions.index = self._listed.index(chosen) if chosen in self._listed else None
+
+    def _name_of(self, session: str) -> str:
+        name = visible(session if len(session) <= _MAX_SESSION else f"{session[:_MAX_SESSION]}…") or "(empty)"
+        count = self._counts.get(session, 0)
+        if not count and not self._counted_all:
+            return name
+        least = "" if self._counted_all else "at least "
+        return f"{name} · {least}{count:,} {'message' if count == 1 else 'messages'}"
 
     def say(self, words: str, problem: str = "", *, is_busy: bool = False, follows: bool = False) -> None:
         """Say how far looking is.
@@ -160,10 +198,10 @@ class PeekBar(widgets.VBox):
         if not self._quiet:
             self._changed()
 
-    def _quietly(self, change: Callable[[Sequence[str]], object], names: Sequence[str]) -> None:
+    def _quietly(self, change: Callable[[_T], object], value: _T) -> None:
         before, self._quiet = self._quiet, True
         try:
-            change(names)
+            change(value)
         finally:
             self._quiet = before
 
@@ -207,6 +245,7 @@ class EntityMessages(widgets.VBox):
         self.bar = PeekBar(self.peek, self.peek_onward, self.stop)
         self._hint = text("", "quiet")
         self._selected = widgets.VBox()
+        self._selected.add_class(THROUGH)
         super().__init__([self.bar, self.table, self._hint, self._selected], layout={"min_width": "0"})
 
     def look_into(self, entity: Entity) -> None:
@@ -344,9 +383,33 @@ class EntityMessages(widgets.VBox):
     def _see_sessions(self, question: _Question) -> None:
         found = question.entity.sessions()
         with self._lock:
+            if question is not self._question:
+                return
+            self.table.show(Messages())
+            self.bar.show_sessions(found)
+        if found:
+            self._count_sessions(question)
+
+    def _count_sessions(self, question: _Question) -> None:
+        counts: Counter[str] = Counter()
+
+        def part(messages: Messages) -> None:
+            found: Any = messages.to_arrow().column("session_id").drop_null()
+            counts.update(found.to_pylist())
+
+        def show(looked: PeekProgress) -> None:
+            with self._lock:
+                if question is self._question:
+                    self.bar.say(f"{_NO_SESSION} Counting: {_found(looked)}…", is_busy=True)
+
+        ask = PeekRequest(_COUNTED)
+        looked = peek_in_steps(question.entity, ask, part, advance=show, stop=question.stop)
+        with self._lock:
             if question is self._question:
-                self.table.show(Messages())
-                self.bar.show_sessions(found)
+                # Only now: a list that changes under the pointer could lose a click.
+                self.bar.count_sessions(counts, is_end=looked.is_end)
+                some = "" if looked.is_end else f" The counts are of the first {looked.looked_at:,} messages."
+                self.bar.say(f"{_NO_SESSION}{some}")
 
     def _failed(self, question: _Question, why: str) -> None:
         with self._lock:
@@ -358,6 +421,11 @@ class EntityMessages(widgets.VBox):
         for old in self._selected.children:
             old.close()
         self._selected.children = (SelectionBar(self.table, actions, self._actions),) if actions else ()
+
+
+def _by_number(session: str) -> list[tuple[int, str]]:
+    """Order session 10 behind session 9."""
+    return [(len(part), part) if part.isdecimal() else (0, part) for part in _DIGITS.split(session)]
 
 
 def _found(looked: PeekProgress) -> str:

@@ -14,6 +14,7 @@ from sbnotebook.client import LockedBatch, LockedSession, Namespace, Plan
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Decision, LockedMessage, Release, Report
+from sbnotebook.model.body import json_letters
 from sbnotebook.settlement.locking.lock_events import LockEventKind, numbered
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
@@ -362,7 +363,7 @@ class LockBoard(Panel):
 
 
 def _beginning(message: LockedMessage) -> str:
-    return (message.body_text or "")[:_SHOWN]  # one text at a time: each may be large
+    return json_letters((message.body_text or "")[:_SHOWN])  # one text at a time: each may be large
 
 
 def _counted(count: int) -> str:

@@ -10,10 +10,12 @@ import ipywidgets as widgets
 
 from sbnotebook.widgets.subshell import answer_at_once
 
-__all__ = ["NO_MATHEMATICS", "Panel", "button", "panel_style", "row", "set_shown", "text"]
+__all__ = ["NO_MATHEMATICS", "THROUGH", "Panel", "button", "panel_style", "row", "set_shown", "text"]
 
 # Jupyter would render text between two dollar signs as mathematics: orders/$dlq and events/$dlq.
 NO_MATHEMATICS: Final = ("mathjax_ignore", "tex2jax_ignore")
+THROUGH: Final = "sbn-through"
+"""The class of a box whose parts are laid out in the box around it."""
 _STYLE: Final = """
 .widget-label.sbn-text { white-space: pre-wrap; overflow-wrap: anywhere; overflow: visible; height: auto;
   line-height: 1.5; min-width: 0; }
@@ -27,6 +29,19 @@ _STYLE: Final = """
 .sbn-panel .widget-inline-hbox, .sbn-panel .widget-textarea { max-width: calc(100% - 4px); min-width: 0; }
 .sbn-panel .widget-inline-hbox input { min-width: 0; }
 .sbn-panel .jupyter-button:focus-visible { outline: 2px solid var(--jp-brand-color1, #1976d2); outline-offset: 1px; }
+.sbn-panel { --sbn-covered: 100px; }
+.sbn-panel .sbn-through { display: contents; }
+.sbn-panel .sbn-selection { margin-top: 8px; }
+.sbn-panel .sbn-sticky { position: sticky; bottom: 0; z-index: 4; padding: 2px 0;
+  background: var(--jp-layout-color0, Canvas); border-top: 1px solid var(--jp-border-color1, #bdbdbd); }
+/* A box that may scroll would hold the sticky part fast; one that clips does not. */
+.sbn-panel, .sbn-panel .widget-box { overflow: visible; }
+:is(.jp-OutputArea, .jp-OutputArea-child, .jp-OutputArea-output):has(.sbn-sticky) { overflow: clip; }
+/* JupyterLab would put the icon of a broken link on each part. */
+.sbn-panel.jupyter-widgets-disconnected::before { content: "The kernel of this panel has ended: run its cell again.";
+  position: static; padding: 6px 10px; font: inherit; color: inherit;
+  border-left: 4px solid var(--jp-warn-color1, #ef6c00); background: var(--jp-layout-color2, #f5f5f5); }
+.sbn-panel .jupyter-widgets-disconnected::before { content: none; }
 """
 
 

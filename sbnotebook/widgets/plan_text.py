@@ -11,6 +11,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.plan import Plan
 from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit, Send, Undo
 from sbnotebook.model.amqp import AmqpValue, type_name
+from sbnotebook.model.body import json_letters
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.property_text import to_text
 from sbnotebook.settlement.plan import Change, Preview
@@ -149,10 +150,15 @@ def _of_return(verb: str, namespace: Namespace) -> list[Block]:
 
 
 def _messages(messages: Sequence[Message], columns: Sequence[str], caption: str, *, is_open: bool) -> Block:
-    values = [[getattr(message, name, None) for name in columns] for message in messages]
+    values = [[_value_of(message, name) for name in columns] for message in messages]
     used = [place for place in range(len(columns)) if any(row[place] not in (None, "", {}) for row in values)]
     rows = [[_short(row[place]) for place in used] for row in values]
     return rows_block([title_of(columns[place]) for place in used], rows, caption, is_open=is_open)
+
+
+def _value_of(message: Message, name: str) -> object:
+    value = getattr(message, name, None)
+    return json_letters(value) if name == "body_text" and value else value
 
 
 def _short(value: object) -> object:

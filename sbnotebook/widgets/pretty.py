@@ -12,9 +12,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from sbnotebook.model.body import json_letters
 from sbnotebook.model.budget import PARSED_CHARACTERS
 
-__all__ = ["Layout", "cut", "hex_lines", "json_layout", "visible", "weight", "xml_layout"]
+__all__ = ["JsonPath", "Layout", "cut", "hex_lines", "json_layout", "json_places", "visible", "weight", "xml_layout"]
+
+JsonPath = tuple[str | int, ...]
+"""Names of an object's members and places in a list, from the outside to the inside."""
 
 _INDENT: Final = "  "
 _DEEPEST: Final = 40
@@ -29,7 +33,6 @@ _DELETE: Final = 0x7F
 
 # Every character belongs to some part, a string that does not end included, so that none is examined twice.
 _JSON_PART: Final = re.compile(r'\s++|"(?:[^"\\]++|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
-_JSON_ESCAPE: Final = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.)", re.DOTALL)
 _XML_PART: Final = re.compile(
     r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![A-Z][^<>]*+>"
     r"|<(?P<end>/?)(?P<name>[\w:.-]++)(?P<rest>(?:[^<>\"']++|\"[^\"]*+\"|'[^']*+')*+)>"
@@ -132,6 +135,55 @@ def json_layout(text: str, most: int) -> Layout:
     return _laid_out(_json_pieces, text, most)
 
 
+def json_places(text: str, most_lines: int) -> list[tuple[int, JsonPath]]:
+    """Return for each value that is no object and no list the line of the layout in which it is, and its path.
+
+    Args:
+        text: that was laid out as JSON.
+        most_lines: lines that are looked at.
+
+    Example:
+        >>> json_places('{"a": [1, 2.50], "b": {}, "c": null}', 100)
+        [(2, ('a', 0)), (3, ('a', 1)), (6, ('c',))]
+    """
+    places: list[tuple[int, JsonPath]] = []
+    path: list[str | int] = []
+    line, before = 0, ""
+    for match in _JSON_PART.finditer(text[:PARSED_CHARACTERS]):
+        part = match[0]
+        if part.isspace():
+            continue
+        line += _begins_line(part, before)
+        if line >= most_lines:
+            break
+        if _is_value(part, before, path):
+            places.append((line, tuple(path)))
+        before = part
+    return places
+
+
+def _is_value(part: str, before: str, path: list[str | int]) -> bool:
+    """Follow the path through a JSON document, and tell whether a part of it is a value there."""
+    if part in ("{", "["):
+        path.append("" if part == "{" else 0)
+    elif part in ("}", "]"):
+        del path[-1:]
+    elif part == ",":
+        path[-1:] = [last + 1 if isinstance(last, int) else "" for last in path[-1:]]
+    elif path and part != ":":
+        if isinstance(path[-1], int) or before == ":":
+            return True
+        path[-1] = _string_of(part)
+    return False
+
+
+def _string_of(token: str) -> str:
+    try:
+        return str(json.loads(token))
+    except (ValueError, RecursionError):
+        return token
+
+
 def xml_layout(text: str, most: int) -> Layout:
     """XML with a line for each element. Nothing is resolved: no entity, no address.
 
@@ -167,23 +219,14 @@ def _json_pieces(text: str) -> Iterator[str]:
             continue
         if part in ("}", "]"):
             depth -= 1
-            yield part if before in ("{", "[") else _new_line(depth) + part
-        else:
-            lead = _new_line(depth) if before in ("{", "[", ",") else ""
-            yield f"{part} " if part == ":" else lead + _JSON_ESCAPE.sub(_unescaped, part)
-            depth += part in ("{", "[")
+        lead = _new_line(depth) if _begins_line(part, before) else ""
+        yield f"{part} " if part == ":" else lead + json_letters(part)
+        depth += part in ("{", "[")
         before = part
 
 
-def _unescaped(escape: re.Match[str]) -> str:
-    """Return the letter that a JSON escape stands for, or the escape if that is clearer."""
-    if escape[0][1] != "u":
-        return escape[0]
-    try:
-        letter = json.loads(f'"{escape[0]}"')
-    except json.JSONDecodeError:
-        return escape[0]
-    return letter if letter.isprintable() and letter not in '"\\' else escape[0]
+def _begins_line(part: str, before: str) -> bool:
+    return before not in ("{", "[") if part in ("}", "]") else before in ("{", "[", ",")
 
 
 def _xml_pieces(text: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.fields import FORM_CHANGED, on_change, problems_of
 from sbnotebook.widgets.forms.message_actions import Action, PlanForm, TaskForm, ViewForm
-from sbnotebook.widgets.panel import button, row, set_shown, text
+from sbnotebook.widgets.panel import THROUGH, button, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.subshell import must_wait
 from sbnotebook.widgets.table.rows import MessageKey, Table
@@ -51,10 +51,10 @@ class SelectionBar(widgets.VBox):
             for action in actions
         }
         waiting = [text(_WAITING, "quiet")] if must_wait() else []
-        super().__init__(
-            [self._count, row(*self.buttons.values()), *waiting, self._place, self._said],
-            layout={"margin": "8px 0 0 0"},
-        )
+        self._head = widgets.VBox([self._count, row(*self.buttons.values())])
+        self._head.add_class("sbn-selection")
+        super().__init__([self._head, *waiting, self._place, self._said])
+        self.add_class(THROUGH)  # the head stays in sight as long as the panel, and not only as this box
         self._ends = (table.on_selection(self.update), panel.on_report(lambda _: self._carried_out()))
         self._say("")
         self.update()
@@ -72,7 +72,9 @@ class SelectionBar(widgets.VBox):
             self._take_back(_OTHERS)
         if not count:
             self._count.value = _NONE
+            self._head.remove_class("sbn-sticky")
             return
+        self._head.add_class("sbn-sticky")
         selected = "1 message is selected" if count == 1 else f"{count:,} messages are selected"
         self._count.value = f"{selected}, {hidden:,} hidden by a filter." if hidden else f"{selected}."
 

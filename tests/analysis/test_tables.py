@@ -127,6 +127,14 @@ def test_values_are_shown_as_people_read_them() -> None:
     assert cells[1:] == ["2024-01-02 03:04:05Z", "lock lost", "0", "False", "orders/$dlq"]
 
 
+def test_escaped_letters_in_json_bodies_are_readable() -> None:
+    escaped = [peeked(1, body=rb'{"name": "Jos\u00e9"}', subject=r"Jos\u00e9")]
+    for shown in (messages_html(escaped), messages_text(escaped)):
+        assert "José" in shown
+        assert r"Jos\u00e9" in shown
+        assert shown.count("Jos") == 2
+
+
 def test_table_may_be_empty() -> None:
     assert Page(html_table([], [])).cells == []
     assert Page(messages_html([])).cells == ["0 messages"]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import Lab, run_notebook
+from tests.browser.conftest import Lab, Notebook, run_notebook
 
 CELLS = [
     """\
+import json
 from sbnotebook import EntityAddress, PeekedMessage
 from sbnotebook.widgets.table.message_table import MessageTable
 words = [f"reason{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(260)]
 def dead(number, word):
     return PeekedMessage(
         entity=EntityAddress.parse("flights/$dlq"), sequence_number=number,
+        body=json.dumps({"carrier": {"code": ["UA", "DL", "AA"][number % 3]}, "number": number}).encode(),
         application_properties={"DeadLetterReason": word})
 table = MessageTable([dead(n + 1, words[n]) for n in range(260)] + [dead(300, words[7])], causes=True)
 table""",
@@ -25,6 +27,28 @@ UNREAD = """() => {
     store.column("cause")[0] = store.column("cause")[1] = "";
     store.tell("causes");
 }"""
+
+
+# Answers to what is sought in causes wait, until they are let go, the last one first.
+HOLD = """() => {
+    const { store } = document.querySelector(".sbn-table");
+    const { request } = store;
+    window.held = [];
+    window.answerAtOnce = () => { store.request = request; };
+    store.request = async (name, data) => {
+        const answer = request(name, data);
+        if (data.words !== undefined) await new Promise((resolve) => window.held.unshift(resolve));
+        return answer;
+    };
+}"""
+FILTERS = "(count) => document.querySelector('.sbn-table').store.filters.size === count"
+SAVE = "async () => { await window.jupyterapp.commands.execute('docmanager:save') }"
+LET_GO = "() => { for (const resolve of window.held.splice(0)) resolve(); }"
+CODES = """() => {
+    const { store } = document.querySelector(".sbn-table");
+    return [...store.shown].map((row) => store.value(row, "body_json.carrier.code"));
+}"""
+HELD = "(count) => window.held.length === count"
 
 
 @pytest.mark.browser
@@ -65,4 +89,86 @@ def test_all_causes_can_be_reached_and_found(browser: Browser, lab: Lab) -> None
 
     page.evaluate(UNREAD)
     expect(region).to_contain_text("Reading 2 more messages…")
+    _answers_come_late(page, region)
+    _an_example(notebook, region)
+    _filters_outlive_a_reload(page)
     assert (notebook.external, notebook.errors) == ([], [])
+
+
+def _answers_come_late(page: Page, region: Locator) -> None:
+    """What is shown belongs to what is typed, however late and in which order the kernel answers."""
+    causes = region.get_by_role("listitem")
+    find = region.get_by_placeholder("Find in causes")
+    page.evaluate(HOLD)
+    for count, words in enumerate(("reasonzj", "reasonaj"), 1):
+        find.fill(words)
+        page.wait_for_function(HELD, arg=count)
+    page.evaluate(LET_GO)
+    expect(causes).to_have_count(1)
+    expect(causes).to_contain_text("reasonaj")
+    find.fill("reasonbj")
+    page.wait_for_function(HELD, arg=1)
+    find.fill("")
+    expect(causes).to_have_count(6)
+    page.evaluate(LET_GO)
+    page.wait_for_timeout(300)  # longer than until the next drawing
+    expect(causes).to_have_count(6)
+    page.evaluate("() => window.answerAtOnce()")
+
+
+def _an_example(notebook: Notebook, region: Locator) -> None:
+    """The message opens below the causes, in sight, and its values filter the table."""
+    page = notebook.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    example = region.get_by_role("button", name="Example").first
+    example.click()
+    message = page.locator(".sbn-detail-view")
+    expect(message).to_be_in_viewport(ratio=0.99)
+    expect(example).to_be_in_viewport()
+    expect(page.locator(".sbn-causes + .sbn-detail")).to_be_visible()
+    message.get_by_role("button", name="Show the messages with the same carrier.code only").click()
+    expect(message.locator(".sbn-detail-said")).to_have_text("Filtered by carrier.code.")
+    values = page.get_by_role("group", name="carrier.code", exact=True).get_by_role("listitem")
+    expect(values).to_have_count(3)
+    chosen = page.get_by_role("group", name="carrier.code", exact=True).get_by_role("checkbox", checked=True)
+    expect(chosen).to_have_count(1)
+    codes = page.evaluate(CODES)
+    assert codes == [codes[0]] * int(
+        notebook.kernel(f"print(sum('{codes[0]}' in m.body_text for m in table.messages))")
+    )
+    page.keyboard.press("ArrowDown")
+    expect(message.get_by_role("button", name="Show the messages with the same number only")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".sbn-counts")).to_contain_text("1 of 266 shown")
+    page.keyboard.press("Escape")
+    expect(message).to_be_hidden()
+    expect(example).to_be_focused()
+    page.get_by_role("button", name="Clear filters").click()
+    page.get_by_role("grid").get_by_role("row").nth(5).click()
+    expect(page.locator(".sbn-main + .sbn-detail")).to_be_visible()
+    expect(message).to_be_in_viewport(ratio=0.5)
+
+
+def _filters_outlive_a_reload(page: Page) -> None:
+    region = page.get_by_role("region", name="Causes")
+    region.get_by_placeholder("Find in causes").fill("reasonab")
+    expect(region.get_by_role("listitem")).to_have_count(1)
+    region.locator(".sbn-cause-main").click()
+    page.get_by_role("group", name="carrier.code", exact=True).get_by_label("UA").check()
+    page.get_by_role("button", name="Column filters").click()
+    page.get_by_label("Filter sequence").fill("1..100")
+    page.get_by_placeholder("Search all columns").fill("reasona")
+    page.wait_for_function(FILTERS, arg=4)
+    counts = page.locator(".sbn-counts")
+    expect(counts).to_contain_text("1 of 266 shown")
+    page.evaluate(SAVE)
+    page.wait_for_timeout(600)  # until the kernel has the filters
+    page.reload()
+    expect(counts).to_contain_text("1 of 266 shown")
+    assert page.evaluate(FILTERS, 4)
+    expect(page.get_by_placeholder("Search all columns")).to_have_value("reasona")
+    page.get_by_role("button", name="Column filters").click()
+    expect(page.get_by_label("Filter sequence")).to_have_value("1..100")
+    expect(page.locator(".sbn-cause-main[aria-pressed=true]")).to_contain_text("reasonab")
+    page.get_by_role("button", name="Clear filters").click()
+    expect(counts).to_contain_text("266 shown")

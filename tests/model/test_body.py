@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType
 from sbnotebook.model.amqp import AmqpValue, Described, Symbol, Timestamp, UInt, ULong, encode
-from sbnotebook.model.body import body_text, decode_body
+from sbnotebook.model.body import body_text, decode_body, json_letters
 from sbnotebook.testing.comparison import same_value
 from sbnotebook.testing.strategies import amqp_values
 
@@ -209,3 +209,14 @@ def test_a_damaged_body_has_no_text_and_no_value(body: bytes, body_type: BodyTyp
 def test_hostile_bytes_have_a_text_or_none(body: bytes, body_type: BodyType) -> None:
     text = body_text(body, body_type)
     assert text is None or isinstance(text, str)
+
+
+@given(st.recursive(TEXTS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner)))
+@example({"Jos\u00e9": ["\u202e", '\\u0041"', "\U0001f600", "\x00"]})
+def test_letters_replace_escapes_without_another_meaning(value: Any) -> None:
+    assert json.loads(json_letters(json.dumps(value))) == value
+
+
+def test_letters_stay_as_sent_in_what_is_not_json() -> None:
+    assert json_letters(r"C:\users\u00e9") == r"C:\users\u00e9"
+    assert json_letters(r' ["\u00e9", "\\u00e9"]') == r' ["é", "\\u00e9"]'

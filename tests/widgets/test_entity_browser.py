@@ -12,6 +12,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model import Message
 from sbnotebook.settlement import Connection, Journal
+from sbnotebook.widgets import entity_messages
 from sbnotebook.widgets.entity_browser import Browser
 from tests.widgets.conftest import until
 
@@ -32,6 +33,10 @@ def queue(namespace: Namespace) -> Iterator[str]:
 
 def ids(browser: Browser) -> list[str | None]:
     return [message.message_id for message in browser.table.messages]
+
+
+def sessions_of(browser: Browser) -> list[str]:
+    return [name for name, _ in browser.messages.bar.sessions.options]
 
 
 def see(browser: Browser, view: str) -> list[str | None]:
@@ -155,12 +160,39 @@ def test_sessions_are_listed_and_looked_into(namespace: Namespace) -> None:
     namespace.entity("in-sessions").send(messages).raise_for_failures()
     browser = Browser(namespace, "in-sessions")
     assert see(browser, "Sessions") == []
-    assert [name for name, _ in browser.messages.bar.sessions.options] == ["a", "b"]
+    assert sessions_of(browser) == ["a · 2 messages", "b · 2 messages"]
     browser.messages.bar.sessions.index = 1
     assert browser.wait()
     assert ids(browser) == ["m1", "m3"]
     browser.close()
     namespace.delete_queue("in-sessions")
+
+
+def test_sessions_are_counted_sorted_and_found(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace.create_queue("carts", requires_session=True)
+    carts = ["cart-10", "cart-10", "cart-9", *(f"other-{n}" for n in range(5)), "\u202e"]
+    namespace.entity("carts").send(Message(session_id=each) for each in carts).raise_for_failures()
+    browser = Browser(namespace, "carts")
+    bar = browser.messages.bar
+    assert see(browser, "Sessions") == []
+    assert sessions_of(browser)[:3] == ["cart-9 · 1 message", "cart-10 · 2 messages", "other-0 · 1 message"]
+    assert sessions_of(browser)[-1] == "⟨U+202E⟩ · 1 message"
+    bar.find.value = "CART"
+    assert sessions_of(browser) == ["cart-9 · 1 message", "cart-10 · 2 messages"]
+    bar.sessions.index = 1
+    assert browser.wait()
+    assert {message.session_id for message in browser.table.messages} == {"cart-10"}
+    bar.find.value = "other-3"
+    assert sessions_of(browser) == ["cart-10 · 2 messages", "other-3 · 1 message"], "the chosen one stays"
+    assert bar.session == "cart-10"
+    monkeypatch.setattr(entity_messages, "_COUNTED", 3)
+    browser.close()
+    browser = Browser(namespace, "carts")
+    see(browser, "Sessions")
+    assert "cart-10 · at least 2 messages" in sessions_of(browser)
+    assert browser.messages.bar.status.value.endswith("The counts are of the first 3 messages.")
+    browser.close()
+    namespace.delete_queue("carts")
 
 
 def test_topics_entities_that_are_not_there_and_no_entity(namespace: Namespace) -> None:

@@ -5,6 +5,7 @@
 
 import { chooseCauses, chosenCauses, history, span, tallied, TREND_POINTS } from "./cause_rows.js";
 import { timeText } from "./columns.js";
+import { FROM_CAUSES } from "./detail.js";
 import { arrange, counted, drawnSoon, figure, pressable, roving } from "./drawing.js";
 import { made } from "./header.js";
 
@@ -113,7 +114,7 @@ class CauseItem {
   next() {
     const { rows } = this;
     this.example = (this.example + 1) % Math.max(1, rows.length);
-    this.store.focus(rows[this.example] ?? null);
+    this.store.focus(rows[this.example] ?? null, FROM_CAUSES);
   }
 
   /**
@@ -270,12 +271,12 @@ class CauseList {
     this.element.hidden = !store.rowCount;
     if (this.known !== store.causes) this.forget();
     const chosen = chosenCauses(store);
-    if (!store.causes.length) this.title.textContent = "Looking for the causes…";
     this.hint.hidden = !store.causes.length;
     this.clear.hidden = !chosen.size;
+    if (store.causes.length) return this.drawList(tallied(store), chosen);
+    this.title.textContent = "Looking for the causes…";
     for (const part of [this.search, this.reading, this.more, this.fewer]) part.hidden = true;
-    if (!store.causes.length) return arrange(this.list, []);
-    return this.drawList(tallied(store), chosen);
+    return arrange(this.list, []);
   }
 
   /** Take over other causes; a note that is being written stays. */

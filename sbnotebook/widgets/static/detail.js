@@ -4,6 +4,7 @@
 
 import { copyText } from "./clipboard.js";
 import { figure, oneStop, pressable, roving } from "./drawing.js";
+import { keepValues } from "./facets.js";
 import { made } from "./header.js";
 
 const LOADING_DELAY = 150; // milliseconds; faster answers need no note
@@ -11,6 +12,9 @@ const MOST_COPIED = 5_000_000; // bytes that a clipboard takes without trouble
 const BLOCK = 2_000; // characters
 const SHORT_VALUE = 200;
 const TABS = "[role=tab]";
+const FILTERS = ".sbn-filter-by";
+/** The part of the table that shows the causes. */
+export const FROM_CAUSES = "sbn-causes";
 let detailNumber = 0;
 
 /**
@@ -40,8 +44,9 @@ function wrappable(name) {
 
 /** A message in the detail pane. */
 class Detail {
-  constructor(store) {
+  constructor(store, hasFacets) {
     this.store = store;
+    this.hasFacets = hasFacets;
     this.id = `sbn-detail-${detailNumber++}`;
     this.row = null;
     this.tab = null;
@@ -58,9 +63,9 @@ class Detail {
   }
 
   close() {
-    const grid = this.element.closest(".sbn-table")?.querySelector(".sbn-grid");
+    const opener = this.opener?.isConnected ? this.opener : this.element.closest(".sbn-table")?.querySelector(".sbn-grid");
     this.store.focus(null);
-    grid?.focus();
+    opener?.focus();
   }
 
   /** Show the message of a row; null closes the pane. */
@@ -70,15 +75,35 @@ class Detail {
     this.element.hidden = row === null;
     this.said.textContent = "";
     if (row === null) return;
+    this.place();
     const waiting = setTimeout(() => this.row === row && this.empty("Loading the message. A kernel that is busy with a cell hands it over when the cell has ended."), LOADING_DELAY);
     try {
       const { data } = await this.store.request("detail", { row });
-      if (this.row === row) this.draw(data);
+      if (this.row !== row) return;
+      this.draw(data);
+      this.reveal();
     } catch (error) {
       if (this.row === row) this.empty(error.message, pressable("Try again", () => this.again(row)));
     } finally {
       clearTimeout(waiting);
     }
+  }
+
+  /** Stand below the part of the table that opened it: the causes, or the rows. */
+  place() {
+    const box = this.element.parentElement;
+    const causes = this.store.opener ? box.parentElement.querySelector(`.${this.store.opener}`) : null;
+    this.opener = causes?.contains(document.activeElement) ? document.activeElement : null;
+    if (causes && causes.nextElementSibling !== box) causes.after(box);
+    else if (!causes && box.nextElementSibling) box.parentElement.append(box);
+  }
+
+  /** Bring the message into sight, as far as its opener stays there; not in other places where the table is shown. */
+  reveal() {
+    const root = this.element.closest(".sbn-table");
+    if (!root?.matches(":hover") && !root?.contains(document.activeElement)) return;
+    const opener = this.store.opener ? this.opener?.closest("li") : root.querySelector(".sbn-open");
+    for (const each of [this.element, opener]) each?.scrollIntoView({ block: "nearest" });
   }
 
   again(row) {
@@ -127,7 +152,8 @@ class Detail {
     const choose = (view, button) => {
       for (const other of tabs.children) other.setAttribute("aria-selected", String(other === button));
       oneStop(tabs, TABS, button);
-      text.replaceChildren(...blocksOf(view.text || "(empty)"));
+      text.replaceChildren(...this.linesOf(view));
+      oneStop(text, FILTERS);
       text.classList.toggle("sbn-hex", view.name === "Hex");
       text.scrollTop = 0;
       text.setAttribute("aria-label", `Body as ${view.name}`);
@@ -144,9 +170,35 @@ class Detail {
       tabs.append(button);
     }
     roving(tabs, TABS, ["ArrowLeft", "ArrowRight"]);
+    roving(text, FILTERS);
     const first = Math.max(0, views.findIndex(({ name }) => name === this.tab));
     choose(views[first], tabs.children[first]);
     return [tabs, text, note];
+  }
+
+  /** The text of a view; lines with a value that the table can be filtered by have a button for that. */
+  linesOf({ text, places = [] }) {
+    const paths = new Map(this.hasFacets ? places : []);
+    const count = Math.max(-1, ...paths.keys()) + 1;
+    const lines = text.split("\n", count);
+    const rest = text.slice(lines.reduce((length, line) => length + line.length + 1, 0));
+    const first = lines.flatMap((line, index) => {
+      const path = paths.get(index);
+      if (!path || line.length > BLOCK) return blocksOf(`${line}\n`);
+      return [made("div", {}, line, this.filterBy(path), "\n")];
+    });
+    return [...first, ...blocksOf(rest || (count ? "" : "(empty)"))];
+  }
+
+  filterBy(path) {
+    const label = `Show the messages with the same ${path.join(".")} only`;
+    const filter = async () => {
+      const { row, store } = this;
+      const { data } = await store.request("body_column", { path });
+      keepValues(store, data.name, new Set([store.value(row, data.name)]));
+      return `Filtered by ${path.join(".")}.`;
+    };
+    return pressable("", () => this.run(filter), { class: "sbn-filter-by", title: label, "aria-label": label });
   }
 
   section({ title, rows }) {
@@ -211,9 +263,10 @@ class Detail {
  * Draw the detail pane; gives the function that ends it.
  * @param {Store} store
  * @param {HTMLElement} element
+ * @param {{facets: string[]|null}} options
  */
-export function detailView(store, element) {
-  const detail = new Detail(store);
+export function detailView(store, element, options) {
+  const detail = new Detail(store, options.facets === null || options.facets.length > 0);
   const listen = new AbortController();
   const follow = () => detail.open(store.focused ?? null);
   for (const type of ["focus", "rows"]) store.addEventListener(type, follow, { signal: listen.signal });

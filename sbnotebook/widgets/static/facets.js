@@ -23,6 +23,14 @@ const MOST_VALUES = 1000; // a column with more is not a facet
 const FEW_VALUES = 6;
 const LISTED_VALUES = 200; // of a facet that is opened; the search finds the others
 const BOXES = "input[type=checkbox]";
+const IN_BODIES = "body_json"; // how names of columns with values in bodies begin
+
+/** Show the rows with some values of a column only; all rows where there are none. */
+export function keepValues(store, name, chosen) {
+  const test = (row) => chosen.has(store.value(row, name));
+  test.chosen = chosen;
+  store.setFilter(`facet:${name}`, chosen.size ? test : null);
+}
 
 /** One column's values, coded: a row's code is the place of its value. */
 class Facet {
@@ -43,10 +51,7 @@ class Facet {
     const chosen = new Set(this.chosen);
     if (on) chosen.add(value);
     else chosen.delete(value);
-    const { store, name } = this;
-    const test = (row) => chosen.has(store.value(row, name));
-    test.chosen = chosen;
-    store.setFilter(this.id, chosen.size ? test : null);
+    keepValues(this.store, this.name, chosen);
   }
 
   /** Bring values and codes up to date. */
@@ -75,11 +80,22 @@ class Facet {
     return this.chosen.size > 0 || (this.values.length > 1 && this.values.length <= MOST_VALUES);
   }
 
+  /** How often each chosen value is there, where there are too many others. */
+  countChosen(rows) {
+    const counts = new Map([...this.chosen].map((value) => [value, 0]));
+    for (const row of rows) {
+      const value = this.store.value(row, this.name);
+      if (counts.has(value)) counts.set(value, counts.get(value) + 1);
+    }
+    return [...counts].map(([value, count]) => ({ value, count, text: this.text(value) }));
+  }
+
   /** Values with their counts: selected ones and existing ones, the most frequent first. */
   count() {
     const counts = new Uint32Array(this.values.length);
     const { chosen, codes, store } = this;
     const rows = chosen.size ? store.rowsWithout(this.id) : store.shown;
+    if (this.values.length > MOST_VALUES) return this.countChosen(rows);
     for (let index = 0; index < rows.length; index++) counts[codes[rows[index]]]++;
     const found = this.values.map((value, code) => ({ value, count: counts[code], text: this.text(value) }));
     for (const value of chosen) {
@@ -184,7 +200,8 @@ export function facetsView(store, element, options) {
     return boxes.get(column.name);
   };
   const draw = () => {
-    const names = options.facets ?? USUAL_FACETS;
+    const inBodies = store.columns.map(({ name }) => name).filter((name) => name.startsWith(IN_BODIES)).reverse();
+    const names = [...inBodies, ...(options.facets ?? USUAL_FACETS)];
     const columns = names.map((name) => store.columns.find((column) => column.name === name)).filter(Boolean);
     const all = columns.map(box);
     for (const { facet } of all) facet.encode();

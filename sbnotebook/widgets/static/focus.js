@@ -84,17 +84,21 @@ export class FocusKeeper {
     (next ?? this.words).focus();
   }
 
-  /** Bring the words into sight, and give them the focus where a button of the panel has it. */
+  /** Bring the words into sight, and give them the focus, where they have it already or a button of the panel has it. */
   forward() {
     const at = document.activeElement;
-    const isOurs = this.isDropped ? this.last : this.panel?.contains(at) && at.matches("button");
+    const isOurs = this.isDropped ? this.last : at === this.words || (this.panel?.contains(at) && at.matches("button"));
     if (!isOurs) return;
     this.words.focus({ preventScroll: true });
-    this.words.closest(ACTIONS)?.scrollIntoView({ block: "nearest" });
+    const show = () => this.words.closest(ACTIONS)?.scrollIntoView({ block: "nearest" });
+    show();
+    clearTimeout(this.showing);
+    this.showing = setTimeout(show, SETTLED); // what is above it may have another height by then
   }
 
   dispose() {
     clearTimeout(this.timer);
+    clearTimeout(this.showing);
     this.listen.abort();
     this.observer.disconnect();
   }

@@ -179,7 +179,7 @@ export class Header {
   filter(column) {
     const { name, title, kind } = column;
     const label = `Filter ${title}: ${filterHelp(kind)}`;
-    const input = made("input", { type: "search", title: label, "aria-label": label, spellcheck: false });
+    const input = made("input", { type: "search", title: label, "aria-label": label, spellcheck: false, "data-column": name });
     input.value = this.store.filters.get(`column:${name}`)?.text ?? "";
     let timer;
     input.addEventListener("input", () => {
@@ -204,6 +204,9 @@ export class Header {
   /** Show or hide the row of filters. */
   toggleFilters(on) {
     this.filters.hidden = !on;
+    for (const input of this.filters.querySelectorAll("input")) {
+      input.value ||= this.store.filters.get(`column:${input.dataset.column}`)?.text ?? ""; // from before the page was loaded
+    }
     this.resized();
     if (on) this.filters.querySelector("input")?.focus();
   }

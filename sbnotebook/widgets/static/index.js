@@ -10,7 +10,11 @@ import { Toolbar } from "./toolbar.js";
 import { causesView } from "./causes.js";
 import { detailView } from "./detail.js";
 import { facetsView } from "./facets.js";
+import { filtersOf, refilter } from "./filters.js";
+import { later } from "./search.js";
 import { timelineView } from "./timeline.js";
+
+const KEEP_DELAY = 300; // milliseconds from the last change of a filter
 
 /** What the kernel sends, by kind. */
 const HANDLERS = {
@@ -54,6 +58,7 @@ const HANDLERS = {
     store.notes = notes;
     store.tell("causes");
   },
+  filters: (store, { filters }) => refilter(store, filters),
   failed: (store, { text }) => store.tell("failed", text),
 };
 
@@ -100,6 +105,14 @@ function connect(model) {
       if (store.state === "ready" && store.toldHidden !== store.hiddenSelected) tellSelection(store, transport);
     });
   }
+  const keep = later(KEEP_DELAY, () => {
+    try {
+      if (store.state === "ready") transport.send("filters", { filters: filtersOf(store) });
+    } catch {
+      // Without a kernel, there is no page to come.
+    }
+  });
+  store.addEventListener("filter", keep);
   transport.send("ready");
   return store;
 }

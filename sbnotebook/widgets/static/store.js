@@ -331,9 +331,14 @@ export class Store extends EventTarget {
     return count;
   }
 
-  /** Show a row in the detail pane, or close it. */
-  focus(row) {
+  /**
+   * Show a row in the detail pane, or close it.
+   * @param {number|null} row
+   * @param {string} opener class of the part of the table below which the pane opens; by default it stays below the rows
+   */
+  focus(row, opener = "") {
     this.focused = row;
+    this.opener = opener;
     this.tell("focus", row);
   }
 
@@ -347,7 +352,7 @@ export class Store extends EventTarget {
     let row = 0;
     while (row < this.total && this.keyOf(row) !== this.lost) row++;
     this.lost = undefined;
-    this.focus(row < this.total ? row : null);
+    this.focus(row < this.total ? row : null, this.opener);
   }
 
   tell(type, detail = {}) {

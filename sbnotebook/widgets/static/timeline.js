@@ -31,6 +31,14 @@ const NO_BAR = 255;
 const SVG = "http://www.w3.org/2000/svg";
 const TIME_FILTER = "time";
 
+/** Show the rows of a range of times only; all rows where there is none. */
+export function keepTimes(store, column, range) {
+  const cells = () => store.column(column);
+  const test = (row) => cells()[row] >= range[0] && cells()[row] < range[1];
+  Object.assign(test, { range, column });
+  store.setFilter(TIME_FILTER, range && test);
+}
+
 /** The bars that a range of times is cut into: where the first begins, how wide each is, and how many they are. */
 export function barsOf(first, last) {
   let [step, name] = STEPS.find(([width]) => (last - first) / width < MOST_BARS - 1) ?? STEPS.at(-1);
@@ -85,12 +93,7 @@ class Timeline {
   }
 
   choose(range) {
-    const { store, column } = this;
-    if (!range) return store.setFilter(TIME_FILTER, null);
-    const cells = () => store.column(column);
-    const test = (row) => cells()[row] >= range[0] && cells()[row] < range[1];
-    test.range = range;
-    return store.setFilter(TIME_FILTER, test);
+    keepTimes(this.store, this.column, range);
   }
 
   chooseBars(one, other) {

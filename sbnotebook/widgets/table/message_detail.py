@@ -17,7 +17,8 @@ from sbnotebook.model import BodyType, ReceivedMessage
 from sbnotebook.model.amqp import AmqpValue, encode, type_name
 from sbnotebook.model.body import body_text, decode_body
 from sbnotebook.model.property_text import to_text
-from sbnotebook.widgets.pretty import Layout, cut, hex_lines, json_layout, visible, weight, xml_layout
+from sbnotebook.widgets.pretty import Layout, cut, hex_lines, json_layout, json_places, visible, weight, xml_layout
+from sbnotebook.widgets.table.body_values import path_name
 
 __all__ = ["PART", "body_part", "detail_of"]
 
@@ -27,6 +28,8 @@ _MAX_LAYOUT: Final = 380_000
 _MAX_TEXT: Final = 300_000
 _MAX_HEX: Final = 16 * 1024
 _MAX_VALUE: Final = 8_000
+_LINES_WITH_VALUES: Final = 300
+_LONGEST_PATH: Final = 200
 _MAX_PROPERTIES: Final = 150_000
 """Bytes of all properties together; the parts of a detail are less than a megabyte in all."""
 _DEAD_LETTER: Final = ("dead_letter_source", "resubmit_count")
@@ -56,9 +59,10 @@ def detail_of(message: ReceivedMessage) -> dict[str, Any]:
     Returns:
         ``title``; ``file_name``, for a download; ``about``, the size and type of the body; ``notes``, sentences.
         ``size`` and ``text_size`` are in bytes, the second None if the body is not text. ``views`` of the body each
-        have a ``name``, a ``text`` and a ``note`` on missing parts. ``sections`` of properties each have a ``title``
-        and ``rows`` of name, value and AMQP type. ``fault`` has the ``reason`` and the ``lines`` of the description,
-        each with whether it is of a library's frame; it is None for a message that is not a dead letter.
+        have a ``name``, a ``text`` and a ``note`` on missing parts; JSON has ``places``, the paths of the values in its
+        first 300 lines. ``sections`` of properties each have a ``title`` and ``rows`` of name, value and AMQP type.
+        ``fault`` has the ``reason`` and the ``lines`` of the description, each with whether it is of a library's frame;
+        it is None for a message that is not a dead letter.
 
     Example:
         >>> from sbnotebook import PeekedMessage
@@ -106,7 +110,7 @@ def body_part(message: ReceivedMessage, offset: int, *, as_text: bool = False) -
 # ------------------------------------------------------------ the body
 
 
-def _views(message: ReceivedMessage, text: str | None) -> tuple[list[dict[str, str]], list[str]]:
+def _views(message: ReceivedMessage, text: str | None) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the body in the ways in which it can be read, the best first, and notes on it."""
     notes = [visible(f"Its bytes could not be read as a message: {_short(message.unreadable)}.")] * bool(
         message.unreadable
@@ -126,6 +130,8 @@ def _views(message: ReceivedMessage, text: str | None) -> tuple[list[dict[str, s
     kind, layout = _layout(text, (message.content_type or "").lower())
     if layout.text:
         views.insert(0, _view(kind, layout.text, is_cut=layout.is_cut))
+        if kind == "JSON":
+            views[0]["places"] = _places(text)
     elif layout.fault:
         notes.append(f"The body is not valid {kind}: {layout.fault}.")
     elif _CONTROLS.subn("", text[:_SAMPLE])[1] * _MOST_CONTROLS > len(text[:_SAMPLE]):
@@ -151,7 +157,13 @@ def _layout(text: str, content_type: str) -> tuple[str, Layout]:
     return "Text", Layout("")
 
 
-def _view(name: str, text: str, *, is_cut: bool) -> dict[str, str]:
+def _places(text: str) -> list[list[object]]:
+    """Return the lines of the layout with a value that a table can be filtered by, and the paths of these values."""
+    found = json_places(text.lstrip("\ufeff"), _LINES_WITH_VALUES)
+    return [[line, list(path)] for line, path in found if len(path_name(path)) <= _LONGEST_PATH]
+
+
+def _view(name: str, text: str, *, is_cut: bool) -> dict[str, Any]:
     note = "This is its beginning only. Download has the whole body." if is_cut else ""
     return {"name": name, "text": text, "note": note}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anywidget
@@ -20,6 +21,7 @@ from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks
 from sbnotebook.widgets.static_files import module, style
 from sbnotebook.widgets.subshell import answer_at_once
+from sbnotebook.widgets.table.body_values import checked_path
 from sbnotebook.widgets.table.cause_finder import MOST
 from sbnotebook.widgets.table.message_detail import body_part, detail_of
 from sbnotebook.widgets.table.row_packing import TableColumn, packets, patch_column, table_columns
@@ -30,12 +32,13 @@ if TYPE_CHECKING:
 
 __all__ = ["MessageTable"]
 
-_VIEWS: Final = ("clipboard", "drawing", "facets", "timeline", "cause_rows", "causes", "detail")
+_VIEWS: Final = ("clipboard", "drawing", "facets", "timeline", "cause_rows", "causes", "detail", "filters")
 _SCRIPTS: Final = ("transport", "columns", "sorting", "store", "header", "grid", "search", "toolbar", *_VIEWS, "index")
 _STYLES: Final = ("message_table", "facets", "timeline", "causes", "detail")
 _PATCH: Final = 10_000
 """Rows in one message of changes, far below a megabyte."""
 _MAX_NOTE: Final = 10_000
+_MAX_FILTERS: Final = 50_000
 _CAUSE: Final = TableColumn("cause", "text", hidden=True)
 
 
@@ -80,6 +83,7 @@ class MessageTable(Table, anywidget.AnyWidget):
         self.model = messages if is_shared else RowModel(messages, columns=columns, causes=causes)
         self._columns: list[TableColumn] = []
         self._hidden = 0
+        self._filters: list[dict[str, Any]] = []  # as the browser made them, for the next page
         self._causes_sent = 0
         self._pages: dict[str, int] = {}  # the browser pages that show the table, and how many selections each was sent
         self._on_ready = Callbacks(self.say_problem)
@@ -245,6 +249,9 @@ class MessageTable(Table, anywidget.AnyWidget):
                     self._take_selection(content, buffers[0])
                 case "request":
                     self._answer(content)
+                case "filters":
+                    # Those of the last page that changed one.
+                    self._filters = content["filters"] if len(str(content["filters"])) <= _MAX_FILTERS else []
                 case _:
                     pass
         except Exception as error:  # noqa: BLE001
@@ -254,6 +261,8 @@ class MessageTable(Table, anywidget.AnyWidget):
         with self.model.lock:
             self._pages[page] = 0
             self._send_rows(page)
+            if self._filters:
+                self._emit("filters", page, filters=self._filters)
         if not self.model.causes.told:
             self.model.find_causes()
         self._on_ready()
@@ -275,16 +284,24 @@ class MessageTable(Table, anywidget.AnyWidget):
         """Answer a question of a page, or tell it why there is no answer."""
         page, number = str(content["page"]), content["id"]
         name, asked = str(content["name"]), content["data"]
+
+        def done(found: tuple[dict[str, object], list[bytes]]) -> None:
+            self._emit("answer", page, id=number, data=found[0], buffers=found[1])
+
+        def failed(sentence: str) -> None:
+            self._emit("refusal", page, id=number, text=sentence)
+
+        if name == "body_column":  # it reads all bodies
+            background.start(partial(answer, self.model, name, asked), done=done, failed=failed)
+            return
         try:
             if name == "note":
                 self.model.on_note(str(asked["fingerprint"]), str(asked["text"])[:_MAX_NOTE])
             elif name == "act":
                 self.model.on_act(str(asked["action"]))
-            data, buffers = ({}, []) if name in {"note", "act"} else answer(self.model, name, asked)
+            done(({}, []) if name in {"note", "act"} else answer(self.model, name, asked))
         except Exception as error:  # noqa: BLE001
-            self._emit("refusal", page, id=number, text=background.sentence(error))
-        else:
-            self._emit("answer", page, id=number, data=data, buffers=buffers)
+            failed(background.sentence(error))
 
 
 def answer(model: RowModel, name: str, data: Mapping[str, Any]) -> tuple[dict[str, object], list[bytes]]:
@@ -292,17 +309,22 @@ def answer(model: RowModel, name: str, data: Mapping[str, Any]) -> tuple[dict[st
 
     Args:
         model: of the table.
-        name: ``search`` for words in long texts, ``detail`` of the message at a row, a part of its ``body``, or
-            ``causes`` by their fingerprints or by words in them.
-        data: ``words``; ``row``; ``row``, ``offset`` and ``as_text``; or ``fingerprints``, or ``words`` as a text.
+        name: ``search`` for words in long texts, ``detail`` of the message at a row, a part of its ``body``,
+            ``causes`` by their fingerprints or by words in them, or ``body_column`` for a column with the values at a
+            path.
+        data: ``words``; ``row``; ``row``, ``offset`` and ``as_text``; ``fingerprints``, or ``words`` as a text; or the
+            ``path`` as a list.
 
     Returns:
         The content and the buffers of the answer.
 
     Raises:
         IndexError: there is no such row.
+        ValueError: it is no path.
     """
     rows = model.rows
+    if name == "body_column":
+        return {"name": model.add_body_column(checked_path(data["path"]))}, []
     if name == "causes":
         wanted = data.get("fingerprints")
         found = model.causes.having(str(data["words"])) if wanted is None else model.causes.named(set(wanted))

@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sbnotebook.model import ReceivedMessage
+from sbnotebook.model.body import json_letters
 from sbnotebook.widgets import background
 from sbnotebook.widgets.panel import NO_MATHEMATICS, button, panel_style, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.table.message_detail import detail_of
-from sbnotebook.widgets.table.row_packing import CUT, TableColumn, cleaned, table_columns
+from sbnotebook.widgets.table.row_packing import CUT, TableColumn, cleaned, shown_texts, table_columns
 from sbnotebook.widgets.table.rows import MessageKey, RowModel, Rows, Table
 from sbnotebook.widgets.text_view import cell
 
@@ -305,7 +306,8 @@ class PlainRows:
         patched = self.rows.patched.get(name, {})
         if row in patched:
             return cell(patched[row], CUT)
-        return cell(self._cells.column(name)[row].as_py(), CUT) if name in self._cells.column_names else ""
+        value = self._cells.column(name)[row].as_py() if name in self._cells.column_names else None
+        return cell(json_letters(value) if name == "body_text" and value else value, CUT)
 
     def find(
         self, text: str = "", *, only: Collection[int] | None = None, sort: str | None = None, descending: bool = False
@@ -355,6 +357,8 @@ class PlainRows:
         known: Any = self._cells.column(name) if name in self._cells.column_names else pa.nulls(len(self.rows))
         # Cells may change meanwhile, so read them from a copy.
         values: Any = known.combine_chunks() if isinstance(known, pa.ChunkedArray) else known
+        if name == "body_text":
+            values = shown_texts(name, values)
         patched = self.rows.patched.get(name)
         if not patched:
             return values

@@ -25,6 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sbnotebook.analysis.tables import printable
+from sbnotebook.model.body import json_letters
+from sbnotebook.widgets.table.body_values import BODY
 
 __all__ = [
     "CUT",
@@ -34,6 +36,7 @@ __all__ = [
     "cleaned",
     "packets",
     "patch_column",
+    "shown_texts",
     "table_columns",
     "texts_of",
 ]
@@ -86,7 +89,11 @@ def title_of(name: str) -> str:
     Example:
         >>> title_of("dead_letter_reason"), title_of("message_id")
         ('reason', 'message id')
+        >>> title_of("body_json.address.city")
+        'address.city'
     """
+    if name.startswith((f"{BODY}.", f"{BODY}[")):
+        return name.removeprefix(BODY).removeprefix(".")
     return _TITLES.get(name, name.replace("_", " "))
 
 
@@ -196,6 +203,21 @@ def texts_of(values: Any) -> Any:
     return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.string())
 
 
+def shown_texts(name: str, values: Any) -> Any:
+    r"""Return the values of a column as texts, and JSON bodies with letters in place of their escapes.
+
+    Example:
+        >>> shown_texts("body_text", pa.array([r'{"name": "Jos\u00e9"}', None])).to_pylist()
+        ['{"name": "José"}', None]
+    """
+    texts = texts_of(values)
+    escaped: Any = pc.match_substring(texts, "\\u") if name == "body_text" else None
+    if escaped is None or not pc.any(escaped).as_py():
+        return texts
+    shown = pa.array([None if text is None else json_letters(text) for text in texts.to_pylist()], pa.string())
+    return pa.chunked_array([shown]) if isinstance(texts, pa.ChunkedArray) else shown
+
+
 def patch_column(
     name: str, values: Sequence[object], known: TableColumn | None, *, hidden: bool = False
 ) -> tuple[TableColumn, list[object]]:
@@ -273,7 +295,7 @@ def _packed(table: pa.Table, columns: Sequence[TableColumn], start: int, count: 
 
 def _coded(column: TableColumn, values: Any) -> tuple[str, bytes]:
     if column.kind == "text":
-        return _coded_texts(_one_array(cleaned(texts_of(values))))
+        return _coded_texts(_one_array(cleaned(shown_texts(column.name, values))))
     array = _one_array(values)
     if column.kind == "time":
         array = array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())

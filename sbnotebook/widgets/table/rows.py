@@ -19,8 +19,10 @@ from sbnotebook.analysis import frames, tables
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets.background import Callbacks
+from sbnotebook.widgets.pretty import JsonPath
+from sbnotebook.widgets.table.body_values import body_values, path_name
 from sbnotebook.widgets.table.cause_finder import CauseFinder, Causes
-from sbnotebook.widgets.table.row_packing import CUT, NOT_SHOWN, texts_of
+from sbnotebook.widgets.table.row_packing import CUT, NOT_SHOWN, shown_texts
 
 __all__ = [
     "NOTHING",
@@ -40,6 +42,7 @@ MessageKey = tuple[str, int]
 NOTHING: Final[Mapping[str, Sequence[object]]] = {}
 _NO_CAUSES: Final = Causes([], [])
 _MAX_WORDS: Final = 20
+_MOST_BODY_COLUMNS: Final = 20
 
 
 def keys_of(messages: Messages | Iterable[ReceivedMessage]) -> list[MessageKey]:
@@ -108,9 +111,8 @@ class Rows:
         found = (self.numbers.get(key) for key in dict.fromkeys(keys))
         return [row for row in found if row is not None and not self.removed[row]]
 
-    def extended(self, table: pa.Table, extra: Mapping[str, Sequence[object]] = NOTHING) -> Rows:
+    def extended(self, added: Rows) -> Rows:
         """Return these rows with further ones behind them, without the messages that are already in these rows."""
-        added = Rows(table, extra)
         new = [row for row, key in enumerate(added.keys) if not self.present([key])]
         both = Rows(pa.concat_tables([self.table, _taken(added.table, new)]))
         both.extra = _joined(self, {name: _taken(values, new) for name, values in added.extra.items()}, len(new))
@@ -185,7 +187,7 @@ def long_texts(table: pa.Table) -> dict[str, Any]:
     for name in table.column_names:
         column: Any = table.column(name)
         if name not in NOT_SHOWN and (pa.types.is_string(column.type) or pa.types.is_map(column.type)):
-            texts = texts_of(column)
+            texts = shown_texts(name, column)
             longest: Any = pc.max(pc.utf8_length(texts))
             if (longest.as_py() or 0) > CUT:
                 long[name] = texts
@@ -272,6 +274,7 @@ class RowModel:
         self.causes = _NO_CAUSES
         self.notes: dict[str, str] = {}
         self.views: list[RowView] = []
+        self._body_columns: dict[str, JsonPath] = {}
         self.on_selection, self.on_note = Callbacks(self.say_problem), Callbacks(self.say_problem)
         self.on_causes, self.on_act = Callbacks(self.say_problem), Callbacks(self.say_problem)
         self._finder = CauseFinder(self._take_causes, self.say_problem)
@@ -279,7 +282,7 @@ class RowModel:
 
     def show(self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]]) -> None:
         """Replace all rows, and keep the selection by key."""
-        rows = Rows(_table_of(messages), extra)
+        rows = self._with_body_columns(_table_of(messages), extra)
         with self.lock:
             keys = self.selected_keys
             self.rows, self.load, self.causes = rows, self.load + 1, _NO_CAUSES
@@ -294,10 +297,43 @@ class RowModel:
         """Add rows at the end, without the messages that are already in the table."""
         with self.lock:
             first = len(self.rows)
-            self.rows = self.rows.extended(_table_of(messages), extra)
+            self.rows = self.rows.extended(self._with_body_columns(_table_of(messages), extra))
             for view in self.views:
                 view.rows_added(first)
         self._find_causes()
+
+    def add_body_column(self, path: JsonPath) -> str:
+        """Add a column with the value at a path in each JSON body, also in those that come later.
+
+        Args:
+            path: of the value.
+
+        Returns:
+            The name of the column.
+
+        Raises:
+            ValueError: there are 20 such columns already.
+        """
+        name = path_name(path)
+        while name not in self._body_columns:
+            rows = self.rows
+            values = _values_at(rows.table, path)  # which may take seconds
+            with self.lock:
+                if len(self._body_columns) >= _MOST_BODY_COLUMNS:
+                    raise ValueError(f"The table has {_MOST_BODY_COLUMNS} such columns already: run the cell again.")
+                if rows is not self.rows:
+                    continue
+                self._body_columns[name] = path
+                rows.extra[name] = values
+                for view in self.views:
+                    view.rows_added(len(rows))
+        return name
+
+    def _with_body_columns(self, table: pa.Table, extra: Mapping[str, Sequence[object]]) -> Rows:
+        rows = Rows(table, extra)
+        for name, path in self._body_columns.items():
+            rows.extra[name] = _values_at(table, path)
+        return rows
 
     def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
         """Change cells."""
@@ -370,6 +406,11 @@ class RowModel:
             for view in self.views:
                 view.causes_found()
         self.on_causes()
+
+
+def _values_at(table: pa.Table, path: JsonPath) -> Any:
+    bodies: Any = table.column("body_text").to_pylist()
+    return pa.array(body_values(bodies, path), pa.string())
 
 
 def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:

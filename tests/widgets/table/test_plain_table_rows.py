@@ -41,6 +41,12 @@ def test_a_text_is_found_in_every_column_and_in_changed_cells() -> None:
     assert view.find("nowhere") == []
 
 
+def test_escaped_letters_in_json_bodies_are_found() -> None:
+    body = rb'{"name": "Jos\u00e9"}'
+    held = Rows(Messages([PeekedMessage(entity=EntityAddress("orders"), sequence_number=1, body=body)]).to_arrow())
+    assert PlainRows(held).find("josé") == [0]
+
+
 def test_plain_rows_sort_by_any_column_with_nulls_last() -> None:
     held = rows()
     view = PlainRows(held)

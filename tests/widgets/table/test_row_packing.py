@@ -12,6 +12,7 @@ from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
 from sbnotebook.widgets.table import row_packing as packing
 from sbnotebook.widgets.table.row_packing import Packet, TableColumn, cleaned, packets, patch_column, table_columns
+from sbnotebook.widgets.table.rows import long_texts, matches
 
 if TYPE_CHECKING:
     import pytest
@@ -143,3 +144,18 @@ def test_changed_cells_fit_their_column() -> None:
     assert patch_column("until", [NOON, None], None) == (TableColumn("until", "time"), [NOON.timestamp() * 1000, None])
     assert patch_column("done", [True, False], None) == (TableColumn("done", "flag"), [1.0, 0.0])
     assert patch_column("share", [float("nan"), 1.0], None)[1] == [None, 1.0]
+
+
+def test_escaped_letters_in_json_bodies_are_readable() -> None:
+    name = "M\\u00fcller"
+    table = to_arrow([
+        peeked(1, body=f'{{"name": "{name}"}}'.encode(), subject=name),
+        peeked(2, body=name.encode()),
+        peeked(3, body=f'{{"fill": "{"x" * 190}", "name": "{name}"}}'.encode()),
+    ])  # fmt: skip
+    (packet,) = packets(table, table_columns(table, {}))
+    shown = unpacked(packet)
+    assert shown["subject"][0] == name
+    assert shown["body_text"][:2] == ['{"name": "Müller"}', name]
+    (bits,) = matches(long_texts(table), ["müller"], len(table))
+    assert bits == b"\x05"

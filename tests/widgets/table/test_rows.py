@@ -28,7 +28,7 @@ def test_only_what_is_there_is_found() -> None:
 def test_rows_are_added_once_and_keep_their_numbers() -> None:
     rows = Rows(to_arrow(map(peeked, range(3))), {"age": [1, 2, 3]})
     rows.removed[1] = True
-    more = rows.extended(to_arrow(map(peeked, range(1, 5))), {"note": ["a", "b", "c", "d"]})
+    more = rows.extended(Rows(to_arrow(map(peeked, range(1, 5))), {"note": ["a", "b", "c", "d"]}))
     assert [number for _, number in more.keys] == [0, 1, 2, 1, 3, 4]  # 1 was removed and is back, 2 was there
     assert more.removed.tolist() == [False, True, False, False, False, False]
     assert more.extra["age"].to_pylist() == [1, 2, 3, None, None, None]
