@@ -165,6 +165,8 @@ def _short(value: object) -> object:
     if isinstance(value, Mapping):  # application properties
         properties: Mapping[str, AmqpValue] = value
         value = ", ".join(f"{name} = {to_text(each)} ({type_name(each)})" for name, each in properties.items())
+    if isinstance(value, str):
+        value = " ".join(value.split())  # a stack trace would take the place of the other rows, and of the buttons
     return value if isinstance(value, int) else cell(value, _MAX_CELL)
 
 

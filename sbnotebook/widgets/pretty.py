@@ -136,7 +136,7 @@ def json_layout(text: str, most: int) -> Layout:
 
 
 def json_places(text: str, most_lines: int) -> list[tuple[int, JsonPath]]:
-    """Return for each value that is no object and no list the line of the layout in which it is, and its path.
+    """Return the line of the layout and the path of each text, number, boolean and null.
 
     Args:
         text: that was laid out as JSON.

@@ -29,7 +29,7 @@ UNREAD = """() => {
 }"""
 
 
-# Answers to what is sought in causes wait, until they are let go, the last one first.
+# Answers to searches in causes wait until they are let go, the last one first.
 HOLD = """() => {
     const { store } = document.querySelector(".sbn-table");
     const { request } = store;
@@ -96,7 +96,7 @@ def test_all_causes_can_be_reached_and_found(browser: Browser, lab: Lab) -> None
 
 
 def _answers_come_late(page: Page, region: Locator) -> None:
-    """What is shown belongs to what is typed, however late and in which order the kernel answers."""
+    """The list belongs to the words in the box, however late and in which order the kernel answers."""
     causes = region.get_by_role("listitem")
     find = region.get_by_placeholder("Find in causes")
     page.evaluate(HOLD)

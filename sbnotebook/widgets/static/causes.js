@@ -227,7 +227,7 @@ class CauseList {
     this.more = pressable("", () => this.show(this.limit === FEW_CAUSES ? MORE_CAUSES : this.limit + MORE_CAUSES), { class: "sbn-quiet" });
     this.fewer = pressable("Show fewer", () => this.show(FEW_CAUSES), { class: "sbn-quiet" });
     this.element = made("div", { class: "sbn-causes-view", role: "region", "aria-label": "Causes", hidden: true }, head, this.list, this.more, this.fewer);
-    // Buttons keep their places while somebody is about to press one.
+    // Buttons keep their places while a user is about to press one.
     for (const type of ["pointerleave", "focusout"]) this.element.addEventListener(type, () => setTimeout(() => this.draw()));
   }
 

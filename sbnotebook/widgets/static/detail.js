@@ -89,7 +89,7 @@ class Detail {
     }
   }
 
-  /** Stand below the part of the table that opened it: the causes, or the rows. */
+  /** Move below the part of the table that opened it: the causes, or the rows. */
   place() {
     const box = this.element.parentElement;
     const causes = this.store.opener ? box.parentElement.querySelector(`.${this.store.opener}`) : null;

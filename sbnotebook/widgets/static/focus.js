@@ -93,7 +93,7 @@ export class FocusKeeper {
     const show = () => this.words.closest(ACTIONS)?.scrollIntoView({ block: "nearest" });
     show();
     clearTimeout(this.showing);
-    this.showing = setTimeout(show, SETTLED); // what is above it may have another height by then
+    this.showing = setTimeout(show, SETTLED); // the elements above it may have another height by then
   }
 
   dispose() {

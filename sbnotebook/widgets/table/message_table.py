@@ -309,8 +309,8 @@ def answer(model: RowModel, name: str, data: Mapping[str, Any]) -> tuple[dict[st
 
     Args:
         model: of the table.
-        name: ``search`` for words in long texts, ``detail`` of the message at a row, a part of its ``body``,
-            ``causes`` by their fingerprints or by words in them, or ``body_column`` for a column with the values at a
+        name: ``search`` for words in long texts, ``detail`` of the message at a row, a part of its ``body``, or
+            ``causes`` by their fingerprints or by words in them. ``body_column`` adds a column with the values at a
             path.
         data: ``words``; ``row``; ``row``, ``offset`` and ``as_text``; ``fingerprints``, or ``words`` as a text; or the
             ``path`` as a list.
@@ -320,7 +320,7 @@ def answer(model: RowModel, name: str, data: Mapping[str, Any]) -> tuple[dict[st
 
     Raises:
         IndexError: there is no such row.
-        ValueError: it is no path.
+        ValueError: it is not a path.
     """
     rows = model.rows
     if name == "body_column":
