@@ -11,8 +11,8 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check answers conformance soak crash mutants format bench docs lab lock dist audit
-.PHONY: check-clients check-cluster check-install check-lowest check-next-sdk check-pythons check-spark
+.PHONY: help setup demo test check answers conformance soak crash night mutants format bench docs pictures lab lock
+.PHONY: dist audit check-clients check-cluster check-install check-lowest check-next-sdk check-pythons check-spark
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -53,6 +53,9 @@ crash: ## Kill Spark's driver, its processes and the emulator under 20 streams, 
 
 check-cluster: ## Test on a standalone cluster of Spark, whose machines share nothing but the network
 	SBNOTEBOOK_CLUSTER=all $(BIN)/pytest -o faulthandler_timeout=0 tests/cluster
+
+night: ## Drive a night on call in JupyterLab, in four windows, with a picture of each step in build/night
+	SBNOTEBOOK_NIGHT=build/night $(BIN)/pytest -o faulthandler_timeout=0 tests/browser/test_night_on_call.py
 
 mutants: ## Test the tests: change the code in 60 random places, and count how often a test fails; MUTANTS="--seed 7"
 	$(BIN)/python -m scripts.mutants $(MUTANTS)
@@ -140,6 +143,9 @@ check-clients: ## Test the emulator with clients that are not ours: Celery, Prot
 	@mkdir -p build/javascript && cp tests/clients/javascript/* build/javascript/
 	cd build/javascript && npm ci --no-audit --no-fund --loglevel=error
 	build/clients/bin/python -m pytest -c tests/clients/clients.ini --rootdir=. tests/clients/with_*.py
+
+pictures: ## Take the pictures of the documentation anew (docs/images), to look at
+	$(BIN)/python -m scripts.pictures
 
 lab: ## Open JupyterLab on a copy of the tutorials
 	$(BIN)/sbnotebook lab
