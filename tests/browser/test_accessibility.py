@@ -92,7 +92,7 @@ def test_axe_finds_nothing_in_light_and_dark(browser: Browser, lab: Lab, tmp_pat
 def test_the_focus_moves_to_what_is_new(browser: Browser, lab: Lab) -> None:
     notebook = run_notebook(browser, lab, CELLS[:2])
     triage = notebook.page.locator(PANELS).filter(has_text="Triage of orders/$dlq").first
-    words = triage.locator(".sbn-acting .sbn-prose")
+    words = triage.locator(".sbn-acting .sbn-prose").first
     triage.get_by_role("button", name="Select 12", exact=True).click()
 
     def press(name: str, then: Locator, key: str = "Enter") -> None:
