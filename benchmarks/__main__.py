@@ -21,6 +21,7 @@ _ALL: Final = (
     "message_table",
     "triage",
     "at_a_distance",
+    "sharing",
     "spark_reading",
     "spark_writing",
     "spark_consuming",

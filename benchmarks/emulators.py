@@ -41,13 +41,14 @@ class Emulator(NamedTuple):
 
 
 @contextmanager
-def emulator(data_dir: Path | None = None) -> Generator[Emulator]:
+def emulator(data_dir: Path | None = None, tier: str = "premium") -> Generator[Emulator]:
     """Start an emulator that is killed at the end.
 
     Args:
         data_dir: where it keeps messages; None for in memory, so that the disk does not influence the result.
+        tier: what its namespace has and allows.
     """
-    command = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0", "--queue", QUEUE]
+    command = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0", "--queue", QUEUE, "--tier", tier]
     options = ["--in-memory"] if data_dir is None else ["--data-dir", str(data_dir)]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -14,11 +14,11 @@ from sbnotebook.errors import ConfigurationError
 __all__ = [
     "AUTO",
     "MOST_SENDERS",
+    "Allowance",
     "Flight",
     "InFlight",
     "Pace",
     "Pause",
-    "Throttle",
     "Window",
     "check_in_flight",
     "transfers",
@@ -28,8 +28,6 @@ InFlight: TypeAlias = int | Literal["auto"]
 """Transfers or settlements that wait for their answer at once: a number, or as many as the network bears."""
 AUTO: Final = "auto"
 
-_FIRST_GAP, _LONGEST_GAP, _NO_GAP = 0.05, 5.0, 0.001
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 16.0
 _SENDERS, MOST_SENDERS = 10, 50
 """Transfers that ``"auto"`` lets wait at once, at first and at most: each holds many messages, and has a connection of
 its own. A Standard namespace includes 1,000 connections."""
@@ -66,10 +64,12 @@ _HALF, _TAIL = 0.5, 0.4
 refuses all that come in the rest of its second."""
 _BURST: Final = 0.05
 """Seconds whose settlements may begin together."""
-_RECOVERY: Final = 0.9
-"""The factor for gap and pause after each accepted transfer."""
+_LONGEST_WAIT: Final = 16.0
+"""Seconds that a transfer waits for its turn at most, however many messages the transfers before it held."""
+_GLANCE: Final = 0.01
+"""Seconds that a transfer waits for its turn, at least."""
 _FORGET_AFTER: Final = 60.0
-"""Seconds without a transfer after which nothing is held against the service any more."""
+"""Seconds without a question after which nothing is held against the service any more."""
 
 
 class Pause:
@@ -180,23 +180,31 @@ class Flight:
         self.now -= count
 
 
-class _Allowance:
-    """Finds how many settlements a second a namespace allows, from those that it refuses because it is busy.
+class Allowance:
+    """Finds how many operations a second a namespace allows, from those that it refuses because it is busy.
 
-    Until the first refusal there is no limit. Then nothing begins for a second, and a search starts with a low rate,
-    which grows steadily until the next refusal. From then on the rate stays just below the number that was accepted in
-    the last second, and rises a little in each second without a refusal. Many refusals at a steady rate mean that
-    another client has come. Then both clients search again, from the same rate, and find the same.
+    An operation is a settlement or a message of a transfer. Until the first refusal there is no limit. Then nothing
+    begins for a second, and a search starts with a low rate, which grows steadily until the next refusal. From then on
+    the rate stays just below the number that was accepted in the last second, and rises a little in each second without
+    a refusal. Many refusals at a steady rate mean that another client has come. Then both clients search again, from
+    the same rate, and find the same.
 
     Source: Service Bus documentation, "Throttling operations in Azure Service Bus": a Standard namespace has 1,000
     credits, and gets them anew each second.
 
     Args:
         now: the time in seconds, from any begin.
+        sleep: waits so many seconds.
     """
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(
+        self,
+        now: Callable[[], float] = anyio.current_time,
+        sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
+    ) -> None:
+        self.now = now
+        self._sleep = sleep
+        self._turn = anyio.Lock()
         self._rate = math.inf
         self._step = 0.0
         self._is_searching = self._is_second_search = False
@@ -207,11 +215,18 @@ class _Allowance:
         self._was_refused = False
         self._accepted = self._refused = 0
 
+    @property
+    def is_limited(self) -> bool:
+        """Return whether Service Bus refused an operation of late."""
+        if self.now() - self._filled_at > _FORGET_AFTER:
+            self._rate = math.inf
+        return self._rate != math.inf
+
     def is_open(self) -> bool:
-        """Return whether a settlement may begin now."""
-        if self._rate == math.inf:
+        """Return whether an operation may begin now."""
+        if not self.is_limited:
             return True
-        now = self._now()
+        now = self.now()
         self._end_second(now)
         passed, self._filled_at = max(now - self._filled_at, 0.0), max(now, self._filled_at)
         if self._is_searching:
@@ -219,22 +234,32 @@ class _Allowance:
         self._tokens = min(self._tokens + passed * self._rate, max(1.0, self._rate * _BURST))
         return self._tokens >= 1
 
-    def began(self) -> None:
-        """Count a settlement that begins."""
-        self._tokens -= 1
+    async def wait(self, count: int) -> None:
+        """Wait until so many operations may begin together, and count them; return at once while there is no limit."""
+        if not self.is_open():
+            async with self._turn:
+                latest = self.now() + _LONGEST_WAIT
+                while not self.is_open() and self.now() < latest:
+                    until = max((1 - self._tokens) / self._rate, self._filled_at - self.now(), _GLANCE)
+                    await self._sleep(min(until, latest - self.now()))
+        self.began(count)
 
-    def accepted(self) -> None:
-        """Count a settlement that was not refused."""
+    def began(self, count: int = 1) -> None:
+        """Count operations that begin."""
+        self._tokens -= count
+
+    def accepted(self, count: int = 1) -> None:
+        """Count operations that were not refused."""
         # The first one after refusals begins a second of Service Bus.
-        self._end_second(self._now(), lasts=_HALF if self._was_refused else 1.0)
+        self._end_second(self.now(), lasts=_HALF if self._was_refused else 1.0)
         self._was_refused = False
-        self._accepted += 1
+        self._accepted += count
 
-    def refused(self) -> None:
-        """Count a settlement that was refused."""
-        now = self._now()
+    def refused(self, count: int = 1) -> None:
+        """Count operations that were refused."""
+        now = self.now()
         self._end_second(now)
-        self._refused += 1
+        self._refused += count
         self._was_refused = True
         if self._is_searching:
             self._end_search(now)
@@ -326,7 +351,7 @@ class Window:
         self._grows_fast = True
         self._shortest = self._shortest_before = math.inf
         self._since: float | None = None
-        self._allowance = _Allowance(now)
+        self._allowance = Allowance(now)
 
     @property
     def size(self) -> int:
@@ -401,61 +426,3 @@ def check_in_flight(limit: object) -> None:
     """
     if limit != AUTO and (not isinstance(limit, int) or limit < 1):
         raise ConfigurationError('max_in_flight is 1 or more, or "auto".')
-
-
-class Throttle:
-    """Holds transfers back while the service is busy: all that share it, not only the one that was refused.
-
-    A refusal stops everybody for a while, longer each time, and afterwards transfers go one by one with a gap between
-    them, wider each time. Each transfer that is accepted narrows both by a tenth, until there is no gap any more.
-
-    Source: Service Bus documentation, "Throttling operations in Azure Service Bus": a busy namespace refuses
-    everybody's requests until its next second, so that trying again at once makes it worse.
-
-    Args:
-        now: the time in seconds, from any begin.
-        sleep: waits so many seconds.
-    """
-
-    def __init__(
-        self,
-        now: Callable[[], float] = anyio.current_time,
-        sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
-    ) -> None:
-        self._now = now
-        self._sleep = sleep
-        self._gap = 0.0
-        self._pause = 0.0
-        self._next_at = 0.0
-        self._stopped_until = 0.0
-
-    async def wait(self) -> None:
-        """Wait for a turn; return at once if the service was not busy lately."""
-        if self._gap == 0.0:
-            return
-        if self._now() > max(self._next_at, self._stopped_until) + _FORGET_AFTER:
-            self._gap = self._pause = 0.0
-            return
-        turn = max(self._now(), self._next_at)
-        self._next_at = turn + self._gap
-        # It may have become busy once more meanwhile.
-        while (until := max(turn, self._stopped_until)) > self._now():
-            await self._sleep(until - self._now())
-
-    def refused(self) -> None:
-        """Slow down, because the service said that it is busy."""
-        now = self._now()
-        if now < self._stopped_until:  # asked before the stop: the same wave
-            return
-        self._gap = min(max(2 * self._gap, _FIRST_GAP), _LONGEST_GAP)
-        self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
-        self._stopped_until = self._next_at = now + self._pause
-
-    def accepted(self) -> None:
-        """Speed up again, because the service accepted a transfer."""
-        if self._gap == 0.0 or self._now() < self._stopped_until:  # asked before the stop
-            return
-        self._gap *= _RECOVERY
-        self._pause *= _RECOVERY
-        if self._gap < _NO_GAP:
-            self._gap = self._pause = 0.0

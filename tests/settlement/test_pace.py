@@ -3,7 +3,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from sbnotebook.settlement.pace import AUTO, Pace, Pause, Throttle, Window
+from sbnotebook.settlement.pace import AUTO, Allowance, Pace, Pause, Window
 
 pytestmark = pytest.mark.anyio
 
@@ -23,80 +23,36 @@ def time() -> Time:
     return Time()
 
 
-@pytest.fixture
-def throttle(time: Time) -> Throttle:
-    return Throttle(lambda: time.now, time.sleep)
-
-
-async def waited(throttle: Throttle, time: Time) -> float:
+async def waited(allowance: Allowance, time: Time, count: int = 1) -> float:
     before = time.now
-    await throttle.wait()
+    await allowance.wait(count)
     return round(time.now - before, 6)
 
 
-async def test_nobody_waits_while_the_service_is_not_busy(throttle: Throttle, time: Time) -> None:
-    throttle.accepted()
-    assert [await waited(throttle, time) for _ in range(3)] == [0.0, 0.0, 0.0]
+@pytest.fixture
+def allowance(time: Time) -> Allowance:
+    return Allowance(lambda: time.now, time.sleep)
 
 
-async def test_after_a_refusal_everybody_stops_and_then_goes_one_by_one(throttle: Throttle, time: Time) -> None:
-    throttle.refused()
-    assert [await waited(throttle, time) for _ in range(3)] == [0.5, 0.05, 0.05]
+async def test_nothing_waits_while_the_service_is_not_busy(allowance: Allowance, time: Time) -> None:
+    for _ in range(3):
+        assert await waited(allowance, time, 1000) == 0
+        allowance.accepted(1000)
 
 
-async def test_refusals_of_what_was_under_way_already_count_once(throttle: Throttle, time: Time) -> None:
-    for _ in range(10):
-        throttle.refused()
-    assert await waited(throttle, time) == 0.5
+async def test_after_a_refusal_transfers_wait_by_their_messages(allowance: Allowance, time: Time) -> None:
+    allowance.refused(100)
+    assert 1 <= await waited(allowance, time, 100) < 1.1
+    assert 0.2 < await waited(allowance, time, 100) < 0.4  # at 350 a second and more
+    assert await waited(allowance, time, 10_000) < 0.4
+    assert await waited(allowance, time) == 16, "a transfer waits no longer for a large one before it"
 
 
-async def test_each_further_refusal_doubles_stop_and_gap_up_to_a_limit(throttle: Throttle, time: Time) -> None:
-    stops: list[float] = []
-    for _ in range(9):
-        throttle.refused()
-        stops.append(await waited(throttle, time))
-    assert stops == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 16.0, 16.0, 16.0]
-    assert await waited(throttle, time) == 5.0
-
-
-async def test_pace_speeds_up_gradually_on_accepts(throttle: Throttle, time: Time) -> None:
-    throttle.refused()
-    gaps: list[float] = []
-    while not gaps or gaps[-1]:
-        gaps.append(await waited(throttle, time))
-        throttle.accepted()
-    assert gaps[1:] == sorted(gaps[1:], reverse=True)
-    assert 10 < len(gaps) < 60
-    throttle.refused()
-    assert await waited(throttle, time) == 0.5  # as if it were the first
-
-
-async def test_answers_from_before_the_stop_do_not_end_it(throttle: Throttle, time: Time) -> None:
-    throttle.refused()
-    for _ in range(100):
-        throttle.accepted()
-    assert [await waited(throttle, time) for _ in range(2)] == [0.5, 0.05]
-
-
-async def test_what_was_long_ago_is_forgotten(throttle: Throttle, time: Time) -> None:
-    for _ in range(5):
-        throttle.refused()
-        await throttle.wait()
-    time.now += 3600
-    assert [await waited(throttle, time) for _ in range(2)] == [0.0, 0.0]
-    throttle.refused()
-    assert await waited(throttle, time) == 0.5
-
-
-async def test_who_waits_already_waits_longer_when_it_is_refused_again(time: Time) -> None:
-    async def sleep(seconds: float) -> None:
-        time.now += seconds
-        if time.now < 101:
-            throttle.refused()  # another's, meanwhile
-
-    throttle = Throttle(lambda: time.now, sleep)
-    throttle.refused()
-    assert await waited(throttle, time) == 1.5
+async def test_what_was_long_ago_is_forgotten(allowance: Allowance, time: Time) -> None:
+    allowance.refused()
+    assert await waited(allowance, time) >= 1
+    time.now += 61
+    assert [await waited(allowance, time, 1000) for _ in range(3)] == [0, 0, 0]
 
 
 async def test_a_pause_holds_up_whoever_asks_until_it_ends() -> None:

@@ -100,8 +100,7 @@ class Broker:
         self.memory = SharedMemory()
         self.peers: set[Peer] = set()
         self.visitors = Visitors()
-        self._charged = 0.0
-        self._charged_at = clock.now()
+        self._second = self._operations = 0
         self._store = store
         self._on_failure = on_failure
         self._touched: set[Peer] = set()
@@ -183,18 +182,17 @@ class Broker:
 
     def is_throttled(self) -> bool:
         """Return whether the namespace has done all operations of this second, so that the next one is refused."""
-        allowed, now = self.faults.operations_per_second, self.clock.now()
-        self._charged = max(self._charged - allowed * (now - self._charged_at) / 1000, 0) if allowed else 0
-        self._charged_at = now
-        return 0 < allowed <= self._charged
+        allowed, second = self.faults.operations_per_second, self.clock.now() // 1000
+        if not allowed or second != self._second:
+            self._second, self._operations = second, 0
+        return 0 < allowed <= self._operations
 
     def charge(self, operations: int) -> None:
         """Count operations of the namespace, as Service Bus does in the tier Standard: each message counts.
 
         Source: Service Bus documentation, "Throttling operations in Azure Service Bus".
         """
-        if self.faults.operations_per_second:
-            self._charged += operations
+        self._operations += operations
 
     async def drop_peers(self) -> None:
         """Drop all connections, and wait until their links are gone."""

@@ -35,6 +35,7 @@ from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.records import archived_from
 from sbnotebook.settlement.pace import transfers
+from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.sdk import errors, management
 from sbnotebook.settlement.sdk.management import ToSchedule
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
 __all__ = ["cancel_scheduled", "plan_cancel_scheduled", "schedule_many", "timed"]
 
-_ATTEMPTS: Final = 8
 _CANNOT_LOOK: Final = frozenset({"amqp:not-allowed", "amqp:not-implemented"})
 """How a topic refuses to show its messages."""
 _GONE: Final = "It is not scheduled any more: it became active, or was cancelled."
@@ -243,9 +243,10 @@ class _Cancelling:
 
     async def _cancel(self, message: ReceivedMessage, ends: dict[int, Outcome], rows: Mapping[int, int]) -> None:
         number, asked = message.sequence_number, False
-        error: Exception | None = None
-        for _ in range(_ATTEMPTS):
-            await self._pool.throttle.wait()
+        allowance = self._pool.allowance
+        until = allowance.now() + PATIENCE
+        while True:
+            await allowance.wait(1)
             try:
                 async with self._pool.slot() as sender:
                     asked = True
@@ -257,19 +258,20 @@ class _Cancelling:
                 error, asked = latest, False
                 refused = outcome_for(message, self._decision, OutcomeStatus.SKIPPED, _INTERRUPTED)
                 self._run.expect([message], [refused])
-                self._pool.throttle.refused()
+                allowance.refused()
+                if allowance.now() > until:
+                    break
             except Exception as latest:  # noqa: BLE001 (each message has an outcome, for any error of the SDK)
                 error = latest
                 break
             else:
-                self._pool.throttle.accepted()
+                allowance.accepted()
                 why = _NOT_KEPT if self._archive is not None and number not in rows else None
                 ends[number] = outcome_for(message, self._decision, OutcomeStatus.SETTLED, why)
                 self._run.expect([message], [ends[number]])
                 return
-        if error is not None:
-            ends[number] = self._outcome_of(error, message, asked=asked)
-            self._run.expect([message], [ends[number]])
+        ends[number] = self._outcome_of(error, message, asked=asked)
+        self._run.expect([message], [ends[number]])
 
     def _outcome_of(self, error: Exception, message: ReceivedMessage, *, asked: bool) -> Outcome:
         place, number = message.entity, message.sequence_number

@@ -19,6 +19,7 @@ from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Rep
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.pace import AUTO, InFlight, Pace, Window, check_in_flight
+from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.settlement.sdk import errors, senders
 from sbnotebook.settlement.sending.packing import EncodedMessage, Pack, Packer
 from sbnotebook.settlement.sending.sender_pool import SenderPool
@@ -71,8 +72,8 @@ class SendOptions(TypedDict, total=False):
 _MAX_BATCH_COUNT: Final = 1000
 _MAX_BYTES_IN_FLIGHT: Final = 32 * 1024 * 1024
 """Bytes in flight at once; a larger message is sent alone."""
-_ATTEMPTS: Final = 8
-"""How often a pack is tried if Service Bus is busy: for about 50 seconds."""
+_WHILE_BUSY: Final = 20
+"""Messages in a transfer at most, once Service Bus was busy: large ones would find the allowed rate only roughly."""
 _ATTEMPTS_TO_CONNECT: Final = 3
 _RECONNECT_AFTER: Final = 0.5
 """Seconds before the second attempt to connect; twice as many before each further one."""
@@ -172,6 +173,8 @@ async def deliver_many(
     pace = pace or Pace(None)
     # With a rate no transfer holds more than a second's messages, so that a short send is spread, too.
     max_count = min(method.max_count, batch_size or method.max_count, pace.at_once or method.max_count)
+    if pool.allowance.is_limited:
+        max_count = min(max_count, _WHILE_BUSY)
     sizes = await pool.sizes()
     sizes = sizes._replace(batch=int(sizes.batch * method.share))
     # The packer pulls and packs in a thread; the delivery sends its packs on this loop.
@@ -372,24 +375,26 @@ class _Delivery:
 
     async def _try_often(self, pack: Pack) -> Exception | None:
         """Try to deliver a pack as often as that can do no harm. Return the last error, None after a delivery."""
-        error: Exception | None = None
-        for attempt in range(_ATTEMPTS):
-            await self._pool.throttle.wait()
+        allowance, count = self._pool.allowance, len(pack.items)
+        until, attempt = allowance.now() + PATIENCE, 0
+        while True:
+            await allowance.wait(count)
             try:
                 await self._try_once(pack)
             except ServiceBusServerBusyError as latest:
-                error = latest
-                self._pool.throttle.refused()
+                allowance.refused(count)
+                self._packer.max_count = min(self._packer.max_count, _WHILE_BUSY)
+                if allowance.now() > until:
+                    return latest
             except Exception as latest:  # noqa: BLE001 (each message has an outcome, for any error of the SDK)
                 # Only a connection that could not be opened is tried again.
                 if pack.in_doubt or not _is_unanswered(latest) or attempt >= _ATTEMPTS_TO_CONNECT - 1:
                     return latest
-                error = latest
                 await anyio.sleep(_RECONNECT_AFTER * 2**attempt)
+                attempt += 1
             else:
-                self._pool.throttle.accepted()
+                allowance.accepted(count)
                 return None
-        return error
 
     async def _try_once(self, pack: Pack) -> None:
         answer_within = self._pool.answer_within + pack.size / _SLOWEST

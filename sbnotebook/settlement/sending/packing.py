@@ -174,7 +174,8 @@ class Packer:
         self._verb = verb
         self._address = address
         self._sizes = sizes
-        self._max_count = max_count
+        self.max_count = max_count
+        """Messages in the next transfers at most."""
         self._wake = wake
         self._count = 0
         self._wanted = 0
@@ -306,14 +307,14 @@ class Packer:
         while items:
             pack = self._open.get(keys)
             if pack is None:
-                envelope = _envelope(origin, items[0]) if self._max_count > 1 else b""
+                envelope = _envelope(origin, items[0]) if self.max_count > 1 else b""
                 pack = self._open[keys] = Pack(*keys, envelope)
             before = pack.size
-            taken = pack.add(items, self._sizes.batch, self._max_count)
+            taken = pack.add(items, self._sizes.batch, self.max_count)
             self._waiting += taken
             self._waiting_bytes += pack.size - before
             items = items[taken:]
-            if items or len(pack.items) >= self._max_count or pack.size > self._sizes.batch:
+            if items or len(pack.items) >= self.max_count or pack.size > self._sizes.batch:
                 self._finish(keys)
 
     def _finish_the_oldest(self) -> None:

@@ -17,7 +17,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus, Report
 from sbnotebook.settlement import AsyncNamespace, Watch
-from sbnotebook.settlement.pace import Throttle
+from sbnotebook.settlement.pace import Allowance
 from sbnotebook.settlement.sdk import links, senders
 from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
@@ -298,11 +298,13 @@ async def test_busy_service_fails_as_retryable_in_the_end(
         await anyio.lowlevel.checkpoint()
 
     pool = namespace.pool(EntityAddress("overwhelmed"))
-    pool.throttle = Throttle(lambda: sum(waited), wait)
-    shared_emulator.faults.entity("overwhelmed").server_busy = 8
-    report = await namespace.entity("overwhelmed").send(numbered(30), max_in_flight=1, batch_size=10)
-    assert 45 < sum(waited) < 90, "it is tried eight times"
-    assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED] * 10 + [SETTLED] * 20
+    pool.allowance = Allowance(lambda: sum(waited), wait)
+    faults = shared_emulator.faults.entity("overwhelmed")
+    faults.server_busy = 1_000
+    report = await namespace.entity("overwhelmed").send(numbered(10), max_in_flight=1, batch_size=10)
+    assert 60 < sum(waited) < 90, "it is tried for a minute"
+    assert 850 < faults.server_busy < 995, "and rarely"
+    assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED] * 10
     assert {(outcome.condition, outcome.retryable) for outcome in report.failures} == {
         ("com.microsoft:server-busy", True)
     }

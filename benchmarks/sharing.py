@@ -1,0 +1,69 @@
+"""Two notebooks share a Standard namespace, which does 1,000 operations a second: what each of them sends.
+
+The emulator refuses the transfers after them as busy, and is 50 ms away in each direction. The second notebook begins
+later. Messages have 1 kB, and a transfer of the tier Standard holds 256 kB.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import anyio
+
+from benchmarks.emulators import QUEUE, emulator
+from benchmarks.results import Result
+from sbnotebook.model import Message
+from sbnotebook.settlement import AsyncNamespace, Connection
+
+__all__ = ["measure"]
+
+ALLOWED: Final = 1_000
+DELAY_MS: Final = 50
+LATER: Final = 10.0
+"""Seconds after the first one that the second one begins, and that it has to find its share."""
+SECONDS: Final = 30
+"""That both send beside each other."""
+
+
+def measure() -> list[Result]:
+    """Return the rate of both together, and the share of each, after the time to find it."""
+    with emulator(tier="standard") as running:
+        running.set_faults(network_delay_ms=DELAY_MS, operations_per_second=ALLOWED)
+        begin = time.monotonic()
+        ends = begin + 2 * LATER + SECONDS
+        with ThreadPoolExecutor(2) as notebooks:
+            first = notebooks.submit(_sent, running.connection_string, begin, ends)
+            second = notebooks.submit(_sent, running.connection_string, begin + LATER, ends)
+            shares = [_rate(each.result(), begin + 2 * LATER, ends) for each in (first, second)]
+    both = sum(shares)
+    return [
+        Result(
+            f"two notebooks send at once; {ALLOWED:,} operations/s are allowed, round trips take {2 * DELAY_MS} ms",
+            f"{both:.0f}/s, of which the second one {shares[1] / both:.0%}",
+            "900/s; 40 % to 60 %",
+            both >= 0.9 * ALLOWED and 0.4 <= shares[1] / both <= 0.6,
+        )
+    ]
+
+
+def _sent(connection_string: str, begin: float, end: float) -> list[tuple[float, int]]:
+    """Send between two times; when how many messages were confirmed."""
+    done: list[tuple[float, int]] = []
+
+    async def send() -> None:
+        async with AsyncNamespace(Connection(connection_string)) as namespace:
+            while time.monotonic() < end:
+                messages = [Message(body=bytes(1_000)) for _ in range(5 * ALLOWED)]
+                await namespace.entity(QUEUE).send(
+                    messages, progress=lambda count: done.append((time.monotonic(), count))
+                )
+
+    time.sleep(max(begin - time.monotonic(), 0))
+    anyio.run(send)
+    return done
+
+
+def _rate(done: list[tuple[float, int]], begin: float, end: float) -> float:
+    return sum(count for at, count in done if begin <= at < end) / (end - begin)
