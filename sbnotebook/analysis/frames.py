@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import cache
-from importlib import import_module
 from pathlib import PurePath
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
@@ -112,10 +109,6 @@ async def tables_of_pages(
     """
     reader = PageColumns(COLUMNS, arrow_schema())
     unpacking = unpacking or Allowance(UNPACKED_BYTES_OF_TABLE)
-    if "pandas" not in sys.modules:
-        # pyarrow imports pandas for its first array, which takes as long as several round trips. The connection can
-        # be opened at the same time.
-        Thread(target=import_module, args=("pandas",)).start()
     async with aclosing(cast("AsyncGenerator[Page]", pages)):
         async for page in pages:
             taken = reader.taken(page, cursor, unpacking)

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sbnotebook.analysis.arrays import array_of_flags, array_of_numbers, array_of_values
 from sbnotebook.analysis.shapes import Numbers, Places, Shape, shape_of
 from sbnotebook.model import BodyType, MessageState, PeekedMessage
 from sbnotebook.model.amqp import Timestamp
@@ -105,7 +106,7 @@ class PageColumns:
         kept = cursor.take(rows)
         if len(kept) == len(rows):
             return batch
-        return untyped.take(_arrow.array([row.row for row in kept], _arrow.int64()))
+        return untyped.take(array_of_numbers(np.array([row.row for row in kept], np.int64)))
 
     def _all(self, page: Page, unpacking: Allowance) -> tuple[pa.RecordBatch, list[int], list[MessageState]]:
         parts, left = self._shaped(page)
@@ -116,7 +117,7 @@ class PageColumns:
             parts, left, messages = [], np.arange(len(page.payloads)), page.messages(self._sections)
         if messages:
             arrays: list[Any] = [
-                _arrow.array(values_of(column, messages, unpacking), type=field.type)
+                array_of_values(values_of(column, messages, unpacking), field.type)
                 for column, field in zip(self._columns, self._schema, strict=True)
             ]
             numbers = [message.sequence_number for message in messages]
@@ -220,7 +221,7 @@ def _together(parts: list[_Part], schema: Any) -> tuple[pa.RecordBatch, list[int
         return batches[0], numbers, states
     order = np.argsort(np.concatenate([part.rows for part in parts]))
     table: Any = _arrow.Table.from_batches(batches, schema)
-    (batch,) = table.take(order).combine_chunks().to_batches()
+    (batch,) = table.take(array_of_numbers(order)).combine_chunks().to_batches()
     places: list[int] = order.tolist()
     return batch, [numbers[at] for at in places], [states[at] for at in places]
 
@@ -262,7 +263,7 @@ class _Known:
         numbers, lives = places.numbers, places.numbers.get("time_to_live")
         found: dict[str, Callable[[Any], Any]] = {
             **{name: partial(_of_type, texts[name]) for name in texts},
-            **{name: partial(_of_type, _arrow.array(numbers[name])) for name in _NUMBERS if name in numbers},
+            **{name: partial(_of_type, array_of_numbers(numbers[name])) for name in _NUMBERS if name in numbers},
             **{name: partial(_times, numbers[name]) for name in _TIMES if name in numbers},
         }
         for known in self.shape.properties:
@@ -272,7 +273,7 @@ class _Known:
         if "body" in texts:
             found["body_text"] = lambda _: self._body_text(texts["body"], places)
         if lives is not None:
-            found["time_to_live_ms"] = lambda kind: _arrow.array(lives.astype(np.int64), type=kind)
+            found["time_to_live_ms"] = partial(_of_type, array_of_numbers(lives.astype(np.int64)))
             if "enqueued_time" in numbers:
                 found["expires_at"] = partial(_times, numbers["enqueued_time"] + lives.astype(np.int64))
         if not self.shape.fields.isdisjoint(_MOMENTS):
@@ -283,8 +284,8 @@ class _Known:
         """Return a column in which each value is that of the message."""
         held = self._same.get(column.name)
         if held is None or len(held) < count:
-            value = _arrow.array(values_of(column, [self.message], Allowance(0)), type=kind.type)
-            held = self._same[column.name] = value.take(_arrow.array(np.zeros(count, np.int64)))
+            value = array_of_values(values_of(column, [self.message], Allowance(0)), kind.type)
+            held = self._same[column.name] = value.take(array_of_numbers(np.zeros(count, np.int64)))
         return held.slice(0, count)
 
     def _body_text(self, bodies: Any, places: Places) -> Any:
@@ -302,9 +303,9 @@ class _Known:
             texts = _arrow.nulls(len(bodies), _arrow.string())
         if not unusual.any():
             return texts
-        mask = _arrow.array(unusual)
+        mask = array_of_flags(unusual)
         decoded = [body_text(body, BodyType.DATA, content_type) for body in bodies.filter(mask).to_pylist()]
-        return _kernels.replace_with_mask(texts, mask, _arrow.array(decoded, _arrow.string()))
+        return _kernels.replace_with_mask(texts, mask, array_of_values(decoded, _arrow.string()))
 
     def _properties(self, texts: dict[str, Any], places: Places, kind: Any) -> Any:
         """Return the maps of application properties."""
@@ -316,7 +317,7 @@ class _Known:
             if known is None:
                 value = self.message.application_properties[name]
                 text = value if type(value) is str else to_text(value)
-                values.append(_arrow.array([text], _arrow.string()).take(_arrow.array(np.zeros(count, np.int64))))
+                values.append(array_of_values([text] * count, _arrow.string()))
             elif known.field in texts:
                 values.append(texts[known.field])
             else:
@@ -324,9 +325,9 @@ class _Known:
         items = _arrow.concat_arrays(values) if len(values) > 1 else values[0]
         if len(names) > 1:
             by_row = np.arange(count)[:, None] + count * np.arange(len(names))
-            items = items.take(_arrow.array(by_row.ravel()))
-        keys = _arrow.array(names, _arrow.string()).take(_arrow.array(np.tile(np.arange(len(names)), count)))
-        offsets = _arrow.array(np.arange(count + 1, dtype=np.int32) * np.int32(len(names)))
+            items = items.take(array_of_numbers(by_row.ravel()))
+        keys = array_of_values([*names] * count, _arrow.string())
+        offsets = array_of_numbers(np.arange(count + 1, dtype=np.int32) * np.int32(len(names)))
         return _arrow.MapArray.from_arrays(offsets, keys, items, type=kind)
 
     def _extras(self, places: Places, kind: Any) -> Any:
@@ -379,7 +380,7 @@ def _cut(places: Places, joined: bytes, names: list[str]) -> Any:
     buffers = [None, _arrow.py_buffer(cuts), _arrow.py_buffer(joined)]
     pieces = _arrow.Array.from_buffers(_arrow.binary(), max(cuts.size - 1, 0), buffers)
     rows = 2 * np.arange(len(names))[:, None] + cuts.shape[1] * np.arange(count)
-    return pieces.take(_arrow.array(rows.ravel(), mask=_nulls(places, names)))
+    return pieces.take(array_of_numbers(rows.ravel(), _nulls(places, names)))
 
 
 def _nulls(places: Places, names: list[str]) -> Any:
@@ -396,15 +397,16 @@ def _of_type(array: Any, kind: Any) -> Any:
 
 
 def _times(milliseconds: Numbers, kind: Any) -> Any:
-    return _arrow.array(milliseconds * _MICROSECONDS).cast(kind)
+    return array_of_numbers(milliseconds * _MICROSECONDS).cast(kind)
 
 
 def _number_texts(numbers: Any, code: int) -> Any:
     """Return the values of a property as texts: see :mod:`sbnotebook.model.property_text`."""
     write = _TO_TEXT.get(code)
     if write is None:
-        return _arrow.array(numbers).cast(_arrow.string())
-    return _arrow.array([write(value) for value in numbers.tolist()], _arrow.string())
+        array = array_of_flags(numbers) if numbers.dtype == np.bool_ else array_of_numbers(numbers)
+        return array.cast(_arrow.string())
+    return array_of_values([write(value) for value in numbers.tolist()], _arrow.string())
 
 
 def _place_in_extras(extras: Any, name: str) -> int:

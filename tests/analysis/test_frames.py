@@ -3,13 +3,10 @@ from __future__ import annotations
 import io
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from textwrap import dedent
 from typing import Any
 from uuid import UUID
 
@@ -333,22 +330,3 @@ def test_body_type_stays_with_its_bytes() -> None:
     (found,) = messages_from(to_pandas([Message.of_value({"a": [ULong(1)]})]))
     assert found.body_type is BodyType.VALUE
     assert same_value(found.body_value, {"a": [ULong(1)]})
-
-
-def test_pandas_is_imported_while_the_first_page_is_awaited() -> None:
-    script = dedent("""
-        import asyncio, sys
-        from sbnotebook.analysis.frames import one_table, tables_of_pages
-        from sbnotebook.settlement.peek import PeekCursor
-
-        async def pages():
-            while "pandas" not in sys.modules:
-                await asyncio.sleep(0.01)
-            for page in ():
-                yield page
-
-        assert "pandas" not in sys.modules
-        table = asyncio.run(asyncio.wait_for(one_table(tables_of_pages(pages(), PeekCursor())), 60))
-        assert table.num_rows == 0
-    """)
-    subprocess.run([sys.executable, "-c", script], check=True)
