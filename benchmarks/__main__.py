@@ -17,6 +17,7 @@ _ALL: Final = (
     "picking",
     "resubmitting",
     "rehearsing",
+    "many_entities",
     "processing",
     "message_table",
     "triage",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from sbnotebook.analysis.query_worker import Answer, Found, Kind, Request
 
-__all__ = ["filtered", "first_matching", "matching", "result_of", "where"]
+__all__ = ["few_at_once", "filtered", "first_matching", "matching", "result_of", "where"]
 
 M = TypeVar("M", bound=Message)
 
@@ -60,6 +60,9 @@ _PATH: Final = re.compile(r"(?<!\w)(body_json)\s*+->(?!>)\s*+('[^']{0,200}')")
 
 _idle: defaultdict[int, list[subprocess.Popen[bytes]]] = defaultdict(list)
 """Processes that wait for requests, by the process that started them: a fork must not use those of its parent."""
+_checked: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+"""The columns that expressions without a fault need, by the expression and the columns of the table."""
+_MOST_CHECKED: Final = 64
 
 
 def where(messages: Sequence[M], expression: str | None) -> list[M]:
@@ -94,31 +97,47 @@ def filtered(table: pa.Table, expression: str) -> pa.Table:
     return table.filter(pa.array(chosen, pa.bool_()))
 
 
-async def first_matching(tables: AsyncGenerator[pa.Table], expression: str, count: int | None) -> pa.Table:
+async def first_matching(
+    tables: AsyncGenerator[pa.Table],
+    expression: str,
+    count: int | None,
+    limiter: anyio.CapacityLimiter | None = None,
+) -> pa.Table:
     """Collect the first so many messages for which an expression is true into a table, and read few pages behind them.
 
     Args:
         tables: of the messages of each page: see :func:`sbnotebook.analysis.frames.tables_of_pages`.
         expression: as for :func:`where`.
         count: how many messages at most; None for all.
+        limiter: of evaluations at the same time, where several collect; see :func:`few_at_once`.
 
     Raises:
         ConfigurationError: the expression is wrong; then no page was read.
     """
-    found = [await anyio.to_thread.run_sync(filtered, to_arrow(()), expression)]
+    found = [await anyio.to_thread.run_sync(filtered, to_arrow(()), expression, limiter=limiter)]
     waiting: list[pa.Table] = []
     step, left = _FIRST_STEP, count
     async with aclosing(tables):
         async for table in tables:
             waiting.append(table)
             if left is not None and sum(map(len, waiting)) >= step:
-                found.append(await anyio.to_thread.run_sync(filtered, pa.concat_tables(waiting), expression))
+                part = pa.concat_tables(waiting)
+                found.append(await anyio.to_thread.run_sync(filtered, part, expression, limiter=limiter))
                 waiting, step, left = [], min(2 * step, _LARGEST_STEP), left - len(found[-1])
                 if left <= 0:
                     break
     if waiting:
-        found.append(await anyio.to_thread.run_sync(filtered, pa.concat_tables(waiting), expression))
+        part = pa.concat_tables(waiting)
+        found.append(await anyio.to_thread.run_sync(filtered, part, expression, limiter=limiter))
     return pa.concat_tables(found).slice(0, count)
+
+
+def few_at_once() -> anyio.CapacityLimiter:
+    """Return a limiter for :func:`first_matching`: of as many evaluations as there are processes that are kept.
+
+    More at the same time would start and end a process for each.
+    """
+    return anyio.CapacityLimiter(_MOST_IDLE)
 
 
 def result_of(table: pa.Table, query: str) -> pa.Table:
@@ -163,11 +182,21 @@ def matching(table: pa.Table, expression: str) -> list[int]:
 def _evaluated(process: subprocess.Popen[bytes], table: pa.Table, expression: str) -> Iterator[int]:
     """Yield the positions, portion by portion: so the memory that is needed does not grow with the table."""
     deadline = time.monotonic() + _MOST_SECONDS
-    # A table without rows checks the expression, and tells which columns it needs.
-    found, _ = _ask(process, table.slice(0, 0), expression, deadline)
-    for portion in _portions(table.select(found["columns"]), _PORTION):
+    for portion in _portions(table.select(_needed(process, table, expression, deadline)), _PORTION):
         found, _ = _ask(process, portion, expression, deadline)
         yield from found["rows"]
+
+
+def _needed(process: subprocess.Popen[bytes], table: pa.Table, expression: str, deadline: float) -> list[str]:
+    """Check an expression, once for tables with the same columns, and return the columns that it needs."""
+    key = expression, tuple(table.column_names)
+    columns = _checked.get(key)
+    if columns is None:
+        found, _ = _ask(process, table.slice(0, 0), expression, deadline)
+        if len(_checked) >= _MOST_CHECKED:
+            _checked.clear()
+        columns = _checked[key] = found["columns"]
+    return columns
 
 
 def _portions(table: pa.Table, most: int) -> Iterator[pa.Table]:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.frames import tables_of_pages, to_arrow
 from sbnotebook.analysis.groups import label, timeline_figure
-from sbnotebook.analysis.query import first_matching
+from sbnotebook.analysis.query import few_at_once, first_matching
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, SubQueue
@@ -31,6 +31,7 @@ from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.settlement.terms import Progress
 
 if TYPE_CHECKING:
+    import anyio
     from plotly.graph_objects import Figure
 
 __all__ = ["MOST_FOUND", "FoundMessages", "Search", "find_messages"]
@@ -197,11 +198,11 @@ async def find_messages(
     """
     topics = None if entities is None else {each.name for each in entities}
     places = _places(await namespace.entities(topics), entities)
-    seen, unpacking = _Progress(), Allowance(UNPACKED_BYTES_OF_TABLE)
+    seen, unpacking, limiter = _Progress(), Allowance(UNPACKED_BYTES_OF_TABLE), few_at_once()
 
     async def look(place: EntityAddress) -> pa.Table:
         try:
-            return await _found_in(namespace, place, search, partial(_count, seen, progress), unpacking)
+            return await _found_in(namespace, place, search, partial(_count, seen, progress), unpacking, limiter)
         except SbNotebookError:
             raise
         except Exception as error:  # noqa: BLE001 (a place that is gone must not hide what others have)
@@ -230,12 +231,13 @@ async def _found_in(
     search: Search,
     advance: Progress,
     unpacking: Allowance,
+    limiter: anyio.CapacityLimiter,
 ) -> pa.Table:
     cursor = PeekCursor(max_messages=search.depth)
     pages = tables_of_pages(namespace.entity(place).unread_pages(cursor), cursor, advance, unpacking)
     # One more than wanted tells that there are more.
     if search.where is not None:
-        return await first_matching(_kept(pages, search), search.where, search.most + 1)
+        return await first_matching(_kept(pages, search), search.where, search.most + 1, limiter)
     found: list[pa.Table] = [to_arrow(())]
     async with aclosing(pages):
         async for table in pages:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sbnotebook.analysis import query
 from sbnotebook.client import Namespace
 from sbnotebook.client.finding import Search
 from sbnotebook.client.targets import Target
@@ -119,3 +120,29 @@ def test_a_search_takes_at_most_as_long_as_peeking(namespace: Namespace) -> None
         assert not namespace.find(places, correlation_id="none")
     # The listing of the entities is in it, too.
     assert time.process_time() - began < 2.5 * peeked + 0.5
+
+
+def test_a_search_of_many_queues_checks_its_expression_once(
+    namespace: Namespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"many-{number}" for number in range(12)]
+    for number, name in enumerate(names):
+        emulator.create_queue(name)
+        namespace.entity(name).send([Message(body=b'{"number": %d}' % number)] * 2).raise_for_failures()
+    start, ask, started, checks = query._start, query._ask, list[object](), list[str]()
+
+    def counted_start() -> Any:
+        process = start()
+        started.append(process)
+        return process
+
+    def counted_ask(process: Any, table: Any, expression: str, *rest: Any) -> Any:
+        checks.extend([expression] if not len(table) else [])
+        return ask(process, table, expression, *rest)
+
+    monkeypatch.setattr(query, "_start", counted_start)
+    monkeypatch.setattr(query, "_ask", counted_ask)
+    found = namespace.find(names, where="body_json.number >= 7")
+    assert (len(found), found.looked) == (10, 24)
+    assert len(started) <= 2, "a process for each queue takes longer than peeking them"
+    assert len(checks) <= 2, "both processes may check it at the same time"
