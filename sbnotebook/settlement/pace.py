@@ -14,7 +14,7 @@ from sbnotebook.errors import ConfigurationError
 __all__ = [
     "AUTO",
     "MOST_SENDERS",
-    "Allowance",
+    "AllowedRate",
     "Flight",
     "InFlight",
     "Pace",
@@ -180,7 +180,7 @@ class Flight:
         self.now -= count
 
 
-class Allowance:
+class AllowedRate:
     """Finds how many operations a second a namespace allows, from those that it refuses because it is busy.
 
     An operation is a settlement or a message of a transfer. Until the first refusal there is no limit. Then nothing
@@ -351,7 +351,7 @@ class Window:
         self._grows_fast = True
         self._shortest = self._shortest_before = math.inf
         self._since: float | None = None
-        self._allowance = Allowance(now)
+        self._allowed_rate = AllowedRate(now)
 
     @property
     def size(self) -> int:
@@ -361,12 +361,12 @@ class Window:
     @property
     def has_room(self) -> bool:
         """Return whether another settlement may begin now."""
-        return self.waiting < int(self._size) and (self.is_fixed or self._allowance.is_open())
+        return self.waiting < int(self._size) and (self.is_fixed or self._allowed_rate.is_open())
 
     def began(self) -> None:
         """Count a settlement that begins to wait for its answer."""
         self.waiting += 1
-        self._allowance.began()
+        self._allowed_rate.began()
 
     def ended(self) -> None:
         """Count a settlement that waits no longer."""
@@ -384,7 +384,7 @@ class Window:
         if self.is_fixed:
             return
         self._remember(seconds)
-        self._allowance.accepted()
+        self._allowed_rate.accepted()
         if in_flight < self._size / 2:
             return  # it says nothing about more
         surely = seconds if at_least is None else at_least
@@ -398,7 +398,7 @@ class Window:
     def refused(self) -> None:
         """Let fewer wait, because the service is busy; once for all requests that were in progress together."""
         if not self.is_fixed:
-            self._allowance.refused()
+            self._allowed_rate.refused()
 
     def _remember(self, seconds: float) -> None:
         # The shortest of this period and of the one before: a line may become longer for good.

@@ -3,7 +3,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from sbnotebook.settlement.pace import AUTO, Allowance, Pace, Pause, Window
+from sbnotebook.settlement.pace import AUTO, AllowedRate, Pace, Pause, Window
 
 pytestmark = pytest.mark.anyio
 
@@ -23,36 +23,36 @@ def time() -> Time:
     return Time()
 
 
-async def waited(allowance: Allowance, time: Time, count: int = 1) -> float:
+async def waited(allowed_rate: AllowedRate, time: Time, count: int = 1) -> float:
     before = time.now
-    await allowance.wait(count)
+    await allowed_rate.wait(count)
     return round(time.now - before, 6)
 
 
 @pytest.fixture
-def allowance(time: Time) -> Allowance:
-    return Allowance(lambda: time.now, time.sleep)
+def allowed_rate(time: Time) -> AllowedRate:
+    return AllowedRate(lambda: time.now, time.sleep)
 
 
-async def test_nothing_waits_while_the_service_is_not_busy(allowance: Allowance, time: Time) -> None:
+async def test_nothing_waits_while_the_service_is_not_busy(allowed_rate: AllowedRate, time: Time) -> None:
     for _ in range(3):
-        assert await waited(allowance, time, 1000) == 0
-        allowance.accepted(1000)
+        assert await waited(allowed_rate, time, 1000) == 0
+        allowed_rate.accepted(1000)
 
 
-async def test_after_a_refusal_transfers_wait_by_their_messages(allowance: Allowance, time: Time) -> None:
-    allowance.refused(100)
-    assert 1 <= await waited(allowance, time, 100) < 1.1
-    assert 0.2 < await waited(allowance, time, 100) < 0.4  # at 350 a second and more
-    assert await waited(allowance, time, 10_000) < 0.4
-    assert await waited(allowance, time) == 16, "a transfer waits no longer for a large one before it"
+async def test_after_a_refusal_transfers_wait_by_their_messages(allowed_rate: AllowedRate, time: Time) -> None:
+    allowed_rate.refused(100)
+    assert 1 <= await waited(allowed_rate, time, 100) < 1.1
+    assert 0.2 < await waited(allowed_rate, time, 100) < 0.4  # at 350 a second and more
+    assert await waited(allowed_rate, time, 10_000) < 0.4
+    assert await waited(allowed_rate, time) == 16, "a transfer waits no longer for a large one before it"
 
 
-async def test_what_was_long_ago_is_forgotten(allowance: Allowance, time: Time) -> None:
-    allowance.refused()
-    assert await waited(allowance, time) >= 1
+async def test_what_was_long_ago_is_forgotten(allowed_rate: AllowedRate, time: Time) -> None:
+    allowed_rate.refused()
+    assert await waited(allowed_rate, time) >= 1
     time.now += 61
-    assert [await waited(allowance, time, 1000) for _ in range(3)] == [0, 0, 0]
+    assert [await waited(allowed_rate, time, 1000) for _ in range(3)] == [0, 0, 0]
 
 
 async def test_a_pause_holds_up_whoever_asks_until_it_ends() -> None:

@@ -243,10 +243,10 @@ class _Cancelling:
 
     async def _cancel(self, message: ReceivedMessage, ends: dict[int, Outcome], rows: Mapping[int, int]) -> None:
         number, asked = message.sequence_number, False
-        allowance = self._pool.allowance
-        until = allowance.now() + PATIENCE
+        rate = self._pool.allowed_rate
+        until = rate.now() + PATIENCE
         while True:
-            await allowance.wait(1)
+            await rate.wait(1)
             try:
                 async with self._pool.slot() as sender:
                     asked = True
@@ -258,14 +258,14 @@ class _Cancelling:
                 error, asked = latest, False
                 refused = outcome_for(message, self._decision, OutcomeStatus.SKIPPED, _INTERRUPTED)
                 self._run.expect([message], [refused])
-                allowance.refused()
-                if allowance.now() > until:
+                rate.refused()
+                if rate.now() > until:
                     break
             except Exception as latest:  # noqa: BLE001 (each message has an outcome, for any error of the SDK)
                 error = latest
                 break
             else:
-                allowance.accepted()
+                rate.accepted()
                 why = _NOT_KEPT if self._archive is not None and number not in rows else None
                 ends[number] = outcome_for(message, self._decision, OutcomeStatus.SETTLED, why)
                 self._run.expect([message], [ends[number]])

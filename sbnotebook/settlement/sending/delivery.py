@@ -173,7 +173,7 @@ async def deliver_many(
     pace = pace or Pace(None)
     # With a rate no transfer holds more than a second's messages, so that a short send is spread, too.
     max_count = min(method.max_count, batch_size or method.max_count, pace.at_once or method.max_count)
-    if pool.allowance.is_limited:
+    if pool.allowed_rate.is_limited:
         max_count = min(max_count, _WHILE_BUSY)
     sizes = await pool.sizes()
     sizes = sizes._replace(batch=int(sizes.batch * method.share))
@@ -375,16 +375,16 @@ class _Delivery:
 
     async def _try_often(self, pack: Pack) -> Exception | None:
         """Try to deliver a pack as often as that can do no harm. Return the last error, None after a delivery."""
-        allowance, count = self._pool.allowance, len(pack.items)
-        until, attempt = allowance.now() + PATIENCE, 0
+        rate, count = self._pool.allowed_rate, len(pack.items)
+        until, attempt = rate.now() + PATIENCE, 0
         while True:
-            await allowance.wait(count)
+            await rate.wait(count)
             try:
                 await self._try_once(pack)
             except ServiceBusServerBusyError as latest:
-                allowance.refused(count)
+                rate.refused(count)
                 self._packer.max_count = min(self._packer.max_count, _WHILE_BUSY)
-                if allowance.now() > until:
+                if rate.now() > until:
                     return latest
             except Exception as latest:  # noqa: BLE001 (each message has an outcome, for any error of the SDK)
                 # Only a connection that could not be opened is tried again.
@@ -393,7 +393,7 @@ class _Delivery:
                 await anyio.sleep(_RECONNECT_AFTER * 2**attempt)
                 attempt += 1
             else:
-                allowance.accepted(count)
+                rate.accepted(count)
                 return None
 
     async def _try_once(self, pack: Pack) -> None:

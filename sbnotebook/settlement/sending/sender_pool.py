@@ -13,7 +13,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.pace import AUTO, MOST_SENDERS, Allowance, Window
+from sbnotebook.settlement.pace import AUTO, MOST_SENDERS, AllowedRate, Window
 from sbnotebook.settlement.sdk import links, senders
 from sbnotebook.settlement.sending.packing import Sizes
 
@@ -47,7 +47,7 @@ class SenderPool:
         connection.require_writing()
         self.address = address
         self.answer_within = answer_within
-        self.allowance = Allowance()
+        self.allowed_rate = AllowedRate()
         """Slows down all sends of this pool while Service Bus is busy."""
         self.window = Window(AUTO, most=MOST_SENDERS)
         """Says how many transfers of this pool wait at once, for sends without a number of their own."""

@@ -86,7 +86,7 @@ async def test_a_failed_refresh_leaves_the_valid_token_in_use(held: Held) -> Non
     await held.receiver.complete_message(held.message)
 
 
-async def test_a_failed_refresh_is_repeated_after_a_quarter_of_the_time_left(held: Held) -> None:
+async def test_a_failed_refresh_is_repeated_after_a_quarter(held: Held) -> None:
     asked: list[int] = []
 
     async def fail() -> AccessToken:

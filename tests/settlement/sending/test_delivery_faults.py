@@ -17,7 +17,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus, Report
 from sbnotebook.settlement import AsyncNamespace, Watch
-from sbnotebook.settlement.pace import Allowance
+from sbnotebook.settlement.pace import AllowedRate
 from sbnotebook.settlement.sdk import links, senders
 from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
@@ -298,7 +298,7 @@ async def test_busy_service_fails_as_retryable_in_the_end(
         await anyio.lowlevel.checkpoint()
 
     pool = namespace.pool(EntityAddress("overwhelmed"))
-    pool.allowance = Allowance(lambda: sum(waited), wait)
+    pool.allowed_rate = AllowedRate(lambda: sum(waited), wait)
     faults = shared_emulator.faults.entity("overwhelmed")
     faults.server_busy = 1_000
     report = await namespace.entity("overwhelmed").send(numbered(10), max_in_flight=1, batch_size=10)
