@@ -24,8 +24,9 @@ TUTORIAL: Final = ROOT / "notebooks" / "02_triage.ipynb"
 THEME: Final = "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
 FADE: Final = 1_000  # milliseconds in which the colours of a theme change
 PATIENCE: Final = 180_000
+FOLD: Final = "() => window.jupyterapp.commands.execute('application:toggle-left-area')"
 TALL: Final[ViewportSize] = {
-    "width": 1400,
+    "width": 1280,
     "height": 2600,
 }  # so that nothing is scrolled, and no part sticks to an edge
 
@@ -144,6 +145,7 @@ def main() -> None:
 def _opened(browser: Browser, lab: Lab, cells: list[str]) -> tuple[Notebook, Locator]:
     notebook = run_notebook(browser, lab, cells, patience=PATIENCE)
     notebook.page.set_viewport_size(TALL)
+    notebook.page.evaluate(FOLD)
     return notebook, notebook.page.locator(".jp-OutputArea-output .sbn-panel").first
 
 
@@ -170,6 +172,8 @@ def _triage(browser: Browser, lab: Lab) -> None:
     panel.get_by_label("Delay").fill("5m")
     panel.get_by_role("button", name="Show the plan").click()
     expect(panel.get_by_role("button", name="Carry out")).to_be_visible()
+    panel.locator(".sbn-form").get_by_role("button", name="Close").click()
+    panel.get_by_text("The first 5 of 92 messages").click()
     _keep(notebook, "triage", panel)
     panel.get_by_role("button", name="Not now").click()
     panel.get_by_role("button", name="Edit and resubmit…").click()

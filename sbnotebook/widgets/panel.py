@@ -36,8 +36,8 @@ _STYLE: Final = """
 .sbn-panel .sbn-sticky { position: sticky; bottom: 0; z-index: 4; padding: 2px 0;
   background: var(--jp-layout-color0, Canvas); border-top: 1px solid var(--jp-border-color1, #bdbdbd); }
 /* A box that may scroll would hold the sticky part fast; one that clips does not. */
-.sbn-panel, .sbn-panel .widget-box { overflow: visible; }
-:is(.jp-OutputArea, .jp-OutputArea-child, .jp-OutputArea-output):has(.sbn-sticky) { overflow: clip; }
+.sbn-panel, .sbn-panel .widget-box { overflow: visible; min-width: 0; }
+:is(.jp-OutputArea, .jp-OutputArea-child, .jp-OutputArea-output):has(.sbn-sticky) { overflow: clip; min-width: 0; }
 /* JupyterLab would put the icon of a broken link on each part. */
 .sbn-panel.jupyter-widgets-disconnected::before { content: "The kernel of this panel has ended: run its cell again.";
   position: static; padding: 6px 10px; font: inherit; color: inherit;

@@ -70,7 +70,7 @@ def repair(page: Page) -> None:
 def test_action_panel_repairs_messages(browser: Browser, lab: Lab) -> None:
     notebook = run_notebook(browser, lab, CELLS, DETECTOR)
     page = notebook.page
-    prose = page.locator(".sbn-prose").last
+    prose = page.locator(".sbn-acting .sbn-prose").first
     expect(prose).to_contain_text("Nothing is planned", timeout=RUN_TIMEOUT)
 
     repair(page)

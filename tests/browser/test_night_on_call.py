@@ -16,6 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.conftest import Lab, Notebook, run_notebook
+from tests.browser.test_accessibility import PANELS, TOO_WIDE
 
 ALL = os.environ.get("SBNOTEBOOK_NIGHT")
 NIGHTS: Final = [("light", 1440, 900), ("dark", 1440, 900), ("light", 1024, 768), ("dark", 1024, 768)]
@@ -122,8 +123,9 @@ class Hand:
         pytest.fail(f"{MOST_TABS} Tabs do not lead to {target}.")
 
     def step(self, name: str) -> None:
-        """End a step: keep a picture, and what it took until now."""
+        """End a step: keep a picture and the counts until now. No part of a panel may be wider than the page."""
         self.page.wait_for_timeout(300)  # until all views have drawn
+        assert self.page.evaluate(TOO_WIDE, PANELS) == [], name
         self.steps.append((name, self.clicks, self.scrolled, self.tabs))
         self.page.screenshot(path=self.folder / f"{self.name}-{len(self.steps)}-{name.replace(' ', '-')}.png")
 
