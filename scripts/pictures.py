@@ -218,7 +218,7 @@ def _tutorial(browser: Browser, lab: Lab) -> None:
     cells = [cell for cell in json.loads(TUTORIAL.read_text())["cells"] if cell["cell_type"] == "code"]
     end = next(place for place, cell in enumerate(cells) if "picture" in cell["metadata"])
     notebook, panel = _opened(browser, lab, ["".join(cell["source"]) for cell in cells[: end + 1]])
-    panel.get_by_role("button", name="Select").first.click()
+    panel.get_by_role("listitem").first.get_by_role("button", name="Select").click()
     _keep(notebook, "tutorial-triage", panel, is_dark_too=False)
     notebook.close()
 
