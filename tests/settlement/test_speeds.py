@@ -11,10 +11,10 @@ from sbnotebook.settlement.speeds import Speeds
     ("count", "words"),
     [
         (99, "less than a second"),
-        (100, "about 1 second"),
-        (5_000, "about 50 seconds"),
-        (11_900, "about 119 seconds"),
-        (90_000, "about 15 minutes"),
+        (100, "about 1s"),
+        (5_000, "about 50s"),
+        (11_900, "about 1m59s"),
+        (90_000, "about 15m"),
     ],
 )
 def test_an_estimate_says_the_time_and_the_speed(count: int, words: str) -> None:
