@@ -26,11 +26,13 @@ from sbnotebook.model import (
     FateStatus,
     Outcome,
     OutcomeStatus,
+    PeekedMessage,
     ReceivedMessage,
     Resubmit,
 )
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.actions.clone import clone_id_of
+from sbnotebook.settlement.actions.destination import Destination
 from sbnotebook.settlement.actions.fates import Fates, SentClone
 from sbnotebook.settlement.plan import Plan, refuse_coroutine_function
 from sbnotebook.settlement.processing.calls import Function
@@ -69,7 +71,7 @@ class RehearsalResult(StrEnum):
     REFUSED = "refused by a filter"
     """No subscription of the topic took it."""
     DUPLICATE = "duplicate"
-    """The destination dropped it as a duplicate."""
+    """The destination dropped it as a duplicate: an earlier run has sent its clone already."""
     TOO_LARGE = "too large"
     """It is larger than the destination allows."""
     NOT_SENT = "not sent"
@@ -152,6 +154,7 @@ def rehearse(
         local = AsyncNamespace(copy.connection, journal=copy.journal, archive=None)
         try:
             messages = copy.messages
+            run(_remember_clones, namespace, local, to, copy)
             again = local.entity(plan.entity).plan_resubmit(messages, replace(decision, delay=None), edit=plan.edit)
             outcomes = dict(zip((m.sequence_number for m in messages), run(again.apply), strict=True))
             stage = _Stage(local, to, [m for m in messages if outcomes[m.sequence_number].ok])
@@ -166,6 +169,30 @@ def rehearse(
         _judged(message, copy.unreadable, outcomes.get(message.sequence_number), arrived, ended, is_topic=is_topic)
         for message in plan.messages
     )
+
+
+async def _remember_clones(namespace: AsyncNamespace, local: AsyncNamespace, to: EntityAddress, copy: Copied) -> None:
+    """Let the copy of a destination that detects duplicates know the clones that earlier runs have sent.
+
+    The destination remembers message ids; which ones cannot be asked. The clones that it still holds tell some of them.
+    """
+    destination = Destination(namespace.connection, to, namespace.peeker)
+    window = await destination.duplicate_window()
+    if window is None:
+        return
+    ids, since = {clone_id_of(message) for message in copy.messages}, datetime.now(UTC) - window
+    there: list[PeekedMessage] = []
+    for place in await destination.places():
+        async for page in namespace.peeker(place).pages():
+            there += [each for each in page if each.message_id in ids and (each.enqueued_time or since) > since]
+    if not there:
+        return
+    (await local.entity(to).send(there)).raise_for_failures()
+    for place in copy.places:
+        purge = await local.entity(place).purge(
+            only=lambda page: [each for each in page if each.message_id in ids], archived=False
+        )
+        await purge.apply()
 
 
 def _check(namespace: AsyncNamespace, plan: Plan, consumer: Consumer | None) -> None:

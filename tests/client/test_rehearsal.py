@@ -18,6 +18,7 @@ from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions
 from sbnotebook.emulator.entities.rules import Rule, SqlFilter
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Message, ReceivedMessage
+from sbnotebook.settlement.actions.clone import clone_id_of
 from sbnotebook.settlement.processing.policy import RejectMessage
 
 
@@ -77,6 +78,22 @@ def test_rehearse_without_a_consumer_shows_what_arrives(namespace: Namespace, sh
     letters = letters_of(namespace, "tray", orders("even", "odd"))
     rehearsal = namespace.rehearse(letters.resubmit(letters.peek(), to="narrow"))
     assert results(rehearsal) == ["arrived", "refused by a filter"]
+
+
+def test_rehearse_shows_clones_that_an_earlier_run_has_sent(
+    namespace: Namespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("once", QueueOptions(requires_duplicate_detection=True))
+    letters = letters_of(namespace, "once", orders("sent", "new"))
+    found = letters.peek()
+    # A run on another machine has sent a clone, and ended before it completed the original.
+    clone = Message(body=b"sent", message_id=clone_id_of(found[0]))
+    namespace.entity("once").send([clone]).raise_for_failures()
+    plan = letters.resubmit(found)
+    assert results(namespace.rehearse(plan)) == ["duplicate", "arrived"]
+    assert results(namespace.rehearse(plan, lambda _: None)) == ["duplicate", "consumed"]
+    assert plan.apply().settled == 2
+    assert sorted(message.body for message in namespace.entity("once").peek()) == [b"new", b"sent"], "as rehearsed"
 
 
 def test_rehearse_keeps_sessions_and_limits(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
