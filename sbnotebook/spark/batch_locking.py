@@ -99,9 +99,19 @@ class BatchLocker:
                 return ()
             await anyio.sleep(_LEFT_PAUSE)
 
+    async def lock_ahead(self, max_messages: int) -> None:
+        """Lock messages for the micro-batch after the one that is held, as far as both have room.
+
+        Args:
+            max_messages: how many at most.
+        """
+        await self._receive(max_messages + len(self.batch.messages), _FIRST_WAIT)
+        await self._release_beyond()
+
     async def _receive(self, max_messages: int, wait: float) -> None:
         came = _Received()
         self._count(self.batch.messages, came)
+        wait = _MORE_WAIT if came.wanted else wait
         while step := self._step(max_messages, came):
             more = await patiently(partial(self.batch.receive, max_wait=wait), step, address=self.entity.address)
             if not more:

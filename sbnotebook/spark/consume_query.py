@@ -197,6 +197,9 @@ class ConsumeQuery:
             if self._work is not None:  # it still runs when a signal has ended the wait for it
                 self._work.cancel()
                 self._work.wait(_CLOSE_WITHIN)
+        with contextlib.suppress(Exception):
+            if isinstance(self._batches, HeldBatches):
+                portal().start_task_soon(self._batches.close).result(_CLOSE_WITHIN)
             if self._keeper is not None:
                 self._keeper.close(_CLOSE_WITHIN)
         with contextlib.suppress(Exception):

@@ -4,8 +4,8 @@ A micro-batch goes through three steps:
 
 1. ``latestOffset`` *locks* messages, and returns their sequence numbers as the offset.
 2. Tasks *peek* all messages of the offset by their numbers. sbnotebook renews their locks meanwhile, so that no other
-   receiver gets them.
-3. ``latestOffset`` *completes* them when they are durable, before it locks others.
+   receiver gets them. It locks the messages of the next offset at the same time.
+3. ``latestOffset`` *completes* them when they are durable.
 
 Why no message is lost: a message is completed only by the process that planned its micro-batch, and only after the
 micro-batch is durable. Tasks read each message of an offset, or fail. A process that starts again plans the last offset
@@ -18,6 +18,7 @@ to the same process, is completed without being read again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -68,6 +69,9 @@ class HeldBatches:
     """Messages that this process has completed."""
     _next: _Locked | None = None
     _planned: tuple[ConsumeOffset, tuple[int, ...]] | None = None
+    _most: int = 0
+    _ahead: asyncio.Task[None] | None = None
+    """Locks messages for the next micro-batch."""
     _done: dict[int, ConsumeOffset] = field(default_factory=dict[int, ConsumeOffset])
     """The offsets of messages that are durable, and which this process has not completed yet."""
 
@@ -86,10 +90,12 @@ class HeldBatches:
         Returns:
             Its offset; start, when there are no messages.
         """
+        await self._wait_for_ahead()
         locked, self._next = self._next, None
         if locked is not None and locked.start == start:
             self._next = locked
             return locked.end  # asked again
+        self._most = max_messages
         if self._planned is not None and self._planned[0] == start:
             # A micro-batch that was not planned here was perhaps not read: Spark passes over one whose number the sink
             # has already. Its messages are still locked, or come again.
@@ -147,7 +153,21 @@ class HeldBatches:
             locked, self._next = self._next, None
             is_ours = locked is not None and locked.end == end
             self._planned = end, end.numbers if is_ours else await self._still_there(end)
+            if is_ours:
+                self._ahead = asyncio.create_task(self.locker.lock_ahead(self._most))
         return self._planned[1]
+
+    async def _wait_for_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            await ahead
+
+    async def close(self) -> None:
+        """Lock no more messages."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.cancel()
+            await asyncio.gather(ahead, return_exceptions=True)
 
     async def _still_there(self, end: ConsumeOffset) -> tuple[int, ...]:
         """Return the messages of a micro-batch that another process has locked, as far as no receiver took them."""

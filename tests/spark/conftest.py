@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -177,8 +177,8 @@ def own_queue(emulator: RunningEmulator) -> str:
 @pytest.fixture
 def query(emulator: RunningEmulator, own_queue: str, request: pytest.FixtureRequest) -> Iterator[Query]:
     """A query of that queue, with the ``OPTIONS`` of the test's module."""
-    module: Any = request.module
-    query = Query(emulator, own_queue, dict(module.OPTIONS))
+    options: dict[str, str] = cast("Any", request).module.OPTIONS
+    query = Query(emulator, own_queue, dict(options))
     yield query
     query.stop()
 

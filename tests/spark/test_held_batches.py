@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
@@ -35,6 +36,22 @@ def test_without_a_crash_each_message_comes_once(query: Query, own: Namespace, o
     assert not own.entity(own_queue).peek()
     told = query.started().reportLatestOffset()
     assert told == {"entity": own_queue, "locked": 10, "deferred": 0, "removed": 10, "inFlight": 0, "backlog": 0}
+
+
+def test_next_messages_are_locked_while_tasks_read(
+    query: Query, own: Namespace, own_queue: str, ids: list[str]
+) -> None:
+    query.log_next()
+    planned = query.planned()
+    until = time.monotonic() + 60
+    while (query.started().reportLatestOffset() or {})["inFlight"] < 8:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert query.read(planned) == ids[:4]
+    query.stop()
+    assert {message.delivery_count for message in own.entity(own_queue).peek()} == {0}, "they are released"
+    query.drain()
+    assert query.ids == ids
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
