@@ -42,11 +42,11 @@ __all__ = [
 
 DEFAULT_MAX_HELD: Final = 50_000
 """Messages held at once at most; each takes about a kilobyte here, and is renewed at least twice a lock."""
-_CHUNK: Final = 2_500
+_CHUNK: Final = 3_000
 """Messages asked for at once."""
 _SLACK: Final = 100
 """A message is missing after this many later ones have arrived: the order is not exact if others give messages back."""
-_WITH_BODY: Final = 500
+_WITH_BODY: Final = 600
 """Chosen messages, which have their bodies, that are asked for at once."""
 _BODIES: Final = 32_000_000
 """Bytes of bodies that are asked for at once, by the largest that has come so far."""
@@ -351,7 +351,15 @@ class LockedAhead:
         room = len(self._links) * self._search.per_link
         if self._search.expected:
             return self._search.expected > room
-        return self._search.max_held > room and _load(link) > self._search.per_link / 2
+        if self._search.max_held <= room:
+            return False
+        return _load(link) + self._most_left > self._search.per_link or _load(link) > self._search.per_link / 2
+
+    @property
+    def _most_left(self) -> int:
+        """Return how many messages may be left up to the last chosen one, by their numbers; 0 if unknown."""
+        first, last = max(self._reached, min(self.left, default=0) - 1), max(self.left, default=0)
+        return last - first if partition_of(first) == partition_of(last) and last > first else 0
 
     def _begin(self) -> _Link:
         if self._tasks is None:

@@ -14,7 +14,7 @@ from azure.servicebus import __version__
 
 from sbnotebook.errors import render_traceback
 from sbnotebook.settlement.sdk.protocol import sender_module, session_module, transport_module
-from sbnotebook.settlement.sdk.sharing import LAST_WAIT, share_connections
+from sbnotebook.settlement.sdk.sharing import LAST_WAIT, has_frame, share_connections
 from sbnotebook.settlement.sdk.tokens import refresh_beside_work
 from sbnotebook.settlement.sdk.version import check_version
 
@@ -81,14 +81,17 @@ def _measure_frame(frame: Any) -> tuple[None, bytes]:  # noqa: ARG001 (each fram
 async def _receive_frame(transport: Any, timeout: float | None = None, **options: Any) -> tuple[Any, Any]:  # noqa: ASYNC109 (the SDK's)
     # The SDK waits by asyncio.wait_for, which up to Python 3.11 starts a task for each frame. That takes longer than
     # reading the frame.
-    began = time.monotonic()
     try:
-        async with asyncio.timeout(timeout):
+        if has_frame(transport):
             header, channel, payload = await transport.read(**options)
+        else:
+            began = time.monotonic()
+            async with asyncio.timeout(timeout):
+                header, channel, payload = await transport.read(**options)
+            if (now := time.monotonic()) - began > _WAITED:
+                setattr(transport, LAST_WAIT, now)
     except (TimeoutError, asyncio.IncompleteReadError):
         return None, None
-    if (now := time.monotonic()) - began > _WAITED:
-        setattr(transport, LAST_WAIT, now)
     if payload:
         return channel, transport_module.decode_frame(payload)
     return channel, transport_module.decode_empty_frame(header)

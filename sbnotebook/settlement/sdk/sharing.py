@@ -29,13 +29,16 @@ from sbnotebook.settlement.sdk.protocol import (
     transport_module,
 )
 
-__all__ = ["LAST_WAIT", "last_wait", "share_connections"]
+__all__ = ["LAST_WAIT", "has_frame", "last_wait", "share_connections"]
 
 # Attributes that sbnotebook adds to the SDK's connections, transports and sessions.
 LAST_WAIT: Final = "_sbnotebook_last_wait"
 _TURN: Final = "_sbnotebook_turn"
 _WRITING: Final = "_sbnotebook_writing"
 _SENDING: Final = "_sbnotebook_sending"
+_MORE_FRAMES: Final = 50
+_SIZE, _HEAD = 4, 8
+"""Bytes of a frame's size, and of its head (AMQP 1.0 section 2.3.1)."""
 _PASSES: Final = frozenset({errno.EAGAIN, errno.EINTR, errno.ENOENT, errno.EWOULDBLOCK})
 """Errors after which the SDK takes a connection for open still."""
 
@@ -56,6 +59,15 @@ def share_connections() -> None:
 def last_wait(connection: AmqpConnection) -> float:
     """Return the monotonic time of the last frame for which a task had to wait: all later ones waited to be read."""
     return getattr(connection._transport, LAST_WAIT, 0.0)
+
+
+def has_frame(transport: Any) -> bool:
+    """Return whether a whole frame has come that was not read: to read it takes no time."""
+    begun = getattr(transport, "_read_buffer", None)
+    come: bytearray = getattr(getattr(transport, "reader", None), "_buffer", None) or bytearray()
+    if len(come) < _HEAD or begun is None or begun.tell() < begun.getbuffer().nbytes:
+        return False
+    return len(come) >= int.from_bytes(come[:_SIZE], "big")
 
 
 class _Turn:
@@ -93,6 +105,11 @@ async def _listen(connection: AmqpConnection, wait: float | bool = False, batch:
     turn.reader = me
     try:
         await _listen_alone(connection, wait=wait, batch=batch, **options)
+        # Those that have come already, too: each turn wakes all other tasks.
+        for _ in range(_MORE_FRAMES):
+            if connection._error is not None or not has_frame(connection._transport):
+                break
+            await _listen_alone(connection, **options)
     finally:
         turn.end()
 
