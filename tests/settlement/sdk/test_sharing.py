@@ -1,6 +1,7 @@
 """Several tasks on one connection of the SDK."""
 
 # ruff: noqa: SLF001 (the tests look into the SDK)
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
@@ -20,7 +23,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.sdk import management
+from sbnotebook.settlement.sdk import management, sharing
 from sbnotebook.settlement.wire.conversion import payload_of
 
 if TYPE_CHECKING:
@@ -66,6 +69,35 @@ async def test_requests_of_several_tasks_are_under_way_at_once(own: AsyncNamespa
                 tasks.start_soon(ask)
         assert found == [1] * REQUESTS
         assert time.monotonic() - began < REQUESTS * 0.2 / 2  # one after the other, each takes a round trip
+
+
+async def test_answers_that_came_together_are_read_in_one_turn(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns, end = list[object](), sharing._Turn.end
+
+    def note(turn: Any) -> None:
+        turns.append(turn)
+        end(turn)
+
+    monkeypatch.setattr(sharing._Turn, "end", note)
+    async with receiver_of(own, "sharing-turns") as receiver, anyio.create_task_group() as tasks:
+        emulator.faults.network_delay_ms = 200
+        turns.clear()
+        for _ in range(REQUESTS):
+            tasks.start_soon(management.peek_payloads, receiver, 1, 1)
+    # Each request has two answers: that it was taken, and the messages.
+    assert len(turns) < REQUESTS
+
+
+async def test_only_a_whole_frame_has_come() -> None:
+    transport = SimpleNamespace(reader=asyncio.StreamReader(), _read_buffer=BytesIO())
+    for byte in (12).to_bytes(4, "big") + bytes(8):
+        assert not sharing.has_frame(transport)
+        transport.reader.feed_data(bytes([byte]))
+    assert sharing.has_frame(transport)
+    transport._read_buffer = BytesIO(b"the begin of another")
+    assert not sharing.has_frame(transport)
 
 
 async def test_tasks_go_on_where_the_one_that_reads_is_cancelled(namespace: AsyncNamespace) -> None:
