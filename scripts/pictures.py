@@ -196,7 +196,7 @@ def _triage(browser: Browser, lab: Lab) -> None:
 def _browser(browser: Browser, lab: Lab) -> None:
     show = "from sbnotebook.widgets.entity_browser import Browser\nBrowser(namespace, 'orders')"
     notebook, panel = _opened(browser, lab, [BROWSED, show, HELD, MONITORED])
-    panel.get_by_role("gridcell", name="order-1025").click()
+    panel.get_by_role("gridcell", name="26", exact=True).click()
     expect(panel.locator(".sbn-detail-head")).to_contain_text("Message")
     _keep(notebook, "browser", panel)
     panels = notebook.page.locator(".jp-OutputArea-output > .sbn-panel, .jp-OutputArea-output.sbn-panel")

@@ -30,7 +30,7 @@ _STYLE: Final = """
 .sbn-panel .widget-inline-hbox input { min-width: 0; }
 .sbn-panel .jupyter-button:focus-visible { outline: 2px solid var(--jp-brand-color1, #1976d2); outline-offset: 1px; }
 .sbn-panel { --sbn-covered: 100px; }
-.sbn-acting { scroll-margin: 180px 0 8px; }
+.sbn-acting { scroll-margin: min(180px, 12vh) 0 8px; }
 .sbn-panel .sbn-through { display: contents; }
 .sbn-panel .sbn-selection { margin-top: 8px; }
 .sbn-panel .sbn-sticky { position: sticky; bottom: 0; z-index: 4; padding: 2px 0;

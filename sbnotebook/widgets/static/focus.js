@@ -6,6 +6,7 @@
 const OUTER_PANEL = ".sbn-panel";
 const ACTIONS = ".sbn-acting";
 const FORM = ".sbn-form";
+const MAIN_BUTTON = ".mod-danger, .mod-primary"; // which must be in sight where there is no room for all
 const FOCUSABLE = "input:enabled, select:enabled, textarea:enabled, button:enabled, summary, [tabindex='0']";
 const SETTLED = 100; // milliseconds after which a form has its fields, which ipywidgets draws one by one
 
@@ -90,7 +91,10 @@ export class FocusKeeper {
     const isOurs = this.isDropped ? this.last : at === this.words || (this.panel?.contains(at) && at.matches("button"));
     if (!isOurs) return;
     this.words.focus({ preventScroll: true });
-    const show = () => this.words.closest(ACTIONS)?.scrollIntoView({ block: "nearest" });
+    const show = () => {
+      const actions = this.words.closest(ACTIONS);
+      for (const each of [actions, actions?.querySelector(MAIN_BUTTON)]) each?.scrollIntoView({ block: "nearest" });
+    };
     show();
     clearTimeout(this.showing);
     this.showing = setTimeout(show, SETTLED); // the elements above it may have another height by then
