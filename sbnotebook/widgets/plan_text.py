@@ -54,7 +54,7 @@ _SENT_COLUMNS: Final = (
     "body_text",
 )
 """Columns of new messages, which are in no table yet."""
-_MAX_CELL: Final = 160
+_MAX_CELL: Final = 80
 _MAX_FAILURES: Final = 50
 _MAX_NAMED: Final = 5
 _MAX_REASONS: Final = 1_000

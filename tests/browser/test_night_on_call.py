@@ -1,7 +1,7 @@
 """A night on call in JupyterLab, as a person does it: from the cause to the record, with its clicks and keys counted.
 
-``make night`` runs it in two sizes of the window, light and dark, and keeps a picture of each step; ``make check`` runs
-one of the four. The mouse scrolls before it clicks an element that is out of sight, as a hand does, which is counted.
+``make night`` runs it in two sizes of the window, light and dark, and keeps a picture of each step. The mouse scrolls
+before it clicks an element that is out of sight, as a hand does, which is counted.
 """
 
 from __future__ import annotations
@@ -77,6 +77,12 @@ REACHED = """(element) => {
     return element.contains(hit) || hit?.contains(element.closest("button") ?? element) === true;
 }"""
 CENTRE = "(element) => { const { top, height } = element.getBoundingClientRect(); return top + height / 2; }"
+# A place in the list of causes, where it has to be scrolled down to the element.
+IN_LIST = """(element) => {
+    const list = element.closest(".sbn-causes-view ul");
+    const [inner, outer] = [element, list ?? element].map((each) => each.getBoundingClientRect());
+    return list && outer.top >= 0 && inner.bottom > outer.bottom ? [outer.left + 100, outer.top + 50] : null;
+}"""
 FOCUSED = "(element) => element === document.activeElement"
 
 
@@ -99,8 +105,9 @@ class Hand:
                 break
             size = self.page.viewport_size or {"height": 0}
             down = target.evaluate(CENTRE) > size["height"] / 2
-            self.page.mouse.move(self.margin, size["height"] / 2)
-            self.page.mouse.wheel(0, NOTCH if down else -NOTCH)
+            inner = target.evaluate(IN_LIST)
+            self.page.mouse.move(*(inner or (self.margin, size["height"] / 2)))
+            self.page.mouse.wheel(0, NOTCH if down or inner else -NOTCH)
             self.page.wait_for_timeout(60)
             self.scrolled += NOTCH
         target.click()
