@@ -12,7 +12,7 @@ import subprocess
 import sysconfig
 import time
 import venv
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,13 +108,17 @@ class Cluster:
         address: of the master.
         workers: machines.
         driver: a machine.
-        processes: of the workers, in their order.
+        start_worker: starts the process of a worker.
     """
 
     address: str
     workers: Sequence[Machine]
     driver: Machine
-    processes: Sequence[subprocess.Popen[bytes]]
+    start_worker: Callable[[Machine], subprocess.Popen[bytes]]
+
+    def __post_init__(self) -> None:
+        """Start the workers."""
+        self._processes = [self.start_worker(worker) for worker in self.workers]
 
     def start(self, job: str, /, *settings: str, **environment: str) -> subprocess.Popen[str]:
         """Start a driver on its machine.
@@ -154,7 +158,14 @@ class Cluster:
 
     def executors(self) -> list[psutil.Process]:
         """Return the executors that run: a Java below each worker's."""
-        return [child for each in self.processes for child in psutil.Process(each.pid).children()]
+        alive = [each for each in self._processes if each.poll() is None]
+        return [child for each in alive for child in psutil.Process(each.pid).children()]
+
+    def replace_dead_workers(self) -> None:
+        """Start workers again that were killed."""
+        for number, process in enumerate(self._processes):
+            if process.poll() is not None:
+                self._processes[number] = self.start_worker(self.workers[number])
 
 
 @contextmanager
@@ -171,23 +182,21 @@ def running_cluster(folder: Path, wheel: Path) -> Generator[Cluster]:
     with ExitStack() as stack:
         master = stack.enter_context(_daemon(driver, f"{package}.master.Master", "--port", "0"))
         address = _said(_AT, driver, master)
-        given = ["--cores", "1", "--memory", "600m"]
-        processes = [
-            stack.enter_context(
-                _daemon(each, f"{package}.worker.Worker", *given, "--work-dir", str(each.folder / "work"), address)
-            )
-            for each in workers
-        ]
-        for worker, process in zip(workers, processes, strict=True):
+
+        def start(worker: Machine) -> subprocess.Popen[bytes]:
+            given = ["--cores", "1", "--memory", "600m", "--work-dir", str(worker.folder / "work"), address]
+            process = stack.enter_context(_daemon(worker, f"{package}.worker.Worker", *given))
             _said(_REGISTERED, worker, process)
-        yield Cluster(address, workers, driver, processes)
+            return process
+
+        yield Cluster(address, workers, driver, start)
 
 
 @contextmanager
 def _daemon(machine: Machine, name: str, *arguments: str) -> Generator[subprocess.Popen[bytes]]:
     """Run one of Spark's daemons, by Spark's own script."""
     command = [str(SPARK / "bin" / "spark-class"), name, "--host", "127.0.0.1", "--webui-port", "0", *arguments]
-    with machine.log.open("ab") as log:
+    with machine.log.open("wb") as log:
         process = subprocess.Popen(
             command, stdout=log, stderr=log, cwd=machine.home, env=machine.environment(), start_new_session=True
         )

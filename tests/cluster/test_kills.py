@@ -1,0 +1,135 @@
+"""Forty kills of a cluster's processes, in the middle of every operation; every message is counted afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.client.targets import Target
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.model import Message
+from sbnotebook.settlement import Connection
+from tests.cluster.jobs.killed import COUNT, LOCK
+from tests.cluster.nodes import Cluster, end
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL"),
+    pytest.mark.skipif(os.environ.get("SBNOTEBOOK_CLUSTER") != "all", reason="make check-cluster runs it"),
+]
+EACH: Final = sorted(f"m{number}" for number in range(COUNT))
+BATCH: Final = COUNT // 6
+OPERATIONS: Final = ("write", "read", "exactly-once", "at-least-once", "settle")
+VICTIMS: Final = ("executor", "Python worker", "worker", "driver")
+KILLS: Final = [(each, victim, kill) for kill in range(2) for each in OPERATIONS for victim in VICTIMS]
+PATIENCE: Final = 120.0
+
+
+@pytest.mark.parametrize(("operation", "victim", "kill"), KILLS)
+def test_kill_loses_nothing_and_repeats_nothing_unannounced(
+    cluster: Cluster, emulator: RunningEmulator, tmp_path: Path, operation: str, victim: str, kill: int
+) -> None:
+    chance = random.Random(f"{operation} {victim} {kill}")  # noqa: S311 (no secret)
+    fill(emulator, operation)
+    given = {"SERVICEBUS": emulator.connection_string, "OPERATION": operation, "FOLDER": str(tmp_path)}
+    job = cluster.start("killed.py", **given)
+    try:
+        wait_until(lambda: job.poll() is not None or is_under_way(cluster, emulator, operation))
+        time.sleep(chance.random() * 0.5)
+        assert job.poll() is None, "it was over before the kill"
+        if victim == "driver":
+            end(job)
+            printed, _ = cluster.run("killed.py", **given)
+        else:
+            kill_one(cluster, victim, chance)
+            printed, complaints = job.communicate(timeout=PATIENCE)
+            assert job.returncode == 0, complaints
+    finally:
+        end(job)
+        cluster.replace_dead_workers()
+    check(emulator, operation, json.loads(printed.splitlines()[-1]))
+
+
+def fill(emulator: RunningEmulator, operation: str) -> None:
+    """Make the queue with what the operation needs."""
+    emulator.delete("orders")
+    emulator.create_queue("orders", QueueOptions(lock_duration=int(LOCK * 1000), max_delivery_count=100))
+    emulator.faults.network_delay_ms = 5
+    if operation == "write":
+        return
+    with Namespace(Target(Connection(emulator.connection_string), "a test"), archive=False) as namespace:
+        queue = namespace.entity("orders")
+        queue.send([Message(message_id=each) for each in EACH], show_progress=False).raise_for_failures()
+        if operation == "settle":
+            queue.defer_all(show_progress=False).apply(show_progress=False).raise_for_failures()
+
+
+def is_under_way(cluster: Cluster, emulator: RunningEmulator, operation: str) -> bool:
+    counts = emulator.counts("orders")
+    match operation:
+        case "write":
+            return counts.active > 50
+        case "read":
+            return any(map(python_of, cluster.executors()))
+        case "settle":
+            return counts.deferred < COUNT - 50
+        case _:
+            return counts.active + counts.deferred < COUNT - BATCH
+
+
+def python_of(executor: psutil.Process) -> list[psutil.Process]:
+    """Return the Python processes of an executor."""
+    with suppress(psutil.NoSuchProcess):
+        return executor.children(recursive=True)
+    return []
+
+
+def kill_one(cluster: Cluster, victim: str, chance: random.Random) -> None:
+    busy = [each for each in cluster.executors() if python_of(each)]
+    executor = chance.choice(busy or cluster.executors())
+    killed = {
+        "executor": lambda: [executor],
+        "Python worker": lambda: python_of(executor),
+        "worker": lambda: [psutil.Process(executor.ppid())],
+    }[victim]()
+    assert killed
+    for process in killed:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def check(emulator: RunningEmulator, operation: str, said: Any) -> None:
+    """Count every message."""
+    with Namespace(Target(Connection(emulator.connection_string), "a test")) as namespace:
+        left = sorted(message.message_id or "" for message in namespace.entity("orders").peek(show_progress=False))
+    if operation == "write":
+        assert sorted(set(left)) == EACH, "a repeated task sends its messages again, with the same ids"
+    elif operation == "read":
+        assert said == dict.fromkeys(EACH, 1)
+        assert left == EACH
+    elif operation == "settle":
+        assert said
+        assert not left
+    else:
+        assert not left
+        assert sorted(said) == EACH
+        repeated = sum(said.values()) - COUNT
+        assert repeated == 0 if operation == "exactly-once" else repeated <= BATCH
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.02)
