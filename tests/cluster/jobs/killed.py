@@ -1,4 +1,4 @@
-"""Carries out one operation while a test kills processes of the cluster; prints what came of it, in JSON.
+"""Carries out one operation while a test kills processes of the cluster; prints the result, in JSON.
 
 Environment: ``OPERATION``, and ``FOLDER``, which the machines share. After the test has killed the driver, it
 starts the same job again.
