@@ -38,6 +38,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
             patch.setenv("SBNOTEBOOK_CONNECTION", shell.variables["namespace"].connection_string)
             shell.run("for name in ('orders', 'results'): namespace.create_queue(name)")
             shell.run("namespace.create_queue('trips', requires_session=True)")
+            shell.run("other = namespace")
             frame = pd.DataFrame({"carrier": ["UA", "AA"] * 20, "flight": range(40)})
             shell.variables.update({"frame": frame, "messages": [Message(body=b"{}", subject="ok")]})
             shell.run("%sb_send orders frame\n%sb_lock orders -n 5\n%sb_deadletter --reason Invalid\n%sb_release")
