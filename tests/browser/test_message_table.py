@@ -108,7 +108,7 @@ def filters_and_sorting(view: Locator, other: Locator) -> None:
     counts(view, "10,000 shown")
     expect(view.locator(".sbn-search")).to_have_value("")
 
-    subject = view.locator("[data-column=subject]")
+    subject = view.locator(".sbn-name[data-column=subject]")
     subject.click()
     expect(subject).to_have_attribute("aria-sort", "ascending")
     shows(view, 1, 4, 7)
@@ -127,7 +127,7 @@ def filters_and_sorting(view: Locator, other: Locator) -> None:
     view.get_by_role("button", name="Columns", exact=True).click()
     view.get_by_role("checkbox", name="enqueued").uncheck()  # with its filter
     counts(view, "10,000 shown")
-    expect(view.locator("[data-column=enqueued_time]")).to_have_count(0)
+    expect(view.locator(".sbn-name[data-column=enqueued_time]")).to_have_count(0)
     view.page.keyboard.press("Escape")
     expect(view.get_by_role("group", name="Columns that are shown")).to_be_hidden()
 
@@ -135,7 +135,7 @@ def filters_and_sorting(view: Locator, other: Locator) -> None:
 def selection(notebook: Notebook, view: Locator) -> None:
     for place in (0, 2):
         view.locator(".sbn-row").nth(place).locator(".sbn-check").click()
-    view.locator("[data-column=subject]").click()  # unsorted again
+    view.locator(".sbn-name[data-column=subject]").click()  # unsorted again
     view.locator(".sbn-row").nth(1).click(modifiers=["Control"])
     counts(view, "10,000 shown, 3 selected")
     view.get_by_label("Filter subject").fill("=ua")
@@ -159,7 +159,7 @@ def changes_from_the_kernel(notebook: Notebook, view: Locator) -> None:
     notebook.kernel("table.remove([('orders/$dlq', 6), ('orders/$dlq', 7), ('orders/$dlq', 0)])")
     counts(view, "3,332 of 9,997 shown, 3 selected")
     notebook.kernel("table.patch({('orders/$dlq', n): {'outcome': 'settled'} for n in range(3, 100)})")
-    expect(view.locator("[data-column=outcome]")).to_be_visible()
+    expect(view.locator(".sbn-name[data-column=outcome]")).to_be_visible()
     expect(view.locator(".sbn-row").first).to_contain_text("settled")
     notebook.kernel("table.append([message(9), message(20_001), message(20_002)])")
     counts(view, "3,333 of 9,999 shown, 3 selected")
@@ -172,7 +172,7 @@ def changes_from_the_kernel(notebook: Notebook, view: Locator) -> None:
     notebook.kernel("table.show(messages)")
     view.get_by_role("button", name="Clear filters").click()
     counts(view, "10,000 shown")
-    expect(view.locator("[data-column=enqueued_time]")).to_have_count(0)  # as the user left it
+    expect(view.locator(".sbn-name[data-column=enqueued_time]")).to_have_count(0)  # as the user left it
 
 
 def ranges(notebook: Notebook, view: Locator) -> None:
@@ -214,7 +214,7 @@ def keys_only(notebook: Notebook, view: Locator) -> None:
     search.focus()
     page.keyboard.type("DL")
     counts(view, "3,334 of 10,000 shown")  # one of them has a needle
-    header = view.locator("[data-column=sequence_number]")
+    header = view.locator(".sbn-name[data-column=sequence_number]")
     tab_to(page, header)
     width = header.bounding_box()
     page.keyboard.press("Shift+ArrowRight")
@@ -321,8 +321,8 @@ def test_locks_run_down_in_the_browser(browser: Browser, lab: Lab) -> None:
     shows(view, 2**60, 2**60 + 1)
     view.evaluate("element => element.store.tellTime(Date.now() + 3600e3)")  # the kernel's clock is an hour ahead
     expect(left.nth(1)).to_have_text("ended", timeout=RUN_TIMEOUT)
-    view.locator("[data-column=sequence_number]").click()
-    view.locator("[data-column=sequence_number]").click()
+    view.locator(".sbn-name[data-column=sequence_number]").click()
+    view.locator(".sbn-name[data-column=sequence_number]").click()
     shows(view, *(2**60 + number for number in (3, 2, 1, 0)))
     view.locator(".sbn-row .sbn-check").nth(1).click()
     expect(view.get_by_role("alert")).to_have_text("ZeroDivisionError: division by zero")
