@@ -134,9 +134,9 @@ def look_at(namespace: Namespace, queue: Entity) -> None:
     deadline = time.monotonic() + 60
     while len(table.model.causes.fingerprints) < len(table.model.rows) and time.monotonic() < deadline:
         time.sleep(0.01)
-    answer(table.model.rows, "search", {"words": ["carrier"]})
+    answer(table.model, "search", {"words": ["carrier"]})
     for row in range(len(table.model.rows)):
-        answer(table.model.rows, "detail", {"row": row})
+        answer(table.model, "detail", {"row": row})
     triage.close()
 
 
