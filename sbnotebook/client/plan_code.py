@@ -49,7 +49,7 @@ _OTHER: Final = "elsewhere"
 
 @dataclass(frozen=True, slots=True)
 class CodeOptions:
-    """What code says besides the plan.
+    """The options of generated code that the plan itself does not have.
 
     Args:
         target: the host of the namespace, None for the one that the environment names.

@@ -79,7 +79,7 @@ class Peeker:
         self._browser: management.Browser | None = None
         self._busy = anyio.Lock()
         self._read_before: _Ahead | None = None
-        """How the last reader has read."""
+        """The last reader, whose width the next one begins with."""
 
     async def page(
         self, from_sequence_number: int, count: int = PAGE, session_id: str | None = None, attempts: int = _ATTEMPTS

@@ -13,7 +13,7 @@ from sbnotebook.widgets.pretty import JsonPath
 __all__ = ["BODY", "body_values", "checked_path", "path_name"]
 
 BODY: Final = "body_json"
-"""How the name of each such column begins, as in an expression of ``where``."""
+"""The prefix of these columns' names, as in an expression of ``where``."""
 _LONGEST_PATH: Final = 64
 _LONGEST_NAME: Final = 1_000
 _PLAIN_NAME: Final = re.compile(r"[^\W\d][\w-]*+")
