@@ -78,7 +78,7 @@ class LockedBatch:
     per_link: ClassVar[int] = PER_LINK
     """Messages of one link that may be unsettled."""
     completes_together: bool = False
-    """Whether one request completes many messages. If Service Bus refuses it, some outcomes may stay unknown."""
+    """True to complete many messages by one request. Where Service Bus refuses it, outcomes may stay unknown."""
 
     def __init__(
         self,
