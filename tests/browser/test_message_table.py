@@ -298,6 +298,18 @@ table.on_selection(lambda: 1 / 0)
 import time
 time.sleep(2)
 """
+READING = """element => element.store.addEventListener("rows", ({ target }) => {
+    for (let row = 0; row < target.total; row++) target.searchText(row);
+})"""
+
+
+def later_columns_are_searched(notebook: Notebook, view: Locator) -> None:
+    """A column that comes after the others of its rows is searched, too, however early these were read."""
+    view.evaluate(READING)
+    notebook.kernel("table.append([PeekedMessage(entity='orders', sequence_number=5, subject='late')])")
+    view.get_by_placeholder("Search all columns").fill("late")
+    counts(view, "1 of 5 shown")
+    view.get_by_role("button", name="Clear filters").click()
 
 
 RESTART = """async () => {
@@ -324,6 +336,7 @@ def test_locks_run_down_in_the_browser(browser: Browser, lab: Lab) -> None:
     view.locator(".sbn-name[data-column=sequence_number]").click()
     view.locator(".sbn-name[data-column=sequence_number]").click()
     shows(view, *(2**60 + number for number in (3, 2, 1, 0)))
+    later_columns_are_searched(notebook, view)
     view.locator(".sbn-row .sbn-check").nth(1).click()
     expect(view.get_by_role("alert")).to_have_text("ZeroDivisionError: division by zero")
     notebook.page.evaluate(RESTART)

@@ -73,6 +73,7 @@ export class Store extends EventTarget {
       this.put(name, first, decoded(coding, bytes.subarray(start, start + length), count));
       start += length;
     }
+    this.texts.fill(undefined, first, first + count); // they may lack these columns
     this.total = Math.max(this.total, first + count);
     this.forget();
     this.tell("rows", { kind: first ? "added" : "replaced" });
