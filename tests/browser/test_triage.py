@@ -73,7 +73,9 @@ def _a_canary(panel: Locator) -> None:
     other = panel.get_by_role("listitem").filter(has_text="the carrier is unknown")
     other.get_by_role("button", name="Resubmit…").click()
     expect(panel.get_by_text("12 messages are selected.")).to_be_visible()
+    expect(panel.locator(".sbn-form").locator("input, select").first).to_be_focused()  # in the form that came last
     panel.get_by_role("button", name="Close", exact=True).click()
+    expect(panel.locator(".sbn-form")).to_have_count(0)
     panel.get_by_role("button", name="Clear selection").click()
 
 
@@ -84,6 +86,7 @@ def _what_is_hidden_is_told(panel: Locator) -> None:
     search.fill("orders-29")
     expect(panel.get_by_text("12 messages are selected, 11 hidden by a filter.")).to_be_visible()
     panel.get_by_role("button", name="Complete…").click()
+    expect(panel.get_by_text("they are removed from here, and nothing is sent.")).to_be_visible()
     panel.get_by_role("button", name="Show the plan").click()
     expect(panel.get_by_text("11 of them are hidden by the filter")).to_be_visible()
     panel.get_by_role("button", name="Not now").click()
