@@ -33,7 +33,6 @@ __all__ = [
     "message_from_row",
     "messages_from_columns",
     "peeked_from_columns",
-    "peeked_from_row",
     "values_of",
 ]
 
@@ -179,7 +178,13 @@ def message_from_row(row: Mapping[str, Any]) -> Message:
     Raises:
         ConfigurationError: a value does not fit its column.
     """
-    return Message(**_sent_fields(row))
+    fields: dict[str, Any] = {name: _text_in(row, name) for name in _SENT_TEXTS}
+    fields["time_to_live"] = _life(row)
+    fields["scheduled_enqueue_time"] = _time(row, "scheduled_enqueue_time")
+    fields["body"], fields["body_type"] = _body(row)
+    fields["application_properties"] = _properties_from(row)
+    fields["extras"] = _extras_from(row)
+    return Message(**fields)
 
 
 def messages_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> list[Message]:
@@ -217,7 +222,7 @@ def messages_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> l
 
 
 def peeked_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> list[PeekedMessage]:
-    """Build a message from each row as :func:`peeked_from_row` does, several times as fast.
+    """Build the message that was peeked from each row, with what the service set.
 
     Args:
         columns: values of their column's type by column name, times in UTC. A column may be missing where it has no
@@ -298,38 +303,6 @@ def _property_maps(columns: Mapping[str, Sequence[Any]], count: int) -> Iterator
 
 def _is_of_pairs(value: object) -> bool:
     return type(value) is list  # as Arrow gives maps
-
-
-def peeked_from_row(row: Mapping[str, Any]) -> PeekedMessage:
-    """Build the message that was peeked, from a row with at least ``entity`` and ``sequence_number``.
-
-    Raises:
-        ConfigurationError: one of the two is missing, or a value does not fit its column.
-    """
-    entity, sequence_number = _text_in(row, "entity"), _whole(row, "sequence_number")
-    if entity is None or sequence_number is None:
-        raise ConfigurationError("A row of a peeked message needs the columns entity and sequence_number.")
-    return PeekedMessage(
-        entity=EntityAddress.parse(entity),
-        sequence_number=sequence_number,
-        enqueued_sequence_number=_whole(row, "enqueued_sequence_number"),
-        enqueued_time=_time(row, "enqueued_time"),
-        expires_at=_time(row, "expires_at"),
-        delivery_count=_whole(row, "delivery_count") or 0,
-        state=_choice(row, "state", MessageState.ACTIVE),
-        dead_letter_source=_text_in(row, "dead_letter_source"),
-        **_sent_fields(row),
-    )
-
-
-def _sent_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    fields: dict[str, Any] = {name: _text_in(row, name) for name in _SENT_TEXTS}
-    fields["time_to_live"] = _life(row)
-    fields["scheduled_enqueue_time"] = _time(row, "scheduled_enqueue_time")
-    fields["body"], fields["body_type"] = _body(row)
-    fields["application_properties"] = _properties_from(row)
-    fields["extras"] = _extras_from(row)
-    return fields
 
 
 def _life(row: Mapping[str, Any]) -> timedelta | None:

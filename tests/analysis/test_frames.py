@@ -29,7 +29,7 @@ from sbnotebook.analysis.frames import (
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, EntityAddress, Message, PeekedMessage
 from sbnotebook.model.amqp import Long, ULong
-from sbnotebook.model.schema import COLUMNS, peeked_from_row
+from sbnotebook.model.schema import COLUMNS
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 from sbnotebook.testing.comparison import differences, same_value
@@ -82,16 +82,6 @@ def test_messages_come_back_to_be_sent(way: str, sent: list[PeekedMessage]) -> N
 @given(sent=st.lists(any_peeked(), max_size=3))
 def test_peeked_messages_come_back_with_what_the_service_set(way: str, sent: list[PeekedMessage]) -> None:
     found = messages_of_table(WAYS[way](to_arrow(sent)))
-    assert [differences(*pair) for pair in zip(found, sent, strict=True)] == [{}] * len(sent)
-    for name in SET_BY_THE_SERVICE:
-        assert [getattr(message, name) for message in found] == [getattr(message, name) for message in sent]
-
-
-@settings(max_examples=40)
-@given(st.lists(any_peeked(), min_size=1, max_size=3))
-def test_records_of_a_frame_hold_what_the_service_set(sent: list[PeekedMessage]) -> None:
-    rows: list[Any] = to_pandas(sent).to_dict("records")
-    found = [peeked_from_row(row) for row in rows]
     assert [differences(*pair) for pair in zip(found, sent, strict=True)] == [{}] * len(sent)
     for name in SET_BY_THE_SERVICE:
         assert [getattr(message, name) for message in found] == [getattr(message, name) for message in sent]
