@@ -70,9 +70,10 @@ ACTIONS: Final = """async () => {
     const measure = async (name, actions) => {
         measured[name] = [];
         for (const action of actions) {
+            const shown = new Promise((resolve) => store.addEventListener('shown', resolve, { once: true }));
             const started = performance.now();
             action();
-            store.shown;
+            await shown;
             await drawn();
             measured[name].push(performance.now() - started);
             await pause(300);

@@ -2,6 +2,8 @@
  * The rows of each cause: which they are, when they came, and the filter that shows those of some causes only.
  */
 
+import { each } from "./slices.js";
+
 const CAUSE_FILTER = "cause";
 const CAUSE_COLUMN = "cause";
 const SEEN_COLUMN = "enqueued_time";
@@ -10,23 +12,29 @@ export const TREND_POINTS = 24;
 
 /**
  * Rows by cause, those that pass all filters but that by cause: `rows` of each cause, the number of `known` causes, and how many
- * rows are `unread`, whose causes the kernel does not know yet.
+ * rows are `unread`, whose causes the kernel does not know yet. They are found in steps.
  */
-export function tallied(store) {
+export function* tallied(store) {
   const causes = store.column(CAUSE_COLUMN);
   const found = new Map(store.causes.map(({ fingerprint }) => [fingerprint, []]));
   const known = new Set(found.keys());
-  for (let row = 0; row < store.total; row++) if (causes[row]) known.add(causes[row]);
+  yield* each(0, store.total, (row) => causes[row] && known.add(causes[row]));
   let unread = 0;
   const rows = store.rowsWithout(CAUSE_FILTER);
-  for (let index = 0; index < rows.length; index++) {
+  yield* each(0, rows.length, (index) => {
     const row = rows[index];
     const cause = causes[row];
     if (!cause) unread++;
     else if (found.has(cause)) found.get(cause).push(row);
     else found.set(cause, [row]);
-  }
+  });
   return { rows: found, known: known.size, unread };
+}
+
+/** The rows of one cause that pass all filters but that by cause. */
+export function rowsOfCause(store, fingerprint) {
+  const causes = store.column(CAUSE_COLUMN);
+  return Array.from(store.rowsWithout(CAUSE_FILTER).filter((row) => causes[row] === fingerprint));
 }
 
 /** The first and the last time of all rows. */

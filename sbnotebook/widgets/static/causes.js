@@ -3,7 +3,7 @@
  * messages of one cause only. Counts and trends follow the other filters.
  */
 
-import { chooseCauses, chosenCauses, history, span, tallied, TREND_POINTS } from "./cause_rows.js";
+import { chooseCauses, chosenCauses, history, rowsOfCause, span, tallied, TREND_POINTS } from "./cause_rows.js";
 import { timeText } from "./columns.js";
 import { FROM_CAUSES } from "./detail.js";
 import { arrange, counted, drawnSoon, figure, pressable, roving } from "./drawing.js";
@@ -81,7 +81,7 @@ class CauseItem {
 
   /** Its rows as they are now: those that were counted may have been others. */
   get rows() {
-    return tallied(this.store).rows.get(this.cause.fingerprint) ?? [];
+    return rowsOfCause(this.store, this.cause.fingerprint);
   }
 
   takeAll() {
@@ -228,12 +228,13 @@ class CauseList {
     this.fewer = pressable("Show fewer", () => this.show(FEW_CAUSES), { class: "sbn-quiet" });
     this.element = made("div", { class: "sbn-causes-view", role: "region", "aria-label": "Causes", hidden: true }, head, this.list, this.more, this.fewer);
     // Buttons keep their places while a user is about to press one.
-    for (const type of ["pointerleave", "focusout"]) this.element.addEventListener(type, () => setTimeout(() => this.draw()));
+    this.drawSoon = drawnSoon(() => this.draw());
+    for (const type of ["pointerleave", "focusout"]) this.element.addEventListener(type, this.drawSoon);
   }
 
   show(limit) {
     this.limit = limit;
-    this.draw();
+    this.drawSoon();
   }
 
   /** Ask the kernel for causes, and keep their texts; gives what it says. */
@@ -254,7 +255,7 @@ class CauseList {
     if (words !== this.search.value.trim()) return; // more was typed meanwhile
     this.found = data ? new Set(data.causes.map(({ fingerprint }) => fingerprint)) : null;
     this.foundCount = data?.count;
-    this.draw();
+    this.drawSoon();
   }
 
   /** Ask for the texts of causes that are to be shown, once. */
@@ -263,17 +264,17 @@ class CauseList {
     this.isLearning = true;
     const data = await this.ask({ fingerprints });
     this.isLearning = false;
-    if (data?.causes.length) this.draw();
+    if (data?.causes.length) this.drawSoon();
   }
 
-  draw() {
+  *draw() {
     const { store } = this;
     this.element.hidden = !store.rowCount;
     if (this.known !== store.causes) this.forget();
     const chosen = chosenCauses(store);
     this.hint.hidden = !store.causes.length;
     this.clear.hidden = !chosen.size;
-    if (store.causes.length) return this.drawList(tallied(store), chosen);
+    if (store.causes.length) return yield* this.drawList(yield* tallied(store), chosen);
     this.title.textContent = "Looking for the causes…";
     for (const part of [this.search, this.reading, this.more, this.fewer]) part.hidden = true;
     return arrange(this.list, []);
@@ -311,7 +312,7 @@ class CauseList {
     return entries;
   }
 
-  drawList({ rows, known, unread }, chosen) {
+  *drawList({ rows, known, unread }, chosen) {
     const there = this.ordered([...rows].filter(([fingerprint, { length }]) => length || chosen.has(fingerprint)));
     const told = there.filter(([, { length }]) => length).length;
     this.title.textContent = `${told === known ? "" : `${figure(told)} of `}${counted(known, "cause")}`;
@@ -327,7 +328,10 @@ class CauseList {
     const most = shown.reduce((most, [, { length }]) => Math.max(most, length), 1);
     const time = span(this.store);
     const items = shown.map(([fingerprint]) => this.item(fingerprint));
-    shown.forEach(([, own], index) => items[index].draw(own, most, time));
+    for (const [index, [, own]] of shown.entries()) {
+      items[index].draw(own, most, time);
+      yield;
+    }
     arrange(this.list, items.map(({ element }) => element));
     const rest = (this.found ? Math.max(this.foundCount, sought.length) : sought.length) - this.limit;
     this.more.hidden = rest <= 0 || this.limit >= sought.length;
@@ -351,12 +355,11 @@ class CauseList {
 export function causesView(store, element, options) {
   const list = new CauseList(store, options.cause_action);
   const listen = new AbortController();
-  const soon = drawnSoon(() => list.draw());
-  for (const type of ["rows", "filter", "causes"]) store.addEventListener(type, soon, { signal: listen.signal });
+  for (const type of ["rows", "filter", "shown", "causes"]) store.addEventListener(type, list.drawSoon, { signal: listen.signal });
   element.append(list.element);
-  soon();
+  list.drawSoon();
   return () => {
     listen.abort();
-    soon.stop();
+    list.drawSoon.stop();
   };
 }

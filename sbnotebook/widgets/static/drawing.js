@@ -3,6 +3,7 @@
  */
 
 import { made } from "./header.js";
+import { inSlices } from "./slices.js";
 
 const figures = new Intl.NumberFormat("en");
 
@@ -26,20 +27,32 @@ export function pressable(text, action, properties = {}) {
 /**
  * A function that has something drawn soon: once, however often it is asked for, and with a pause between two times.
  * Its `stop` ends it.
- * @param {() => void} draw
+ * @param {() => Generator} draw gives the steps of drawing, which are carried out in slices
  * @param {number} pause in milliseconds
  */
 export function drawnSoon(draw, pause = 150) {
   let timer;
+  let isAsked = false;
   let last = -Infinity;
-  const ask = () => {
-    timer ??= setTimeout(() => {
-      timer = undefined;
-      draw();
+  const end = new AbortController();
+  const begin = async () => {
+    isAsked = false;
+    try {
+      await inSlices(draw(), end.signal);
+    } finally {
       last = performance.now();
-    }, Math.max(0, last + pause - performance.now()));
+      timer = undefined;
+    }
+    if (isAsked) ask();
   };
-  ask.stop = () => clearTimeout(timer);
+  const ask = () => {
+    isAsked = true; // also during drawing: then it is drawn again
+    if (!end.signal.aborted) timer ??= setTimeout(begin, Math.max(0, last + pause - performance.now()));
+  };
+  ask.stop = () => {
+    end.abort();
+    clearTimeout(timer);
+  };
   return ask;
 }
 

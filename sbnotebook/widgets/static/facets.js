@@ -20,6 +20,7 @@ const USUAL_FACETS = [
   "resubmit_count",
 ];
 const MOST_VALUES = 1000; // a column with more is not a facet
+const ENCODED_ROWS = 1_000; // in one step
 const FEW_VALUES = 6;
 const LISTED_VALUES = 200; // of a facet that is opened; the search finds the others
 const BOXES = "input[type=checkbox]";
@@ -39,7 +40,20 @@ class Facet {
     this.name = column.name;
     this.kind = column.kind;
     this.id = `facet:${column.name}`;
-    this.isStale = true;
+    this.forget(0);
+  }
+
+  /** Forget the codes of rows from one on, which have changed. */
+  forget(first) {
+    this.encoded = Math.min(this.encoded ?? 0, first);
+    if (this.encoded) return;
+    this.places = new Map(); // codes by value
+    this.values = [];
+    this.codes = new Uint16Array(0);
+  }
+
+  get isTooMany() {
+    return this.values.length > MOST_VALUES;
   }
 
   /** Values that are ticked. They belong to the filter, which all views of the table share. */
@@ -54,37 +68,42 @@ class Facet {
     keepValues(this.store, this.name, chosen);
   }
 
-  /** Bring values and codes up to date. */
-  encode() {
-    if (!this.isStale) return;
-    this.isStale = false;
-    const { store } = this;
+  /** Bring values and codes up to date, in steps. */
+  *encode() {
+    for (; this.encoded < this.store.total && !this.isTooMany; yield) this.encodeSome();
+  }
+
+  encodeSome() {
+    const { store, places, values } = this;
     const cells = store.column(this.name);
-    const places = new Map();
-    this.codes = new Uint16Array(store.total);
-    this.values = [];
-    for (let row = 0; row < store.total; row++) {
-      if (store.isRemoved(row)) continue;
-      const value = cellValue(cells[row]);
+    if (this.codes.length < store.total) {
+      const { codes } = this;
+      this.codes = new Uint16Array(store.capacity);
+      this.codes.set(codes);
+    }
+    const end = Math.min(this.encoded + ENCODED_ROWS, store.total);
+    for (; this.encoded < end && !this.isTooMany; this.encoded++) {
+      if (store.isRemoved(this.encoded)) continue;
+      const value = cellValue(cells[this.encoded]);
       let code = places.get(value);
       if (code === undefined) {
-        if (this.values.length > MOST_VALUES) break;
-        places.set(value, (code = this.values.length));
-        this.values.push(value);
+        places.set(value, (code = values.length));
+        values.push(value);
       }
-      this.codes[row] = code;
+      this.codes[this.encoded] = code;
     }
   }
 
   get isWorthShowing() {
-    return this.chosen.size > 0 || (this.values.length > 1 && this.values.length <= MOST_VALUES);
+    return this.chosen.size > 0 || (this.values.length > 1 && !this.isTooMany);
   }
 
   /** How often each chosen value is there, where there are too many others. */
   countChosen(rows) {
     const counts = new Map([...this.chosen].map((value) => [value, 0]));
+    const cells = this.store.column(this.name);
     for (const row of rows) {
-      const value = this.store.value(row, this.name);
+      const value = cellValue(cells[row]);
       if (counts.has(value)) counts.set(value, counts.get(value) + 1);
     }
     return [...counts].map(([value, count]) => ({ value, count, text: this.text(value) }));
@@ -95,7 +114,7 @@ class Facet {
     const counts = new Uint32Array(this.values.length);
     const { chosen, codes, store } = this;
     const rows = chosen.size ? store.rowsWithout(this.id) : store.shown;
-    if (this.values.length > MOST_VALUES) return this.countChosen(rows);
+    if (this.isTooMany) return this.countChosen(rows);
     for (let index = 0; index < rows.length; index++) counts[codes[rows[index]]]++;
     const found = this.values.map((value, code) => ({ value, count: counts[code], text: this.text(value) }));
     for (const value of chosen) {
@@ -199,14 +218,17 @@ export function facetsView(store, element, options) {
     if (!boxes.has(column.name)) boxes.set(column.name, new FacetBox(new Facet(store, column), column.title));
     return boxes.get(column.name);
   };
-  const draw = () => {
+  const draw = function* () {
     const inBodies = store.columns.map(({ name }) => name).filter((name) => name.startsWith(IN_BODIES)).reverse();
     const names = [...inBodies, ...(options.facets ?? USUAL_FACETS)];
     const columns = names.map((name) => store.columns.find((column) => column.name === name)).filter(Boolean);
     const all = columns.map(box);
-    for (const { facet } of all) facet.encode();
+    for (const { facet } of all) yield* facet.encode();
     const worth = all.filter(({ facet }) => facet.isWorthShowing);
-    for (const shown of worth) shown.draw();
+    for (const shown of worth) {
+      shown.draw();
+      yield;
+    }
     arrange(list, worth.map((shown) => shown.element));
     clear.hidden = !worth.some(({ facet }) => facet.chosen.size);
     if (worth.length && !panel.isConnected) element.append(panel);
@@ -214,14 +236,11 @@ export function facetsView(store, element, options) {
   };
   const soon = drawnSoon(draw);
   const on = (type, action) => store.addEventListener(type, action, { signal: listen.signal });
-  on("rows", ({ detail }) => {
-    for (const { facet } of boxes.values()) {
-      facet.isStale ||= detail.kind !== "removed" && (detail.kind !== "patched" || detail.column === facet.name);
-    }
+  on("rows", ({ detail: { kind, first = kind === "replaced" ? 0 : Infinity, column } }) => {
+    for (const { facet } of boxes.values()) facet.forget(kind === "patched" && column === facet.name ? 0 : first);
     soon();
   });
-  on("columns", soon);
-  on("filter", soon);
+  for (const type of ["columns", "filter", "shown"]) on(type, soon);
   soon();
   return () => {
     listen.abort();

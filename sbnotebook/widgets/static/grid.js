@@ -4,6 +4,7 @@
 
 import { leftText } from "./columns.js";
 import { Header, made, shownColumns } from "./header.js";
+import { RowSet } from "./row_set.js";
 
 const ROW_HEIGHT = 26; // pixels; the style sheet's --sbn-row
 const HIGHEST = 8_000_000; // pixels, more than which browsers do not scroll
@@ -68,7 +69,8 @@ export class Grid {
     this.columns = shownColumns(store, this.element);
     this.header.draw(this.columns);
     this.layOut();
-    this.cursor = Math.max(0, Math.min(this.cursor, shown.length - 1));
+    if (store.state === "ready") this.cursor = Math.max(0, Math.min(this.cursor, shown.length - 1)); // else rows are to come
+    this.element.setAttribute("aria-busy", String(store.isBehind));
     this.element.setAttribute("aria-rowcount", shown.length + 2);
     this.element.setAttribute("aria-colcount", this.columns.length + 1);
     this.body.style.height = `${Math.min(HIGHEST, Math.max(1, shown.length) * ROW_HEIGHT)}px`;
@@ -214,10 +216,10 @@ export class Grid {
   /** Select from where the range began to the cursor, and no longer what it held before. */
   selectRange(previous) {
     const { store } = this;
-    const anchor = this.anchor ?? { place: previous, before: new Set(store.selection) };
+    const anchor = this.anchor ?? { place: previous, before: new RowSet(store.selection) };
     const { place, before } = anchor;
     const range = store.shown.subarray(Math.min(place, this.cursor), Math.max(place, this.cursor) + 1);
-    store.selection = new Set(before);
+    store.selection = new RowSet(before);
     store.select(range);
     this.anchor = anchor; // which the news of the selection has ended
   }

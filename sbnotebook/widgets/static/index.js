@@ -12,6 +12,7 @@ import { detailView } from "./detail.js";
 import { facetsView } from "./facets.js";
 import { filtersOf, refilter } from "./filters.js";
 import { later } from "./search.js";
+import { inSlices } from "./slices.js";
 import { timelineView } from "./timeline.js";
 
 const KEEP_DELAY = 300; // milliseconds from the last change of a filter
@@ -33,7 +34,7 @@ const HANDLERS = {
     store.tell("columns");
   },
   async rows(store, content, [data]) {
-    store.fill(content, await inflated(data));
+    await inSlices(store.fill(content, await inflated(data)));
   },
   end(store, { has_long: hasLong }) {
     store.state = "ready";
@@ -100,7 +101,7 @@ function connect(model) {
   const transport = new Transport(model, handle, (error) => store.tell("failed", `What the kernel sent cannot be shown: ${error}`));
   store.turn = 0; // how many selections the kernel has told
   store.addEventListener("selection", ({ detail }) => detail.own && tellSelection(store, transport));
-  for (const type of ["selection", "filter", "rows"]) {
+  for (const type of ["selection", "shown", "rows"]) {
     store.addEventListener(type, () => {
       if (store.state === "ready" && store.toldHidden !== store.hiddenSelected) tellSelection(store, transport);
     });
@@ -139,16 +140,15 @@ function tableView(store, element, options) {
   };
   const listen = new AbortController();
   const on = (type, action) => store.addEventListener(type, action, { signal: listen.signal });
-  for (const type of ["rows", "sort", "selection", "columns", "focus"]) on(type, draw);
-  on("filter", () => {
-    if (!store.filters.size) grid.header.forgetFilters();
-    grid.reset();
-    draw();
+  on("filter", () => !store.filters.size && grid.header.forgetFilters());
+  on("shown", ({ detail }) => {
+    if (detail.isOther) grid.reset();
+    else if (!detail.isSame) grid.endRange();
   });
-  on("sort", () => grid.reset());
   on("selection", () => grid.endRange());
   on("rows", ({ detail }) => detail.kind !== "patched" && grid.endRange());
   on("failed", (event) => toolbar.fail(event.detail));
+  for (const type of ["rows", "filter", "sort", "shown", "selection", "columns", "focus"]) on(type, draw);
   draw();
   const disposers = [() => listen.abort(), () => grid.dispose()];
   if (options.facets === null || options.facets.length) disposers.push(facetsView(store, side, options));

@@ -3,54 +3,57 @@
  */
 
 import { cellValue } from "./columns.js";
+import { each } from "./slices.js";
+
+const RUN = 1_000; // values that are sorted in one step
 
 /**
- * Row numbers in order.
+ * Row numbers in order, in steps. The different values are sorted, and the rows then counted into their places, which
+ * takes time in proportion to the rows.
  * @param {Array|Float64Array|BigInt64Array} column values by row number
  * @param {number} count of rows
  * @param {boolean} descending
- * @returns {Uint32Array}
+ * @returns {Generator<void, Uint32Array>}
  */
-export function sortedRows(column, count, descending) {
-  if (!(column instanceof Float64Array)) return byPlace(...placesOf(column, count), descending);
-  const sign = descending ? -1 : 1;
-  const there = [];
-  const missing = [];
-  for (let row = 0; row < count; row++) (Number.isNaN(column[row]) ? missing : there).push(row);
-  const rows = Uint32Array.from(there).sort((one, other) => sign * (column[one] - column[other]) || one - other);
-  const all = new Uint32Array(count);
-  all.set(rows);
-  all.set(missing, rows.length);
-  return all;
-}
-
-/**
- * Rows in the order of their places. Places are counted and not compared, which takes time in proportion to the rows.
- * @param {Uint32Array} places of rows; `size` where there is no value
- * @param {number} size one more than the last place
- */
-function byPlace(places, size, descending) {
-  const order = descending ? (place) => (place === size ? size : size - 1 - place) : (place) => place;
+export function* sortedRows(column, count, descending) {
+  const places = new Map(); // by value
+  yield* each(0, count, (row) => {
+    const value = cellValue(column[row]);
+    if (value !== null) places.set(value, 0);
+  });
+  const values = yield* sortedValues([...places.keys()]);
+  const size = values.length; // the place of rows without a value
+  yield* each(0, size, (place) => places.set(values[place], descending ? size - 1 - place : place));
   const starts = new Uint32Array(size + 2);
-  for (const place of places) starts[order(place) + 1]++;
+  const placesOfRows = new Uint32Array(count);
+  yield* each(0, count, (row) => {
+    const place = places.get(cellValue(column[row])) ?? size;
+    placesOfRows[row] = place;
+    starts[place + 1]++;
+  });
   for (let place = 0; place <= size; place++) starts[place + 1] += starts[place];
-  const rows = new Uint32Array(places.length);
-  places.forEach((place, row) => { rows[starts[order(place)]++] = row; });
+  const rows = new Uint32Array(count);
+  yield* each(0, count, (row) => { rows[starts[placesOfRows[row]]++] = row; });
   return rows;
 }
 
-/** Each row's place in the order of the different values, and how many of these there are. */
-function placesOf(column, count) {
-  const found = new Map();
-  for (let row = 0; row < count; row++) {
-    const value = cellValue(column[row]);
-    if (value !== null) found.set(value, 0);
+/** Different values in order: short runs are sorted, and then merged. */
+function* sortedValues(values) {
+  const runs = [];
+  for (let start = 0; start < values.length; start += RUN) {
+    runs.push(values.slice(start, start + RUN).sort((one, other) => (one < other ? -1 : 1)));
+    yield;
   }
-  const values = [...found.keys()];
-  if (typeof values[0] === "bigint") values.sort((one, other) => (one < other ? -1 : 1));
-  else values.sort();
-  values.forEach((value, place) => found.set(value, place));
-  const places = new Uint32Array(count);
-  for (let row = 0; row < count; row++) places[row] = found.get(cellValue(column[row])) ?? values.length;
-  return [places, values.length];
+  while (runs.length > 1) runs.push(yield* merged(runs.shift(), runs.shift()));
+  return runs[0] ?? [];
+}
+
+function* merged(one, other) {
+  const all = new Array(one.length + other.length);
+  let [here, there] = [0, 0];
+  yield* each(0, all.length, (index) => {
+    const isHere = there === other.length || (here < one.length && one[here] < other[there]);
+    all[index] = isHere ? one[here++] : other[there++];
+  });
+  return all;
 }

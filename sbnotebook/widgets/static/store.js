@@ -6,17 +6,19 @@
  */
 
 import { cellValue, decoded, shownText } from "./columns.js";
-import { sortedRows } from "./sorting.js";
+import { RowSet } from "./row_set.js";
+import { ShownRows, wider } from "./shown_rows.js";
 
 /** Columns searched only while visible: many rows share their values, so hidden matches would surprise. */
 const UNSEARCHED = new Set(["entity", "cause"]);
-const IDLE_ROWS = 2_000; // rows whose text is gathered at one go
+const IDLE_ROWS = 1_000; // rows whose text is gathered at one go
 
 /**
- * Events: "rows" (detail.kind: replaced, added, patched or removed; rows are numbers, where they are known), "filter",
- * "sort", "selection", "columns", "focus" (detail: row number, null when nothing is), "causes", "state".
+ * Events: "rows" (detail.kind: replaced, added, patched or removed; first: the first new row; rows: their numbers).
+ * "filter" and "sort" when they are chosen, and "shown" when their rows are found (detail.isOther: by another filter or
+ * order; isSame: the rows are those before). "selection", "columns", "focus" (detail: row number or null), "causes", "state".
  */
-export class Store extends EventTarget {
+export class Store extends ShownRows {
   /** @param {(name: string, data: object) => Promise<{data: object, buffers: Uint8Array[]}>} request asks the kernel */
   constructor(request) {
     super();
@@ -28,9 +30,7 @@ export class Store extends EventTarget {
     this.notes = {};
     /** Milliseconds by which the kernel's clock is ahead of this one. */
     this.clockOffset = null;
-    this.filters = new Map();
     this.layouts = new Map(); // columns by name, including earlier ones
-    this.sort = null;
     this.begin([], 0);
   }
 
@@ -45,10 +45,10 @@ export class Store extends EventTarget {
     this.removed = new Uint8Array(0);
     this.removedCount = 0;
     this.texts = [];
-    this.selection = new Set();
+    this.selection = new RowSet();
     this.focused = null;
     this.grow(total);
-    this.forget();
+    this.showNothing();
   }
 
   /** Make room for rows up to a number of them. */
@@ -57,26 +57,26 @@ export class Store extends EventTarget {
       if (!Array.isArray(values) && values.length < capacity) this.cells.set(name, wider(values, capacity));
     }
     this.removed = wider(this.removed, capacity, 0);
-    this.fails = new Uint8Array(capacity);
     this.capacity = capacity;
   }
 
   /**
-   * Take rows as the kernel packed them.
+   * Take rows as the kernel packed them, in steps.
    * @param {{first: number, count: number, parts: {name: string, coding: string, bytes: number}[]}} packet
    * @param {Uint8Array} bytes
    */
-  fill({ first, count, parts }, bytes) {
+  *fill({ first, count, parts }, bytes) {
     if (first + count > this.capacity) this.grow(first + count);
     let start = 0;
     for (const { name, coding, bytes: length } of parts) {
       this.put(name, first, decoded(coding, bytes.subarray(start, start + length), count));
       start += length;
+      yield;
     }
     this.texts.fill(undefined, first, first + count); // they may lack these columns
     this.total = Math.max(this.total, first + count);
-    this.forget();
-    this.tell("rows", { kind: first ? "added" : "replaced" });
+    this.forget(first);
+    this.tell("rows", { kind: first ? "added" : "replaced", first });
     this.gatherTexts();
   }
 
@@ -118,11 +118,9 @@ export class Store extends EventTarget {
     const missing = held instanceof Float64Array ? NaN : null;
     rows.forEach((row, index) => {
       held[row] = held instanceof BigInt64Array ? whole(values[index] ?? NaN) : (values[index] ?? missing);
-      delete this.texts[row];
+      this.texts[row] = undefined;
     });
-    if (this.sort?.name === column.name) this.order = null;
-    this.stale.push(...rows.length > this.total / 4 ? [] : rows);
-    if (rows.length > this.total / 4) this.forget();
+    this.testAgain(rows, column.name);
     this.tell("rows", { kind: "patched", rows, column: column.name });
   }
 
@@ -133,7 +131,7 @@ export class Store extends EventTarget {
       this.removed[row] = 1;
       this.selection.delete(row);
     }
-    this.visible = null;
+    this.hideRemoved();
     this.tell("rows", { kind: "removed", rows });
     if (this.isRemoved(this.focused)) this.focus(null);
   }
@@ -189,87 +187,7 @@ export class Store extends EventTarget {
     this.clockOffset = Math.max(this.clockOffset ?? -Infinity, now - Date.now());
   }
 
-  // ------------------------------------------------------------ filters and sorting
-
-  /**
-   * Show only rows that pass a test, beside the other filters.
-   * @param {string} id of the filter
-   * @param {((row: number) => boolean)|null} test null removes the filter
-   * @param {string} text the filter as typed, where it was
-   */
-  setFilter(id, test, text = "") {
-    if (test) this.filters.set(id, { test, text, passes: null });
-    else if (!this.filters.delete(id)) return;
-    this.visible = null;
-    this.tell("filter", { id });
-  }
-
-  /** Remove all filters; views empty their controls when none is there. */
-  clearFilters() {
-    this.filters.clear();
-    this.visible = null;
-    this.tell("filter", { id: null });
-  }
-
-  /** @param {string|null} name of the column, null for the order in which the rows came */
-  sortBy(name, descending = false) {
-    this.sort = name === null ? null : { name, descending };
-    this.order = null;
-    this.visible = null;
-    this.tell("sort");
-  }
-
-  /** Row numbers after filters and sorting. */
-  get shown() {
-    this.visible ??= this.pick(null);
-    return this.visible;
-  }
-
-  /** Row numbers that pass all filters but one, in the order in which they came. */
-  rowsWithout(id) {
-    return this.pick(this.filters.has(id) ? id : undefined, false);
-  }
-
-  pick(without, sorted = true) {
-    const failed = this.countFails(without);
-    if (sorted && this.sort) this.order ??= sortedRows(this.column(this.sort.name), this.total, this.sort.descending);
-    const order = sorted && this.sort ? this.order : null;
-    const rows = new Uint32Array(this.rowCount);
-    let count = 0;
-    for (let index = 0; index < this.total; index++) {
-      const row = order ? order[index] : index;
-      if (!failed[row] && !this.removed[row]) rows[count++] = row;
-    }
-    return rows.subarray(0, count);
-  }
-
-  /** For each row, how many filters it fails, but for one filter. */
-  countFails(without) {
-    const fails = this.fails.fill(0);
-    for (const [id, filter] of this.filters) {
-      this.test(filter);
-      if (id === without) continue;
-      for (let row = 0; row < this.total; row++) fails[row] += 1 - filter.passes[row];
-    }
-    this.stale = [];
-    return fails;
-  }
-
-  /** Bring up to date which rows pass a filter. */
-  test(filter) {
-    const rows = filter.passes ? this.stale : null;
-    filter.passes ??= new Uint8Array(this.capacity);
-    if (rows) for (const row of rows) filter.passes[row] = filter.test(row) ? 1 : 0;
-    else for (let row = 0; row < this.total; row++) filter.passes[row] = filter.test(row) ? 1 : 0;
-  }
-
-  /** Forget the results computed for rows that have changed. */
-  forget() {
-    for (const filter of this.filters.values()) filter.passes = null;
-    this.stale = [];
-    this.order = null;
-    this.visible = null;
-  }
+  // ------------------------------------------------------------ texts
 
   /** All that a row says, in lower case, to be searched. */
   searchText(row) {
@@ -319,17 +237,8 @@ export class Store extends EventTarget {
 
   /** Take a selection that the kernel gave. */
   adopt(rows) {
-    this.selection = new Set(rows);
+    this.selection = new RowSet(rows);
     this.tell("selection");
-  }
-
-  /** How many of the selected rows the filters hide. */
-  get hiddenSelected() {
-    if (!this.filters.size || !this.selection.size) return 0;
-    const fails = this.countFails(null);
-    let count = 0;
-    for (const row of this.selection) if (fails[row]) count++;
-    return count;
   }
 
   /**
@@ -344,31 +253,20 @@ export class Store extends EventTarget {
   }
 
   keyOf(row) {
-    return `${this.value(row, "entity")}\n${this.value(row, "sequence_number")}`;
+    return [this.value(row, "sequence_number"), this.value(row, "entity")];
   }
 
   /** Find the focused message again among rows that came in place of others. */
   refocus() {
     if (this.lost === undefined) return;
+    const [number, entity] = this.lost;
     let row = 0;
-    while (row < this.total && this.keyOf(row) !== this.lost) row++;
+    while (row < this.total && (this.value(row, "sequence_number") !== number || this.value(row, "entity") !== entity)) row++;
     this.lost = undefined;
     this.focus(row < this.total ? row : null, this.opener);
-  }
-
-  tell(type, detail = {}) {
-    this.visible = type === "rows" ? null : this.visible;
-    this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 }
 
 function whole(value) {
   return Number.isNaN(value) ? -(2n ** 63n) : BigInt(value);
-}
-
-/** A typed array with more room; the new part is empty. */
-function wider(values, capacity, nothing = values instanceof BigInt64Array ? -(2n ** 63n) : NaN) {
-  const all = new values.constructor(capacity).fill(nothing);
-  all.set(values.subarray(0, capacity));
-  return all;
 }

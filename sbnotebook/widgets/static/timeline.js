@@ -6,6 +6,7 @@
 import { timeText } from "./columns.js";
 import { counted, drawnSoon, figure, oneStop, pressable, roving } from "./drawing.js";
 import { made } from "./header.js";
+import { each } from "./slices.js";
 
 const SECOND = 1000;
 const MINUTE = 60 * SECOND;
@@ -101,33 +102,36 @@ class Timeline {
     this.choose([start + Math.min(one, other) * step, start + (Math.max(one, other) + 1) * step]);
   }
 
-  /** Put every row into its bar. */
-  sort() {
+  /** Put every row into its bar, in steps. */
+  *sort() {
     if (!this.isStale) return;
     this.isStale = false;
     const { store } = this;
     const cells = store.column(this.column);
+    const { total } = store;
+    const isThere = (row) => !store.isRemoved(row) && cells[row] >= -Infinity;
     let [first, last] = [Infinity, -Infinity];
-    for (let row = 0; row < store.total; row++) {
-      if (store.isRemoved(row) || !(cells[row] >= -Infinity)) continue;
+    yield* each(0, total, (row) => {
+      if (!isThere(row)) return;
       if (cells[row] < first) first = cells[row];
       if (cells[row] > last) last = cells[row];
+    });
+    const bars = first <= last ? barsOf(first, last) : null;
+    const places = new Uint8Array(total).fill(NO_BAR);
+    const all = new Uint32Array(bars?.count ?? 0);
+    if (bars) {
+      yield* each(0, total, (row) => {
+        if (!isThere(row)) return;
+        const place = Math.floor((cells[row] - bars.start) / bars.step);
+        places[row] = place;
+        all[place]++;
+      });
     }
-    this.bars = first <= last ? barsOf(first, last) : null;
-    this.places = new Uint8Array(store.total).fill(NO_BAR);
-    this.all = new Uint32Array(this.bars?.count ?? 0);
-    if (!this.bars) return;
-    const { start, step } = this.bars;
-    for (let row = 0; row < store.total; row++) {
-      if (store.isRemoved(row) || !(cells[row] >= -Infinity)) continue;
-      const place = Math.floor((cells[row] - start) / step);
-      this.places[row] = place;
-      this.all[place]++;
-    }
+    [this.bars, this.places, this.all] = [bars, places, all];
   }
 
-  draw() {
-    this.sort();
+  *draw() {
+    yield* this.sort();
     this.element.hidden = !this.bars;
     if (!this.bars) return;
     this.ticks = Math.max(2, Math.floor(this.element.clientWidth / TICK_WIDTH));
@@ -137,7 +141,7 @@ class Timeline {
     const { store, places } = this;
     const rows = store.rowsWithout(TIME_FILTER);
     const counts = new Uint32Array(this.bars.count);
-    for (let index = 0; index < rows.length; index++) if (places[rows[index]] !== NO_BAR) counts[places[rows[index]]]++;
+    for (let index = 0; index < rows.length; index++) if (places[rows[index]] < NO_BAR) counts[places[rows[index]]]++;
     this.drawBars(counts, Math.max(...this.all));
   }
 
@@ -272,6 +276,7 @@ export function timelineView(store, element, options) {
     soon();
   });
   on("filter", soon);
+  on("shown", soon);
   element.append(timeline.element);
   timeline.element.hidden = true;
   const size = new ResizeObserver(soon);

@@ -19,6 +19,7 @@ export function countsText(store) {
     parts.push(`${count.format(store.selection.size)} selected${of}`);
   }
   if (store.state === "loading") parts.push("loading…");
+  else if (store.isBehind) parts.push("updating…");
   return parts.join(", ");
 }
 

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["MessageTable"]
 
 _VIEWS: Final = ("clipboard", "drawing", "facets", "timeline", "cause_rows", "causes", "detail", "filters")
-_SCRIPTS: Final = ("transport", "columns", "sorting", "store", "header", "grid", "search", "toolbar", *_VIEWS, "index")
+_BASE: Final = ("transport", "columns", "slices", "row_set", "sorting", "shown_rows", "store")
+_SCRIPTS: Final = (*_BASE, "header", "grid", "search", "toolbar", *_VIEWS, "index")
 _STYLES: Final = ("message_table", "facets", "timeline", "causes", "detail")
 _PATCH: Final = 10_000
 """Rows in one message of changes, far below a megabyte."""

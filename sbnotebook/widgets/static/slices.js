@@ -1,0 +1,47 @@
+/**
+ * Long work in slices: between two slices the browser takes clicks and keys, and draws.
+ *
+ * Work is a generator. Each of its steps is short, and what others may see of it changes in its last step.
+ */
+
+const SLICE = 8; // milliseconds; the last step may take longer
+const STEP = 500; // rows
+
+/** Steps that call a function for each number from one to before another. */
+export function* each(from, to, action) {
+  for (let start = from; start < to; start += STEP) {
+    const end = Math.min(start + STEP, to);
+    for (let number = start; number < end; number++) action(number);
+    yield;
+  }
+}
+
+/**
+ * Run the steps of a generator: some of them now, and the others in later tasks.
+ * @param {Generator} steps
+ * @param {AbortSignal} [signal] ends it before its next slice
+ * @returns {Promise<any>} what the generator returns; undefined where it was ended
+ */
+export async function inSlices(steps, signal) {
+  while (!signal?.aborted) {
+    const end = performance.now() + SLICE;
+    do {
+      const { done, value } = steps.next();
+      if (done) return value;
+    } while (performance.now() < end);
+    await nextTask();
+  }
+  return undefined;
+}
+
+/** Wait for a task behind those that wait already; timers would wait a second in a page that is not in sight. */
+function nextTask() {
+  return new Promise((resolve) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      resolve();
+    };
+    port2.postMessage(null);
+  });
+}
