@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## Show these lines
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
-setup: ## Set up .venv with the locked packages, Java and Chromium
+setup: ## Set up .venv with the locked packages, Java, Chromium, and VS Code's script for widgets
 	@$(PYTHON) -m scripts.bootstrap
 
 demo: ## Set up, then run the main job on real data against the emulator

@@ -2,11 +2,12 @@
 
 Standard library only, because it runs before anything is installed. Each part can be asked for by name::
 
-    python3 -m scripts.bootstrap [environment] [java] [chromium] [node]
+    python3 -m scripts.bootstrap [environment] [java] [chromium] [vscode] [node]
 
 - environment: ``.venv`` with uv, the locked packages and this project itself (editable).
 - java: Java 17 or newer, for Spark.
 - chromium: Chromium, for the browser tests.
+- vscode: the script with which VS Code shows widgets, from npm, for the browser tests.
 - node: npm, for the tests with the SDK for JavaScript; only where it is named.
 
 Existing parts stay, so a second run ends in a moment. Nothing asks a question: missing system packages come from
@@ -15,6 +16,7 @@ apt-get if possible. Otherwise a sentence says what to install.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import importlib.util
 import os
@@ -34,6 +36,9 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON: Final = (3, 11)
 OLDEST_JAVA: Final = 17
 CHROMIUM_NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+VSCODE_PACKAGE: Final = "@vscode/jupyter-ipywidgets8@1.0.9"
+VSCODE_HASH: Final = "bocCThfa4JDIDd7qCFAfW3HpzHfTLYxOTpTbiDfw4DXOUjKHnr6ObkMBiIkuzYPRybh5bY4FhYLemuDuTvIbpQ=="
+"""SHA-512 of its archive, as npm writes it."""
 LOCKS: Final = ("bootstrap.txt", "build.txt", "dev.txt")
 
 
@@ -155,6 +160,31 @@ def set_up_chromium() -> None:
         raise BootstrapError(message)
 
 
+def vscode_archive(root: Path = ROOT) -> Path:
+    """Return where the archive of `VSCODE_PACKAGE` is kept, as npm names it."""
+    return root / "build" / f"{VSCODE_PACKAGE.removeprefix('@').replace('/', '-').replace('@', '-')}.tgz"
+
+
+def set_up_vscode(root: Path = ROOT) -> None:
+    """Fetch the package that shows widgets in VS Code, alone and unchanged."""
+    archive = vscode_archive(root)
+    if is_vscode_package(archive):
+        return
+    set_up_node()
+    archive.parent.mkdir(exist_ok=True)
+    say(f"fetching {VSCODE_PACKAGE}")
+    run(["npm", "pack", "--silent", f"--pack-destination={archive.parent}", VSCODE_PACKAGE])
+    if not is_vscode_package(archive):
+        archive.unlink(missing_ok=True)
+        message = f"npm gave another archive of {VSCODE_PACKAGE} than the one of the hash in scripts/bootstrap.py."
+        raise BootstrapError(message)
+
+
+def is_vscode_package(archive: Path) -> bool:
+    """Tell whether a file is there and has the hash of the package."""
+    return archive.is_file() and base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode() == VSCODE_HASH
+
+
 def set_up_node() -> None:
     """Make sure that there is an npm, which comes with Node."""
     if shutil.which("npm") is None:
@@ -223,6 +253,7 @@ PARTS: Final[dict[str, Callable[[], None]]] = {
     "environment": set_up_environment,
     "java": set_up_java,
     "chromium": set_up_chromium,
+    "vscode": set_up_vscode,
     "node": set_up_node,
 }
 ONLY_BY_NAME: Final = ("node",)

@@ -48,7 +48,7 @@ class EntityTree(anywidget.AnyWidget):
     """
 
     _esm = module("entity_tree.js")
-    _css = style("entity_tree.css")
+    _css = style("entity_tree.css", "vscode.css")
 
     rows = traitlets.List(traitlets.Dict()).tag(sync=True)
     expanded = traitlets.List(traitlets.Unicode()).tag(sync=True)

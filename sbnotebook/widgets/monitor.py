@@ -55,7 +55,7 @@ class MonitorChart(anywidget.AnyWidget):
     """The lines, a card for each entity."""
 
     _esm = module("monitor.js")
-    _css = style("monitor.css")
+    _css = style("monitor.css", "vscode.css")
 
 
 class Monitor(Panel):

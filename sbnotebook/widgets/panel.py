@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import ipywidgets as widgets
 
+from sbnotebook.widgets.static_files import style
 from sbnotebook.widgets.subshell import answer_at_once
 
 __all__ = ["NO_MATHEMATICS", "THROUGH", "Panel", "button", "panel_style", "row", "set_shown", "text"]
@@ -48,7 +49,7 @@ _STYLE: Final = """
 
 def panel_style() -> widgets.HTML:
     """Return the style of all parts, which a panel has among its children."""
-    return widgets.HTML(f"<style>{_STYLE}</style>", layout=widgets.Layout(display="none"))
+    return widgets.HTML(f"<style>{_STYLE}{style('vscode.css')}</style>", layout=widgets.Layout(display="none"))
 
 
 def text(value: str = "", *kinds: str) -> widgets.Label:

@@ -173,7 +173,7 @@ class TextView(ipywidgets.VBox):
 
 class _Rich(anywidget.AnyWidget):
     _esm = module("clipboard.js", "focus.js", "text_view.js")
-    _css = style("text_view.css")
+    _css = style("text_view.css", "vscode.css")
 
     blocks = traitlets.List(traitlets.Dict()).tag(sync=True)
     keeps_focus = traitlets.Bool(default_value=False).tag(sync=True)

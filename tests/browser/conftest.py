@@ -61,10 +61,12 @@ class Lab:
     Args:
         url: its address.
         folder: where its notebooks are.
+        static: it serves the files of this folder below ``/static``.
     """
 
     url: str
     folder: Path
+    static: Path
 
 
 @dataclass
@@ -134,7 +136,8 @@ def running_lab(home: Path) -> Generator[Lab]:
     """A JupyterLab that has its settings and notebooks in a folder."""
     folder = home / "notebooks"
     settings = home / "settings" / "@jupyterlab" / "apputils-extension"
-    for each in (folder, settings):
+    static = home / "static"
+    for each in (folder, settings, static):
         each.mkdir(parents=True)
     (settings / "notification.jupyterlab-settings").write_text(json.dumps(NO_NEWS))
     port = _free_port()
@@ -142,10 +145,10 @@ def running_lab(home: Path) -> Generator[Lab]:
     # Kernels have their sockets there, whose paths may have 107 bytes at most.
     with TemporaryDirectory(prefix="lab-") as runtime:
         environment = _environment(home) | {"JUPYTER_RUNTIME_DIR": runtime}
-        server = subprocess.Popen(_command(port, folder), env=environment, start_new_session=True)
+        server = subprocess.Popen(_command(port, folder, static), env=environment, start_new_session=True)
         try:
             _wait_until_up(port, server)
-            yield Lab(url, folder)
+            yield Lab(url, folder, static)
         finally:
             os.killpg(server.pid, signal.SIGTERM)
             server.wait()
@@ -223,11 +226,11 @@ def _notebook(cells: list[str]) -> dict[str, Any]:
     }
 
 
-def _command(port: int, folder: Path) -> list[str]:
+def _command(port: int, folder: Path, static: Path) -> list[str]:
     return [
         *(sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}"),
         *("--ServerApp.port_retries=0", "--IdentityProvider.token=", "--ServerApp.password="),
-        *(f"--ServerApp.root_dir={folder}", "--ServerApp.allow_root=True"),
+        *(f"--ServerApp.root_dir={folder}", f"--ServerApp.extra_static_paths={static}", "--ServerApp.allow_root=True"),
         # So that the page can be asked about the kernel.
         "--LabApp.expose_app_in_browser=True",
         "--LabApp.extension_manager=readonly",

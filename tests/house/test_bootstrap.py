@@ -118,12 +118,25 @@ def test_npm_is_installed_where_it_is_missing(machine: Machine) -> None:
     assert (machine.programs / "npm").exists()
 
 
+def test_another_archive_of_vscodes_script_is_refused(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = bootstrap.vscode_archive(tmp_path)
+    machine.has("npm", f'echo "$@" > $BIN/npm.log; echo other > {archive}')
+    monkeypatch.setenv("PATH", str(machine.programs))
+    with pytest.raises(bootstrap.BootstrapError, match="npm gave another archive of @vscode/jupyter-ipywidgets8@"):
+        bootstrap.set_up_vscode(tmp_path)
+    assert not archive.exists()
+    asked = (machine.programs / "npm.log").read_text()
+    assert f"--pack-destination={archive.parent} {bootstrap.VSCODE_PACKAGE}" in asked
+
+
 def test_all_parts_but_those_asked_for_by_name_are_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     parts = {name: lambda name=name: done.append(name) for name in bootstrap.PARTS}
     monkeypatch.setattr(bootstrap, "PARTS", parts)
     assert bootstrap.main([]) == 0
-    assert done == ["environment", "java", "chromium"]
+    assert done == ["environment", "java", "chromium", "vscode"]
 
 
 def test_an_unknown_part_is_refused(machine: Machine) -> None:

@@ -35,7 +35,7 @@ __all__ = ["MessageTable"]
 _VIEWS: Final = ("clipboard", "drawing", "facets", "timeline", "cause_rows", "causes", "detail", "filters")
 _BASE: Final = ("transport", "columns", "slices", "row_set", "sorting", "shown_rows", "store")
 _SCRIPTS: Final = (*_BASE, "header", "grid", "search", "toolbar", *_VIEWS, "index")
-_STYLES: Final = ("message_table", "facets", "timeline", "causes", "detail")
+_STYLES: Final = ("message_table", "facets", "timeline", "causes", "detail", "vscode")
 _PATCH: Final = 10_000
 """Rows in one message of changes, far below a megabyte."""
 _MAX_NOTE: Final = 10_000
