@@ -104,6 +104,7 @@ async def test_a_pause_holds_it_up_and_then_it_goes_on(
             # Reported messages are done, and nothing more is in progress.
             assert abs(before - len(await queue.peek())) == held
             assert len(told) == held
+            assert await namespace.resume() == [], "another kernel has nothing to finish"
             pause.end()
     (report,) = reports
     assert report.ok, report

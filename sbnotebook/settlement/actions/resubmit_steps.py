@@ -365,12 +365,22 @@ class ResubmitSteps:
         ended = list(zip(steps, ends, strict=False))
         done = [step for step, end in ended if end.ok]
         self._owed -= {step.original.sequence_number for step in done}
-        self._done += [step.entry for step in done]
+        try:
+            await self._note_done([step.entry for step in done])
+        except Exception as error:  # noqa: BLE001 (as above)
+            errors.append(error)
         outcomes = [_as_resubmit(step, end, self._decision) for step, end in ended]
         if errors:
             self._run.expect([step.original for step, _ in ended], outcomes)
             raise errors[-1]
         return outcomes
+
+    async def _note_done(self, entries: Sequence[int]) -> None:
+        limits = self._run.limits
+        if limits.rate is None and limits.pause is None:
+            self._done += entries
+        else:  # the next group may be long in coming, and meanwhile other kernels would take these for interrupted
+            await self._mark(entries, ResubmitState.DONE)
 
     def _expect(self, outcomes: Iterable[Outcome], steps: Iterable[Step]) -> None:
         known = list(outcomes)

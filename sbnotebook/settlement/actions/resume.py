@@ -28,7 +28,8 @@ from sbnotebook.settlement.terms import Progress
 
 __all__ = ["plan_resume"]
 
-_GONE: Final = "the original is gone"
+_FINISHED: Final = "nothing to send or complete: the clone was sent, and the original is gone already"
+_GONE: Final = "nothing: the original is gone, and its clone is not to be found"
 _WHAT: Final = {
     Verdict.SENT: "complete the original, whose clone was sent",
     Verdict.AGAIN: "send the clone again, then complete the original",
@@ -69,7 +70,9 @@ class _Finding:
         """Return what applying the plan does with it."""
         if self.unreachable is not None:
             return "nothing: the original could not be looked at"
-        return _WHAT[self.recalled.verdict] if self.original else f"nothing: {_GONE}"
+        if self.original is None:
+            return _FINISHED if self.recalled.verdict is Verdict.SENT else _GONE
+        return _WHAT[self.recalled.verdict]
 
     @property
     def message(self) -> PeekedMessage:

@@ -57,7 +57,8 @@ async def test_resume_finishes_each_from_where_it_stopped(
     preview = plan.preview(10)
     assert preview.sentence.startswith("finish 5 resubmits of mixed/$dlq that were interrupted: complete the original")
     assert "its clone may have been sent or not (1)" in preview.sentence
-    assert "nothing: the original is gone (2)" in preview.sentence
+    assert "the clone was sent, and the original is gone already (1)" in preview.sentence
+    assert "nothing: the original is gone, and its clone is not to be found (1)" in preview.sentence
     assert [change.before for change in preview.changes] == ["sent", "intended", "intended", "sent", "intended"]
     assert len(plan.messages) == len(preview.messages) == 5
     assert len(await source.peek()) == 4, "a preview must not do anything"
@@ -162,7 +163,7 @@ async def test_resume_leaves_another_message_with_the_number(
         assert stranger.sequence_number == letters[0].sequence_number
 
         plan = await the_plan(later)
-        assert "the original is gone (1)" in plan.preview().sentence
+        assert "the original is gone already (1)" in plan.preview().sentence
         assert (await plan.apply()).ok
         assert ids(await later.entity("anew/$dlq").peek()) == ["m0"]
         assert await later.resume() == []
