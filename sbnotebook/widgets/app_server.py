@@ -40,15 +40,16 @@ _MAX_SOCKET_NAME: Final = 103
 """Bytes of the name of a socket file, at most: macOS has the lowest limit (``sun_path`` in its ``sys/un.h``)."""
 _BELOW_HOME: Final = len("/voila_xxxxxxxx/kernel-00000000-0000-0000-0000-000000000000-ipc-5")
 _CELL: Final = "from sbnotebook.widgets.app_page import show\nshow()"
-_NOTEBOOK: Final[dict[str, Any]] = {
-    "cells": [{"cell_type": "code", "execution_count": None, "id": "triage", "metadata": {}, "outputs": [],
-        "source": _CELL}],
-    "metadata": {"kernelspec": {"name": _KERNEL, "display_name": "Python 3", "language": "python"}},
-    "nbformat": 4,
-    "nbformat_minor": 5,
-}  # fmt: skip
 _PREFIX: Final = "sbnotebook-triage-"
 _PROTOCOL: Final = "v1.kernel.websocket.jupyter.org"
+_TEMPLATE: Final = """\
+{% extends "voila/templates/lab/index.html.j2" %}
+{% block notebook_css %}
+{{ super() }}
+<meta name="color-scheme" content="light dark">
+<link rel="stylesheet" media="(prefers-color-scheme: dark)" href="{{ resources.include_url("static/theme-dark.css") }}">
+{% endblock %}
+"""
 _OPEN_TO_OTHERS: Final = (
     "On Windows, the page's kernel listens on TCP: other users of this machine can read what the page shows. "
     "Use it only where you are the only user."
@@ -126,6 +127,14 @@ class _App(Voila):
     """Whether a browser is opened."""
     home: Path
 
+    def setup_template_dirs(self) -> None:
+        """Let the page follow the browser to a dark theme: Voilà's own is light or dark for all."""
+        super().setup_template_dirs()
+        own = self.home / "templates"
+        own.mkdir()
+        own.joinpath("index.html.j2").write_text(_TEMPLATE)
+        self.template_paths = [str(own), *self.template_paths]
+
     def init_handlers(self) -> Any:
         """Return Voilà's handlers, with the page's way to its kernel in place of Voilà's."""
         own = {VoilaKernelWebsocketHandler: _Channels}
@@ -170,7 +179,7 @@ def serve(wanted: TriageRequest, *, port: int = 0, is_opened: bool = True) -> No
     with _home() as home:
         notebook = Path(home, "pages", "triage.ipynb")
         notebook.parent.mkdir()
-        notebook.write_text(json.dumps(_NOTEBOOK))
+        notebook.write_text(json.dumps(_notebook(f"Triage of {wanted.entity}")))
         app = _App(
             config=Config(_CONFIG),
             config_file_paths=[],
@@ -190,6 +199,24 @@ def serve(wanted: TriageRequest, *, port: int = 0, is_opened: bool = True) -> No
         if hasattr(signal, "SIGHUP"):  # the terminal was closed
             signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
         app.start()
+
+
+def _notebook(title: str) -> dict[str, Any]:
+    cell = {
+        "cell_type": "code",
+        "execution_count": None,
+        "id": "triage",
+        "metadata": {},
+        "outputs": [],
+        "source": _CELL,
+    }
+    kernel = {"name": _KERNEL, "display_name": "Python 3", "language": "python"}
+    return {
+        "cells": [cell],
+        "metadata": {"kernelspec": kernel, "title": title},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
 
 
 def _home() -> tempfile.TemporaryDirectory[str]:

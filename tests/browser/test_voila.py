@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import zmq
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 from websocket import WebSocketBadStatusException, create_connection
 
@@ -92,6 +94,8 @@ def test_a_group_is_sent_back_in_a_page_of_its_own(app: App, browser: Browser, t
     _a_stranger_sees_nothing(app, page)
     page.goto(app.address)
     expect(page.get_by_text(f"{30 + HOSTILE} messages, peeked at")).to_be_visible()
+    expect(page).to_have_title("Triage of orders/$dlq")
+    _follows_the_browser_to_dark(page, tmp_path)
     with _listening_to_what_is_shown(app) as home:
         _resubmit(page, "12")
         expect(page.get_by_text("12 of 12 messages of orders/$dlq settled.")).to_be_visible()
@@ -103,6 +107,20 @@ def test_a_group_is_sent_back_in_a_page_of_its_own(app: App, browser: Browser, t
     _an_interrupt_gives_back_what_is_held(app, page)
     assert not home.exists()
     assert not (tmp_path / "ran").exists()  # by the files of the folder in which the command was started
+
+
+def _follows_the_browser_to_dark(page: Page, pictures: Path) -> None:
+    """Each text can be read in the browser's light theme and in its dark one, and the page changes with it."""
+    backgrounds: list[str] = []
+    axe: Any = Axe()  # its types are incomplete
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        page.screenshot(path=pictures / f"{theme}.png")
+        backgrounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        found = axe.run(page, context=".sbn-panel", options={"runOnly": ["color-contrast"]}).response["violations"]
+        assert found == [], theme
+    assert backgrounds == ["rgb(255, 255, 255)", "rgb(17, 17, 17)"]
+    page.emulate_media(color_scheme="null")
 
 
 def _look_at_hostile_messages(page: Page) -> None:
