@@ -376,8 +376,10 @@ class LockedBatch:
         for hold in holds:
             payload = receivers.payload_of_received(hold.received) or b""
             message = locked_from_payload(payload, self.address, hold.message.lock_token)
+            number = hold.message.sequence_number
             # An unreadable message may have lost its number, but the SDK has found it.
-            hold.message = message.with_changes(sequence_number=hold.message.sequence_number)
+            is_numbered = message.sequence_number == number
+            hold.message = message if is_numbered else message.with_changes(sequence_number=number)
             hold.is_read = True
 
     # ---------------------------------------------------------------- settling

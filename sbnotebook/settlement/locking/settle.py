@@ -37,6 +37,7 @@ from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.failures import is_broken_off, outcome_of_error
 from sbnotebook.settlement.engine import GROUP
 from sbnotebook.settlement.grace import Grace
+from sbnotebook.settlement.in_parallel import in_parallel
 from sbnotebook.settlement.locking.by_number import those_deferred
 from sbnotebook.settlement.pace import AUTO, InFlight, Window
 from sbnotebook.settlement.sdk import links, management, settling
@@ -73,6 +74,8 @@ _NOT_RELEASED: Final = "The link refused to release it, although its lock was re
 _LOST: Final = (MessageLockLostError, SessionLockLostError)
 _TOKENS: Final = 200
 """Messages that one request settles over the management node, at most. Service Bus documents no limit."""
+_REQUESTS: Final = 10
+"""Requests of a group that wait at once, at most, where halves of a refused one are tried again."""
 _PAUSES: Final = (0.5, 2.0)
 """Seconds before each further attempt by token where Service Bus answers that it is busy, or breaks off."""
 _FRAMES: Final = 4
@@ -143,6 +146,7 @@ class Settling:
         self._together = together
         self._now = now
         self._flight = in_flight()
+        self._asking = anyio.CapacityLimiter(_REQUESTS)
         self._stopped: str | None = None
         self._interrupted: str | None = None
 
@@ -263,7 +267,7 @@ class Settling:
     async def _settle_by_tokens(
         self, receiver: ServiceBusReceiver, holds: Sequence[Hold], *, or_on_link: bool = False
     ) -> None:
-        """Settle over the management node, many messages in a request; one that is refused is halved and tried again.
+        """Settle over the management node, many messages in a request. If it is refused, each half is tried again.
 
         With ``or_on_link``, requests that are refused for another reason than a lock are left to the link.
 
@@ -271,32 +275,43 @@ class Settling:
         attempt may find the lock of a message lost that the first has settled.
         """
         doubts = {hold: hold.in_doubt for hold in holds}
-        todo = [(part, False, 0) for part in reversed(self._requests(holds))]
         lost: list[tuple[Hold, Outcome]] = []
-        while todo:
-            part, may_be_done, again = todo.pop()
-            skipped = [self._skipped(hold) for hold in part]
-            error = None if all(skipped) else await self._attempt_by_tokens(receiver, part)
-            if again < len(_PAUSES) and _may_pass(error):
-                todo.append((part, may_be_done or _is_unclear(error), again + 1))
-                await anyio.sleep(_PAUSES[again])
-                continue
-            if len(part) > 1 and isinstance(error, (*_LOST, MessageSizeExceededError)):
+
+        async def settle(part: Sequence[Hold], may_be_done: bool = False, pauses: Sequence[float] = _PAUSES) -> None:
+            async with self._asking:
+                skipped = [self._skipped(hold) for hold in part]
+                error = None if all(skipped) else await self._attempt_by_tokens(receiver, part)
+            if pauses and _may_pass(error):
+                await anyio.sleep(pauses[0])
+                await settle(part, may_be_done or _is_unclear(error), pauses[1:])
+            elif len(part) > 1 and isinstance(error, (*_LOST, MessageSizeExceededError)):
                 may_be_done = may_be_done or isinstance(error, _LOST)
-                middle = len(part) // 2
-                todo += [(part[middle:], may_be_done, again), (part[:middle], may_be_done, again)]
-                continue
-            if or_on_link and not may_be_done and error is not None and _is_answered(error):
+                halves = part[: len(part) // 2], part[len(part) // 2 :]
+                await in_parallel(lambda half: settle(half, may_be_done, pauses), halves, len(halves))
+            elif or_on_link and not may_be_done and error is not None and _is_answered(error):
                 for hold in part:
                     hold.in_doubt = doubts[hold]
-                continue
-            for hold, skip in zip(part, skipped, strict=True):
-                outcome = skip or self._ended(hold, error, receiver)
-                if may_be_done and outcome.status is OutcomeStatus.LOCK_LOST and not doubts[hold]:
-                    lost.append((hold, outcome))
-                else:
-                    self._note(hold, outcome, was_in_doubt=may_be_done or doubts[hold])
+            else:
+                outcomes = [
+                    skip or self._ended(hold, error, receiver) for hold, skip in zip(part, skipped, strict=True)
+                ]
+                lost.extend(self._note_asked(part, outcomes, doubts, may_be_done=may_be_done))
+
+        for part in self._requests(holds):
+            await settle(part)
         await self._look_at_lost(lost)
+
+    def _note_asked(
+        self, part: Sequence[Hold], outcomes: Sequence[Outcome], doubts: Mapping[Hold, bool], *, may_be_done: bool
+    ) -> list[tuple[Hold, Outcome]]:
+        """Note the outcomes of a request, and return those of locks that another request may have settled before."""
+        lost: list[tuple[Hold, Outcome]] = []
+        for hold, outcome in zip(part, outcomes, strict=True):
+            if may_be_done and outcome.status is OutcomeStatus.LOCK_LOST and not doubts[hold]:
+                lost.append((hold, outcome))
+            else:
+                self._note(hold, outcome, was_in_doubt=may_be_done or doubts[hold])
+        return lost
 
     def _requests(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
         """Return what each request settles: messages of one partition, for the same reason.

@@ -14,16 +14,18 @@ from azure.servicebus import __version__
 
 from sbnotebook.errors import render_traceback
 from sbnotebook.settlement.sdk.protocol import sender_module, session_module, transport_module
-from sbnotebook.settlement.sdk.sharing import LAST_WAIT, has_frame, share_connections
+from sbnotebook.settlement.sdk.sharing import FRAME_HEAD, LAST_WAIT, share_connections, size_come
 from sbnotebook.settlement.sdk.tokens import refresh_beside_work
 from sbnotebook.settlement.sdk.version import check_version
 
-__all__ = ["Encoded", "prepare_sdk"]
+__all__ = ["Encoded", "EncodedFrames", "prepare_sdk"]
 
 _MESSAGE_FORMAT, _BATCH_FORMAT = 0, 0x80013700
 """Formats of a single message and of a batch (the SDK's ``Message`` and ``BatchMessage``)."""
 _WAITED: Final = 0.001
 """Seconds from which on a frame had not come when it was to be read."""
+_CHANNEL: Final = 6
+"""Where the channel begins in the head of a frame."""
 _FRAME_ROOM: Final = bytes(64)
 """The most bytes that a transfer frame of the SDK takes beside its payload (AMQP 1.0 section 2.7.5)."""
 
@@ -43,6 +45,7 @@ def prepare_sdk(installed: str = __version__) -> None:
     sender_module.encode_payload = _encode_payload
     session_module.encode_frame = _measure_frame
     transport_module.AsyncTransportMixin.receive_frame = _receive_frame
+    transport_module.encode_frame = _encode_frame
     refresh_beside_work()
     share_connections()
     AzureError._render_traceback_ = render_traceback  # pyright: ignore[reportAttributeAccessIssue]
@@ -61,6 +64,17 @@ class Encoded:
         self._code = _BATCH_FORMAT if is_batch else _MESSAGE_FORMAT
 
 
+class EncodedFrames:
+    """Whole frames that a connection writes as they are, in place of one frame of the SDK's.
+
+    Args:
+        frames: one after the other.
+    """
+
+    def __init__(self, frames: bytes) -> None:
+        self.frames = frames
+
+
 _encode_sdk_message: Final[Any] = sender_module.encode_payload
 
 
@@ -73,6 +87,14 @@ def _encode_payload(output: bytearray, message: Any) -> Any:
     return output
 
 
+_encode_sdk_frame: Final[Any] = transport_module.encode_frame
+
+
+def _encode_frame(frame: Any, *options: Any, **more: Any) -> tuple[bytes, bytes | None]:
+    # The SDK writes the first part alone where there is no second.
+    return (frame.frames, None) if isinstance(frame, EncodedFrames) else _encode_sdk_frame(frame, *options, **more)
+
+
 def _measure_frame(frame: Any) -> tuple[None, bytes]:  # noqa: ARG001 (each frame gets the same room)
     # The SDK's session encodes each transfer twice, the first time only to learn its length.
     return None, _FRAME_ROOM
@@ -80,16 +102,16 @@ def _measure_frame(frame: Any) -> tuple[None, bytes]:  # noqa: ARG001 (each fram
 
 async def _receive_frame(transport: Any, timeout: float | None = None, **options: Any) -> tuple[Any, Any]:  # noqa: ASYNC109 (the SDK's)
     # The SDK waits by asyncio.wait_for, which up to Python 3.11 starts a task for each frame. That takes longer than
-    # reading the frame.
+    # reading the frame. It also reads the head and the rest apart, in which time a frame that has come is decoded.
+    if size := size_come(transport):
+        frame = memoryview(await transport.reader.readexactly(size))
+        return int.from_bytes(frame[_CHANNEL:FRAME_HEAD], "big"), transport_module.decode_frame(frame[FRAME_HEAD:])
     try:
-        if has_frame(transport):
+        began = time.monotonic()
+        async with asyncio.timeout(timeout):
             header, channel, payload = await transport.read(**options)
-        else:
-            began = time.monotonic()
-            async with asyncio.timeout(timeout):
-                header, channel, payload = await transport.read(**options)
-            if (now := time.monotonic()) - began > _WAITED:
-                setattr(transport, LAST_WAIT, now)
+        if (now := time.monotonic()) - began > _WAITED:
+            setattr(transport, LAST_WAIT, now)
     except (TimeoutError, asyncio.IncompleteReadError):
         return None, None
     if payload:

@@ -22,6 +22,7 @@ try:
     from azure.servicebus._common import constants
     from azure.servicebus._common import mgmt_handlers as _mgmt_handlers
     from azure.servicebus._pyamqp._decode import decode_payload
+    from azure.servicebus._pyamqp._encode import describe_performative, encode_value
     from azure.servicebus._pyamqp.aio import (
         _cbs_async,
         _connection_async,
@@ -94,6 +95,7 @@ __all__ = [
     "SendHandler",
     "Sender",
     "SenderLink",
+    "Session",
     "Socket",
     "Transport",
     "authenticator_class",
@@ -103,6 +105,8 @@ __all__ = [
     "constants",
     "create_authentication",
     "decode_payload",
+    "describe_performative",
+    "encode_value",
     "mgmt_handlers",
     "operation_class",
     "outcome_name",
@@ -127,7 +131,10 @@ sender_module: Any = _sender_async
 session_module: Any = _session_async
 """``encode_frame``, which ``Session._outgoing_transfer`` calls."""
 transport_module: Any = _transport_async
-"""``AsyncTransportMixin.receive_frame`` and ``.write``, ``decode_frame`` and ``decode_empty_frame``."""
+"""``AsyncTransportMixin.receive_frame`` and ``.write``, ``decode_frame`` and ``decode_empty_frame``.
+
+And ``encode_frame``, which ``AsyncTransportMixin.send_frame`` calls.
+"""
 connection_class: Any = _connection_async.Connection
 """``listen``, which :mod:`~sbnotebook.settlement.sdk.sharing` replaces."""
 operation_class: Any = _management_operation_async.ManagementOperation
@@ -195,7 +202,14 @@ class AmqpConnection(Protocol):
     _remote_max_frame_size: int | None
 
     def _can_read(self) -> bool: ...
+    async def _process_outgoing_frame(self, channel: int, frame: Any) -> None: ...
     async def listen(self, wait: float | bool = False, batch: int = 1) -> None: ...
+
+
+class Session(Protocol):
+    """``Session`` in ``_pyamqp/aio/_session_async.py``."""
+
+    channel: int
 
 
 class AmqpLink(Protocol):
@@ -214,6 +228,7 @@ class AmqpLink(Protocol):
 class ReceiverLink(AmqpLink, Protocol):
     """``ReceiverLink`` in ``_pyamqp/aio/_receiver_async.py``."""
 
+    _session: Session
     _received_delivery_tags: set[bytes]
     _received_payload: bytearray
     _first_frame: Frame
@@ -223,9 +238,6 @@ class ReceiverLink(AmqpLink, Protocol):
     _on_transfer: Callable[[Frame, Any], Awaitable[Any]]
 
     async def _process_incoming_message(self, frame: Frame, message: Any) -> Any: ...
-    async def send_disposition(
-        self, *, first_delivery_id: int, last_delivery_id: int, delivery_tag: bytes, settled: bool, delivery_state: Any
-    ) -> None: ...
 
 
 class SenderLink(AmqpLink, Protocol):

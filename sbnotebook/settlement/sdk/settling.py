@@ -10,22 +10,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusServerBusyError
 
 from sbnotebook.settlement.pace import Window
 from sbnotebook.settlement.sdk.links import is_attached
+from sbnotebook.settlement.sdk.patches import EncodedFrames
 from sbnotebook.settlement.sdk.protocol import (
     SEND_DISPOSITION_REJECT,
     Accepted,
     AmqpConnection,
     AMQPError,
     AMQPException,
-    Delivery,
     Frame,
     LinkState,
     Modified,
@@ -34,6 +36,8 @@ from sbnotebook.settlement.sdk.protocol import (
     Released,
     check_disposition_outcome,
     constants,
+    describe_performative,
+    encode_value,
     outcome_name,
     private,
 )
@@ -55,6 +59,10 @@ _LONGEST: Final = 3
 """Times its own time that a late answer is awaited at most."""
 _RANGE: Final = 100
 """Deliveries in a range at most."""
+# A disposition frame: its size, the size of its head with its type, its channel, what its list is and the list's size;
+# and the number of fields with the first four of them: role, first, last and settled.
+_HEAD, _FIELDS = struct.Struct(">IHH4sI"), struct.Struct(">IBBIBIB")
+_NO_EXTENSION, _CODE, _FIELD_COUNT, _TRUE, _FALSE, _UINT = 0x0200, b"\x00\x53\x15\xd0", 5, 0x41, 0x42, 0x70
 # Positions in a disposition frame (AMQP 1.0 section 2.7.6).
 _FRAME_ROLE, _FRAME_FIRST, _FRAME_LAST, _FRAME_SETTLED, _FRAME_STATE = range(5)
 
@@ -128,8 +136,7 @@ class LinkSettling:
         self._link._incoming_disposition = partial(_confirm, self._link)
         self._connection: AmqpConnection = handler._connection
         self._transport = private(receiver)._amqp_transport
-        self._state = _state(operation, reason, description)
-        self._own_states: dict[int, Any] = {}
+        self._end_state = _EndState.of(operation, reason, description)
         self._waiting: dict[int, _Waiting] = {}
         self._confirmed: list[int] = []
         self._looked_at = time.monotonic()
@@ -155,20 +162,23 @@ class LinkSettling:
                 later one is sent.
             ended: called with the index of a part that was sent, and the error of each message, None if confirmed.
         """
-        self._own_states = {index: _state(*operation) for index, operation in (operations or {}).items()}
-        coming = 0
+        own = operations or {}
+        states = {operation: _EndState.of(*operation) for operation in set(own.values())}
+        coming = deque(range(len(parts)))
         try:
             while True:
-                while coming < len(parts) and window.has_room:
-                    if not began(coming):
-                        coming = len(parts)
+                begun: list[_Waiting] = []
+                # One at a time where the connection is broken: its error ends the others before they begin.
+                while coming and window.has_room and not (begun and self._is_broken):
+                    if not began(coming[0]):
+                        coming.clear()
                         break
-                    part = _Waiting(coming, parts[coming], answer_within(), window, self._confirmed)
-                    error = await self._send(part, [private(message) for message in parts[coming]])
-                    if error is not None:
-                        ended(coming, [error] * len(parts[coming]))
-                    coming += 1
-                if not self._waiting and coming == len(parts):
+                    index = coming.popleft()
+                    state = states[own[index]] if index in own else self._end_state
+                    begun.append(_Waiting(index, parts[index], state, answer_within(), window, self._confirmed))
+                for index, errors in await self._send(begun):
+                    ended(index, errors)
+                if not self._waiting and not coming:
                     return
                 broken = await self._listen()
                 for index, errors in self._finished(broken, window):
@@ -177,24 +187,27 @@ class LinkSettling:
             for part in tuple(self._waiting.values()):
                 self._end(part)
 
-    async def _send(self, part: _Waiting, messages: Sequence[Delivery]) -> Exception | None:
-        numbers, index = part.numbers, part.index
-        self._waiting[index] = part
-        self._link._pending_dispositions.update((number, _Pending(part)) for number in numbers)
+    @property
+    def _is_broken(self) -> bool:
+        return self._connection._error is not None or self._link.state in _GONE
+
+    async def _send(self, parts: Sequence[_Waiting]) -> list[tuple[int, list[Exception | None]]]:
+        """Send the frames of some parts in one write; return their ends where they cannot be sent."""
+        link, channel = self._link, self._link._session.channel
+        for part in parts:
+            self._waiting[part.index] = part
+            link._pending_dispositions.update((number, _Pending(part)) for number in part.numbers)
         try:
-            await self._link.send_disposition(
-                first_delivery_id=numbers[0],
-                last_delivery_id=numbers[-1],
-                delivery_tag=messages[0]._delivery_tag or b"",
-                settled=False,
-                delivery_state=self._own_states.get(index, self._state),
-            )
+            if parts:
+                frames = EncodedFrames(b"".join(_disposition(channel, part) for part in parts))
+                await self._connection._process_outgoing_frame(channel, frames)
         except Exception as error:  # noqa: BLE001 (the SDK raises various errors for a link that is gone)
-            self._end(part)
-            return self._explained(error)
+            for part in parts:
+                self._end(part)
+            return [(part.index, [self._explained(error)] * len(part.numbers)) for part in parts]
         # As the SDK does for a single tag: do not try a message again on this link.
-        self._link._received_delivery_tags.difference_update(message._delivery_tag for message in messages)
-        return None
+        link._received_delivery_tags.difference_update(tag for part in parts for tag in part.tags)
+        return []
 
     async def _listen(self) -> Exception | None:
         """Read a frame if one comes within a tenth of a second, and return the error when no more can come."""
@@ -217,8 +230,8 @@ class LinkSettling:
             window.heard_at = now
         self._looked_at = now
         for index in (*self._confirmed, *self._not_in_time(broken, now, window.heard_at)):
-            part, state = self._waiting[index], self._own_states.get(index, self._state)
-            errors = [self._error_of(number, pending[number], state, broken) for number in part.numbers]
+            part = self._waiting[index]
+            errors = [self._error_of(number, pending[number], part.state.value, broken) for number in part.numbers]
             finished.append((index, errors))
             self._end(part)
             if any(isinstance(error, ServiceBusServerBusyError) for error in errors):
@@ -262,12 +275,26 @@ class LinkSettling:
             self._link._pending_dispositions.pop(number, None)
 
 
+class _EndState(NamedTuple):
+    """What an operation makes of a message, and its AMQP bytes."""
+
+    value: Any
+    encoded: bytes
+
+    @classmethod
+    def of(cls, operation: str, reason: str | None = None, description: str | None = None) -> Self:
+        value, encoded = _state(operation, reason, description), bytearray()
+        encode_value(encoded, describe_performative(value))
+        return cls(value, bytes(encoded))
+
+
 class _Waiting:
     """A part that waits for its confirmation, and has its place in the window until it ends.
 
     Args:
         index: of the part.
         messages: the messages of it.
+        state: what is made of them.
         answer_within: seconds to wait.
         window: counts the parts that wait.
         confirmed: gets the index once all of its deliveries are confirmed.
@@ -277,12 +304,15 @@ class _Waiting:
         self,
         index: int,
         messages: Sequence[ServiceBusReceivedMessage],
+        state: _EndState,
         answer_within: float,
         window: Window,
         confirmed: list[int],
     ) -> None:
         self.index = index
+        self.state = state
         self.numbers = [private(message)._delivery_id for message in messages]
+        self.tags = [private(message)._delivery_tag for message in messages]
         self.since = time.monotonic()
         self.until = self.since + answer_within
         self.latest = self.since + _LONGEST * answer_within
@@ -330,6 +360,14 @@ async def _confirm(link: ReceiverLink, frame: Frame) -> None:
         if first <= number <= last and number in pending:
             pending[number]["outcome"] = state
             pending[number]["settled"] = True
+
+
+def _disposition(channel: int, part: _Waiting) -> bytes:
+    """Return the frame that settles a part (AMQP 1.0 sections 2.3.1 and 2.7.6), which the SDK encodes slowly."""
+    first, last, state = part.numbers[0], part.numbers[-1], part.state.encoded
+    fields = _FIELDS.size + len(state)
+    head = _HEAD.pack(_HEAD.size + fields, _NO_EXTENSION, channel, _CODE, fields)
+    return head + _FIELDS.pack(_FIELD_COUNT, _TRUE, _UINT, first, _UINT, last, _FALSE) + state
 
 
 def _unconfirmed(broken: Exception | None) -> Exception:

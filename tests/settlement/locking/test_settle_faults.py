@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -97,6 +98,30 @@ async def test_messages_that_others_settled_meanwhile(queue: AsyncEntity, max_in
         assert report.counts == {SETTLED: COUNT - 20, LOCK_LOST: 20}
         assert of(report, LOCK_LOST) == numbers(held[:20])
     assert await standing(queue) == dict.fromkeys(numbers(held[10:20]), 1)
+
+
+async def test_halves_of_refused_requests_are_tried_at_once(
+    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, now, most = settle.management.settle_by_tokens, 0, 0
+
+    async def ask(*args: Any, **options: Any) -> None:
+        nonlocal now, most
+        now, most = now + 1, max(most, now + 1)
+        try:
+            await asked(*args, **options)
+        finally:
+            now -= 1
+
+    async with queue.batch() as batch, queue.batch() as another:
+        held = await batch.receive(COUNT)
+        assert (await queue.plan_by_token(Abandon(), held[::10]).apply()).ok
+        monkeypatch.setattr(settle.management, "settle_by_tokens", ask)
+        emulator.faults.network_delay_ms = 20
+        by_token = another.settle(Complete(), await another.adopt(held))
+        assert of(await by_token, LOCK_LOST) == numbers(held[::10])
+        assert 2 < most <= 10
+    assert set(await standing(queue)) == numbers(held[::10])
 
 
 @pytest.mark.parametrize("decision", [Complete(), Abandon(), DeadLetter("Bad")], ids=lambda decision: decision.verb)

@@ -53,7 +53,8 @@ def test_patches_are_applied_by_a_connection_not_an_import() -> None:
         "_cbs_async.CBSAuthenticator._on_execute_operation_complete _cbs_async.CBSAuthenticator.update_token "
         "_connection_async.Connection.listen _management_operation_async.ManagementOperation.execute "
         "_sender_async.SenderLink._outgoing_transfer _sender_async.encode_payload _session_async.encode_frame "
-        "_transport_async.AsyncTransportMixin.receive_frame _transport_async.AsyncTransportMixin.write"
+        "_transport_async.AsyncTransportMixin.receive_frame _transport_async.AsyncTransportMixin.write "
+        "_transport_async.encode_frame"
     )
     assert run.stdout.splitlines() == [patches] * 2
 

@@ -69,6 +69,7 @@ def _parts(receiver: Any, sender: Any, browser: Any, message: Any) -> dict[str, 
         "SendHandler": [sending],
         "Sender": [sender],
         "SenderLink": [sending._link],
+        "Session": [taking._link._session],
         "Socket": [taking._connection._transport],
         "Transport": [receiver._amqp_transport],
     }

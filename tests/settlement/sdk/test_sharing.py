@@ -90,14 +90,23 @@ async def test_answers_that_came_together_are_read_in_one_turn(
     assert len(turns) < REQUESTS
 
 
-async def test_only_a_whole_frame_has_come() -> None:
-    transport = SimpleNamespace(reader=asyncio.StreamReader(), _read_buffer=BytesIO())
-    for byte in (12).to_bytes(4, "big") + bytes(8):
-        assert not sharing.has_frame(transport)
+async def test_only_a_whole_plain_frame_has_come() -> None:
+    transport = SimpleNamespace(reader=asyncio.StreamReader(), _read_buffer=BytesIO(), socket_lock=asyncio.Lock())
+    for byte in (12).to_bytes(4, "big") + b"\x02\x00" + bytes(6):
+        assert not sharing.size_come(transport)
         transport.reader.feed_data(bytes([byte]))
-    assert sharing.has_frame(transport)
+    assert sharing.size_come(transport) == 12
+    async with transport.socket_lock:  # a task waits for the rest of a frame
+        assert not sharing.size_come(transport)
     transport._read_buffer = BytesIO(b"the begin of another")
-    assert not sharing.has_frame(transport)
+    assert not sharing.size_come(transport)
+
+
+@pytest.mark.parametrize("head", [b"\0\0\0\x08\2\0", b"\0\0\0\x0c\3\0", b"\0\0\0\x0c\2\1", b"AMQP\0\1\0\0"])
+async def test_other_frames_are_left_to_the_sdk(head: bytes) -> None:
+    transport = SimpleNamespace(reader=asyncio.StreamReader(), _read_buffer=BytesIO(), socket_lock=asyncio.Lock())
+    transport.reader.feed_data(head + bytes(12))
+    assert not sharing.size_come(transport)
 
 
 async def test_tasks_go_on_where_the_one_that_reads_is_cancelled(namespace: AsyncNamespace) -> None:
