@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal, TypeAlias
 
@@ -199,7 +200,7 @@ class AllowedRate:
 
     def __init__(
         self,
-        now: Callable[[], float] = anyio.current_time,
+        now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
     ) -> None:
         self.now = now
@@ -338,7 +339,7 @@ class Window:
         (40, 3)
     """
 
-    def __init__(self, limit: InFlight, now: Callable[[], float] = anyio.current_time, most: int = _MOST) -> None:
+    def __init__(self, limit: InFlight, now: Callable[[], float] = time.monotonic, most: int = _MOST) -> None:
         self.is_fixed = limit != AUTO
         """True for a given number, which is never exceeded."""
         self.waiting = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ from sbnotebook.settlement.sdk.protocol import (
     Socket,
     private,
 )
+from sbnotebook.settlement.sdk.sharing import size_come
 from sbnotebook.settlement.sdk.tokens import stop_refreshing
 
 if TYPE_CHECKING:
@@ -83,8 +85,12 @@ async def catch_up(client: ServiceBusReceiver | ServiceBusSender) -> None:
     """Let the SDK read what the service has said meanwhile, such as a detach, so that :func:`is_open` knows it."""
     handler: Handler | None = private(client)._handler
     if handler is not None and handler._connection is not None:
-        with contextlib.suppress(Exception):  # is_open reports its fault
-            await handler._connection.listen(wait=_GLANCE, batch=_MANY_FRAMES)
+        for _ in range(2):  # in the first turn the loop finds what has come over the socket, and then takes it
+            await asyncio.sleep(0)
+        reader = getattr(handler._connection._transport, "reader", None)
+        if reader is None or reader.at_eof() or reader.exception() or size_come(handler._connection._transport):
+            with contextlib.suppress(Exception):  # is_open reports its fault
+                await handler._connection.listen(wait=_GLANCE, batch=_MANY_FRAMES)
 
 
 async def reopen(client: ServiceBusReceiver | ServiceBusSender) -> None:

@@ -14,7 +14,7 @@ from azure.servicebus import __version__
 
 from sbnotebook.errors import render_traceback
 from sbnotebook.settlement.sdk.protocol import sender_module, session_module, transport_module
-from sbnotebook.settlement.sdk.sharing import FRAME_HEAD, LAST_WAIT, share_connections, size_come
+from sbnotebook.settlement.sdk.sharing import LAST_WAIT, frame_come, share_connections
 from sbnotebook.settlement.sdk.tokens import refresh_beside_work
 from sbnotebook.settlement.sdk.version import check_version
 
@@ -24,8 +24,6 @@ _MESSAGE_FORMAT, _BATCH_FORMAT = 0, 0x80013700
 """Formats of a single message and of a batch (the SDK's ``Message`` and ``BatchMessage``)."""
 _WAITED: Final = 0.001
 """Seconds from which on a frame had not come when it was to be read."""
-_CHANNEL: Final = 6
-"""Where the channel begins in the head of a frame."""
 _FRAME_ROOM: Final = bytes(64)
 """The most bytes that a transfer frame of the SDK takes beside its payload (AMQP 1.0 section 2.7.5)."""
 
@@ -102,10 +100,9 @@ def _measure_frame(frame: Any) -> tuple[None, bytes]:  # noqa: ARG001 (each fram
 
 async def _receive_frame(transport: Any, timeout: float | None = None, **options: Any) -> tuple[Any, Any]:  # noqa: ASYNC109 (the SDK's)
     # The SDK waits by asyncio.wait_for, which up to Python 3.11 starts a task for each frame. That takes longer than
-    # reading the frame. It also reads the head and the rest apart, in which time a frame that has come is decoded.
-    if size := size_come(transport):
-        frame = memoryview(await transport.reader.readexactly(size))
-        return int.from_bytes(frame[_CHANNEL:FRAME_HEAD], "big"), transport_module.decode_frame(frame[FRAME_HEAD:])
+    # reading the frame.
+    if frame := await frame_come(transport):
+        return frame
     try:
         began = time.monotonic()
         async with asyncio.timeout(timeout):

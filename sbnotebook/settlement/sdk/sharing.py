@@ -29,7 +29,7 @@ from sbnotebook.settlement.sdk.protocol import (
     transport_module,
 )
 
-__all__ = ["FRAME_HEAD", "LAST_WAIT", "last_wait", "share_connections", "size_come"]
+__all__ = ["LAST_WAIT", "frame_come", "last_wait", "share_connections", "size_come"]
 
 # Attributes that sbnotebook adds to the SDK's connections, transports and sessions.
 LAST_WAIT: Final = "_sbnotebook_last_wait"
@@ -37,10 +37,9 @@ _TURN: Final = "_sbnotebook_turn"
 _WRITING: Final = "_sbnotebook_writing"
 _SENDING: Final = "_sbnotebook_sending"
 _MORE_FRAMES: Final = 50
-FRAME_HEAD: Final = 8
-"""Bytes of a frame's head: its size, the size of the head in words with the kind of the frame, and the channel (AMQP
-1.0 section 2.3.1)."""
-_SIZE, _KIND, _PLAIN, _NOTHING = 4, 6, b"\x02\x00", bytearray()
+_SIZE, _KIND, _HEAD = 4, 6, 8
+"""Where the size of a frame ends, the size of its head with its kind, and its channel (AMQP 1.0 section 2.3.1)."""
+_PLAIN, _NOTHING = b"\x02\x00", bytearray()
 _PASSES: Final = frozenset({errno.EAGAIN, errno.EINTR, errno.ENOENT, errno.EWOULDBLOCK})
 """Errors after which the SDK takes a connection for open still."""
 
@@ -63,17 +62,29 @@ def last_wait(connection: AmqpConnection) -> float:
     return getattr(connection._transport, LAST_WAIT, 0.0)
 
 
+async def frame_come(transport: Any) -> tuple[int, Any] | None:
+    """Read the channel and the fields of the next frame if all of it has come: that takes no time.
+
+    The SDK reads the head and the rest apart, and takes as long for that as to decode them.
+    """
+    size = size_come(transport)
+    if not size:
+        return None
+    frame = memoryview(await transport.reader.readexactly(size))
+    return int.from_bytes(frame[_KIND:_HEAD], "big"), transport_module.decode_frame(frame[_HEAD:])
+
+
 def size_come(transport: Any) -> int:
-    """Return the size of the next frame if all of it has come, so that to read it takes no time; else 0.
+    """Return the size of the next frame if all of it has come; else 0.
 
     It is 0, too, for an empty frame, and for one with an extended head, which are rare.
     """
-    reader: asyncio.StreamReader | None = getattr(transport, "reader", None)
+    reader = getattr(transport, "reader", None)
     come: bytearray = getattr(reader, "_buffer", _NOTHING)
     if reader is None or come[_SIZE:_KIND] != _PLAIN or transport.socket_lock.locked() or reader.exception():
         return 0
     begun, size = transport._read_buffer, int.from_bytes(come[:_SIZE], "big")
-    return size if FRAME_HEAD < size <= len(come) and begun.tell() == len(begun.getbuffer()) else 0
+    return size if _HEAD < size <= len(come) and begun.tell() == len(begun.getbuffer()) else 0
 
 
 class _Turn:
@@ -113,9 +124,13 @@ async def _listen(connection: AmqpConnection, wait: float | bool = False, batch:
         await _listen_alone(connection, wait=wait, batch=batch, **options)
         # Those that have come already, too: each turn wakes all other tasks.
         for _ in range(_MORE_FRAMES):
-            if connection._error is not None or not size_come(connection._transport):
+            if (
+                connection._error
+                or not connection._can_read()
+                or not (frame := await frame_come(connection._transport))
+            ):
                 break
-            await _listen_alone(connection, **options)
+            await connection._process_incoming_frame(*frame)
     finally:
         turn.end()
 
