@@ -121,7 +121,10 @@ class EntityAddress:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, EntityAddress) and self.path.casefold() == other.path.casefold()
+        if not isinstance(other, EntityAddress):
+            return False
+        is_same = self.name == other.name and self.subscription == other.subscription
+        return (is_same and self.sub_queue is other.sub_queue) or self.path.casefold() == other.path.casefold()
 
     def __hash__(self) -> int:
         return hash(self.path.casefold())

@@ -437,7 +437,9 @@ class LockedAhead:
         for number in sorted(numbers):
             by_partition.setdefault(partition_of(number), []).append(number)
         for number in tuple(self.left):
-            came = by_partition.get(partition_of(number), ())
+            came = by_partition.get(partition_of(number))
+            if came is None or number > came[-1]:
+                continue
             self._behind[number] = self._behind.get(number, 0) + len(came) - bisect_right(came, number)
             if self._behind[number] >= _SLACK:
                 self.missing.add(number)

@@ -19,6 +19,7 @@ import anyio
 from azure.servicebus.exceptions import OperationTimeoutError, SessionLockLostError
 
 from sbnotebook.model import LockedMessage, Outcome, OutcomeStatus
+from sbnotebook.settlement.engine import BESIDE, GROUP
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.processing.calls import CallGroup, EndedCall
@@ -39,8 +40,8 @@ _ASK_AGAIN_AFTER: Final = 10.0
 """Seconds after which messages are settled that Service Bus could not settle."""
 _MAX_UNSETTLED: Final = 1_000
 """Ended and unsettled messages up to which more are begun."""
-_SETTLE_GROUP: Final = 200
-"""Messages that are settled together."""
+_SETTLE_GROUP: Final = BESIDE * GROUP
+"""Messages that are settled together at most: as many as a run has in progress."""
 
 _SESSION_AHEAD: Final = 50
 """Messages of one session that are locked at once; no other receiver can have them anyway."""

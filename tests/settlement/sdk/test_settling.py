@@ -8,10 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from azure.servicebus._pyamqp._decode import decode_frame
+from azure.servicebus._pyamqp._encode import encode_frame
+from azure.servicebus._pyamqp.performatives import DispositionFrame
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
@@ -107,6 +111,38 @@ async def test_many_are_settled_whatever_the_number_in_flight(namespace: AsyncNa
             ends = await settled(receiver, "complete", [[one] for one in messages[part]], in_flight=in_flight)
             assert ends == [[None]] * len(messages[part])
         assert await queue.peek() == []
+
+
+async def test_settlements_that_may_wait_together_leave_in_one_write(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with received(namespace, "sdk-settling-writes", 300) as (queue, receiver, messages):
+        writes, write = list[int](), private(receiver)._handler._connection._transport._write
+
+        async def count(data: bytes) -> None:
+            writes.append(len(data))
+            await write(data)
+
+        monkeypatch.setattr(private(receiver)._handler._connection._transport, "_write", count)
+        ends = await settled(receiver, "complete", [[one] for one in messages], in_flight=300)
+        assert ends == [[None]] * 300
+        assert len(writes) == 1
+        assert await queue.peek() == []
+
+
+@pytest.mark.parametrize("operation", ["complete", "abandon", "defer", "dead-letter", "release"])
+@pytest.mark.parametrize("description", ["d", "d" * 4_000])
+async def test_disposition_says_what_that_of_the_sdk_says(operation: str, description: str) -> None:
+    state = settling._EndState.of(operation, "r", description)
+    for first, last in ((0, 0), (1, 200), (300, 2**32 - 1)):
+        part = SimpleNamespace(numbers=[first, last], state=state)
+        ours = settling._disposition(7, part)  # pyright: ignore[reportArgumentType]
+        frame = DispositionFrame(role=True, first=first, last=last, settled=False, state=state.value, batchable=None)
+        size, its = encode_frame(frame)
+        assert int.from_bytes(ours[:4], "big") == len(ours)
+        assert ours[4:8] == size[4:6] + b"\0\7"
+        kind, fields = decode_frame(memoryview(ours)[8:])
+        assert (kind, [*fields, False]) == decode_frame(memoryview(its or b""))  # batchable is false by default
 
 
 async def test_answers_that_wait_to_be_read_are_not_late(namespace: AsyncNamespace) -> None:
