@@ -54,7 +54,8 @@ class Options:
     Args:
         policy: settles a message by the end of the function.
         max_in_flight: the most calls of the function at once, each in its own thread, so the function must be
-            thread-safe. With 1, messages are processed in order. With sessions, the most sessions at once.
+            thread-safe. With 1, messages are processed in order. With sessions, the most sessions at once. It is never
+            ``"auto"``: a longer call says nothing about Service Bus. The settlements adapt to the network.
         rate: messages a second at most, None for no limit.
         max_messages: stop after this many, None for all.
         max_wait: seconds without a message after which the entity counts as empty and the run ends; None to continue
@@ -80,7 +81,13 @@ class Options:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        Limits(self.max_in_flight, self.rate)  # raises for a number out of range
+        calls: object = self.max_in_flight  # a notebook may give "auto", which other actions take
+        if not isinstance(calls, int) or calls < 1:
+            raise ConfigurationError(
+                "max_in_flight of process is a number, 1 or more: it counts the calls of your function. The settlements "
+                "adapt to the network by themselves."
+            )
+        Limits(rate=self.rate)  # raises for a number out of range
         if self.max_messages is not None and self.max_messages < 1:
             raise ConfigurationError("max_messages is 1 or more, or None for all.")
         if self.max_wait is not None and self.max_wait <= 0:

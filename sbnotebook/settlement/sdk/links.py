@@ -85,7 +85,7 @@ async def catch_up(client: ServiceBusReceiver | ServiceBusSender) -> None:
     """Let the SDK read what the service has said meanwhile, such as a detach, so that :func:`is_open` knows it."""
     handler: Handler | None = private(client)._handler
     if handler is not None and handler._connection is not None:
-        for _ in range(2):  # in the first turn the loop finds what has come over the socket, and then takes it
+        for _ in range(2):  # the first turn of the loop finds the bytes on the socket, the second one has read them
             await asyncio.sleep(0)
         reader = getattr(handler._connection._transport, "reader", None)
         if reader is None or reader.at_eof() or reader.exception() or size_come(handler._connection._transport):

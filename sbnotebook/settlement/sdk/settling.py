@@ -59,8 +59,8 @@ _LONGEST: Final = 3
 """Times its own time that a late answer is awaited at most."""
 _RANGE: Final = 100
 """Deliveries in a range at most."""
-# A disposition frame: its size, the size of its head with its type, its channel, what its list is and the list's size;
-# and the number of fields with the first four of them: role, first, last and settled.
+# The head of a disposition frame: its size, the size of the head with the type, the channel, the descriptor, and the size
+# of the list. The list begins with the number of fields, and with role, first, last and settled.
 _HEAD, _FIELDS = struct.Struct(">IHH4sI"), struct.Struct(">IBBIBIB")
 _NO_EXTENSION, _CODE, _FIELD_COUNT, _TRUE, _FALSE, _UINT = 0x0200, b"\x00\x53\x15\xd0", 5, 0x41, 0x42, 0x70
 # Positions in a disposition frame (AMQP 1.0 section 2.7.6).
@@ -294,7 +294,7 @@ class _Waiting:
     Args:
         index: of the part.
         messages: the messages of it.
-        state: what is made of them.
+        state: the outcome that the frame asks for.
         answer_within: seconds to wait.
         window: counts the parts that wait.
         confirmed: gets the index once all of its deliveries are confirmed.

@@ -455,7 +455,8 @@ async def test_impossible_options_are_refused_before_locking(namespace: AsyncNam
         await nowhere.process(consumer, policy=Policy(completed=Release()), max_wait=None)
     with pytest.raises(DecisionError, match="processed there themselves"):
         await nowhere.process(consumer, policy=Policy(rejected=PolicyRow(Complete(), envelope_to="Nowhere")))
-    for options in ({"max_in_flight": 0}, {"rate": 0.0}, {"max_messages": 0}, {"max_wait": 0.0}):
+    numbers = ({"max_in_flight": 0}, {"max_in_flight": "auto"}, {"rate": 0.0}, {"max_messages": 0}, {"max_wait": 0.0})
+    for options in numbers:
         with pytest.raises(ConfigurationError):
             await nowhere.process(consumer, **options)  # pyright: ignore[reportArgumentType]
 
