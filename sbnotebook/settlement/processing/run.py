@@ -84,7 +84,7 @@ class Options:
         calls: object = self.max_in_flight  # a notebook may give "auto", which other actions take
         if not isinstance(calls, int) or calls < 1:
             raise ConfigurationError(
-                "max_in_flight of process is a number, 1 or more: it counts the calls of your function. The settlements "
+                "max_in_flight of process is a number, 1 or more: it counts the calls of your function. Settlements "
                 "adapt to the network by themselves."
             )
         Limits(rate=self.rate)  # raises for a number out of range

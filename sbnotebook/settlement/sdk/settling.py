@@ -59,8 +59,8 @@ _LONGEST: Final = 3
 """Times its own time that a late answer is awaited at most."""
 _RANGE: Final = 100
 """Deliveries in a range at most."""
-# The head of a disposition frame: its size, the size of the head with the type, the channel, the descriptor, and the size
-# of the list. The list begins with the number of fields, and with role, first, last and settled.
+# The head of a disposition frame: its size, the size of the head with the type, the channel, the descriptor, and the
+# size of the list. The list begins with the number of fields, and with role, first, last and settled.
 _HEAD, _FIELDS = struct.Struct(">IHH4sI"), struct.Struct(">IBBIBIB")
 _NO_EXTENSION, _CODE, _FIELD_COUNT, _TRUE, _FALSE, _UINT = 0x0200, b"\x00\x53\x15\xd0", 5, 0x41, 0x42, 0x70
 # Positions in a disposition frame (AMQP 1.0 section 2.7.6).
