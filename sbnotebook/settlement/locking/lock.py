@@ -559,11 +559,9 @@ class LockedBatch:
         try:
             await settling.run(holds)
         finally:
-            known = settling.outcomes
-            mine = {token: known[token] for hold in holds if (token := hold.message.lock_token) in known}
             with anyio.CancelScope(shield=True):
                 for record in self._records:
-                    await record.after(settling.decision, holds, mine)
+                    await record.after(settling.decision, holds, settling.outcomes)
         await self._close_emptied()
         self._renewal.tell_lost()
 

@@ -97,7 +97,7 @@ class Finisher:
             says how it ended.
         """
         # A message whose envelope was not confirmed is not settled: the refusal is its outcome.
-        envelopes = await self._send_envelopes(batch, ends)
+        envelopes = await self._send_envelopes(batch, ends) if self._pools else {}
         outcomes = {token: outcome for token, outcome in envelopes.items() if not outcome.ok}
         decisions = {
             ended.message.lock_token: self.decision(ended) for ended in ends if ended.message.lock_token not in outcomes
@@ -106,7 +106,7 @@ class Finisher:
         # With its envelope sent, the work of a message that is completed now is done.
         await self._write_down([messages[token] for token in envelopes if isinstance(decisions.get(token), Complete)])
         outcomes |= await self._settle_all(batch, messages, decisions)
-        for ended in ends:
+        for ended in ends if envelopes else ():
             envelope, destination = envelopes.get(ended.message.lock_token), self._row(ended).destination
             if envelope and destination and envelope.ok and not outcomes[ended.message.lock_token].ok:
                 self._enveloped[_key(destination, ended.message)] = envelope
