@@ -81,12 +81,7 @@ class Options:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        calls: object = self.max_in_flight  # a notebook may give "auto", which other actions take
-        if not isinstance(calls, int) or calls < 1:
-            raise ConfigurationError(
-                "max_in_flight of process is a number, 1 or more: it counts the calls of your function. Settlements "
-                "adapt to the network by themselves."
-            )
+        _check_calls(self.max_in_flight)
         Limits(rate=self.rate)  # raises for a number out of range
         if self.max_messages is not None and self.max_messages < 1:
             raise ConfigurationError("max_messages is 1 or more, or None for all.")
@@ -101,6 +96,15 @@ class Options:
         Sessions are the exception: a message that is held back would block the rest of its session.
         """
         return self.max_wait is None or self.by_session
+
+
+def _check_calls(at_once: object) -> None:
+    """Refuse an invalid number of calls, such as ``"auto"``, which other actions take."""
+    if not isinstance(at_once, int) or at_once < 1:
+        raise ConfigurationError(
+            "max_in_flight of process is a number, 1 or more: it counts the calls of your function. Settlements adapt "
+            "to the network by themselves."
+        )
 
 
 class ChangeSignal:

@@ -24,6 +24,7 @@ from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.pace import Window
 from sbnotebook.settlement.sdk import management, settling
+from sbnotebook.settlement.sdk.links import line_of
 from sbnotebook.settlement.sdk.protocol import private
 from sbnotebook.settlement.sdk.settling import LinkSettling
 
@@ -117,13 +118,15 @@ async def test_settlements_that_may_wait_together_leave_in_one_write(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with received(namespace, "sdk-settling-writes", 300) as (queue, receiver, messages):
-        writes, write = list[int](), private(receiver)._handler._connection._transport._write
+        line = line_of(receiver)
+        assert line is not None
+        writes, write = list[int](), line._write
 
         async def count(data: bytes) -> None:
             writes.append(len(data))
             await write(data)
 
-        monkeypatch.setattr(private(receiver)._handler._connection._transport, "_write", count)
+        monkeypatch.setattr(line, "_write", count)
         ends = await settled(receiver, "complete", [[one] for one in messages], in_flight=300)
         assert ends == [[None]] * 300
         assert len(writes) == 1
