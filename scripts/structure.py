@@ -28,11 +28,11 @@ SEND: Final = "%sb_send orders 'hello' --yes"
 CALLS: Final[dict[str, tuple[list[str], str, str]]] = {
     "%sb_peek": ([SEND], "%sb_peek orders", "_mgmt_request_response_with_retry"),
     "%sb_send": ([], SEND, "_transfer_message_async"),
-    "%sb_complete": ([SEND, "%sb_lock orders -n 1"], "%sb_complete --yes", "send_disposition"),
+    "%sb_complete": ([SEND, "%sb_lock orders -n 1"], "%sb_complete --yes", "_process_outgoing_frame"),
     "%sb_resubmit": (
         [SEND, "%sb_lock orders -n 1", "%sb_deadletter --reason Bad --yes"],
         "%sb_resubmit orders/$dlq --to orders --yes",
-        "send_disposition",
+        "_transfer_message_async",
     ),
 }
 

@@ -84,13 +84,15 @@ def is_ready(browser: Browser) -> bool:
 async def catch_up(client: ServiceBusReceiver | ServiceBusSender) -> None:
     """Let the SDK read what the service has said meanwhile, such as a detach, so that :func:`is_open` knows it."""
     handler: Handler | None = private(client)._handler
-    if handler is not None and handler._connection is not None:
-        for _ in range(2):  # the first turn of the loop finds the bytes on the socket, the second one has read them
-            await asyncio.sleep(0)
-        reader = getattr(handler._connection._transport, "reader", None)
-        if reader is None or reader.at_eof() or reader.exception() or size_come(handler._connection._transport):
-            with contextlib.suppress(Exception):  # is_open reports its fault
-                await handler._connection.listen(wait=_GLANCE, batch=_MANY_FRAMES)
+    connection = None if handler is None else handler._connection
+    if connection is None:
+        return
+    for _ in range(2):  # the first turn of the loop finds the bytes on the socket, the second one has read them
+        await asyncio.sleep(0)
+    reader = getattr(connection._transport, "reader", None)
+    if reader is None or reader.at_eof() or reader.exception() or size_come(connection._transport):
+        with contextlib.suppress(Exception):  # is_open reports its fault
+            await connection.listen(wait=_GLANCE, batch=_MANY_FRAMES)
 
 
 async def reopen(client: ServiceBusReceiver | ServiceBusSender) -> None:
