@@ -123,8 +123,19 @@ class Peeker:
 
     async def payloads_of(self, sequence_numbers: Iterable[int]) -> dict[int, bytes]:
         """Return the AMQP bytes of messages by sequence number; messages that are not in this entity are left out."""
-        pages = self._pages_of(sequence_numbers, (), 0.0)
+        pages = self.payload_pages_of(sequence_numbers)
         return {message.sequence_number: payload async for page in pages for payload, message in page}
+
+    def payload_pages_of(
+        self, sequence_numbers: Iterable[int], *, patience: float = 0.0
+    ) -> AsyncIterator[list[tuple[bytes, PeekedMessage]]]:
+        """Yield the AMQP bytes of messages, page after page, each with what Service Bus wrote into the message.
+
+        Args:
+            sequence_numbers: in any order. Of other messages, only those close by are peeked.
+            patience: seconds to retry while Service Bus does not answer.
+        """
+        return self._pages_of(sequence_numbers, (), patience)
 
     async def messages_of(
         self, sequence_numbers: Iterable[int], sections: Collection[int] = SECTIONS, *, patience: float = 0.0

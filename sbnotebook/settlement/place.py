@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from sbnotebook.model import Complete, EntityAddress, MessageState, PeekedMessage
 from sbnotebook.settlement.locking.ahead import AheadBatch, SessionAheadBatch
+from sbnotebook.settlement.locking.bodiless import BodilessBatch
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch, session_ids
 from sbnotebook.settlement.peek import Page, PeekCursor
@@ -112,6 +113,15 @@ class Place:
             clock=namespace.clock,
             records=namespace.records(verb, archived=archived) if recorded else (),
         )
+
+    def bodiless_batch(self, *, renew_for: timedelta = DEFAULT_RENEW_FOR) -> BodilessBatch:
+        """Return an empty batch that keeps no bodies, and records nothing on this machine.
+
+        Args:
+            renew_for: for how long locks are renewed.
+        """
+        namespace = self.namespace
+        return BodilessBatch(namespace.connection, self.address, renew_for=renew_for, clock=namespace.clock)
 
     def ahead_batch(
         self,

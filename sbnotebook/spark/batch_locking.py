@@ -12,6 +12,7 @@ import anyio
 
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import (
+    Complete,
     Decision,
     Defer,
     LockedMessage,
@@ -23,9 +24,9 @@ from sbnotebook.model import (
     Release,
 )
 from sbnotebook.model.partition import partition_of, start_of_partition
-from sbnotebook.settlement import AsyncEntity, LockedBatch
+from sbnotebook.settlement import AsyncEntity
+from sbnotebook.settlement.locking.bodiless import BodilessBatch
 from sbnotebook.settlement.patience import PATIENCE, patiently
-from sbnotebook.spark.consume_offset import BatchMessage
 
 __all__ = ["BatchLocker"]
 
@@ -37,7 +38,7 @@ _STEP, _GROWTH = 1000, 4
 _LEFT_WITHIN, _LEFT_PAUSE = 10.0, 0.5
 """Seconds to wait for messages that the entity still holds, and between two tries."""
 _IN_FLIGHT: Final = 200
-"""Settlements at once: messages are deferred by four frames, and completed by a request."""
+"""Deferrals at once, by four frames."""
 _PAUSE: Final = 1.0
 _UNDECIDED: Final = frozenset({OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED, OutcomeStatus.FAILED})
 
@@ -65,7 +66,7 @@ class BatchLocker:
     """
 
     entity: AsyncEntity
-    batch: LockedBatch
+    batch: BodilessBatch
     max_bytes: int
     until: Mapping[int, int] | None = None
     _is_tried: bool = False
@@ -85,7 +86,8 @@ class BatchLocker:
         Args:
             max_messages: how many at most.
         """
-        give_up, wait = anyio.current_time() + _LEFT_WITHIN, _FIRST_WAIT
+        self.batch.forget_ended()
+        give_up, wait = anyio.current_time() + _LEFT_WITHIN, self._first_wait
         while True:
             await self._receive(max_messages, wait)
             chosen = self._chosen(max_messages)
@@ -105,8 +107,13 @@ class BatchLocker:
         Args:
             max_messages: how many at most.
         """
-        await self._receive(max_messages + len(self.batch.messages), _FIRST_WAIT)
+        await self._receive(max_messages + len(self.batch.messages), self._first_wait)
         await self._release_beyond()
+
+    @property
+    def _first_wait(self) -> float:
+        # A stream that ends looks whether the entity holds more before it waits for longer.
+        return _FIRST_WAIT if self.until is None else _MORE_WAIT
 
     async def _receive(self, max_messages: int, wait: float) -> None:
         came = _Received()
@@ -123,7 +130,7 @@ class BatchLocker:
         for message in messages:
             if self._is_wanted(message):
                 came.wanted += 1
-                came.size += BatchMessage.of(message).size
+                came.size += self.batch.size_of(message)
             else:
                 came.beyond += 1
                 came.partitions.add(partition_of(message.sequence_number))
@@ -139,7 +146,7 @@ class BatchLocker:
         chosen: list[LockedMessage] = []
         size = 0
         for message in filter(self._is_wanted, self.batch.messages):
-            size += BatchMessage.of(message).size
+            size += self.batch.size_of(message)
             if len(chosen) == max_messages or (chosen and size > self.max_bytes):
                 break
             chosen.append(message)
@@ -240,8 +247,11 @@ class BatchLocker:
         outcomes: dict[int, Outcome] = {}
         todo, until = list(messages), anyio.current_time() + PATIENCE
         while todo:
-            report = await self.batch.settle(decision, todo, max_in_flight=_IN_FLIGHT)
-            outcomes |= {m.sequence_number: outcome for m, outcome in zip(todo, report, strict=True)}
+            if isinstance(decision, Complete):
+                outcomes |= await self.batch.complete(todo)
+            else:
+                report = await self.batch.settle(decision, todo, max_in_flight=_IN_FLIGHT)
+                outcomes |= {m.sequence_number: outcome for m, outcome in zip(todo, report, strict=True)}
             # Release messages that Service Bus refuses to settle, and try the undecided ones again.
             held = {message.lock_token for message in self.batch.messages}
             refused = [m for m in todo if m.lock_token in held and _is_refused(outcomes[m.sequence_number])]

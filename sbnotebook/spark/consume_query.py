@@ -70,9 +70,8 @@ class ConsumeQuery:
         self._options = options
         self._namespace = AsyncNamespace(options.namespace.connection(), archive=None)
         self._entity = self._namespace.entity(options.entity)
-        batch = self._entity.batch(renew_for=_RENEW_FOR, recorded=False)
+        batch = self._entity.bodiless_batch(renew_for=_RENEW_FOR)
         batch.watch(self._log_trouble)
-        batch.completes_together = True  # messages that are left come again
         max_bytes = options.max_bytes or _MAX_BYTES
         self._keeper: Keeper | None = None
         self._locker: BatchLocker | SessionLocker = BatchLocker(self._entity, batch, max_bytes)
@@ -94,7 +93,8 @@ class ConsumeQuery:
             self._batches = MicroBatches(
                 self._entity, self._locker, deleter, fails_on_data_loss=options.fail_on_data_loss
             )
-        self._scan = OrphanScan(self._entity)
+        is_looking = options.delivery is not Delivery.AT_LEAST_ONCE and options.orphans is not Orphans.IGNORE
+        self._scan = OrphanScan(self._entity) if is_looking else None
         self._scanning: Future[int] | None = None
         self._is_begun = False
         self._counted: tuple[float, int | None] | None = None
@@ -111,19 +111,23 @@ class ConsumeQuery:
 
     def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
         """Remove the durable messages, and lock the next micro-batch: see :meth:`MicroBatches.latest`."""
-        self._scan.except_for(start.numbers)
+        self._leave_out(start)
         self._begin()
         end = self._run_cancellable(self._batches.latest, start, max_messages)
-        self._scan.except_for(end.numbers)
-        if end == start and self._locker.until is not None and self._scanning is not None:
+        self._leave_out(end)
+        if end == start and self._locker.until is not None and self._scanning is not None and self._scan is not None:
             self._scan.rests = False  # it is the last time that Spark asks
             self._scanning.result()
         return end
 
     def plan(self, end: ConsumeOffset) -> tuple[int, ...]:
         """Defer the messages of a micro-batch; return their numbers."""
-        self._scan.except_for(end.numbers)
+        self._leave_out(end)
         return self._run_cancellable(self._batches.plan, end)
+
+    def _leave_out(self, offset: ConsumeOffset) -> None:
+        if self._scan is not None:
+            self._scan.except_for(offset.numbers)
 
     def divide(self, numbers: Sequence[int], count: int) -> list[list[int]]:
         """Divide the messages of the last plan among tasks, each session to one of them.
@@ -155,11 +159,11 @@ class ConsumeQuery:
     def _begin(self) -> None:
         if self._is_begun:
             return
-        if self._options.delivery is Delivery.AT_LEAST_ONCE:
-            pass  # it defers nothing
+        if self._scan is None:
+            pass
         elif self._options.orphans is Orphans.REPORT:
             self._scanning = portal().start_task_soon(self._scan.report)
-        elif self._options.orphans is Orphans.ADOPT:
+        else:
             self._batches.orphans |= run(self._scan.find)
         self._is_begun = True
 

@@ -49,11 +49,12 @@ from sbnotebook.client.shipping import Shipped
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import MessageState
 from sbnotebook.settlement.patience import PATIENCE
+from sbnotebook.settlement.peek import Page, PeekCursor
 from sbnotebook.spark.consume_offset import ConsumeOffset, ranges_of
 from sbnotebook.spark.consume_query import ConsumeQuery
 from sbnotebook.spark.micro_batches import report_loss
 from sbnotebook.spark.options import Delivery, StreamOptions
-from sbnotebook.spark.peek_reader import prefetched
+from sbnotebook.spark.peek_reader import BatchBuilder, prefetched
 from sbnotebook.spark.schema import MessageBatches
 from sbnotebook.spark.sole_consumer import be_sole_consumer
 from sbnotebook.spark.task_context import warm_namespace
@@ -228,14 +229,17 @@ class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow
         missing = set(numbers)
         with self._scrubbed():
             with warm_namespace(options.namespace) as namespace:
-                peeker = namespace.peeker(options.entity)
-                pages = peeker.pages_of(numbers, self._batches.sections, patience=PATIENCE)
+                builder, everything = BatchBuilder(self._batches), PeekCursor()
+                pages = namespace.peeker(options.entity).payload_pages_of(numbers, patience=PATIENCE)
                 with closing(prefetched(pages)) as read:
                     for page in read:
-                        there = [m for m in page if self._is_locked or m.state is MessageState.DEFERRED]
-                        missing.difference_update(message.sequence_number for message in there)
+                        there = [each for each in page if self._is_locked or each[1].state is MessageState.DEFERRED]
+                        found = [message.sequence_number for _, message in there]
+                        missing.difference_update(found)
                         if there:
-                            yield self._batches.of(there)
+                            payloads = [payload for payload, _ in there]
+                            yield from builder.add(Page(options.entity, found[0], payloads), everything)
+                yield from builder.batch()
             if missing:
                 report_loss(options.entity, missing, partition.batch, fails=options.fail_on_data_loss)
 

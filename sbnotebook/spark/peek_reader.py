@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["PeekReader", "prefetched", "read_ranges"]
+__all__ = ["BatchBuilder", "PeekReader", "prefetched", "read_ranges"]
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ def read_ranges(
         patience: seconds to retry while Service Bus does not answer.
     """
     with warm_namespace(target) as namespace:
-        peeker, builder = namespace.peeker(entity), _BatchBuilder(batches)
+        peeker, builder = namespace.peeker(entity), BatchBuilder(batches)
         for numbers in ranges:
             # Two cursors, because peeking is a page ahead of reading.
             ahead = PeekCursor(numbers.first, numbers.last, None if state else max_messages)
@@ -141,8 +141,8 @@ def prefetched(pages: AsyncIterator[T]) -> Generator[T]:
         work.wait(_CUT_OFF)
 
 
-class _BatchBuilder:
-    """Messages that will be the next record batch.
+class BatchBuilder:
+    """Collects messages for the next record batch.
 
     Args:
         batches: makes it.

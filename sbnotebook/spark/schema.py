@@ -21,12 +21,11 @@ from pyspark.sql.types import (
 
 from sbnotebook.analysis.page_columns import PageColumns
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
-from sbnotebook.model.schema import COLUMNS, Column, ColumnType, values_of
+from sbnotebook.model.schema import COLUMNS, Column, ColumnType
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, SECTIONS
 
 if TYPE_CHECKING:
-    from sbnotebook.model import PeekedMessage
+    from sbnotebook.model.budget import Allowance
     from sbnotebook.settlement.peek import Page, PeekCursor
 
 __all__ = ["MessageBatches", "arrow_schema_for", "arrow_type", "message_schema"]
@@ -83,21 +82,12 @@ class MessageBatches:
     """
 
     def __init__(self, schema: StructType) -> None:
-        self._columns = [_column(field) for field in schema.fields]
-        self.sections = frozenset[int]().union(*(_SECTIONS.get(column.name, SECTIONS) for column in self._columns))
+        columns = [_column(field) for field in schema.fields]
+        self.sections = frozenset[int]().union(*(_SECTIONS.get(column.name, SECTIONS) for column in columns))
         """The sections of a message that these columns need: see :func:`peeked_from_payload`."""
         # Spark compares each batch with this very schema.
         self._schema: Any = arrow_schema_for(schema)
-        self._pages = PageColumns(self._columns, self._schema, self.sections)
-
-    def of(self, messages: Sequence[PeekedMessage]) -> pa.RecordBatch:
-        """Return the messages as one batch."""
-        unpacking = Allowance(UNPACKED_BYTES_OF_TABLE)
-        arrays: list[Any] = [
-            pa.array(values_of(column, messages, unpacking), type=field.type)
-            for column, field in zip(self._columns, self._schema, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        self._pages = PageColumns(columns, self._schema, self.sections)
 
     def of_page(self, page: Page, cursor: PeekCursor, unpacking: Allowance) -> pa.RecordBatch:
         """Return the wanted messages of a page as a batch: see :meth:`PageColumns.taken`."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import tracemalloc
 from datetime import timedelta
 
 import pytest
@@ -13,6 +15,7 @@ from sbnotebook.emulator import ManualClock, RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import Message
+from sbnotebook.settlement import LockedBatch
 
 from .stream_processes import POINTS, Query, fill
 
@@ -315,3 +318,28 @@ def test_deferred_messages_that_expire_are_read_and_removed(
     query.drain()
     assert query.ids == ["m0", "m1", "m2", "m3"]
     assert not own.entity(own_queue).peek()
+
+
+@pytest.mark.parametrize("chosen", [{"orphans": "ignore"}, {"delivery": "at-least-once"}])
+def test_process_keeps_nothing_of_the_messages_that_it_removed(
+    query: Query, own: Namespace, own_queue: str, monkeypatch: pytest.MonkeyPatch, chosen: dict[str, str]
+) -> None:
+    monkeypatch.setattr(LockedBatch, "per_link", 150)  # the SDK keeps a tag of each
+    count, ours = 50, [tracemalloc.Filter(True, f"*/{part}/*") for part in ("settlement", "spark", "azure/servicebus")]
+    query.options |= {**chosen, "maxMessagesPerTrigger": f"{count}"}
+    fill(own, own_queue, 30 * count)
+    tracemalloc.start()
+    try:
+        kept: list[int] = []
+        for batch in range(26):
+            query.log_next()
+            if batch in (5, 25):
+                gc.collect()
+                found = tracemalloc.take_snapshot().filter_traces(ours)
+                kept.append(sum(statistic.size for statistic in found.statistics("filename")))
+            query.finish()
+            query.sink.clear()
+    finally:
+        tracemalloc.stop()
+    print("GREW",kept)
+    assert kept[1] - kept[0] < 20 * 20 * count, "20 bytes a message: any object is larger"

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,13 +14,16 @@ from sbnotebook.client import Messages
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, PeekedMessage
 from sbnotebook.model.amqp import Int
+from sbnotebook.model.budget import Allowance
 from sbnotebook.model.schema import COLUMNS
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, SECTIONS
-from sbnotebook.settlement.wire.conversion import payload_of, peeked_from_payload
+from sbnotebook.settlement.peek import Page, PeekCursor
+from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.spark.schema import MessageBatches, message_schema
 from sbnotebook.testing.strategies import messages
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 MESSAGE = PeekedMessage(
@@ -31,6 +34,12 @@ MESSAGE = PeekedMessage(
     body=b"\x00\xff",
     application_properties={"carrier": "UA", "delay": Int(-5)},
 )
+SENT = Message(
+    subject="bill",
+    time_to_live=timedelta(days=3),
+    body=b"\x00\xff",
+    application_properties={"carrier": "UA", "delay": Int(-5)},
+)
 
 
 def test_message_schema_has_the_columns_of_arrow() -> None:
@@ -38,29 +47,31 @@ def test_message_schema_has_the_columns_of_arrow() -> None:
     assert to_arrow_schema(message_schema(), timezone="UTC") == arrow_schema()
 
 
+def batch_of(batches: MessageBatches, payloads: list[bytes]) -> pa.RecordBatch:
+    return batches.of_page(Page(EntityAddress("orders"), 1, payloads), PeekCursor(), Allowance(2**20))
+
+
 def test_message_batches_equal_the_arrow_table() -> None:
-    batch = MessageBatches(message_schema()).of([MESSAGE, MESSAGE])
+    payload = payload_of(SENT)
+    batch = batch_of(MessageBatches(message_schema()), [payload, payload])
     assert batch.schema.equals(to_arrow_schema(message_schema(), timezone="UTC"))
-    assert batch.to_pylist() == to_arrow([MESSAGE, MESSAGE]).to_pylist()
+    page = Page(EntityAddress("orders"), 1, [payload, payload])
+    assert batch.to_pylist() == to_arrow(page.messages()).to_pylist()
 
 
 def test_message_batches_have_the_chosen_columns_in_order() -> None:
     wanted = StructType([StructField("subject", StringType()), StructField("sequence_number", LongType())])
-    batch = MessageBatches(wanted).of([MESSAGE])
-    assert batch.to_pylist() == [{"subject": None, "sequence_number": 2**60}]
+    batch = batch_of(MessageBatches(wanted), [payload_of(SENT)])
+    assert batch.to_pylist() == [{"subject": "bill", "sequence_number": 1}]
     assert batch.schema.equals(to_arrow_schema(wanted, timezone="UTC"))
 
 
-@given(st.sets(st.sampled_from([column.name for column in COLUMNS]), min_size=1), st.lists(messages(), max_size=3))
+@given(st.sets(st.sampled_from([column.name for column in COLUMNS]), min_size=1), st.lists(messages(), min_size=1, max_size=3))
 def test_sections_are_enough_for_the_columns(wanted: set[str], written: list[Message]) -> None:
     schema = StructType([field for field in message_schema().fields if field.name in wanted])
     payloads = [payload_of(message) for message in written]
-    batches = MessageBatches(schema)
-    in_part, whole = (
-        batches.of([peeked_from_payload(payload, EntityAddress("orders"), sections) for payload in payloads])
-        for sections in (batches.sections, SECTIONS)
-    )
-    assert in_part.to_pylist() == whole.to_pylist()
+    in_part, whole = (batch_of(MessageBatches(chosen), payloads) for chosen in (schema, message_schema()))
+    assert in_part.to_pylist() == [{name: row[name] for name in wanted} for row in whole.to_pylist()]
 
 
 def test_sections_are_no_more_than_the_columns_need() -> None:

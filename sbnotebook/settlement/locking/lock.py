@@ -77,8 +77,6 @@ class LockedBatch:
 
     per_link: ClassVar[int] = PER_LINK
     """Messages of one link that may be unsettled."""
-    completes_together: bool = False
-    """True to complete many messages by one request. Where Service Bus refuses it, outcomes may stay unknown."""
 
     def __init__(
         self,
@@ -499,7 +497,6 @@ class LockedBatch:
             each=each,
             window=self._window if in_flight == AUTO else Window(in_flight),
             ended=note if as_they_come else None,
-            together=self.completes_together,
             peeker=self._peeker,
             opening=self._busy,
             now=self.clock.now,

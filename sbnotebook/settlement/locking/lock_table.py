@@ -65,6 +65,7 @@ class Hold:
         in_doubt: a settlement was begun and its answer is not known.
         asked_at: when a settlement was sent whose answer is awaited just now; None where none is.
         is_adopted: another receiver locked it: it is not ours to give back.
+        size: bytes of the message, where its batch keeps no bodies.
         renewals: how often it was renewed.
     """
 
@@ -76,6 +77,7 @@ class Hold:
     in_doubt: bool = False
     asked_at: datetime | None = None
     is_adopted: bool = False
+    size: int = 0
     renewals: int = field(default=-1, init=False)
     ends: datetime = field(init=False)
     """When the lock ends by the clock of this machine."""
@@ -240,6 +242,10 @@ class HeldMessages:
     def leave(self, hold: Hold) -> None:
         """Leave the lock to end by itself."""
         self._end(hold, OutcomeStatus.SKIPPED, _LEFT)
+
+    def forget_ended(self) -> None:
+        """Forget how messages ended that are not held any more; they are strangers to the batch from now on."""
+        self._ended.clear()
 
     def outcome_of(self, message: LockedMessage, decision: Decision) -> Outcome:
         """Return the outcome of a message of this batch for which nothing was attempted now."""

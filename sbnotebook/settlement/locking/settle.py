@@ -364,8 +364,11 @@ class Settling:
 
     def report(self, messages: Iterable[LockedMessage]) -> Report:
         """Return the outcomes known now of messages of the batch, in their order."""
-        known = self.outcomes
-        return Report(known.get(each.lock_token) or self._held.outcome_of(each, self.decision) for each in messages)
+        return Report(map(self.outcome_of, messages))
+
+    def outcome_of(self, message: LockedMessage) -> Outcome:
+        """Return the outcome known now of a message of the batch."""
+        return self.outcomes.get(message.lock_token) or self._held.outcome_of(message, self.decision)
 
     @property
     def stopped(self) -> str | None:

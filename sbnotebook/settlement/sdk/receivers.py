@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BareLock",
     "drain_credit",
+    "drop_payload",
     "has_more_coming",
     "keep_between_calls",
     "keep_bodies_of",
@@ -136,6 +137,11 @@ def received_deferred(receiver: ServiceBusReceiver, item: Any) -> ServiceBusRece
 def payload_of_received(message: ServiceBusReceivedMessage) -> bytes | None:
     """Return the AMQP bytes of a received message, None of a lock without its message."""
     return getattr(message, _PAYLOAD, None)
+
+
+def drop_payload(message: ServiceBusReceivedMessage) -> None:
+    """Free the AMQP bytes of a received message, whose lock can still be renewed and settled."""
+    setattr(message, _PAYLOAD, None)
 
 
 class _LockByToken:

@@ -68,9 +68,11 @@ def peeked_from_payload(payload: bytes, entity: EntityAddress, sections: Collect
     return PeekedMessage(**fields)
 
 
-def locked_from_payload(payload: bytes, entity: EntityAddress, lock_token: UUID) -> LockedMessage:
+def locked_from_payload(
+    payload: bytes, entity: EntityAddress, lock_token: UUID, sections: Collection[int] = SECTIONS
+) -> LockedMessage:
     """Return a locked message from its AMQP bytes and its lock token; see :func:`peeked_from_payload`."""
-    return LockedMessage(lock_token=lock_token, **_read(payload, entity))
+    return LockedMessage(lock_token=lock_token, **_read(payload, entity, sections))
 
 
 def _read(payload: bytes, entity: EntityAddress, sections: Collection[int] = SECTIONS) -> dict[str, Any]:

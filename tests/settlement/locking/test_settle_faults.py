@@ -376,44 +376,6 @@ async def test_a_busy_service_is_asked_again_to_settle(
         assert (await batch.settle(Complete(), deferred)).settled == 10
 
 
-async def test_many_messages_are_completed_by_one_request(queue: AsyncEntity, emulator: RunningEmulator) -> None:
-    async with queue.batch() as batch:
-        batch.completes_together = True
-        held = await batch.receive(COUNT)
-        emulator.faults.entity("orders").drop_after_nth = 2  # the second settlement would lose its answer
-        assert (await batch.settle(Complete(), held)).settled == COUNT
-    assert await standing(queue) == {}
-
-
-async def test_messages_are_completed_over_their_link_if_refused(
-    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(settle, "_PAUSES", (0.1, 0.1))
-    async with queue.batch() as batch:
-        batch.completes_together = True
-        held = await batch.receive(COUNT)
-        emulator.faults.entity("orders").server_busy = 3
-        assert (await batch.settle(Complete(), held)).settled == COUNT
-    assert await standing(queue) == {}
-
-
-@pytest.mark.parametrize("refused", ["kept", "settled"])
-async def test_refused_request_to_complete_many_hides_no_outcome(
-    queue: AsyncEntity, emulator: RunningEmulator, refused: str
-) -> None:
-    emulator.faults.entity("orders").refused_tokens = refused
-    async with queue.batch() as batch:
-        batch.completes_together = True
-        held = await batch.receive(COUNT)
-        assert (await queue.plan_by_token(Complete(), held[:10]).apply()).ok
-        assert (await queue.plan_by_token(Abandon(), held[10:20]).apply()).ok
-        report = await batch.settle(Complete(), held)
-        assert of(report, LOCK_LOST) == numbers(held[10:20])
-        unknown = held[:10] if refused == "kept" else (*held[:10], *held[20:])
-        assert of(report, UNCONFIRMED) == numbers(unknown)
-    assert set(await standing(queue)) == numbers(held[10:20])
-
-
 async def test_deferred_messages_are_settled_in_few_requests(queue: AsyncEntity, emulator: RunningEmulator) -> None:
     async with queue.batch() as batch:
         (await batch.settle(Defer(), await batch.receive(COUNT))).raise_for_failures()

@@ -1,0 +1,84 @@
+"""A batch of many messages whose content does not matter: it keeps their locks, their numbers and their sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from sbnotebook.model import Complete, LockedMessage, Outcome
+from sbnotebook.settlement.engine import BESIDE, GROUP
+from sbnotebook.settlement.in_parallel import in_parallel
+from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.locking.lock_table import Hold
+from sbnotebook.settlement.locking.settle import Settling
+from sbnotebook.settlement.sdk import receivers
+from sbnotebook.settlement.wire.conversion import locked_from_payload
+
+__all__ = ["BodilessBatch"]
+
+
+class BodilessBatch(LockedBatch):
+    """A batch that reads what Service Bus wrote into each message, and drops the rest. It records nothing."""
+
+    def size_of(self, message: LockedMessage) -> int:
+        """Return the bytes of a message that is held, as it came; 0 when it is not held any more."""
+        hold = self._held.of(message)
+        return 0 if hold is None else hold.size
+
+    def forget_ended(self) -> None:
+        """Forget how messages ended that are not held any more: do not settle these again."""
+        self._held.forget_ended()
+
+    async def complete(self, messages: Sequence[LockedMessage]) -> dict[int, Outcome]:
+        """Complete messages of this batch, many by one request, and four requests at once.
+
+        Where Service Bus refuses a request because of one lost lock, other outcomes may stay unknown. After a settlement that has no answer the rest is skipped, and stays held: complete it by another call.
+
+        Args:
+            messages: each once.
+
+        Returns:
+            The outcome of each message by its sequence number.
+
+        Raises:
+            BatchClosedError: the batch is closed.
+        """
+        self._open_receiver()
+        run, decision = object(), Complete()
+        stopped: list[str] = []
+
+        async def complete_group(group: Sequence[LockedMessage]) -> dict[int, Outcome]:
+            act = Settling(
+                self._receivers,
+                decision,
+                self._held,
+                window=self._window,
+                together=True,
+                peeker=self._peeker,
+                opening=self._busy,
+                now=self.clock.now,
+            )
+            async with self._settling.turn_of(run):
+                holds = [hold for hold in map(self._held.of, group) if hold is not None]
+                if holds and not stopped and self.is_open:
+                    await act.run(holds)
+            if act.stopped is not None:
+                stopped.append(act.stopped)
+            return {message.sequence_number: act.outcome_of(message) for message in group}
+
+        groups = [messages[start : start + GROUP] for start in range(0, len(messages), GROUP)]
+        try:
+            outcomes = await in_parallel(complete_group, groups, BESIDE)
+        finally:
+            self._renewal.tell_lost()
+        await self._close_emptied()
+        return dict(chain.from_iterable(each.items() for each in outcomes))
+
+    def _read(self, holds: Sequence[Hold]) -> None:
+        for hold in holds:
+            payload = receivers.payload_of_received(hold.received) or b""
+            message = locked_from_payload(payload, self.address, hold.message.lock_token, ())
+            if message.sequence_number != hold.message.sequence_number:  # it is unreadable; the SDK found its number
+                message = message.with_changes(sequence_number=hold.message.sequence_number)
+            hold.message, hold.size, hold.is_read = message, len(payload), True
+            receivers.drop_payload(hold.received)

@@ -1,0 +1,120 @@
+"""A batch without bodies: its locks, sizes and outcomes are those of any other batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.model import Abandon, Complete, Defer, LockedMessage, Message, MessageState, Outcome, OutcomeStatus
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement.locking import settle
+
+pytestmark = pytest.mark.anyio
+
+SETTLED, LOCK_LOST, UNCONFIRMED = OutcomeStatus.SETTLED, OutcomeStatus.LOCK_LOST, OutcomeStatus.UNCONFIRMED
+COUNT = 500
+
+
+@pytest.fixture
+async def queue(own: AsyncNamespace) -> AsyncEntity:
+    await own.create_queue("orders")
+    entity = own.entity("orders")
+    assert (await entity.send(Message(message_id=f"m{n}", body=b"x" * n) for n in range(COUNT))).ok
+    return entity
+
+
+async def left(queue: AsyncEntity) -> dict[int, int]:
+    """Return the delivery counts of the messages, by number, over a separate connection."""
+    await queue.namespace.peeker(queue.address).close()
+    return {message.sequence_number: message.delivery_count for message in await queue.peek()}
+
+
+def of(outcomes: dict[int, Outcome], status: OutcomeStatus) -> set[int]:
+    return {number for number, outcome in outcomes.items() if outcome.status is status}
+
+
+def numbers(messages: Iterable[LockedMessage]) -> set[int]:
+    return {message.sequence_number for message in messages}
+
+
+async def test_messages_have_their_numbers_times_and_sizes_without_bodies(queue: AsyncEntity) -> None:
+    whole = {message.sequence_number: message for message in await queue.peek()}
+    async with queue.bodiless_batch() as batch:
+        held = await batch.receive(COUNT)
+        assert numbers(held) == whole.keys()
+        assert {message.body for message in held} == {b""}
+        assert all(message.enqueued_time == whole[message.sequence_number].enqueued_time for message in held)
+        sizes = [batch.size_of(message) for message in held]
+        assert sizes == sorted(sizes)
+        assert COUNT <= sizes[-1] < COUNT + 500
+    assert set(Counter((await left(queue)).values())) == {0}, "they are released, which costs no delivery"
+
+
+async def test_many_messages_are_completed_by_few_requests(queue: AsyncEntity, emulator: RunningEmulator) -> None:
+    async with queue.bodiless_batch() as batch:
+        held = await batch.receive(COUNT)
+        emulator.faults.entity("orders").drop_after_nth = 4  # the fourth settlement would lose its answer
+        assert of(await batch.complete(held), SETTLED) == numbers(held)
+    assert await left(queue) == {}
+
+
+async def test_messages_are_deferred_like_those_of_any_batch(queue: AsyncEntity) -> None:
+    async with queue.bodiless_batch() as batch:
+        assert (await batch.settle(Defer(), await batch.receive(COUNT), max_in_flight=200)).settled == COUNT
+    assert {message.state for message in await queue.peek()} == {MessageState.DEFERRED}
+
+
+async def test_messages_are_completed_over_their_link_if_refused(
+    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "_PAUSES", (0.1, 0.1))
+    async with queue.bodiless_batch() as batch:
+        held = await batch.receive(100)
+        emulator.faults.entity("orders").server_busy = 3
+        assert of(await batch.complete(held), SETTLED) == numbers(held)
+
+
+@pytest.mark.parametrize("refused", ["kept", "settled"])
+async def test_refused_request_to_complete_many_hides_no_outcome(
+    queue: AsyncEntity, emulator: RunningEmulator, refused: str
+) -> None:
+    emulator.faults.entity("orders").refused_tokens = refused
+    async with queue.bodiless_batch() as batch:
+        held = await batch.receive(100)
+        assert (await queue.plan_by_token(Complete(), held[:10]).apply()).ok
+        assert (await queue.plan_by_token(Abandon(), held[10:20]).apply()).ok
+        outcomes = await batch.complete(held)
+        assert of(outcomes, LOCK_LOST) == numbers(held[10:20])
+        unknown = held[:10] if refused == "kept" else (*held[:10], *held[20:])
+        assert of(outcomes, UNCONFIRMED) == numbers(unknown)
+    assert set(await left(queue)) == numbers(held[10:20]) | set(range(101, COUNT + 1))
+
+
+async def test_lost_connection_hides_no_outcome_and_the_rest_can_be_completed(
+    queue: AsyncEntity, emulator: RunningEmulator
+) -> None:
+    async with queue.bodiless_batch() as batch:
+        held = await batch.receive(COUNT)
+        emulator.faults.entity("orders").drop_before_nth = 2
+        outcomes = await batch.complete(held)
+        assert outcomes.keys() == numbers(held)
+        assert of(outcomes, SETTLED) < numbers(held)
+        undecided = [message for message in held if outcomes[message.sequence_number].status is not SETTLED]
+        again = await batch.complete(undecided)
+        assert of(again, SETTLED) | of(again, UNCONFIRMED) | of(again, OutcomeStatus.ALREADY_SETTLED) == numbers(
+            undecided
+        )
+    assert await left(queue) == {}
+
+
+async def test_forgotten_messages_are_strangers(queue: AsyncEntity) -> None:
+    async with queue.bodiless_batch() as batch:
+        gone, *held = await batch.receive(2)
+        await batch.complete([gone])
+        assert batch.size_of(gone) == 0
+        assert of(await batch.complete([gone]), OutcomeStatus.ALREADY_SETTLED) == {gone.sequence_number}
+        batch.forget_ended()
+        assert of(await batch.complete(held), SETTLED) == numbers(held)
