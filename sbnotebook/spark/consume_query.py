@@ -35,7 +35,7 @@ __all__ = ["ConsumeQuery", "OrphanScan"]
 T = TypeVar("T")
 
 _MAX_BYTES: Final = 256 << 20
-"""Bytes of a micro-batch by default: they are in memory until the messages are deferred."""
+"""Bytes of a micro-batch by default, which its tasks read."""
 _RENEW_FOR: Final = timedelta(days=3650)
 _LOG: Final = logging.getLogger(__name__)
 _CLOSE_WITHIN: Final = 5.0

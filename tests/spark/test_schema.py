@@ -66,7 +66,10 @@ def test_message_batches_have_the_chosen_columns_in_order() -> None:
     assert batch.schema.equals(to_arrow_schema(wanted, timezone="UTC"))
 
 
-@given(st.sets(st.sampled_from([column.name for column in COLUMNS]), min_size=1), st.lists(messages(), min_size=1, max_size=3))
+@given(
+    st.sets(st.sampled_from([column.name for column in COLUMNS]), min_size=1),
+    st.lists(messages(), min_size=1, max_size=3),
+)
 def test_sections_are_enough_for_the_columns(wanted: set[str], written: list[Message]) -> None:
     schema = StructType([field for field in message_schema().fields if field.name in wanted])
     payloads = [payload_of(message) for message in written]

@@ -32,7 +32,8 @@ class BodilessBatch(LockedBatch):
     async def complete(self, messages: Sequence[LockedMessage]) -> dict[int, Outcome]:
         """Complete messages of this batch, many by one request, and four requests at once.
 
-        Where Service Bus refuses a request because of one lost lock, other outcomes may stay unknown. After a settlement that has no answer the rest is skipped, and stays held: complete it by another call.
+        Where Service Bus refuses a request because of one lost lock, other outcomes may stay unknown. After a
+        settlement that has no answer the rest is skipped, and stays held: complete it by another call.
 
         Args:
             messages: each once.
