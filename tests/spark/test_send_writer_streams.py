@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from asyncio import Transport
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sbnotebook.client import Namespace
+from sbnotebook.emulator.visitors import Visitors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,6 +62,25 @@ def test_each_micro_batch_is_sent_once(start: Start, folder: Path, namespace: Na
     put(folder, "3", d="4")
     start().awaitTermination()
     assert ids_in(namespace, queue) == Counter("abcd")
+
+
+def test_micro_batches_share_their_connections(
+    start: Start, folder: Path, namespace: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[object] = []
+    arrive = Visitors.arrive
+
+    def count(visitors: Visitors, transport: Transport) -> None:
+        opened.append(transport)
+        arrive(visitors, transport)
+
+    namespace.entity(queue).peek()  # its own connection
+    monkeypatch.setattr(Visitors, "arrive", count)
+    for name in "abcdef":
+        put(folder, name, **{name: "1"})
+    start().awaitTermination()
+    assert ids_in(namespace, queue) == Counter("abcdef")
+    assert len(opened) < 6, "fewer than one for each micro-batch"
 
 
 def test_failed_row_ends_the_query_and_a_restart_sends_again(
@@ -129,3 +150,18 @@ def test_stream_of_messages_is_sent_on_unchanged(
     namespace.entity(f"{queue}-from").send([{"message_id": "a", "body": "1"}, {"message_id": "b", "body": "2"}])
     start(stream(f"{queue}-from")).awaitTermination()
     assert ids_in(namespace, queue) == Counter("ab")
+
+
+def test_consumed_messages_wait_for_a_failures_folder_that_can_be_written(
+    start: Start, stream: Callable[..., DataFrame], namespace: Namespace, queue: str, tmp_path: Path
+) -> None:
+    # Spark asks for the writer of a stream when its source has planned the first micro-batch, and not before.
+    namespace.create_queue(f"{queue}-from")
+    namespace.entity(f"{queue}-from").send([{"message_id": "a"}, {"message_id": "b"}])
+    (tmp_path / "file").touch()
+    frame = stream(f"{queue}-from", mode="consume")
+    with pytest.raises(StreamingQueryException, match="failuresPath cannot be written"):
+        start(frame, failuresPath=str(tmp_path / "file" / "folder")).awaitTermination()
+    start(frame, failuresPath=str(tmp_path / "folder")).awaitTermination()
+    assert ids_in(namespace, queue) == Counter("ab")
+    assert not namespace.entity(f"{queue}-from").peek()
