@@ -161,7 +161,7 @@ def test_consumed_messages_wait_for_a_failures_folder_that_can_be_written(
     namespace.entity(f"{queue}-from").send([{"message_id": "a"}, {"message_id": "b"}])
     (tmp_path / "file").touch()
     frame = stream(f"{queue}-from", mode="consume")
-    with pytest.raises(Exception, match="Mkdirs failed|FileAlreadyExists|Parent path is not a directory"):
+    with pytest.raises(Exception, match=r"Mkdirs failed|FileAlreadyExists|Parent path is not a directory"):
         start(frame, checkpointLocation=str(tmp_path / "file" / "folder"))
     assert {message.state for message in namespace.entity(f"{queue}-from").peek()} == {MessageState.ACTIVE}
     with pytest.raises(StreamingQueryException, match="failuresPath cannot be written"):
