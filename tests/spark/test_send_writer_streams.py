@@ -153,7 +153,7 @@ def test_stream_of_messages_is_sent_on_unchanged(
     assert ids_in(namespace, queue) == Counter("ab")
 
 
-def test_consumed_messages_wait_for_a_failures_folder_that_can_be_written(
+def test_consumed_messages_wait_for_a_failures_folder(
     start: Start, stream: Callable[..., DataFrame], namespace: Namespace, queue: str, tmp_path: Path
 ) -> None:
     # Spark asks for the writer of a stream when its source has planned the first micro-batch, and not before.
