@@ -130,7 +130,7 @@ class BatchLocker:
         for message in messages:
             if self._is_wanted(message):
                 came.wanted += 1
-                came.size += self.batch.size_of(message)
+                came.size += max(self.batch.size_of(message), 1)  # 0 where its lock is lost already
             else:
                 came.beyond += 1
                 came.partitions.add(partition_of(message.sequence_number))
