@@ -38,7 +38,9 @@ _STYLE: Final = """
   background: var(--jp-layout-color0, Canvas); border-top: 1px solid var(--jp-border-color1, #bdbdbd); }
 /* A box that may scroll would hold the sticky part fast; one that clips does not. */
 .sbn-panel, .sbn-panel .widget-box { overflow: visible; min-width: 0; }
-:is(.jp-OutputArea, .jp-OutputArea-child, .jp-OutputArea-output):has(.sbn-sticky) { overflow: clip; min-width: 0; }
+:is(.jp-OutputArea, .jp-OutputArea-child, .jp-OutputArea-output, .output_subarea):has(.sbn-sticky) { overflow: clip;
+  min-width: 0; }
+.notebook_app #notebook:has(.sbn-sticky) { overflow: visible; } /* the classic notebook scrolls the box around it */
 /* JupyterLab would put the icon of a broken link on each part. */
 .sbn-panel.jupyter-widgets-disconnected::before { content: "The kernel of this panel has ended: run its cell again.";
   position: static; padding: 6px 10px; font: inherit; color: inherit;

@@ -205,7 +205,7 @@ def run_notebook(
         page.add_init_script(script)
     page.route("**/*", only_this_machine)
     name = f"t{time.time_ns()}"
-    (lab.folder / f"{name}.ipynb").write_text(json.dumps(_notebook(cells)))
+    (lab.folder / f"{name}.ipynb").write_text(json.dumps(cells_of(cells)))
     page.goto(f"{lab.url}/lab/workspaces/{name}/tree/{name}.ipynb?reset")
     page.wait_for_function(READY, timeout=RUN_TIMEOUT)
     notebook.kernel(f"import os; os.environ['XDG_DATA_HOME'] = {str(lab.folder.parent / f'data-{name}')!r}")
@@ -215,7 +215,7 @@ def run_notebook(
     return notebook
 
 
-def _notebook(cells: list[str]) -> dict[str, Any]:
+def cells_of(cells: list[str]) -> dict[str, Any]:
     empty: dict[str, Any] = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return {
