@@ -16,6 +16,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from sbnotebook.analysis.arrays import array_of_values
 from sbnotebook.analysis.page_columns import PageColumns
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message, PeekedMessage
@@ -89,7 +90,7 @@ def to_arrow(messages: Iterable[Message], unpacking: Allowance | None = None) ->
     """
     schema: Any = arrow_schema()
     columns = columns_of(messages, unpacking)
-    arrays: list[Any] = [pa.array(columns[field.name], type=field.type) for field in schema]
+    arrays: list[Any] = [array_of_values(columns[field.name], field.type) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

@@ -24,9 +24,11 @@ from shlex import quote
 from typing import IO, TYPE_CHECKING, Final, NoReturn, TypeVar, cast
 
 import anyio.to_thread
+import numpy as np
 import pyarrow as pa
 
 from sbnotebook.analysis import query_worker
+from sbnotebook.analysis.arrays import array_of_flags, array_of_numbers
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError, near_match
@@ -91,10 +93,9 @@ def where(messages: Sequence[M], expression: str | None) -> list[M]:
 
 def filtered(table: pa.Table, expression: str) -> pa.Table:
     """Return the rows of a table for which an expression is true: see :func:`where`."""
-    chosen = [False] * len(table)
-    for index in matching(table, expression):
-        chosen[index] = True
-    return table.filter(pa.array(chosen, pa.bool_()))
+    chosen = np.zeros(len(table), np.bool_)
+    chosen[matching(table, expression)] = True
+    return table.filter(array_of_flags(chosen))
 
 
 async def first_matching(
@@ -174,7 +175,7 @@ def matching(table: pa.Table, expression: str) -> list[int]:
         raise ConfigurationError("The expression is empty: write a condition such as subject = 'UA', or leave it out.")
     if len(expression) > _LONGEST:
         _refuse(expression, f"it is longer than {_LONGEST:,} characters")
-    table = table.append_column(query_worker.INDEX, pa.array(range(len(table)), type=pa.int64()))
+    table = table.append_column(query_worker.INDEX, array_of_numbers(np.arange(len(table), dtype=np.int64)))
     with _process() as process:
         return list(_evaluated(process, table, expression))
 

@@ -28,6 +28,8 @@ with running() as emulator, connect(emulator.connection_string) as names:
     queue.send([Message(body=b"%d" % n, subject="é" * n, application_properties={"n": n}) for n in range(40)])
     assert [message.body for message in queue.peek(show_progress=False)] == [b"%d" % n for n in range(40)]
     assert "pandas" not in sys.modules
+    assert queue.purge(where="body_text < '2'", show_progress=False).apply(show_progress=False).settled == 12
+    assert "pandas" not in sys.modules
 """
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "string": st.text(st.characters(codec="utf-8")),
@@ -47,7 +49,7 @@ def without_pandas() -> Iterator[None]:
         yield
 
 
-def test_the_first_peek_of_a_process_loads_no_pandas() -> None:
+def test_the_first_peek_and_purge_of_a_process_load_no_pandas() -> None:
     ended = subprocess.run([sys.executable, "-c", PEEK], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
 
