@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from sbnotebook.model import Complete, LockedMessage, Outcome
+from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.engine import BESIDE, GROUP
 from sbnotebook.settlement.in_parallel import in_parallel
 from sbnotebook.settlement.locking.lock import LockedBatch
@@ -67,7 +68,9 @@ class BodilessBatch(LockedBatch):
                 stopped.append(act.stopped)
             return {message.sequence_number: act.outcome_of(message) for message in group}
 
-        groups = [messages[start : start + GROUP] for start in range(0, len(messages), GROUP)]
+        # A request completes messages of one partition.
+        ordered = sorted(messages, key=lambda message: partition_of(message.sequence_number))
+        groups = [ordered[start : start + GROUP] for start in range(0, len(ordered), GROUP)]
         try:
             outcomes = await in_parallel(complete_group, groups, BESIDE)
         finally:

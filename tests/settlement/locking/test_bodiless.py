@@ -8,7 +8,9 @@ from collections.abc import Iterable
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Abandon, Complete, Defer, LockedMessage, Message, MessageState, Outcome, OutcomeStatus
+from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.locking import settle
 
@@ -59,6 +61,19 @@ async def test_many_messages_are_completed_by_few_requests(queue: AsyncEntity, e
         emulator.faults.entity("orders").drop_after_nth = 4  # the fourth settlement would lose its answer
         assert of(await batch.complete(held), SETTLED) == numbers(held)
     assert await left(queue) == {}
+
+
+async def test_few_requests_complete_many_partitions(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    emulator.create_queue("parted", QueueOptions(enable_partitioning=True))
+    queue = own.entity("parted")
+    assert (await queue.send(Message(partition_key=f"k{n}") for n in range(COUNT))).ok
+    async with queue.bodiless_batch() as batch:
+        held = await batch.receive(COUNT)
+        partitions = len({partition_of(message.sequence_number) for message in held})
+        assert partitions > 2
+        emulator.faults.entity("parted").drop_after_nth = partitions + 3  # this settlement would lose its answer
+        mixed = sorted(held, key=lambda message: message.sequence_number % 2**48)  # as Service Bus sends them
+        assert of(await batch.complete(mixed), SETTLED) == numbers(held)
 
 
 async def test_messages_are_deferred_like_those_of_any_batch(queue: AsyncEntity) -> None:
