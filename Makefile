@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check answers conformance soak crash night mutants format bench docs pictures lab lock
-.PHONY: dist audit check-clients check-cluster check-install check-lowest check-next-sdk check-pythons check-spark
+.PHONY: dist audit check-clients check-cluster check-install check-lowest check-marimo check-next-sdk check-pythons check-spark
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -88,6 +88,11 @@ audit: ## Look for published advisories about the locked packages and the lowest
 # What downloads too much for every run.
 check-install: ## Install the wheel with pip into an empty environment, and try it as a new user
 	$(BIN)/pytest -o faulthandler_timeout=0 tests/packaging/installing.py
+
+check-marimo: ## Drive the triage in the newest marimo
+	$(call set_up_beside,marimo,3.11,requirements/dev.txt)
+	$(BIN)/uv pip install --quiet --python build/marimo marimo
+	build/marimo/bin/python -m pytest -o faulthandler_timeout=0 tests/browser/in_marimo.py
 
 # $(1): the environment's name, $(2): its Python, $(3): its lock.
 define set_up_beside

@@ -7,13 +7,16 @@ What a callback prints or raises appears in no cell, and all callbacks share one
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.widgets.in_marimo import thread_class
+
+if TYPE_CHECKING:
+    import threading
 
 __all__ = ["Callbacks", "Patience", "sentence", "start"]
 
@@ -128,7 +131,7 @@ def start(work: Callable[[], T], *, done: Callable[[T], object], failed: Callabl
         except BaseException as error:  # noqa: BLE001 (it would be seen nowhere else)
             failed(sentence(error))
 
-    thread = threading.Thread(target=run, name="sbnotebook panel", daemon=True)
+    thread = thread_class()(target=run, name="sbnotebook panel", daemon=True)
     thread.start()
     return thread
 

@@ -19,6 +19,7 @@ from sbnotebook.settlement.locking.lock_events import LockEventKind, numbered
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.message_actions import lock_actions
+from sbnotebook.widgets.in_marimo import thread_class
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.selection_bar import SelectionBar
@@ -190,7 +191,7 @@ class LockBoard(Panel):
         self.add_class("sbn-panel")
         self._end_watch = batch.watch(lambda _: self._news.set())
         self.refresh()
-        threading.Thread(target=self._follow, name="sbnotebook lock board", daemon=True).start()
+        thread_class()(target=self._follow, name="sbnotebook lock board", daemon=True).start()
 
     def _make_controls(self) -> None:
         fitting = {"description_width": "initial"}

@@ -7,16 +7,20 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import ipywidgets as widgets
+import traitlets
 
-from sbnotebook.widgets.static_files import style
+from sbnotebook.widgets.in_marimo import is_in_marimo, panel_of
+from sbnotebook.widgets.static_files import module, style
 from sbnotebook.widgets.subshell import answer_at_once
 
-__all__ = ["NO_MATHEMATICS", "THROUGH", "Panel", "button", "panel_style", "row", "set_shown", "text"]
+__all__ = ["NO_MATHEMATICS", "SCRIPTS", "THROUGH", "Panel", "button", "panel_style", "row", "set_shown", "text"]
 
 # Jupyter would render text between two dollar signs as mathematics: orders/$dlq and events/$dlq.
 NO_MATHEMATICS: Final = ("mathjax_ignore", "tex2jax_ignore")
 THROUGH: Final = "sbn-through"
 """The class of a box whose parts are laid out in the box around it."""
+SCRIPTS: Final = ("columns.js", "header.js", "slices.js", "drawing.js", "panel_view.js")
+"""The files of the one anywidget that a panel is where the front end has no views of ipywidgets."""
 _STYLE: Final = """
 .widget-label.sbn-text { white-space: pre-wrap; overflow-wrap: anywhere; overflow: visible; height: auto;
   line-height: 1.5; min-width: 0; }
@@ -101,12 +105,24 @@ def set_shown(widget: widgets.DOMWidget, *, shown: bool) -> None:
 class Panel(widgets.VBox):
     """A panel that a notebook shows as widgets and a terminal as text.
 
-    Its buttons and fields are answered while a cell runs.
+    Its buttons and fields are answered while a cell runs. In marimo it is one anywidget, which draws all of its parts:
+    ``mo.ui.anywidget(panel)``, or the panel as the last value of a cell.
 
     Args:
         children: what it holds.
         options: of the box.
     """
+
+    _esm: Any = traitlets.Unicode().tag(sync=True)
+    _css: Any = traitlets.Unicode().tag(sync=True)
+
+    @traitlets.default("_esm")
+    def _code_in_marimo(self) -> str:
+        return module(*SCRIPTS) if is_in_marimo() else ""
+
+    @traitlets.default("_css")
+    def _style_in_marimo(self) -> str:
+        return f"{_STYLE}{style('panel_view.css')}" if is_in_marimo() else ""
 
     def __init__(self, children: Sequence[widgets.Widget] = (), **options: Any) -> None:
         super().__init__(children, **options)
@@ -120,4 +136,9 @@ class Panel(widgets.VBox):
         # Where there is a kernel, there may be a browser, and the text stands for the panel in a saved notebook only.
         # ipywidgets would cut it at 110 characters.
         bundle: Any = super()._repr_mimebundle_(**kwargs)
-        return bundle if "ipykernel" in sys.modules else bundle | {"text/plain": self.to_text()}
+        has_browser = "ipykernel" in sys.modules or is_in_marimo()
+        return bundle if has_browser else bundle | {"text/plain": self.to_text()}
+
+    def _display_(self) -> object:
+        # marimo asks for it: https://docs.marimo.io/guides/integrating_with_marimo/displaying_objects/
+        return panel_of(self)

@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from sbnotebook.widgets.in_marimo import as_address, is_in_marimo
+
 __all__ = ["module", "style"]
 
 _FOLDER: Final = Path(__file__).with_name("static")
@@ -34,7 +36,8 @@ def module(*names: str) -> str:
         False
     """
     parts = (_EXPORT.sub("", _IMPORT.sub("", _read(name))) for name in names)
-    return "\n".join(parts)
+    script = "\n".join(parts)
+    return as_address(script) if is_in_marimo() else script
 
 
 @cache

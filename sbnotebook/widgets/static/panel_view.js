@@ -1,0 +1,276 @@
+/**
+ * A panel of ipywidgets as one anywidget, for front ends that have the models of ipywidgets and no views, such as marimo.
+ *
+ * Every part of a panel has its model in the page, as in the interface of anywidget's hosts (anywidget.dev/en/afm). This draws
+ * them, with the classes that JupyterLab gives them, and passes clicks and values on. The table and the words of plans have
+ * scripts of their own, which draw them.
+ */
+
+import { arrange } from "./drawing.js";
+import { made } from "./header.js";
+
+const REFERENCE = "IPY_MODEL_";
+const LAYOUT = [
+  ...["align_items", "display", "flex", "flex_flow", "height", "justify_content", "margin", "max_height", "max_width"],
+  ...["min_height", "min_width", "overflow", "padding", "visibility", "width"],
+];
+const ICONS = { "chevron-left": "‹", "chevron-right": "›" }; // of buttons without a name
+const OLD = "This panel needs a newer front end, such as marimo 0.25: it cannot draw tables in panels.";
+
+/** One widget of a panel. Its place is there at once, and is filled when its model is. */
+class Part {
+  /**
+   * @param {{manager: object, host: object}} page finds models, and draws widgets with code of their own
+   * @param {string|null} reference of the model, null where the model is given
+   */
+  constructor(page, reference, model = null) {
+    this.page = page;
+    this.reference = reference;
+    this.place = made("div", { class: "sbn-part" });
+    this.end = new AbortController();
+    this.fill(model);
+  }
+
+  async fill(model) {
+    this.model = model ?? (await this.modelOf(this.reference));
+    const view = this.model.get("_view_name");
+    this.element = (VIEWS[view] ?? drawBox)(this);
+    this.watch(["_dom_classes"], (classes) => {
+      this.element.classList.remove(...(this.classes ?? []));
+      this.element.classList.add(...classes);
+      this.classes = classes;
+    });
+    this.place.replaceChildren(this.element);
+    const layout = await this.modelOf(this.model.get("layout"));
+    const lay = () => {
+      for (const name of LAYOUT) this.element.style[name.replace(/_./, ([, letter]) => letter.toUpperCase())] = layout.get(name) ?? "";
+    };
+    for (const name of LAYOUT) layout.on(`change:${name}`, lay);
+    lay();
+  }
+
+  modelOf(reference) {
+    return this.page.manager.get_model(reference.slice(REFERENCE.length));
+  }
+
+  /** Call a function with some values of the model, now and when one of them changes. */
+  watch(names, action) {
+    const act = () => this.end.signal.aborted || action(...names.map((name) => this.model.get(name)));
+    for (const name of names) this.model.on(`change:${name}`, act);
+    act();
+  }
+
+  /** Tell the kernel a value. */
+  set(name, value) {
+    if (this.model.get(name) === value) return;
+    this.model.set(name, value);
+    this.model.save_changes();
+  }
+}
+
+// ------------------------------------------------------------ views
+
+function drawBox(part) {
+  const { page, model } = part;
+  const isRow = model.get("_view_name") === "HBoxView";
+  const element = made("div", { class: `jupyter-widgets widget-box ${isRow ? "widget-hbox" : "widget-vbox"}` });
+  const parts = new Map();
+  part.watch(["children"], (references) => {
+    for (const reference of references) if (!parts.has(reference)) parts.set(reference, new Part(page, reference));
+    for (const [reference, gone] of parts) {
+      if (references.includes(reference)) continue;
+      gone.end.abort();
+      parts.delete(reference);
+    }
+    arrange(element, references.map((reference) => parts.get(reference).place));
+  });
+  part.end.signal.addEventListener("abort", () => parts.forEach(({ end }) => end.abort()));
+  return element;
+}
+
+/** A widget with code of its own; the page adds its style where the element is, so it must be there first. */
+function drawWidget(part) {
+  const { host } = part.page;
+  const element = made("div", { class: "jupyter-widgets" });
+  const draw = async () => {
+    if (!host?.getWidget) return element.append(OLD);
+    const widget = await host.getWidget(`anywidget:${part.reference.slice(REFERENCE.length)}`);
+    return widget.render({ el: element, signal: part.end.signal });
+  };
+  queueMicrotask(draw);
+  return element;
+}
+
+function drawButton(part) {
+  const element = made("button", { type: "button", class: "jupyter-widgets jupyter-button widget-button" });
+  part.watch(["description", "icon", "tooltip", "disabled", "button_style"], (description, icon, tooltip, disabled, style) => {
+    element.textContent = description || (ICONS[icon] ?? "");
+    if (!description) element.setAttribute("aria-label", tooltip ?? "");
+    element.title = tooltip ?? "";
+    element.disabled = disabled;
+    for (const each of ["primary", "success", "info", "warning", "danger"]) element.classList.toggle(`mod-${each}`, each === style);
+  });
+  element.addEventListener("click", () => part.model.send({ event: "click" }));
+  return element;
+}
+
+function drawLabel(part) {
+  const element = made("div", { class: "jupyter-widgets widget-inline-hbox widget-label" });
+  part.watch(["value"], (value) => (element.textContent = value));
+  return element;
+}
+
+/** HTML that the kernel has made and escaped; a document that is parsed runs no scripts. */
+function drawHtml(part) {
+  const element = made("div", { class: "jupyter-widgets widget-html" });
+  part.watch(["value"], (value) => {
+    const { head, body } = new DOMParser().parseFromString(value, "text/html");
+    element.replaceChildren(...head.childNodes, ...body.childNodes);
+  });
+  return element;
+}
+
+function drawProgress(part) {
+  const element = made("progress", { class: "jupyter-widgets widget-progress", "aria-label": "Progress" });
+  part.watch(["min", "max", "value"], (min, max, value) => {
+    element.max = Math.max(max - min, Number.MIN_VALUE);
+    element.value = value - min;
+  });
+  return element;
+}
+
+/** A field with its name before it. */
+function named(part, kind, input) {
+  const label = made("label", { class: "widget-label" });
+  const element = made("div", { class: `jupyter-widgets widget-inline-hbox ${kind}` }, label, input);
+  input.id = `sbn-${Math.random().toString(36).slice(2)}`;
+  label.htmlFor = input.id;
+  part.watch(["description", "tooltip", "disabled"], (description, tooltip, disabled) => {
+    label.textContent = description;
+    label.hidden = !description;
+    input.title = tooltip ?? "";
+    input.disabled = disabled;
+  });
+  part.modelOf(part.model.get("style")).then((style) => {
+    const width = style.get("description_width");
+    label.style.width = !width || width === "initial" ? "" : width;
+  });
+  return element;
+}
+
+/** Show a value in a field, and tell the kernel what a user writes there. */
+function entered(part, input, read = (text) => text) {
+  part.watch(["value"], (value) => String(value) === input.value || (input.value = value));
+  const tell = () => part.set("value", read(input.value));
+  input.addEventListener("change", tell);
+  input.addEventListener("input", () => part.model.get("continuous_update") && tell());
+}
+
+function drawText(part) {
+  const input = made("input", { type: "text" });
+  const element = named(part, "widget-text", input);
+  part.watch(["placeholder"], (placeholder) => (input.placeholder = placeholder ?? ""));
+  entered(part, input);
+  return element;
+}
+
+function drawCombobox(part) {
+  const element = drawText(part);
+  const input = element.querySelector("input");
+  const list = made("datalist", { id: `${input.id}-list` });
+  input.setAttribute("list", list.id);
+  element.append(list);
+  part.watch(["options"], (options) => list.replaceChildren(...options.map((value) => made("option", { value }))));
+  return element;
+}
+
+function drawTextarea(part) {
+  const input = made("textarea", { spellcheck: false });
+  const element = named(part, "widget-textarea", input);
+  part.watch(["placeholder", "rows"], (placeholder, rows) => {
+    input.placeholder = placeholder ?? "";
+    if (rows) input.rows = rows;
+  });
+  entered(part, input);
+  return element;
+}
+
+function drawNumber(part) {
+  const input = made("input", { type: "number" });
+  const element = named(part, "widget-text", input);
+  part.watch(["min", "max", "step"], (min, max, step) => Object.assign(input, { min: min ?? "", max: max ?? "", step: step ?? "any" }));
+  const within = (number) => Math.min(part.model.get("max") ?? number, Math.max(part.model.get("min") ?? number, number));
+  entered(part, input, (text) => (text === "" || Number.isNaN(Number(text)) ? part.model.get("value") : within(Number(text))));
+  return element;
+}
+
+function drawChoice(part) {
+  const isList = part.model.get("_view_name") === "SelectView";
+  const input = made("select", {});
+  const element = named(part, isList ? "widget-select" : "widget-dropdown", input);
+  if (isList) part.watch(["rows"], (rows) => (input.size = rows ?? 5));
+  part.watch(["_options_labels", "index"], (labels, index) => {
+    const shown = [...input.options].map(({ text }) => text);
+    if (shown.join("\n") !== labels.join("\n")) input.replaceChildren(...labels.map((label) => made("option", {}, label)));
+    input.selectedIndex = index ?? -1;
+  });
+  input.addEventListener("change", () => part.set("index", input.selectedIndex));
+  return element;
+}
+
+function drawToggles(part) {
+  const buttons = made("div", { class: "widget-toggle-buttons", role: "group" });
+  const element = made("div", { class: "jupyter-widgets widget-inline-hbox" }, buttons);
+  part.watch(["_options_labels", "index", "tooltips", "disabled"], (labels, chosen, tooltips, disabled) => {
+    const toggle = (label, index) => {
+      const isOn = index === chosen;
+      const properties = { type: "button", title: tooltips?.[index] ?? "", disabled, "aria-pressed": String(isOn) };
+      const button = buttons.children[index] ?? made("button", { class: "jupyter-button" });
+      for (const [name, value] of Object.entries(properties)) name in button ? (button[name] = value) : button.setAttribute(name, value);
+      button.textContent = label;
+      button.classList.toggle("mod-active", isOn);
+      button.onclick = () => part.set("index", index);
+      return button;
+    };
+    arrange(buttons, labels.map(toggle));
+  });
+  return element;
+}
+
+function drawCheckbox(part) {
+  const input = made("input", { type: "checkbox" });
+  const words = made("span", {});
+  const element = made("label", { class: "jupyter-widgets widget-inline-hbox widget-checkbox" }, input, words);
+  part.watch(["value", "description", "disabled"], (value, description, disabled) => {
+    Object.assign(input, { checked: value, disabled });
+    words.textContent = description;
+  });
+  input.addEventListener("change", () => part.set("value", input.checked));
+  return element;
+}
+
+const VIEWS = {
+  AnyView: drawWidget,
+  ButtonView: drawButton,
+  CheckboxView: drawCheckbox,
+  ComboboxView: drawCombobox,
+  DropdownView: drawChoice,
+  FloatTextView: drawNumber,
+  HTMLView: drawHtml,
+  IntTextView: drawNumber,
+  LabelView: drawLabel,
+  ProgressView: drawProgress,
+  SelectView: drawChoice,
+  TextView: drawText,
+  TextareaView: drawTextarea,
+  ToggleButtonsView: drawToggles,
+};
+
+export default {
+  render({ model, el, host }) {
+    const panel = new Part({ manager: model.widget_manager, host }, null, model);
+    panel.place.classList.add("sbn-panel-view");
+    el.replaceChildren(panel.place);
+    return () => panel.end.abort();
+  },
+};

@@ -1,0 +1,198 @@
+"""A panel as one anywidget, in a page that has the models of its widgets, and no views of ipywidgets.
+
+The page keeps the interface of anywidget's hosts, https://anywidget.dev/en/afm/, as marimo does. ``make check-marimo``
+drives the same panel in marimo itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import comm
+import pytest
+from comm.base_comm import BaseComm
+from playwright.sync_api import expect
+
+from sbnotebook import RejectMessage, Triage, connect
+from sbnotebook.emulator import running
+from sbnotebook.widgets import panel as panels
+from sbnotebook.widgets.static_files import module, style
+from tests.browser.conftest import RUN_TIMEOUT
+from tests.filled_queues import filled_client_queue
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Route
+
+    from sbnotebook import LockedMessage
+
+HOST: Final = "http://panel.test"
+PAGE: Final = """<!doctype html><meta charset="utf-8"><style>STYLE</style><div id="panel"></div><script type="module">
+const models = new Map();
+const known = (id) => {
+  if (!models.has(id)) {
+    const found = { state: {}, listeners: {} };
+    found.ready = new Promise((resolve) => (found.open = resolve));
+    models.set(id, found);
+  }
+  return models.get(id);
+};
+const bytes = (text) => new DataView(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
+const text = (buffer) => btoa(Array.from(new Uint8Array(buffer), (byte) => String.fromCharCode(byte)).join(""));
+const emit = ({ listeners }, type, ...details) => (listeners[type] ?? []).forEach((listen) => listen(...details));
+const update = (found, state) => {
+  const names = Object.keys(state).filter((name) => JSON.stringify(found.state[name]) !== JSON.stringify(state[name]));
+  Object.assign(found.state, state);
+  for (const name of names) emit(found, `change:${name}`, state[name]);
+};
+const modelOf = (id, found) => ({
+  get: (name) => found.state[name],
+  set: (name, value) => {
+    update(found, { [name]: value });
+    (found.changed ??= {})[name] = value;
+  },
+  save_changes: () => {
+    toKernel(id, { method: "update", state: found.changed, buffer_paths: [] }, []);
+    found.changed = {};
+  },
+  send: (content, _, buffers = []) => toKernel(id, { method: "custom", content }, buffers.map(text)),
+  on: (type, listen) => (found.listeners[type] ??= []).push(listen),
+  widget_manager: { get_model: async (id) => (await known(id).ready, modelOf(id, known(id))) },
+});
+const host = {
+  async getWidget(reference) {
+    const id = reference.replace("anywidget:", "");
+    const found = known(id);
+    await found.ready;
+    document.head.append(Object.assign(document.createElement("style"), { textContent: found.state._css }));
+    const address = URL.createObjectURL(new Blob([found.state._esm], { type: "text/javascript" }));
+    const { default: made } = await import(address);
+    const widget = typeof made === "function" ? made() : made;
+    const model = modelOf(id, found);
+    await widget.initialize?.({ model });
+    return { render: ({ el, signal }) => widget.render({ model, el, signal }) };
+  },
+};
+window.take = (messages) => {
+  for (const [id, { method, state, content }, buffers] of messages) {
+    const found = known(id);
+    if (method === "custom") emit(found, "msg:custom", content, buffers.map(bytes));
+    else if (state) update(found, state);
+    if (method === "open") found.open();
+  }
+};
+window.show = async (id) => {
+  const { default: view } = await import("/panel.js");
+  await known(id).ready;
+  view.render({ model: modelOf(id, known(id)), el: document.querySelector("#panel"), host });
+};
+</script>"""
+
+
+class Comms:
+    """The comms of widgets, whose other end is a page."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.open: dict[str, Any] = {}
+        self.new: SimpleQueue[tuple[str, dict[str, Any], list[str]]] = SimpleQueue()
+
+    def make(self, **options: Any) -> BaseComm:
+        """Make the comm of a widget."""
+        comms = self
+
+        class PageComm(BaseComm):
+            def publish_msg(self, msg_type: str, data: Any = None, buffers: Any = None, **_: object) -> None:
+                sent = data | {"method": "open"} if msg_type == "comm_open" else data
+                texts = [base64.b64encode(each).decode() for each in buffers or ()]
+                comms.new.put((self.comm_id, sent or {}, texts))
+
+        made = PageComm(**options)
+        self.open[made.comm_id] = made
+        return made
+
+    def receive(self, number: str, data: dict[str, Any], buffers: list[str]) -> None:
+        """Hand a message of the page to its widget."""
+        message = {"content": {"data": data}, "buffers": [memoryview(base64.b64decode(each)) for each in buffers]}
+        self.open[number].handle_msg(message)
+
+    def deliver(self) -> None:
+        """Hand what widgets sent to the page."""
+        messages: list[object] = []
+        while True:
+            try:
+                messages.append(self.new.get_nowait())
+            except Empty:
+                break
+        self.page.evaluate("(messages) => take(messages)", json.loads(json.dumps(messages, default=str)))
+
+    def until(self, condition: str) -> None:
+        """Deliver messages until something holds in the page."""
+        deadline = monotonic() + RUN_TIMEOUT / 1000
+        self.deliver()
+        while not self.page.evaluate(condition):
+            assert monotonic() < deadline, condition
+            self.deliver()
+
+
+def opened(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> tuple[Comms, list[str]]:
+    page = browser.new_page(viewport={"width": 1200, "height": 1400})
+    comms, errors = Comms(page), list[str]()
+
+    def serve(route: Route) -> None:
+        if route.request.url == f"{HOST}/panel.js":
+            route.fulfill(body=module(*panels.SCRIPTS), content_type="text/javascript")
+        else:
+            route.fulfill(body=PAGE.replace("STYLE", style("panel_view.css")), content_type="text/html")
+
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.route(f"{HOST}/**", serve)
+    untyped: Any = page
+    untyped.expose_function("toKernel", comms.receive)
+    page.goto(f"{HOST}/")
+    monkeypatch.setattr(comm, "create_comm", comms.make)
+    return comms, errors
+
+
+def reject(message: LockedMessage) -> None:
+    raise RejectMessage("Unknown carrier", f"Order {message.message_id} names the carrier 'XY'")
+
+
+def has(text: str) -> str:
+    return f"() => document.querySelector('#panel').innerText.includes({json.dumps(text)})"
+
+
+@pytest.mark.browser
+def test_triage_as_one_anywidget_resubmits_a_cause(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    comms, errors = opened(browser, monkeypatch)
+    page = comms.page
+    with running() as emulator, connect(emulator.connection_string) as namespace:
+        orders = filled_client_queue(namespace, "orders", 5)
+        orders.process(reject, show_progress=False)
+        triage = Triage(namespace, "orders/$dlq")
+        page.evaluate("(id) => { show(id); }", triage.model_id)
+        comms.until(has("Select 5"))
+
+        page.get_by_role("button", name="Select 5", exact=True).click()
+        comms.until(has("5 messages are selected."))
+        assert len(triage.table.selected_keys) == 5
+        bar = page.locator(".sbn-selection")
+        bar.get_by_role("button", name="Resubmit…", exact=True).click()
+        comms.until(has("Rate, a second"))
+        page.get_by_label("Rate, a second").fill("many")
+        page.get_by_role("button", name="Show the plan").click()
+        comms.until(has("Write a number above 0"))
+        page.get_by_label("Rate, a second").fill("200")
+        page.get_by_role("button", name="Show the plan").click()
+        comms.until(has("Carry out"))
+        assert triage.actions.wait()
+        expect(page.get_by_role("button", name="Carry out")).to_be_enabled()
+        page.get_by_role("button", name="Carry out").click()
+        comms.until(has("5 of 5 messages of orders/$dlq settled."))
+        comms.until(has("Nothing is dead-lettered here"))
+        assert len(orders.peek(show_progress=False)) == 5
+        triage.close()
+    assert errors == []
