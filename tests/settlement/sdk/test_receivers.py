@@ -83,6 +83,17 @@ async def test_messages_of_a_cancelled_call_wait_for_the_next(namespace: AsyncNa
     assert await counts(queue) == [0, 0]
 
 
+async def test_all_that_are_wanted_are_waited_for_no_longer(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receivers, "_MORE_WITHIN", 60.0)
+    async with received(namespace, "sdk-locks-enough", 1, wanted=set()) as (queue, receiver, _):
+        await queue.send([Message(message_id="late"), Message(message_id="later")])
+        with anyio.fail_after(20):
+            got = await receivers.take(receiver, 2, max_wait=60)
+        assert [message.sequence_number for message in got] == [2, 3]
+
+
 async def test_messages_between_two_calls_wait_for_the_next(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-locks-between", 2, wanted=set()) as (queue, receiver, messages):
         assert await receiver.receive_messages(10, max_wait_time=1) == [], "ten are asked for, and do not come"

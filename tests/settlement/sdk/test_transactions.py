@@ -8,7 +8,7 @@ from uuid import UUID
 
 import anyio
 import pytest
-from azure.servicebus.exceptions import OperationTimeoutError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
@@ -66,3 +66,13 @@ async def test_a_commit_without_an_answer_is_unknown(
     emulator.freeze()
     with anyio.fail_after(15), pytest.raises(DischargeUnansweredError, match="took too long"):
         await line.commit()
+
+
+async def test_a_line_that_was_cut_says_so_each_time(
+    own: AsyncNamespace, emulator: RunningEmulator, line: TransactionLine
+) -> None:
+    token = await token_of(own)
+    emulator.drop_connections()
+    for _ in range(2):  # while it reads, and before it sends
+        with anyio.fail_after(15), pytest.raises(ServiceBusConnectionError):
+            await line.begin(payload_of(Message(body=b"clone")), token)
