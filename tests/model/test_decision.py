@@ -40,6 +40,8 @@ def test_every_decision_has_a_verb_of_its_own() -> None:
         {"to": EntityAddress("orders")},
         {"delay": timedelta(0)},
         {"delay": timedelta(minutes=5), "max_resubmits": 1},
+        {"atomic": True},
+        {"atomic": "forward"},
     ],
     ids=str,
 )
@@ -54,6 +56,7 @@ def test_resubmit_accepts_these_settings(options: dict[str, Any]) -> None:
         ({"to": EntityAddress.parse("events/subscriptions/audit")}, "name a queue or a topic"),
         ({"delay": timedelta(milliseconds=-1)}, "less than nothing"),
         ({"max_resubmits": 0}, "max_resubmits is 1 or more"),
+        ({"atomic": "back"}, "atomic is True, False or 'forward'"),
     ],
     ids=str,
 )

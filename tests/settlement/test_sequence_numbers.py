@@ -110,5 +110,6 @@ async def test_parts_have_the_messages_that_are_there_now(namespace: AsyncNamesp
         await queue.send([Message(body=b"later")])
     assert bodies == [[b"%d" % n for n in range(first, min(first + 10, 25))] for first in (0, 10, 20)]
     assert [len(part) async for part in queue.parts(10, from_sequence_number=21)] == [8]
+    assert [len(part) async for part in queue.parts(9)] == [9, 9, 9, 1]
     await namespace.create_queue("no-parts")
     assert [part async for part in namespace.entity("no-parts").parts()] == []

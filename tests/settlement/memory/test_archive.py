@@ -100,6 +100,13 @@ def test_only_one_can_claim_a_message(archive: Archive, path: Path) -> None:
     assert archive.find(HOST)[0].state is ArchiveState.RETURNED
 
 
+def test_each_return_ends_in_its_own_state(archive: Archive) -> None:
+    ends = [ArchiveState.REMOVED, ArchiveState.RETURNED, ArchiveState.REMOVED]
+    rows = archive.keep([message(number) for number in range(3)])
+    archive.note_returns(dict(zip(rows, ends, strict=True)))
+    assert [each.state for each in archive.find(HOST)] == ends
+
+
 def test_many_rows_are_asked_for_at_once(archive: Archive) -> None:
     rows = archive.keep([message(number, b"%d" % number) for number in range(3_000)])
     assert len(archive.payloads(rows)) == len(archive.find_numbers(HOST, ORDERS, range(3_000))) == 3_000
