@@ -213,7 +213,7 @@ class Peeker:
         if len(messages) > _CROWDED * len(kept):
             look.most = 1
         look.largest = max(look.largest // 2, *map(len, page.payloads), 0)
-        return max(end, place + 1), kept
+        return end, kept
 
     async def pages(
         self,
