@@ -46,11 +46,10 @@ _CONTEXT: Final = 24
 """Characters shown around the change of an edit in a long value."""
 _SHORT: Final = 28
 """The longest cell that stays on its line, such as a time."""
-_SHORT_IN_HTML: Final = len("2026-11-22 08:00:00Z")
-_SHORT_CSS: Final = "text-align:left;vertical-align:top;white-space:pre"
-_LONG_CSS: Final = (
-    "text-align:left;vertical-align:top;white-space:pre-wrap;overflow-wrap:anywhere;min-width:9em;max-width:32em"
-)
+_SHORT_IN_HTML: Final = len("MaxDeliveryCountExceeded")
+_CELL_CSS: Final = "text-align:left;vertical-align:top;padding:.3em .6em"  # pages outside Jupyter have no padding
+_SHORT_CSS: Final = f"{_CELL_CSS};white-space:pre"
+_LONG_CSS: Final = f"{_CELL_CSS};white-space:pre-wrap;overflow-wrap:anywhere;min-width:9em;max-width:32em"
 # What matters comes first: a notebook at 1,280 pixels has room up to the body.
 _COLUMNS: Final = (
     "sequence_number",
@@ -93,7 +92,7 @@ _OUTCOME_COLUMNS: Final = (
 
 def html_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> str:
     """Return rows as an HTML table; every cell is escaped."""
-    head = "".join(f'<th style="text-align:left">{_html_header(name)}</th>' for name in headers)
+    head = "".join(f'<th style="{_CELL_CSS}">{_html_header(name)}</th>' for name in headers)
     body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in rows)
     title = f'<caption style="caption-side:top;text-align:left">{_html(caption)}</caption>' if caption else ""
     return f"<table {_NO_FORMULAS}>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -18,6 +18,11 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from tests.browser.conftest import Lab, Notebook, run_notebook
 from tests.browser.test_accessibility import PANELS, TOO_WIDE
 
+BROKEN = r"""() => [...document.querySelectorAll('.sbn-prose-table td')].filter((cell) => {
+    const words = document.createRange();
+    words.selectNodeContents(cell);
+    return /^\S{1,30}$/.test(cell.textContent) && words.getClientRects().length > 1;
+}).map((cell) => cell.textContent)"""
 ALL = os.environ.get("SBNOTEBOOK_NIGHT")
 NIGHTS: Final = [("light", 1440, 900), ("dark", 1440, 900), ("light", 1024, 768), ("dark", 1024, 768)]
 NOTCH = 100  # pixels that a notch of the wheel scrolls
@@ -130,9 +135,13 @@ class Hand:
         pytest.fail(f"{MOST_TABS} Tabs do not lead to {target}.")
 
     def step(self, name: str) -> None:
-        """End a step: keep a picture and the counts until now. No part of a panel may be wider than the page."""
+        """End a step: keep a picture and the counts until now.
+
+        No part of a panel may be wider than the page, and no short word of a plan's table may be broken.
+        """
         self.page.wait_for_timeout(300)  # until all views have drawn
         assert self.page.evaluate(TOO_WIDE, PANELS) == [], name
+        assert self.page.evaluate(BROKEN) == [], name
         self.steps.append((name, self.clicks, self.scrolled, self.tabs))
         self.page.screenshot(path=self.folder / f"{self.name}-{len(self.steps)}-{name.replace(' ', '-')}.png")
 

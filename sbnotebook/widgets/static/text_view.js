@@ -3,6 +3,8 @@
 import { copyText } from "./clipboard.js";
 import { FocusKeeper } from "./focus.js";
 
+const MOST_SHORT = 26; // characters of a value that stays on one line: a timestamp, or MaxDeliveryCountExceeded
+
 /** An element with a class and text. */
 function textElement(tag, className, text) {
   const element = document.createElement(tag);
@@ -35,7 +37,9 @@ function textTable({ caption, columns, rows, open }) {
 }
 
 function textCell(value) {
-  return textElement("td", typeof value === "number" ? "sbn-prose-number" : "", String(value));
+  const text = String(value);
+  const kind = text.length > MOST_SHORT ? "sbn-prose-long" : "sbn-prose-short";
+  return textElement("td", typeof value === "number" ? "sbn-prose-number" : kind, text);
 }
 
 /** Lines that were removed, added, or stay, each with its mark. */
