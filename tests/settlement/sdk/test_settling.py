@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -225,6 +226,27 @@ async def test_what_has_no_answer_is_unconfirmed(namespace: AsyncNamespace, shar
             if error is not None
         ]
         assert statuses == [OutcomeStatus.UNCONFIRMED] * 4
+
+
+async def test_what_others_hear_does_not_keep_it_waiting(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    window, ends = Window(1), dict[int, list[Exception | None]]()
+    window.heard_at = math.inf  # answers to others come all the time
+    async with received(namespace, "sdk-settling-ignored", 1) as (_, receiver, messages):
+        shared_emulator.freeze("sdk-settling-ignored")
+        try:
+            with anyio.fail_after(20):
+                await LinkSettling(receiver, "complete").run(
+                    [messages],
+                    window=window,
+                    answer_within=lambda: 0.5,
+                    began=lambda _: True,
+                    ended=ends.__setitem__,
+                )
+        finally:
+            shared_emulator.thaw()
+    assert [type(error).__name__ for error in ends[0]] == ["ServiceBusConnectionError"]
 
 
 async def test_a_cancellation_leaves_the_link_as_it_can_be_used(namespace: AsyncNamespace) -> None:
