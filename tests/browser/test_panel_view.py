@@ -105,9 +105,8 @@ class Comms:
         comms = self
 
         class PageComm(BaseComm):
-            def publish_msg(
-                self, msg_type: str, data: Any = None, metadata: Any = None, buffers: Any = None, **_: object
-            ) -> None:
+            def publish_msg(self, msg_type: str, data: Any = None, *_: Any, **named: Any) -> None:
+                buffers = named.get("buffers")
                 sent = data | {"method": "open"} if msg_type == "comm_open" else data
                 texts = [base64.b64encode(each).decode() for each in buffers or ()]
                 comms.new.put((self.comm_id, sent or {}, texts))
