@@ -135,6 +135,32 @@ async def test_withdraw_credit_releases_messages_on_their_way(namespace: AsyncNa
             assert delivery_count(message) == 0
 
 
+async def test_only_a_flow_of_the_link_without_credit_ends_a_drain(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("drained")
+    drained: list[bool] = []
+    async with namespace.connection.receiver(EntityAddress("drained")) as receiver:
+        assert await receiver.receive_messages(10, max_wait_time=0.01) == []
+        link = receiver._handler._link
+        before = link._incoming_flow
+        shared_emulator.freeze("drained")
+        try:
+            async with anyio.create_task_group() as tasks:
+
+                async def drain() -> None:
+                    drained.append(await receivers.drain_credit(receiver, answer_within=1))
+
+                tasks.start_soon(drain)
+                while link._incoming_flow == before:  # noqa: ASYNC110 (the SDK has no event for it)
+                    await anyio.sleep(0.002)
+                for handle, credit in ((None, 0), (link.handle, 5)):
+                    await link._incoming_flow([0, 100, 0, 100, handle, 0, credit, 0, False, False, None])
+        finally:
+            shared_emulator.thaw()
+    assert drained == [False]
+
+
 async def test_withdraw_credit_on_a_lost_connection_does_nothing(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
