@@ -237,7 +237,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = Path()) -> int:
     parser.add_argument("packages", nargs="*", default=PACKAGES, help="folders of the modules to change")
     parser.add_argument("--count", type=int, default=60, help="how many changes")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="repeats the sample of a run")
-    parser.add_argument("--jobs", type=int, default=2, help="how many at once")
+    parser.add_argument("--jobs", type=int, default=6, help="how many at once; most tests wait more than they compute")
     parser.add_argument("--minutes", type=float, default=25, help="begin no further change after this time")
     asked = parser.parse_args(arguments)
     equivalents = tomllib.loads((root / "tests" / "mutants.toml").read_text(encoding="utf-8"))["equivalent"]
