@@ -65,8 +65,7 @@ def _(ns, sb, shipped):
 @app.cell
 def _(mo):
     mo.md("""
-    The other panels work in the same way: `sb.Browser`, `sb.LockBoard` and `sb.Monitor`. Use
-    `mo.ui.anywidget(triage)` to put a panel beside other elements, such as in `mo.hstack`.
+    Use `mo.ui.anywidget(triage)` to put the panel beside other elements, such as in `mo.hstack`.
     """)
 
 
