@@ -75,7 +75,7 @@ def seconds(queue: Entity, count: int, consume: Callable[[], None]) -> float:
 def complete_all(queue: Entity) -> None:
     """Lock and complete without a function."""
     left = COUNT
-    with queue.lock() as batch:
+    with queue.lock(0) as batch:
         while left:
             report = batch.plan(Complete(), batch.receive(min(WINDOW, left))).apply(
                 max_in_flight=50, show_progress=False
