@@ -1,6 +1,6 @@
-"""What panels do differently in marimo, which has the models of ipywidgets, and views of anywidgets only.
+"""The panels in marimo, which keeps the models of all ipywidgets and shows anywidgets only.
 
-A panel is one anywidget there, which draws its parts: see ``static/panel_view.js``.
+There, a panel is one anywidget that draws its parts: see ``static/panel_view.js``.
 """
 
 from __future__ import annotations

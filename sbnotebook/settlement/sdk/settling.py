@@ -276,7 +276,7 @@ class LinkSettling:
 
 
 class _EndState(NamedTuple):
-    """What an operation makes of a message, and its AMQP bytes."""
+    """The outcome that an operation asks for, and its AMQP bytes."""
 
     value: Any
     encoded: bytes

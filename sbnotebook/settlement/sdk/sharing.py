@@ -38,7 +38,7 @@ _WRITING: Final = "_sbnotebook_writing"
 _SENDING: Final = "_sbnotebook_sending"
 _MORE_FRAMES: Final = 50
 _SIZE, _KIND, _HEAD = 4, 6, 8
-"""Where the size of a frame ends, the size of its head with its kind, and its channel (AMQP 1.0 section 2.3.1)."""
+"""Ends of the parts of a frame's header: its size, its kind, and its channel (AMQP 1.0 section 2.3.1)."""
 _PLAIN, _NOTHING = bytearray(b"\x02\x00"), bytearray()
 _PASSES: Final = frozenset({errno.EAGAIN, errno.EINTR, errno.ENOENT, errno.EWOULDBLOCK})
 """Errors after which the SDK takes a connection for open still."""
