@@ -116,7 +116,7 @@ class Run:
         self._begun: set[int] = set()
         self._grace = Grace(self._interrupt)
         self._tasks: TaskGroup | None = None
-        self._under_way = 0
+        self._under_way: list[set[int]] = []
         self._ended = anyio.Event()
         self._error: Exception | None = None
         # A message that is in the plan twice has one outcome, which is reported in both places.
@@ -157,14 +157,17 @@ class Run:
         if self.limits.max_in_flight != AUTO:
             beside = min(beside, 1)
         for start in range(0, len(messages), size):
-            await self._wait_for_room(max(beside, 1))
+            group = messages[start : start + size]
+            positions = {self._position(message) for message in group}
+            # A message that comes again, because its lock was lost, has its first outcome before its second.
+            comes_again = not all(map(positions.isdisjoint, self._under_way))
+            await self._wait_for_room(1 if comes_again else max(beside, 1))
             if self.stopped is not None:
                 return
-            group = messages[start : start + size]
             await self._pace.wait(len(group))
             if beside and self._tasks is not None:
-                self._under_way += 1
-                self._tasks.start_soon(self._beside, group, steps, finish_within)
+                self._under_way.append(positions)
+                self._tasks.start_soon(self._beside, group, positions, steps, finish_within)
             else:
                 await self._settle(group, steps, finish_within)
 
@@ -201,7 +204,7 @@ class Run:
     async def _wait_for_room(self, most: int) -> None:
         """Wait until fewer groups are in progress; when all have ended, raise the error of an earlier one."""
         with anyio.CancelScope(shield=True):
-            while self._under_way >= most and self._error is None:
+            while len(self._under_way) >= most and self._error is None:
                 await self._ended.wait()
         if self._error is not None:
             await self.finish()
@@ -292,6 +295,7 @@ class Run:
     async def _beside(
         self,
         group: Sequence[M],
+        positions: set[int],
         steps: _Steps[M],
         finish_within: float,
     ) -> None:
@@ -300,7 +304,7 @@ class Run:
         except Exception as error:  # noqa: BLE001 (raised where the action continues)
             self._error = self._error or error
         finally:
-            self._under_way -= 1
+            self._under_way.remove(positions)  # an equal one of another group does as well
             self._ended.set()
             self._ended = anyio.Event()
 

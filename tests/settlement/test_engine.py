@@ -94,6 +94,26 @@ async def test_groups_overlap_where_no_number_limits_them(limits: Limits, most: 
     assert (report.settled, max(under_way)) == (20, most)
 
 
+async def test_a_message_that_comes_again_has_its_later_outcome() -> None:
+    first_lock, second_lock = peeked(2), peeked(1)
+    came_again = anyio.Event()
+
+    async def steps(group: Sequence[ReceivedMessage]) -> list[Outcome]:
+        if group[0] is not first_lock[0]:
+            came_again.set()
+            return await settle(group)
+        with anyio.move_on_after(0.05):  # as for the answer to its other message
+            await came_again.wait()
+        return [outcome_for(message, Complete(), OutcomeStatus.LOCK_LOST) for message in group]
+
+    async def look(run: Run) -> None:
+        await run.take(first_lock, steps, beside=BESIDE)
+        await run.take(second_lock, steps, beside=BESIDE)
+
+    report = await carry_out(peeked(2), Complete(), look, Limits())
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED, OutcomeStatus.LOCK_LOST]
+
+
 async def test_an_error_ends_a_run_after_the_groups_beside_it() -> None:
     async def steps(messages: Sequence[ReceivedMessage]) -> list[Outcome]:
         if messages[0].sequence_number == 3:
