@@ -43,12 +43,17 @@ from typing import Any, Final, Literal, Self, cast
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 from sbnotebook.errors import ConfigurationError
 
-__all__ = ["MAX_COUNT", "MAX_DELAY_MS", "Drop", "EntityFaults", "Faults"]
+__all__ = ["MAX_COUNT", "MAX_DELAY_MS", "SERVER_BUSY", "Drop", "EntityFaults", "Faults"]
 
 MAX_DELAY_MS: Final = 600_000
 """The longest delay that can be asked for over HTTP."""
 MAX_COUNT: Final = 1_000_000
 """The largest number of events that can be asked for over HTTP."""
+
+SERVER_BUSY: Final = (
+    "The request was terminated because the entity is being throttled. Please wait 2 seconds and try again."
+)
+"""In the words of Service Bus."""
 
 _MAX_CONDITION: Final = 100
 _CHOICES: Final[dict[str, tuple[object, ...]]] = {
@@ -56,7 +61,7 @@ _CHOICES: Final[dict[str, tuple[object, ...]]] = {
     "over_max_unsettled": ("detach", "stop"),
     "mixed_partitions": ("taken", "refused"),
     "refused_tokens": ("kept", "settled"),
-    "broken_off_is": ("kept", "settled"),
+    "broken_off_is": ("kept", "settled", "busy"),
     "activated_state": ("active", "scheduled"),
     "transaction_refusal": ("rejected", "in_state", "detach"),
     "settles_before_discharge": (True, False),
@@ -109,7 +114,8 @@ class EntityFaults:
             lost: ``kept``, or ``settled`` nevertheless. No source says what Azure does.
         broken_off: number of the next settlements, over a link or by a request, that are answered with
             ``amqp:internal-error``, which does not say how far the service came.
-        broken_off_is: state of their messages: ``kept``, or ``settled`` nevertheless.
+        broken_off_is: state of their messages: ``kept``, or ``settled`` nevertheless. With ``busy``, they are kept,
+            and the answer is ``com.microsoft:server-busy``. No source says whether Azure throttles settlements.
         order_after_release: where a message comes again after it was released or abandoned, or after its lock or
             session ended: in its old ``place``, at the ``front`` of the active messages, or at the ``back``. In a
             session, Azure was seen to place it behind messages that came meanwhile (azure-sdk-for-net issue 35846,
@@ -173,6 +179,8 @@ class EntityFaults:
         if self.broken_off <= 0:
             return
         self.broken_off -= 1
+        if self.broken_off_is == "busy":
+            raise RefusedError(Refusal.SERVER_BUSY, SERVER_BUSY)
         if self.broken_off_is == "settled":
             settle()
         raise RefusedError(Refusal.BROKEN_OFF, _BROKEN_OFF)

@@ -114,13 +114,16 @@ def test_the_confirmation_of_a_settlement_is_held_back(receiver: ServiceBusRecei
     assert emulator.counts("orders").active == 0
 
 
-@pytest.mark.parametrize(("effect", "left"), [("kept", 1), ("settled", 0)])
+@pytest.mark.parametrize(
+    ("effect", "left", "condition"),
+    [("kept", 1, "internal-error"), ("settled", 0, "internal-error"), ("busy", 1, "server-busy")],
+)
 def test_a_settlement_is_broken_off_before_or_after_its_effect(
-    receiver: ServiceBusReceiver, emulator: RunningEmulator, effect: str, left: int
+    receiver: ServiceBusReceiver, emulator: RunningEmulator, effect: str, left: int, condition: str
 ) -> None:
     (message,) = receiver.receive_messages(max_wait_time=5)
     emulator.faults.broken_off, emulator.faults.broken_off_is = 1, effect
-    with pytest.raises(ServiceBusError, match="internal-error"):
+    with pytest.raises(ServiceBusError, match=condition):
         receiver.complete_message(message)
     assert emulator.counts("orders").active == left
     assert emulator.faults.broken_off == 0

@@ -85,7 +85,7 @@ TROUBLES: Final[Mapping[str, Callable[[World, Random], object]]] = {
         reject_nth=chance.randint(1, 5), reject_condition=chance.choice(("amqp:internal-error", "amqp:not-allowed"))
     ),
     "break off": lambda world, chance: world.fault(
-        broken_off=chance.randint(1, 6), broken_off_is=chance.choice(("kept", "settled"))
+        broken_off=chance.randint(1, 6), broken_off_is=chance.choice(("kept", "settled", "busy"))
     ),
     "drop before": lambda world, chance: world.fault(drop_before_nth=chance.randint(1, 4)),
     "drop after": lambda world, chance: world.fault(drop_after_nth=chance.randint(1, 4)),

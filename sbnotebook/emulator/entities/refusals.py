@@ -24,6 +24,7 @@ class Refusal(Enum):
     MESSAGE_NOT_FOUND = auto()
     UNKNOWN_TRANSACTION = auto()
     BROKEN_OFF = auto()
+    SERVER_BUSY = auto()
 
 
 class RefusedError(EmulatorError):

@@ -13,12 +13,10 @@ from uuid import uuid4
 from sbnotebook.emulator.amqp import Error
 from sbnotebook.emulator.entities import Refusal, RefusedError
 
-__all__ = ["KNOW_MORE", "SERVER_BUSY", "Condition", "condition_for", "with_tracking_id"]
+__all__ = ["KNOW_MORE", "Condition", "condition_for", "with_tracking_id"]
 
 KNOW_MORE = "To know more visit https://aka.ms/sbResourceMgrExceptions."
 """The end of some descriptions of Service Bus."""
-SERVER_BUSY = "The request was terminated because the entity is being throttled. Please wait 2 seconds and try again."
-"""The description of a fault on demand, in the words of Service Bus."""
 
 
 class Condition(Enum):
@@ -73,6 +71,7 @@ _CONDITIONS = {
     Refusal.MESSAGE_NOT_FOUND: Condition.MESSAGE_NOT_FOUND,
     Refusal.UNKNOWN_TRANSACTION: Condition.UNKNOWN_TRANSACTION,
     Refusal.BROKEN_OFF: Condition.INTERNAL_ERROR,
+    Refusal.SERVER_BUSY: Condition.SERVER_BUSY,
 }
 
 

@@ -42,10 +42,10 @@ from sbnotebook.emulator.entities import (
     Transaction,
     read_sent,
 )
-from sbnotebook.emulator.faults import EntityFaults
+from sbnotebook.emulator.faults import SERVER_BUSY, EntityFaults
 from sbnotebook.emulator.service.access import ConnectionAccess
 from sbnotebook.emulator.service.broker import Broker, Peer
-from sbnotebook.emulator.service.conditions import SERVER_BUSY, Condition, condition_for, with_tracking_id
+from sbnotebook.emulator.service.conditions import Condition, condition_for, with_tracking_id
 from sbnotebook.emulator.service.dispatcher import HeldSession, Outlet
 from sbnotebook.emulator.service.transactions import Transactions, ViaEntities
 from sbnotebook.errors import AmqpDecodeError

@@ -35,8 +35,9 @@ from sbnotebook.emulator.entities.rules import (
     SqlFilter,
     TrueFilter,
 )
+from sbnotebook.emulator.faults import SERVER_BUSY
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.conditions import SERVER_BUSY, Condition, condition_for, with_tracking_id
+from sbnotebook.emulator.service.conditions import Condition, condition_for, with_tracking_id
 from sbnotebook.emulator.service.requests import Reply, Request
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError
 from sbnotebook.model.amqp import AmqpValue, Array, Described, Int, Long, Symbol, Timestamp, ULong

@@ -87,6 +87,8 @@ def test_rules_are_frozen_and_small(kind: type) -> None:
 def test_rules_with_equal_expressions_are_equal() -> None:
     assert SqlFilter("a = 1") == SqlFilter("a = 1") != SqlFilter("a = 2")
     assert SqlAction("SET a = 1") == SqlAction("SET a = 1") != SqlAction("SET a = 2")
+    as_written = Rule("a", SqlFilter("a = 1"), texts={"filter": "a=1"})
+    assert as_written == Rule("a", SqlFilter("a = 1")), "they differ in how they were written only"
     assert "_test" not in repr(SqlFilter("a = 1"))
     assert "_statements" not in repr(SqlAction("SET a = 1"))
     assert "_system" not in repr(CorrelationFilter(subject="a"))
