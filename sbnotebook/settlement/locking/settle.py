@@ -489,6 +489,11 @@ def _operation(decision: Decision) -> tuple[str, str | None, str | None]:
         case Release() | Complete() | Abandon() | Defer():
             return decision.verb, None, None
         case DeadLetter(reason, description):
-            return decision.verb, reason, description
+            return decision.verb, _sendable(reason), _sendable(description)
         case _:
             raise DecisionError(f"To {decision.verb} is not a settlement: it is planned on the entity.")
+
+
+def _sendable(text: str | None) -> str | None:
+    """Replace what UTF-8 has no bytes for: the text of an error may quote a file name that has some."""
+    return None if text is None else str(text).encode(errors="replace").decode()

@@ -24,7 +24,6 @@ from sbnotebook.settlement.sdk.protocol import (
     Socket,
     private,
 )
-from sbnotebook.settlement.sdk.sharing import size_come
 from sbnotebook.settlement.sdk.tokens import stop_refreshing
 
 if TYPE_CHECKING:
@@ -90,7 +89,8 @@ async def catch_up(client: ServiceBusReceiver | ServiceBusSender) -> None:
     for _ in range(2):  # the first turn of the loop finds the bytes on the socket, the second one has read them
         await asyncio.sleep(0)
     reader = getattr(connection._transport, "reader", None)
-    if reader is None or reader.at_eof() or reader.exception() or size_come(connection._transport):
+    # Bytes that have come may be part of a frame, or an empty one, and the end of the connection behind it.
+    if reader is None or reader._buffer or reader.at_eof() or reader.exception():
         with contextlib.suppress(Exception):  # is_open reports its fault
             await connection.listen(wait=_GLANCE, batch=_MANY_FRAMES)
 

@@ -59,6 +59,8 @@ _LONGEST: Final = 3
 """Times its own time that a late answer is awaited at most."""
 _RANGE: Final = 100
 """Deliveries in a range at most."""
+_WRITE: Final = 64 * 1024
+"""Bytes after which a write ends: over WebSockets, each is a message, which the other side may refuse as too large."""
 # The head of a disposition frame: its size, the size of the head with the type, the channel, the descriptor, and the
 # size of the list. The list begins with the number of fields, and with role, first, last and settled.
 _HEAD, _FIELDS = struct.Struct(">IHH4sI"), struct.Struct(">IBBIBIB")
@@ -192,15 +194,18 @@ class LinkSettling:
         return self._connection._error is not None or self._link.state in _GONE
 
     async def _send(self, parts: Sequence[_Waiting]) -> list[tuple[int, list[Exception | None]]]:
-        """Send the frames of some parts in one write; return their ends where they cannot be sent."""
+        """Send the frames of some parts in few writes; return their ends where they cannot be sent."""
         link, channel = self._link, self._link._session.channel
         for part in parts:
             self._waiting[part.index] = part
             link._pending_dispositions.update((number, _Pending(part)) for number in part.numbers)
         try:
-            if parts:
-                frames = EncodedFrames(b"".join(_disposition(channel, part) for part in parts))
-                await self._connection._process_outgoing_frame(channel, frames)
+            frames = bytearray()
+            for part in parts:
+                frames += _disposition(channel, part)
+                if len(frames) >= _WRITE or part is parts[-1]:
+                    await self._connection._process_outgoing_frame(channel, EncodedFrames(bytes(frames)))
+                    frames.clear()
         except Exception as error:  # noqa: BLE001 (the SDK raises various errors for a link that is gone)
             for part in parts:
                 self._end(part)

@@ -73,7 +73,8 @@ _MAX_BATCH_COUNT: Final = 1000
 _MAX_BYTES_IN_FLIGHT: Final = 32 * 1024 * 1024
 """Bytes in flight at once; a larger message is sent alone."""
 _WHILE_BUSY: Final = 20
-"""Messages in a transfer at most, once Service Bus was busy: large ones would find the allowed rate only roughly."""
+"""Messages in a transfer at most, once Service Bus was busy: larger ones are halved. Service Bus takes or refuses a
+transfer as a whole, so a client with large ones would find the allowed rate only roughly, and take it from others."""
 _ATTEMPTS_TO_CONNECT: Final = 3
 _RECONNECT_AFTER: Final = 0.5
 """Seconds before the second attempt to connect; twice as many before each further one."""
@@ -378,6 +379,8 @@ class _Delivery:
         rate, count = self._pool.allowed_rate, len(pack.items)
         until, attempt = rate.now() + PATIENCE, 0
         while True:
+            if pack.is_batch and count > _WHILE_BUSY and rate.is_limited:
+                return MessageSizeExceededError(message="The transfer is too large to find the allowed rate.")
             await rate.wait(count)
             try:
                 await self._try_once(pack)

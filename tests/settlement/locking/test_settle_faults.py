@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -317,18 +318,36 @@ async def test_lost_locks_among_deferred_messages_hide_no_outcome(
     assert set(await standing(queue)) & numbers(deferred) == {there.sequence_number}
 
 
+@pytest.mark.parametrize("effect", ["kept", "busy"])
 @pytest.mark.parametrize("decision", [Complete(), DeadLetter("Bad"), Abandon(), Defer()], ids=lambda each: each.verb)
 async def test_a_settlement_that_is_broken_off_is_tried_again(
-    queue: AsyncEntity, emulator: RunningEmulator, decision: Decision, monkeypatch: pytest.MonkeyPatch
+    queue: AsyncEntity, emulator: RunningEmulator, decision: Decision, effect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settle, "_PAUSES", (0.1, 0.1))
     async with queue.batch() as batch:
         held = await batch.receive(10)
         # Three over the link, and one request for those three.
         emulator.faults.entity("orders").broken_off = 4 if not isinstance(decision, Defer) else 1
+        emulator.faults.entity("orders").broken_off_is = effect
         report = await batch.settle(decision, held)
         assert report.counts == {SETTLED: 10}, report.failures
     assert emulator.faults.entity("orders").broken_off == 0
+
+
+@pytest.mark.parametrize("over_link", [True, False])
+async def test_a_description_that_is_not_utf8_is_no_obstacle(
+    own: AsyncNamespace, queue: AsyncEntity, over_link: bool
+) -> None:
+    file_name = os.fsdecode(b"caf\xe9")
+    async with queue.batch() as batch:
+        held = await batch.receive(6)
+        if not over_link:
+            (await batch.settle(Defer(), held)).raise_for_failures()
+            held = await batch.receive_deferred(numbers(held))
+        each = {held[0].sequence_number: DeadLetter("Bad", f"No file {file_name}")}
+        (await batch.settle(DeadLetter("Bad", file_name), held, each=each)).raise_for_failures()
+    dead = await own.entity("orders/$dlq").peek()
+    assert sorted(str(message.dead_letter_error_description) for message in dead) == ["No file caf?", *5 * ["caf?"]]
 
 
 @pytest.mark.parametrize(("effect", "over_link"), [("settled", True), ("settled", False), ("kept", False)])

@@ -58,9 +58,15 @@ async def test_sessions_are_done_at_once_and_each_in_order(namespace: AsyncNames
 
 async def test_more_sessions_than_workers_are_done_one_by_one(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "many-sessions", in_turn("abcd", 2), requires_session=True)
-    worker = Worker()
-    processing = queue.processing(worker, by_session=True, max_wait=1)
+    worker, waiting = Worker(), list[int]()
+
+    def work(message: LockedMessage) -> None:
+        waiting.append(processing.status.waiting)
+        worker(message)
+
+    processing = queue.processing(work, by_session=True, max_wait=1)
     assert (await processing.run()).settled == 8
+    assert max(waiting) == 1, "the second message of a session waits while the first is worked on"
     assert worker.order == {session: [f"{session}0", f"{session}1"] for session in "abcd"}
     leases = processing.status.leases
     assert sorted((lease.session_id, lease.count) for lease in leases) == [(each, 2) for each in "abcd"]

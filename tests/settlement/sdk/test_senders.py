@@ -195,17 +195,32 @@ async def test_schedule_keeps_bytes_and_cancels_one_by_one(namespace: AsyncNames
     assert left.sequence_number == numbers[1]
 
 
-@pytest.mark.parametrize("breaks", ["drop_connections", "close_links"])
+HALF_A_FRAME = (1_000).to_bytes(4, "big") + b"\x02\x00\x00\x01\x00\x53\x14"
+EMPTY_FRAME = (8).to_bytes(4, "big") + b"\x02\x00\x00\x00"
+
+
+@pytest.mark.parametrize(
+    ("breaks", "before"),
+    [
+        ("drop_connections", b""),
+        ("drop_connections", HALF_A_FRAME),
+        ("drop_connections", EMPTY_FRAME),
+        ("close_links", b""),
+        ("close_links", EMPTY_FRAME),
+    ],
+    ids=["connection", "connection-half-frame", "connection-empty-frame", "link", "link-empty-frame"],
+)
 async def test_a_lost_connection_is_noticed_and_opened_again(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator, breaks: str
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, breaks: str, before: bytes
 ) -> None:
-    name = f"noticed-{breaks.replace('_', '-')}"
+    name = f"noticed-{breaks.replace('_', '-')}-{len(before)}"
     await namespace.create_queue(name)
     async with namespace.connection.sender(EntityAddress(name)) as sender:
         await links.reopen(sender)
         line: Any = links.line_of(sender)
         await links.catch_up(sender)
         assert links.is_open(sender)
+        line.reader.feed_data(before)
         getattr(shared_emulator, breaks)(name)
         for _ in range(200):
             await links.catch_up(sender)

@@ -66,10 +66,11 @@ async def settled(
     in_flight: int = 10,
     answer_within: float = 20,
     most: int = 1_000,
+    description: str = "d",
 ) -> list[list[Exception | None]]:
     """The ends of all parts that were sent, in their order."""
     found: dict[int, list[Exception | None]] = {}
-    await LinkSettling(receiver, operation, "r", "d").run(
+    await LinkSettling(receiver, operation, "r", description).run(
         parts,
         window=Window(in_flight),
         answer_within=lambda: answer_within,
@@ -115,22 +116,29 @@ async def test_many_are_settled_whatever_the_number_in_flight(namespace: AsyncNa
         assert await queue.peek() == []
 
 
-async def test_settlements_that_may_wait_together_leave_in_one_write(
-    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("operation", "description", "count"),
+    [("complete", "", 1), ("dead-letter", "d" * 4_000, 34)],
+    ids=["short", "long"],
+)
+async def test_settlements_that_may_wait_together_leave_in_few_writes(
+    namespace: AsyncNamespace, operation: str, description: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with received(namespace, "sdk-settling-writes", 300) as (queue, receiver, messages):
+    async with received(namespace, f"sdk-settling-writes-{operation}", 300) as (queue, receiver, messages):
         line = line_of(receiver)
         assert line is not None
         writes, write = list[int](), line._write
 
-        async def count(data: bytes) -> None:
+        async def note(data: bytes) -> None:
             writes.append(len(data))
             await write(data)
 
-        monkeypatch.setattr(line, "_write", count)
-        ends = await settled(receiver, "complete", [[one] for one in messages], in_flight=300)
+        monkeypatch.setattr(line, "_write", note)
+        parts = [[one] for one in messages]
+        ends = await settled(receiver, operation, parts, in_flight=300, description=description)
         assert ends == [[None]] * 300
-        assert len(writes) == 1
+        assert len(writes) == count
+        assert max(writes) < 80_000, "over WebSockets, each is a message"
         assert await queue.peek() == []
 
 
@@ -166,6 +174,32 @@ async def test_answers_that_wait_to_be_read_are_not_late(namespace: AsyncNamespa
         )
         assert errors == [None] * 60
         assert await queue.peek() == []
+
+
+@pytest.mark.parametrize("busy", [0, 1])
+async def test_the_window_hears_of_a_busy_service_alone(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, busy: int
+) -> None:
+    refusals: list[int] = []
+    ends: dict[int, list[Exception | None]] = {}
+
+    class Heard(Window):
+        def refused(self) -> None:
+            refusals.append(self.waiting)
+            super().refused()
+
+    name = f"sdk-settling-busy-{busy}"
+    async with received(namespace, name, 3) as (_, receiver, messages):
+        faults = shared_emulator.faults.entity(name)
+        faults.broken_off, faults.broken_off_is = busy, "busy"
+        await LinkSettling(receiver, "complete").run(
+            [[message] for message in messages],
+            window=Heard("auto"),
+            answer_within=lambda: 20,
+            began=lambda _: True,
+            ended=ends.__setitem__,
+        )
+    assert len(refusals) == sum(errors != [None] for errors in ends.values()) == busy
 
 
 async def test_range_is_released_in_one_frame_and_confirmed(namespace: AsyncNamespace) -> None:

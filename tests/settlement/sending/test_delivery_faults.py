@@ -287,6 +287,17 @@ async def test_busy_service_is_retried_and_nothing_arrives_twice(
     await assert_true(namespace, "busy", report, 60)
 
 
+async def test_busy_service_gets_small_parts_of_what_was_packed(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("split")
+    shared_emulator.faults.entity("split").server_busy = 1
+    counts: list[int] = []
+    report = await namespace.entity("split").send(numbered(90), max_in_flight=1, progress=counts.append)
+    assert max(counts) <= 20
+    await assert_true(namespace, "split", report, 90)
+
+
 async def test_busy_service_fails_as_retryable_in_the_end(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:

@@ -271,6 +271,7 @@ def test_only_too_large_rows_of_encoded_rows_are_refused() -> None:
     assert [(item.index, item.message_id) for pack in packs for item in pack.items] == [(0, "1"), (2, None)]
     [(index, outcome)] = pulling.refused
     assert (index, outcome.message_id, outcome.condition) == (1, "2", "amqp:link:message-size-exceeded")
+    assert outcome.retryable is False
 
 
 def test_batch_envelope_has_the_keys_and_the_first_id() -> None:
