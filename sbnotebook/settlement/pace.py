@@ -42,27 +42,24 @@ _PERIOD: Final = 10.0
 """Seconds for which the shortest round trip is remembered, at least."""
 _TOLERATED: Final = 0.25
 """The part of the window that may queue up, where that is more: answers come irregularly on a busy machine."""
-_FIRST_RATE, _GROWTH = 350.0, 0.5
-"""Settlements a second at the start of a search, and the power of e by which they grow in each second."""
-_FOUND: Final = 0.6
-"""The part of the rate at the end of a search that is most likely allowed: about the mean rate of the last second."""
-_STOP, _OLD_ANSWERS = 1.0, 0.3
-"""Seconds without a settlement before a search, until Service Bus grants new credits, and seconds after these in which
-answers to earlier settlements may come."""
-_YOUNG: Final = 2.0
-"""Seconds from the start of a search in which a refusal shows that the other client did not search yet."""
+_FIRST_RATE: Final = 350.0
+"""Operations a second after the first refusal, and with which a search begins."""
+_SEARCH_STEP, _STEP_UP = 200.0, 15.0
+"""Operations a second by which the rate grows in each second of a search, and later."""
+_QUIET, _DOUBLINGS = 3.0, 3.0
+"""Seconds after a refusal from which the step doubles each second, because a client may have left, and how often."""
+_SEARCH_BELOW, _LAST_BELOW, _BELOW = 0.5, 0.75, 0.88
+"""The part of the rate that a refusal leaves in a search, at its end, and later."""
+_SEARCH: Final = 4.0
+"""Seconds after which the next refusal ends a search."""
 _SEARCHES_EVERY: Final = 8.0
 """Seconds between two searches, at least."""
-_MANY: Final = 0.05
-"""The part of a second's settlements whose refusal shows that another client has come. Steps are smaller."""
-_BELOW, _USED = 0.985, 0.8
-"""The part of the last second's settlements that is allowed after refusals, and the part of the allowance whose use
-shows that more may be allowed."""
-_FIRST_STEP, _LARGEST_STEP, _STEP_OF_LOW = 0.005, 0.03, 0.25
-"""The part by which the allowance rises in a second without refusals, at first and at most, and that of a low one."""
-_HALF, _TAIL = 0.5, 0.4
-"""Seconds of a second that tell the rate, and seconds without a settlement at the end of a search, because Service Bus
-refuses all that come in the rest of its second."""
+_STOP: Final = 1.0
+"""Seconds without an operation before a search, until Service Bus grants new credits and the last answers are there."""
+_PART, _CROWD = 0.1, 0.25
+"""The part of a second's operations whose refusal lowers the rate once more, and that shows that a client has come."""
+_CREDITS_EVERY, _ANSWERED = 1.0, 0.4
+"""Seconds of the refusals that count as one, and those before an accepted operation can show that they are over."""
 _BURST: Final = 0.05
 """Seconds whose settlements may begin together."""
 _LONGEST_WAIT: Final = 16.0
@@ -185,42 +182,45 @@ class AllowedRate:
     """Finds how many operations a second a namespace allows, from those that it refuses because it is busy.
 
     An operation is a settlement or a message of a transfer. Until the first refusal there is no limit. Then nothing
-    begins for a second, and a search starts with a low rate, which grows steadily until the next refusal. From then on
-    the rate stays just below the number that was accepted in the last second, and rises a little in each second without
-    a refusal. Many refusals at a steady rate mean that another client has come. Then both clients search again, from
-    the same rate, and find the same.
+    begins for a second, and a search starts with a low rate, which grows fast and is halved by refusals. After some
+    seconds the search ends, and steps and cuts are small. Many refusals then mean that another client has come, and all
+    clients search again.
 
-    Source: Service Bus documentation, "Throttling operations in Azure Service Bus": a Standard namespace has 1,000
+    The rate of each client grows by the same amount, and each refusal leaves the same part of it. So the rates of
+    clients become alike, however they began. Growth stops while the rate is not used.
+
+    Sources: D. Chiu, R. Jain, "Analysis of the increase and decrease algorithms for congestion avoidance", 1989, which
+    proves this. Service Bus documentation, "Throttling operations in Azure Service Bus": a Standard namespace has 1,000
     credits, and gets them anew each second.
 
     Args:
         now: the time in seconds, from any begin.
         sleep: waits so many seconds.
+        rate: operations a second until the first refusal, which grow as in a search.
     """
 
     def __init__(
         self,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
+        rate: float = math.inf,
     ) -> None:
         self.now = now
         self._sleep = sleep
         self._turn = anyio.Lock()
-        self._rate = math.inf
-        self._step = 0.0
-        self._is_searching = self._is_second_search = False
-        self._searched_at = -math.inf
+        self._rate = rate
+        self._is_searching = True
+        self._searched_at = self._refused_at = -math.inf
+        self._is_refused = self._is_used = False
+        self._refused = self._uncut = 0
         self._tokens = 0.0
-        self._filled_at = 0.0
-        self._second_began = -math.inf
-        self._was_refused = False
-        self._accepted = self._refused = 0
+        self._filled_at = 0.0 if rate == math.inf else now()
 
     @property
     def is_limited(self) -> bool:
         """Return whether Service Bus refused an operation of late."""
         if self.now() - self._filled_at > _FORGET_AFTER:
-            self._rate = math.inf
+            self._rate, self._is_searching, self._searched_at = math.inf, True, -math.inf
         return self._rate != math.inf
 
     def is_open(self) -> bool:
@@ -228,11 +228,10 @@ class AllowedRate:
         if not self.is_limited:
             return True
         now = self.now()
-        self._end_second(now)
-        passed, self._filled_at = max(now - self._filled_at, 0.0), max(now, self._filled_at)
-        if self._is_searching:
-            self._rate *= math.exp(_GROWTH * passed)
-        self._tokens = min(self._tokens + passed * self._rate, max(1.0, self._rate * _BURST))
+        most = max(1.0, self._rate * _BURST)
+        tokens = self._tokens + max(now - self._filled_at, 0.0) * self._rate
+        self._filled_at = max(now, self._filled_at)
+        self._is_used, self._tokens = tokens < most, min(tokens, most)
         return self._tokens >= 1
 
     async def wait(self, count: int) -> None:
@@ -251,67 +250,41 @@ class AllowedRate:
 
     def accepted(self, count: int = 1) -> None:
         """Count operations that were not refused."""
-        # The first one after refusals begins a second of Service Bus.
-        self._end_second(self.now(), lasts=_HALF if self._was_refused else 1.0)
-        self._was_refused = False
-        self._accepted += count
+        quiet = self.now() - self._refused_at
+        if quiet >= _ANSWERED:
+            self._is_refused = False
+        if self._is_refused or not self._is_used or self._rate == math.inf:
+            return
+        doubled = 2 ** min(max(quiet - _QUIET, 0.0), _DOUBLINGS)
+        step = _SEARCH_STEP if self._is_searching else _STEP_UP * doubled
+        self._rate += min(step / self._rate, 1.0) * count
 
     def refused(self, count: int = 1) -> None:
         """Count operations that were refused."""
         now = self.now()
-        self._end_second(now)
+        if now < self._refused_at:
+            return  # they began before the search
+        if not self._is_refused or now - self._refused_at > _CREDITS_EVERY:
+            self._is_refused, self._refused_at, self._refused, self._uncut = True, now, 0, 0
+            self._cut(now)
         self._refused += count
-        self._was_refused = True
-        if self._is_searching:
-            self._end_search(now)
-        elif self._is_crowded and now - self._searched_at >= _SEARCHES_EVERY:
-            self._search(now, is_second=False)
+        self._uncut += count
+        if self._uncut > _PART * self._rate and not self._is_searching:
+            self._uncut = 0
+            self._cut(now)
+        is_crowded = self._refused > _CROWD * self._rate and now - self._searched_at > _SEARCHES_EVERY
+        if is_crowded or self._searched_at == -math.inf:
+            self._search(now)
 
-    @property
-    def _is_crowded(self) -> bool:
-        return self._rate == math.inf or self._refused > _MANY * self._rate > _MANY * _FIRST_RATE
+    def _cut(self, now: float) -> None:
+        is_last = self._is_searching and now - self._searched_at > _SEARCH
+        part = _LAST_BELOW if is_last else _SEARCH_BELOW if self._is_searching else _BELOW
+        self._is_searching &= not is_last
+        self._rate = max(self._rate * part, 1.0)
 
-    def _search(self, now: float, *, is_second: bool) -> None:
-        self._rate, self._is_searching, self._is_second_search = _FIRST_RATE, True, is_second
-        self._searched_at, self._tokens, self._filled_at = now, 0.0, now + _STOP
-        self._begin_second(now)
-
-    def _end_search(self, now: float) -> None:
-        age = now - self._searched_at - _STOP
-        if age <= _OLD_ANSWERS:
-            return
-        if age < _YOUNG and not self._is_second_search:
-            self._search(now, is_second=True)  # the other client starts its search now
-            return
-        self._is_searching = False
-        self._rate = max(self._rate * _FOUND, 1.0)
-        self._step = self._rate * _LARGEST_STEP
-        self._tokens, self._filled_at = 0.0, now + _TAIL
-        self._begin_second(now + 1.0)  # or before, with the first one that is accepted
-
-    def _begin_second(self, now: float) -> None:
-        self._second_began = now
-        self._accepted = self._refused = 0
-
-    def _end_second(self, now: float, lasts: float = 1.0) -> None:
-        passed = now - self._second_began
-        if passed < lasts:
-            if lasts < 1.0:
-                self._begin_second(now)
-            return
-        accepted, refused = self._accepted / min(passed, 1.0), self._refused
-        self._begin_second(now)
-        if self._is_searching or self._rate == math.inf:
-            return
-        if refused and not accepted:
-            self._rate = max(self._rate / 2, 1.0)
-        elif refused:
-            self._rate = max(accepted * _BELOW, 1.0)
-            self._step = self._rate * (_FIRST_STEP if refused <= _MANY * accepted else _LARGEST_STEP)
-        elif accepted > self._rate * _USED:
-            self._rate += self._step
-            is_low = self._rate < _FIRST_RATE / 2
-            self._step = min(2 * self._step, self._rate * (_STEP_OF_LOW if is_low else _LARGEST_STEP))
+    def _search(self, now: float) -> None:
+        self._rate, self._is_searching, self._searched_at = min(self._rate, _FIRST_RATE), True, now
+        self._tokens, self._filled_at, self._refused_at = 0.0, now + _STOP, now + _STOP
 
 
 class Window:
