@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -90,9 +90,9 @@ class BatchLocker:
         give_up, wait = anyio.current_time() + _LEFT_WITHIN, self._first_wait
         while True:
             await self._receive(max_messages, wait)
-            chosen = self._chosen(max_messages)
+            chosen, _ = self._chosen(max_messages)
             await self._release_beyond()
-            if chosen or self.until is None or not await patiently(self._is_more, address=self.entity.address):
+            if chosen or self.until is None or await self.is_at_end():
                 return chosen
             # Another receiver holds them, or Service Bus is slow.
             wait = give_up - anyio.current_time()
@@ -142,15 +142,34 @@ class BatchLocker:
             left = min(left, (self.max_bytes - came.size) * came.wanted // came.size)
         return 0 if self._is_past(came) else max(left, 0)
 
-    def _chosen(self, max_messages: int) -> tuple[LockedMessage, ...]:
+    def whole_batch(
+        self, max_messages: int, *, passing_over: Callable[[LockedMessage], bool]
+    ) -> tuple[LockedMessage, ...]:
+        """Return as many messages as a micro-batch takes; none if fewer are locked.
+
+        Args:
+            max_messages: how many.
+            passing_over: tells which messages belong to another micro-batch.
+        """
+        chosen, is_whole = self._chosen(max_messages, passing_over)
+        return chosen if is_whole else ()
+
+    def _chosen(
+        self, max_messages: int, passing_over: Callable[[LockedMessage], bool] | None = None
+    ) -> tuple[tuple[LockedMessage, ...], bool]:
+        """Return the messages for a micro-batch, and whether it has no room for more."""
         chosen: list[LockedMessage] = []
         size = 0
-        for message in filter(self._is_wanted, self.batch.messages):
+        for message in self.batch.messages:
+            if not self._is_wanted(message) or (passing_over is not None and passing_over(message)):
+                continue
             size += self.batch.size_of(message)
-            if len(chosen) == max_messages or (chosen and size > self.max_bytes):
-                break
+            if chosen and size > self.max_bytes:
+                return tuple(chosen), True
             chosen.append(message)
-        return tuple(chosen)
+            if len(chosen) == max_messages:
+                return tuple(chosen), True
+        return tuple(chosen), False
 
     def _is_wanted(self, message: ReceivedMessage) -> bool:
         number = message.sequence_number
@@ -166,6 +185,10 @@ class BatchLocker:
         beyond = [message for message in self.batch.messages if not self._is_wanted(message)]
         if beyond:
             await self.batch.settle(Release(), beyond)
+
+    async def is_at_end(self) -> bool:
+        """Return whether the entity holds no more wanted messages; False where every message is wanted."""
+        return self.until is not None and not await patiently(self._is_more, address=self.entity.address)
 
     async def _is_more(self) -> bool:
         """Return whether the entity still holds wanted messages."""

@@ -5,7 +5,8 @@ A micro-batch goes through three steps:
 1. ``latestOffset`` *locks* messages, and returns their sequence numbers as the offset.
 2. Tasks *peek* all messages of the offset by their numbers. sbnotebook renews their locks meanwhile, so that no other
    receiver gets them. It locks the messages of the next offset at the same time.
-3. ``latestOffset`` *completes* them when they are durable.
+3. ``latestOffset`` begins to *complete* them when they are durable, while Spark writes the next offset. Spark gets no
+   tasks for that one before all are completed, so that a crash repeats messages of one micro-batch at most.
 
 Why no message is lost: a message is completed only by the process that planned its micro-batch, and only after the
 micro-batch is durable. Tasks read each message of an offset, or fail. A process that starts again plans the last offset
@@ -69,9 +70,10 @@ class HeldBatches:
     """Messages that this process has completed."""
     _next: _Locked | None = None
     _planned: tuple[ConsumeOffset, tuple[int, ...]] | None = None
-    _most: int = 0
+    _completing: asyncio.Task[None] | None = None
+    """Completes the messages that are durable."""
     _ahead: asyncio.Task[None] | None = None
-    """Locks messages for the next micro-batch."""
+    """Locks messages for the micro-batch after the next one, when these are completed."""
     _done: dict[int, ConsumeOffset] = field(default_factory=dict[int, ConsumeOffset])
     """The offsets of messages that are durable, and which this process has not completed yet."""
 
@@ -81,41 +83,51 @@ class HeldBatches:
         return len(self.locker.batch.messages)
 
     async def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
-        """Complete the durable messages, and lock the next micro-batch.
+        """Begin to complete the durable messages, and lock the next micro-batch.
 
         Args:
             start: everything up to here is durable.
             max_messages: of the next micro-batch.
 
         Returns:
-            Its offset; start, when there are no messages.
+            Its offset; start, when there are no messages and the durable ones are completed.
         """
         await self._wait_for_ahead()
         locked, self._next = self._next, None
         if locked is not None and locked.start == start:
             self._next = locked
             return locked.end  # asked again
-        self._most = max_messages
         if self._planned is not None and self._planned[0] == start:
             # A micro-batch that was not planned here was perhaps not read: Spark passes over one whose number the sink
             # has already. Its messages are still locked, or come again.
             self._done |= dict.fromkeys(self._planned[1], start)
             self._planned = None
-        messages = await self._lock(max_messages)
+        # Those that were locked ahead need nothing more, if they are a whole micro-batch.
+        messages = self.locker.whole_batch(max_messages, passing_over=self._is_done)
         if not messages:
-            return start
+            messages = await self._lock(max_messages)
+            if not messages:
+                return start
         self.locked += len(messages)
         end = start.next(map(BatchMessage.of, messages))
         self._next = _Locked(start, end)
+        self._completing = asyncio.create_task(self._complete())
+        self._ahead = asyncio.create_task(self._lock_ahead(self._completing, max_messages))
         return end
 
     async def _lock(self, max_messages: int) -> tuple[LockedMessage, ...]:
         """Lock messages, and complete those of them that are durable already."""
         while True:
             await self._complete()
+            if not self.locker.held_count and await self.locker.is_at_end():
+                return ()
             messages = await self.locker.lock(max_messages)
             if not any(map(self._is_done, messages)):
                 return messages
+
+    async def _lock_ahead(self, completing: asyncio.Task[None], max_messages: int) -> None:
+        await _result(completing)
+        await self.locker.lock_ahead(max_messages)
 
     async def _complete(self) -> None:
         done = [message for message in self.locker.batch.messages if self._is_done(message)]
@@ -126,6 +138,7 @@ class HeldBatches:
                 del self._done[number]
             self.removed += len(completed)
             self._warn_of_others([number for number, outcome in outcomes.items() if not outcome.ok])
+            self.locker.batch.forget_ended()
         for number in list(self._done)[:-_MOST_DONE]:
             del self._done[number]
 
@@ -146,15 +159,17 @@ class HeldBatches:
     async def plan(self, end: ConsumeOffset) -> tuple[int, ...]:
         """Return the numbers of the messages of a micro-batch whose offset is in the checkpoint.
 
+        When this returns, the messages of the micro-batch before are completed.
+
         Raises:
             ConfigurationError: the checkpoint is not that of this entity.
+            SbNotebookError: it is not known whether messages of the micro-batch before are completed.
         """
+        await self._wait_for_completing()
         if self._planned is None or self._planned[0] != end:
             locked, self._next = self._next, None
             is_ours = locked is not None and locked.end == end
             self._planned = end, end.numbers if is_ours else await self._still_there(end)
-            if is_ours:
-                self._ahead = asyncio.create_task(self.locker.lock_ahead(self._most))
         return self._planned[1]
 
     async def _wait_for_ahead(self) -> None:
@@ -162,8 +177,14 @@ class HeldBatches:
         if ahead is not None:
             await ahead
 
+    async def _wait_for_completing(self) -> None:
+        if self._completing is not None:
+            await _result(self._completing)
+
     async def close(self) -> None:
-        """Lock no more messages."""
+        """Complete the durable messages, and lock no more."""
+        if self._completing is not None:
+            await asyncio.wait({self._completing})
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.cancel()
@@ -177,3 +198,9 @@ class HeldBatches:
             found |= await those_of(self.entity, end)
             report_loss(self.entity.address, set(end.numbers) - found.keys(), end.batch, fails=False)
         return tuple(sorted(found))
+
+
+async def _result(task: asyncio.Task[None]) -> None:
+    """Wait for a task, which continues if the caller is cancelled, and raise its error."""
+    await asyncio.wait({task})
+    task.result()

@@ -217,10 +217,13 @@ def _said(what: re.Pattern[str], machine: Machine, process: subprocess.Popen[byt
 
 
 def end(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
-    """End a process, and those that it started."""
+    """End a process, and those that it started; close its pipes."""
     with suppress(psutil.NoSuchProcess):
         for child in psutil.Process(process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 child.kill()
     process.kill()
     process.wait()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()

@@ -58,7 +58,10 @@ def test_kill_loses_nothing_and_repeats_nothing_unannounced(
     finally:
         end(job)
         cluster.replace_dead_workers()
-    check(emulator, operation, json.loads(printed.splitlines()[-1]))
+    said = json.loads(printed.splitlines()[-1])
+    # Executors that outlive their driver for a moment may settle the rest.
+    assert said or operation == "write" or (operation, victim) == ("settle", "driver")
+    check(emulator, operation, said)
 
 
 def fill(emulator: RunningEmulator, operation: str) -> None:
@@ -119,7 +122,6 @@ def check(emulator: RunningEmulator, operation: str, said: Any) -> None:
         assert said == dict.fromkeys(EACH, 1)
         assert left == EACH
     elif operation == "settle":
-        assert said
         assert not left
     else:
         assert not left

@@ -11,6 +11,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.emulator import ManualClock, RunningEmulator
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import MessageState
+from sbnotebook.spark import batch_locking
 from sbnotebook.spark.options import StreamOptions
 
 from .stream_processes import POINTS, Query, fill
@@ -59,6 +60,42 @@ def test_next_messages_are_locked_while_tasks_read(
     assert query.ids == ids
 
 
+def test_spark_writes_the_next_offset_while_messages_are_completed(
+    query: Query, emulator: RunningEmulator, own: Namespace, own_queue: str, ids: list[str]
+) -> None:
+    query.log_next()
+    planned = query.planned()
+    wait_for_locks(query, 8)
+    query.write(query.read(planned))
+    query.commit()
+    emulator.freeze()
+    query.log_next()  # nothing answers
+    emulator.thaw()
+    planned = query.planned()
+    assert [message.message_id for message in own.entity(own_queue).peek()] == ids[4:], "tasks begin after that"
+    assert query.read(planned) == ids[4:8]
+
+
+def test_completion_without_an_outcome_ends_the_query_unread(
+    query: Query, emulator: RunningEmulator, own_queue: str, ids: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_locking, "PATIENCE", 0.2)
+    query.log_next()
+    planned = query.planned()
+    wait_for_locks(query, 8)
+    query.write(query.read(planned))
+    query.commit()
+    faults = emulator.faults.entity(own_queue)
+    faults.broken_off = 10_000
+    query.log_next()
+    with pytest.raises(SbNotebookError, match=r"^Whether 4 messages of .* are completed is not known"):
+        query.planned()
+    faults.broken_off = 0
+    query.stop()
+    query.drain()
+    assert query.ids == sorted(ids + ids[:4])
+
+
 @pytest.mark.parametrize("end", ["kill", "stop"])
 @pytest.mark.parametrize("point", POINTS)
 def test_no_message_is_lost_wherever_the_process_ends(
@@ -68,7 +105,9 @@ def test_no_message_is_lost_wherever_the_process_ends(
     query.drain()
     # Only a micro-batch that was durable, and not completed yet, comes again.
     again = ids[4:8] if point == "committed" else []
-    assert query.ids == sorted(ids + again)
+    completing = ids[:4] if (point, end) == ("logged", "kill") else []
+    assert not Counter(query.ids) - Counter(ids + again + completing)
+    assert not Counter(ids + again) - Counter(query.ids)
     assert not own.entity(own_queue).peek()
 
 
