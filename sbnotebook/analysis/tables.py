@@ -7,6 +7,7 @@ that change the reading order, are shown as a dot.
 from __future__ import annotations
 
 import html
+import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
@@ -47,6 +48,9 @@ _CONTEXT: Final = 24
 _SHORT: Final = 28
 """The longest cell that stays on its line, such as a time."""
 _SHORT_IN_HTML: Final = len("MaxDeliveryCountExceeded")
+_LONG_WORD: Final = re.compile(r"\S{19,}")
+_NAME_PARTS: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[._/\\:])(?=[A-Za-z])")
+"""Between the parts of a name, such as ``System.Invalid|Operation|Exception``."""
 _CELL_CSS: Final = "text-align:left;vertical-align:top;padding:.3em .6em"  # pages outside Jupyter have no padding
 _SHORT_CSS: Final = f"{_CELL_CSS};white-space:pre"
 _LONG_CSS: Final = f"{_CELL_CSS};white-space:pre-wrap;overflow-wrap:anywhere;min-width:9em;max-width:32em"
@@ -306,7 +310,10 @@ def _counted(what: str, count: int, max_rows: int) -> str:
 
 def _html_cell(value: Any) -> str:
     text = printable(cell_text(value), keep=_LINES_AND_TABS)
-    return f'<td style="{_SHORT_CSS if len(text) <= _SHORT_IN_HTML else _LONG_CSS}">{html.escape(text)}</td>'
+    if len(text) <= _SHORT_IN_HTML:
+        return f'<td style="{_SHORT_CSS}">{html.escape(text)}</td>'
+    broken = _LONG_WORD.sub(lambda word: _NAME_PARTS.sub("<wbr>", word[0]), html.escape(text))
+    return f'<td style="{_LONG_CSS}">{broken}</td>'
 
 
 def _html_header(name: str) -> str:

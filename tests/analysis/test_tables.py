@@ -265,3 +265,10 @@ def test_messages_that_were_skipped_for_one_reason_are_a_sentence() -> None:
         assert ">17<" not in shown
         assert " 17 " not in shown
     assert "Run it again" not in report_text(Report([*skipped[:3], lost]))
+
+
+def test_long_names_may_be_broken_between_their_words() -> None:
+    name = "System.InvalidOperationException"
+    shown = html_table(["cause"], [[f"{name}: it is <n> & PayPal has no/price"]])
+    assert "System.<wbr>Invalid<wbr>Operation<wbr>Exception: it is &lt;n&gt; &amp; PayPal has no/price" in shown
+    assert Page(shown).cells[1].startswith(name)

@@ -81,6 +81,6 @@ def test_kernel_shows_an_escaped_table_and_text(kernel: Kernel, shell: Shell) ->
     send(shell, "hostile", "<script>alert(1)</script>", "\x1b[31mred")
     kernel.run("%sb_connect " + shell.variables["connection_string"])
     ran = kernel.run("%sb_peek hostile")
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in ran.html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in ran.html.replace("<wbr>", "")
     assert "<script" not in ran.html
     assert "\x1b" not in ran.html + ran.text
