@@ -20,6 +20,7 @@ from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.message_actions import Action, deferred_actions, scheduled_actions
+from sbnotebook.widgets.in_marimo import is_in_marimo
 from sbnotebook.widgets.panel import THROUGH, button, row, set_shown, text
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.pretty import visible
@@ -257,9 +258,8 @@ class EntityMessages(widgets.VBox):
         with self._lock:
             self.stop()
             self._entity = entity
-            self._hint.value = (
-                f"Looking changes nothing. To repair, move or remove messages: %sb_triage {entity.address}"
-            )
+            triage = f'Triage(namespace, "{entity.address}")' if is_in_marimo() else f"%sb_triage {entity.address}"
+            self._hint.value = f"Looking changes nothing. To repair, move or remove messages: {triage}"
             self.table.show(Messages())
             self.bar.show_views(entity.address)
             self._begin(self.bar.read())

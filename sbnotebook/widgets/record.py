@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 
+import ipywidgets as widgets
 import pyarrow as pa
 import pyarrow.compute as pc
 from IPython.display import display
@@ -30,7 +31,7 @@ _MAX_CAUSES: Final = 50
 _MAX_CHARACTERS: Final = 300_000
 """Of the whole record: the notebook has to stay small enough for GitHub to show it."""
 _CUT: Final = "The record is cut here. The journal and the archive have the rest: see %sb_journal."
-_COLUMNS: Final = ("count", "reason", "cause", "frame", "first_seen", "last_seen", "came_back", "note")
+_COLUMNS: Final = ("count", "reason", "cause", "frame", "first_seen", "last_seen", "resubmitted", "came_back", "note")
 _NO_KERNEL: Final = (
     "This panel needs a running kernel: run the cell to open it. If it had loaded its messages, its record is below."
 )
@@ -51,6 +52,7 @@ class Record:
         self._id = uuid.uuid4().hex
         self._html = ""
         self._is_displayed = False
+        self._part: widgets.HTML | None = None
         self._lock = threading.Lock()
 
     @property
@@ -82,6 +84,16 @@ class Record:
             self._is_displayed = True
             self._publish(is_update=False)
 
+    def join(self, panel: Panel) -> None:
+        """Become a part of a panel, for front ends whose pages keep widgets and no later outputs, such as marimo.
+
+        The panel shows it in pages without a kernel only: see ``static/panel_view.css``.
+        """
+        self._part = widgets.HTML()
+        self._part.add_class("sbn-record")
+        self._is_displayed = True
+        panel.children = (*panel.children, self._part)
+
     def show(self, blocks: Sequence[Block]) -> None:
         """Replace the record, wherever it is displayed; any thread may.
 
@@ -96,6 +108,9 @@ class Record:
                     self._publish(is_update=True)
 
     def _publish(self, *, is_update: bool) -> None:
+        if self._part is not None:
+            self._part.value = self.as_html()
+            return
         bundle = {"text/html": self.as_html(), "text/plain": "The record of the panel, as HTML"}
         display(bundle, raw=True, display_id=f"sbn-record-{self._id}", update=is_update)
 
@@ -134,13 +149,13 @@ def causes_block(model: RowModel) -> Block | None:
         The table; None while the causes of some rows are not known.
     """
     with model.lock:
-        rows, found, notes = model.rows, model.causes, model.notes
+        rows, found, notes, resubmits = model.rows, model.causes, model.notes, model.resubmits.copy()
         left = pa.array(~rows.removed)
     if len(found.fingerprints) != len(rows):
         return None
     columns: dict[str, Any] = {"cause": pa.array(found.fingerprints, pa.string()), "time": rows.table["enqueued_time"]}
-    resubmits: Any = rows.table["resubmit_count"]
-    columns["back"] = pc.cast(pc.greater(resubmits, pa.scalar(0)), pa.int64())
+    times_sent: Any = rows.table["resubmit_count"]
+    columns["back"] = pc.cast(pc.greater(times_sent, pa.scalar(0)), pa.int64())
     counted = pa.table(columns).filter(left).group_by("cause")
     tallies = counted.aggregate([("cause", "count"), ("time", "min"), ("time", "max"), ("back", "sum")]).to_pylist()
     told = {cause["fingerprint"]: cause for cause in found.told}
@@ -151,7 +166,10 @@ def causes_block(model: RowModel) -> Block | None:
         cause = told[tally["cause"]]
         traits = (cause["reason"] or "(no reason)", cause["cause"], cause["frame"])
         times = (cell(tally["time_min"]), cell(tally["time_max"]))
-        lines.append([tally["cause_count"], *traits, *times, tally["back_sum"] or "", notes.get(tally["cause"], "")])
+        when, count = resubmits.get(tally["cause"], (None, 0))
+        sent = f"{count:,}, {cell(when)}" if count else ""
+        back = tally["back_sum"] or ""
+        lines.append([tally["cause_count"], *traits, *times, sent, back, notes.get(tally["cause"], "")])
     others = sum(tally["cause_count"] for tally in largest) - sum(tally["cause_count"] for tally in listed)
     if others:
         lines.append([others, f"{len(largest) - len(listed):,} more causes", *[""] * (len(_COLUMNS) - 2)])

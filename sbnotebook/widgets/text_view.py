@@ -128,8 +128,10 @@ class TextView(ipywidgets.VBox):
         self._is_always_plain = os.environ.get("SBNOTEBOOK_WIDGETS") == "plain"
         self.use_plain(self._is_always_plain)
         if not self._is_always_plain:
-            self._rich.on_msg(self._heard)
             self._patience = Patience(_PLAIN_AFTER, lambda: self.use_plain(True))
+            self._rich.on_msg(self._heard)
+            if self._rich.is_ready:  # the browser answered on another thread before this
+                self._heard(self._rich, None, None)
 
     def use_plain(self, plain: bool) -> None:
         """Show it in a plain text box, or not."""
@@ -177,6 +179,16 @@ class _Rich(anywidget.AnyWidget):
 
     blocks = traitlets.List(traitlets.Dict()).tag(sync=True)
     keeps_focus = traitlets.Bool(default_value=False).tag(sync=True)
+    is_ready = False
+    """Whether a browser has loaded it."""
+
+    def open(self) -> None:
+        """Open the comm to the browser, which may answer on another thread before the constructor ends."""
+        self.on_msg(self._note)
+        super().open()
+
+    def _note(self, _widget: object, _content: object, _buffers: object) -> None:
+        self.is_ready = True
 
 
 def _text(block: Block) -> str:

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Final
 
 import ipywidgets as widgets
@@ -15,15 +16,16 @@ from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace, Plan
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import EntityAddress, Report, SubQueue
+from sbnotebook.model import EntityAddress, Report, Resubmit, SubQueue
 from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.settlement.memory.journal import ResubmitEntry
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.message_actions import triage_actions
+from sbnotebook.widgets.in_marimo import is_in_marimo
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown, text
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
-from sbnotebook.widgets.plan_run import removed_by
+from sbnotebook.widgets.plan_run import key_of, removed_by
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.record import Record, causes_block
 from sbnotebook.widgets.selection_bar import SelectionBar
@@ -274,6 +276,9 @@ class Triage(Panel):
 
     def _listen(self) -> None:
         self.add_class(self.record.owner)
+        if is_in_marimo():
+            self.record.join(self)
+            self.table.model.find_causes()
         self.actions.on_report(self._reported)
         self.table.model.on_causes.add(self._write_record)
         self.table.model.on_act.add(self.bar.begin)
@@ -304,17 +309,18 @@ class Triage(Panel):
         self._stop.set()
 
     def wait(self, timeout: float = 60.0) -> bool:
-        """Wait until peeking has ended.
+        """Wait until peeking has ended, and the causes for the record are found.
 
         Args:
             timeout: seconds.
 
         Returns:
-            Whether it has.
+            Whether they are.
         """
+        deadline = monotonic() + timeout
         if self._thread is not None:
             self._thread.join(timeout)
-        return not self._is_looking
+        return not self._is_looking and self.table.model.wait_for_causes(max(0.0, deadline - monotonic()))
 
     @property
     def _is_looking(self) -> bool:
@@ -399,6 +405,8 @@ class Triage(Panel):
 
     def _reported(self, report: Report) -> None:
         self._gone += removed_by(report)
+        resubmitted = [key_of(each) for each in report if each.ok and each.verb == Resubmit.verb]
+        self.table.model.note_resubmits(resubmitted, datetime.now(UTC))
         self.table.remove(self._gone)  # looking may have shown them again just now
         self._banner.look()
         if not self._is_looking:

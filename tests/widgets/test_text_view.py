@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
+import ipywidgets
+
+from sbnotebook.widgets import text_view
 from sbnotebook.widgets.text_view import TextView, cell, heading, paragraph, rows_block
 
 if TYPE_CHECKING:
@@ -54,3 +58,24 @@ def test_it_changes_to_the_plain_box_and_back() -> None:
     # What the browser sends when it has loaded it, however late.
     rich._handle_custom_msg({"kind": "ready"}, [])  # noqa: SLF001
     assert view.children == (rich,)
+
+
+def test_a_browser_that_answers_while_the_view_is_made_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_view, "_PLAIN_AFTER", 0.5)
+    opened = ipywidgets.Widget.open
+
+    def answered(widget: Any) -> None:
+        opened(widget)
+        widget._handle_custom_msg({"kind": "ready"}, [])  # noqa: SLF001 (as a kernel calls it)
+
+    async def kernel() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(ipywidgets.Widget, "open", answered)
+            view = TextView()
+        silent = TextView()
+        async with asyncio.timeout(60):
+            while not isinstance(silent.children[0], ipywidgets.Textarea):  # noqa: ASYNC110 (there is no event)
+                await asyncio.sleep(0.05)
+        assert not isinstance(view.children[0], ipywidgets.Textarea)
+
+    asyncio.run(kernel())

@@ -380,14 +380,14 @@ class ResubmitForm(widgets.VBox):
         self.cap = Field(
             "How often at most",
             whole_number,
-            placeholder="5 for dead letters: leaves out messages that came back more often",
+            placeholder="a number of resubmits; empty for 5 of dead letters",
             label=140,
         )
         self.rate = Field("Rate, a second", number, placeholder="messages a second at most, such as 20", label=140)
         self.in_flight = Field(
             "In flight at once",
             whole_number,
-            placeholder="transfers that wait for their answer; empty for as many as the network bears",
+            placeholder="empty for as many as the network bears",
             label=140,
         )
         super().__init__([self.to, self.delay, self.cap, self.rate, self.in_flight])

@@ -105,7 +105,7 @@ class SendForm(widgets.VBox):
             description="When", options=[_NOW, _AFTER, _AT], style=_STYLE, layout={"width": _HALF}
         )
         self.delay = _field("Delay", duration, "such as 90s, 5m or 1h30m")
-        self.at = _field("Time", _time, "such as 2030-01-31 07:30+00:00")
+        self.at = _field("Time", _time, "2030-01-31 07:30+00:00")
         self.when.observe(lambda _: self._show_when(), "value")
         self.submit = button(
             "Show what will be sent", "Show the plan; nothing is sent yet", self._submit, kind="primary"

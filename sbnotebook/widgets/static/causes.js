@@ -125,15 +125,16 @@ class CauseItem {
   draw(rows, most, time) {
     const { store, cause } = this;
     const seen = history(store, rows, time);
+    const state = stateOf(seen, store.resubmits[cause.fingerprint]);
     const count = rows.length;
     this.count.textContent = figure(count);
     this.main.style.setProperty("--part", `${(100 * count) / most}%`);
     this.main.setAttribute("aria-pressed", String(chosenCauses(store).has(cause.fingerprint)));
-    this.main.setAttribute("aria-label", [`${counted(count, "message")}: ${this.main.title}`, stateOf(seen)].filter(Boolean).join("\n"));
+    this.main.setAttribute("aria-label", [`${counted(count, "message")}: ${this.main.title}`, state].filter(Boolean).join("\n"));
     const [first, last] = [seen.first, seen.last].map((time) => (Number.isFinite(time) ? timeText(time).slice(0, 16) : ""));
     this.seen.textContent = [first, last === first ? "" : last].filter(Boolean).join("\n");
-    this.state.textContent = stateOf(seen);
-    this.state.hidden = !seen.back;
+    this.state.textContent = state;
+    this.state.hidden = !state;
     this.seen.title = first && `First seen ${first}, last seen ${last} (UTC)`;
     this.drawTrend(seen.trend);
     this.select.textContent = `Select ${figure(count)}`;
@@ -188,12 +189,17 @@ class CauseItem {
   }
 }
 
-/** When messages of a cause were last resubmitted, and how many of them came back, in words. */
-function stateOf({ back, backRows, backLast }) {
-  if (!back) return "";
+/**
+ * When messages of a cause were last resubmitted, and how many of them came back, in words.
+ * @param {{back: number, backRows: number, backLast: number}} seen of the messages that are here
+ * @param {[number, number]} [sent] the last time and the count of those that were resubmitted from this panel
+ */
+function stateOf({ back, backRows, backLast }, [time, count] = [-Infinity, 0]) {
+  if (!back && !count) return "";
   const often = back > 1 ? `, up to ${counted(back, "time")}` : "";
-  const when = Number.isFinite(backLast) ? `resubmitted ${timeText(backLast).slice(0, 16)}, ` : "";
-  return `${when}${figure(backRows)} came back${often}`;
+  const last = Math.max(time, backLast);
+  const when = Number.isFinite(last) ? `${count ? `${figure(count)} ` : ""}resubmitted ${timeText(last).slice(0, 16)}, ` : "";
+  return `${when}${back ? `${figure(backRows)} came back` : "none came back yet"}${often}`;
 }
 
 /** Bring a form into sight, and go to its first field. */

@@ -19,17 +19,24 @@ export class FocusKeeper {
   /** @param {HTMLElement} words the words of plans and reports in the panel */
   constructor(words) {
     this.words = words;
+    const root = words.getRootNode();
+    this.root = root instanceof ShadowRoot ? root : document; // marimo draws each panel in a shadow root
     this.path = []; // the element that had the focus last, and those around it
     this.openers = new WeakMap(); // the buttons that opened forms
     this.listen = new AbortController();
     this.observer = new MutationObserver((changes) => this.look(changes));
-    const on = (type, action) => document.addEventListener(type, action, { signal: this.listen.signal });
+    const on = (type, action) => this.root.addEventListener(type, action, { signal: this.listen.signal });
     on("focusin", ({ target }) => this.note(target));
     on("focusout", ({ target }) => setTimeout(() => this.left(target)));
   }
 
   get last() {
     return this.path[0] ?? null;
+  }
+
+  /** The element that has the focus, null where it is outside a panel in a shadow root. */
+  get active() {
+    return this.root.activeElement;
   }
 
   get isDropped() {
@@ -70,7 +77,9 @@ export class FocusKeeper {
     for (const form of this.panel.querySelectorAll(FORM)) {
       if (this.openers.has(form)) continue;
       this.openers.set(form, opener);
-      if (document.activeElement === opener) firstStop(form)?.focus();
+      if (this.active !== opener) continue;
+      firstStop(form)?.focus();
+      form.scrollIntoView({ block: "nearest" }); // its buttons, too
     }
   }
 
@@ -87,7 +96,7 @@ export class FocusKeeper {
 
   /** Bring the words into sight, and give them the focus, where they have it already or a button of the panel has it. */
   forward() {
-    const at = document.activeElement;
+    const at = this.active;
     const isOurs = this.isDropped ? this.last : at === this.words || (this.panel?.contains(at) && at.matches("button"));
     if (!isOurs) return;
     this.words.focus({ preventScroll: true });

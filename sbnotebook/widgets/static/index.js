@@ -55,8 +55,8 @@ const HANDLERS = {
     store.causes = causes;
     store.tell("causes");
   },
-  notes(store, { notes }) {
-    store.notes = notes;
+  notes(store, { notes, resubmits }) {
+    Object.assign(store, { notes, resubmits });
     store.tell("causes");
   },
   filters: (store, { filters }) => refilter(store, filters),

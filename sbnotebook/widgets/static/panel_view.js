@@ -8,13 +8,14 @@
 
 import { arrange } from "./drawing.js";
 import { made } from "./header.js";
+import { drawnIcon } from "./icons.js";
 
 const REFERENCE = "IPY_MODEL_";
 const LAYOUT = [
   ...["align_items", "display", "flex", "flex_flow", "height", "justify_content", "margin", "max_height", "max_width"],
   ...["min_height", "min_width", "overflow", "padding", "visibility", "width"],
 ];
-const ICONS = { "chevron-left": "‹", "chevron-right": "›" }; // of buttons without a name
+const SAVED = "__MARIMO_STATIC__"; // in a page that marimo has exported: it has no kernel, so the record takes the panel's place
 const OLD = "This panel needs a newer front end, such as marimo 0.25: it cannot draw tables in panels.";
 
 /** One widget of a panel. Its place is there at once, and is filled when its model is. */
@@ -104,7 +105,7 @@ function drawWidget(part) {
 function drawButton(part) {
   const element = made("button", { type: "button", class: "jupyter-widgets jupyter-button widget-button" });
   part.watch(["description", "icon", "tooltip", "disabled", "button_style"], (description, icon, tooltip, disabled, style) => {
-    element.textContent = description || (ICONS[icon] ?? "");
+    element.replaceChildren(...[drawnIcon(icon), description].filter(Boolean));
     if (!description) element.setAttribute("aria-label", tooltip ?? "");
     element.title = tooltip ?? "";
     element.disabled = disabled;
@@ -270,6 +271,7 @@ export default {
   render({ model, el, host }) {
     const panel = new Part({ manager: model.widget_manager, host }, null, model);
     panel.place.classList.add("sbn-panel-view");
+    panel.place.classList.toggle("sbn-saved", SAVED in window);
     el.replaceChildren(panel.place);
     return () => panel.end.abort();
   },

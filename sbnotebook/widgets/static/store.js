@@ -28,6 +28,7 @@ export class Store extends ShownRows {
     this.toldHidden = 0;
     this.causes = [];
     this.notes = {};
+    this.resubmits = {}; // the last time and the count, by cause
     /** Milliseconds by which the kernel's clock is ahead of this one. */
     this.clockOffset = null;
     this.layouts = new Map(); // columns by name, including earlier ones

@@ -91,6 +91,7 @@ class CauseFinder:
         self._lock = threading.Lock()
         self._is_busy = False
         self._wanted: tuple[int, pa.Table] | None = None
+        self._thread: threading.Thread | None = None
         self._turn = -1
         self._tally = _Tally()
 
@@ -106,7 +107,14 @@ class CauseFinder:
             if self._is_busy:
                 return
             self._is_busy = True
-        background.start(self._look, done=lambda _: None, failed=self._fail)
+            self._thread = background.start(self._look, done=lambda _: None, failed=self._fail)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until all messages are examined, or for so many seconds; tells whether they are."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
+        return not self._is_busy
 
     def _look(self) -> None:
         while (wanted := self._next()) is not None:

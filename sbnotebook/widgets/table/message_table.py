@@ -98,11 +98,15 @@ class MessageTable(Table, anywidget.AnyWidget):
                 "cause_action": cause_action,
             }
         )
-        self.on_msg(self._receive)
         answer_at_once(self)
         with self.model.lock:
             self.model.views.append(self)
             self.rows_shown()
+
+    def open(self) -> None:
+        """Open the comm to the browser, which may answer on another thread before the constructor ends."""
+        self.on_msg(self._receive)
+        super().open()
 
     @property
     def hidden(self) -> int:
@@ -164,9 +168,11 @@ class MessageTable(Table, anywidget.AnyWidget):
         self._send_causes()
 
     def notes_changed(self) -> None:
-        """Send the notes."""
+        """Send the notes, and the number of resubmitted messages of each cause."""
         notes = {fingerprint: text[:_MAX_NOTE] for fingerprint, text in self.model.notes.items()}
-        self._emit("notes", notes=notes)
+        resubmits = self.model.resubmits.items()
+        sent = {cause: [round(when.timestamp() * 1_000), count] for cause, (when, count) in resubmits}
+        self._emit("notes", notes=notes, resubmits=sent)
 
     def say_problem(self, sentence: str) -> None:
         """Show an error in the browser."""

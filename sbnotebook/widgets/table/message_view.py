@@ -73,11 +73,14 @@ class MessageView(Table, widgets.VBox):
         is_plain = os.environ.get(_VARIABLE) == "plain"
         self._shown: MessageTable | PlainTable = self._make_plain() if is_plain else self._make_own(options)
         self.children = (self._notice, self._shown)
+        if self.own is not None:
+            self.own.on_ready(self._heard)
+            if self.own.is_ready:  # the browser answered on another thread before this
+                self._heard()
         answer_at_once(self)
 
     def _make_own(self, options: TableOptions) -> MessageTable:
         own = self.own = MessageTable(self.model, **options)
-        own.on_ready(self._heard)
         self._patience = (Patience(_HINT_AFTER, self._hint), Patience(_PLAIN_AFTER, self._give_up))
         return own
 

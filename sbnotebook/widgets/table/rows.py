@@ -7,7 +7,9 @@ wrong message may go unnoticed and cannot always be undone.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, Protocol
 
@@ -273,6 +275,8 @@ class RowModel:
         """The selected row numbers, in ascending order."""
         self.causes = _NO_CAUSES
         self.notes: dict[str, str] = {}
+        self.resubmits: dict[str, tuple[datetime, int]] = {}
+        """When messages of a cause were last resubmitted from here, and how many in all."""
         self.views: list[RowView] = []
         self._body_columns: dict[str, JsonPath] = {}
         self.on_selection, self.on_note = Callbacks(self.say_problem), Callbacks(self.say_problem)
@@ -378,6 +382,22 @@ class RowModel:
         with self.lock:
             return tuple(self.rows.keys[number] for number in self.selection)
 
+    def note_resubmits(self, keys: Iterable[MessageKey], when: datetime) -> None:
+        """Show beside the causes that messages were resubmitted; those whose cause is not known are not counted.
+
+        Args:
+            keys: of the messages, which may have left the table.
+            when: their resubmit ended.
+        """
+        with self.lock:
+            places = (self.rows.numbers.get(key) for key in keys)
+            found = self.causes.fingerprints
+            counts = Counter(found[place] for place in places if place is not None and place < len(found))
+            for cause, count in counts.items():
+                self.resubmits[cause] = (when, count + self.resubmits.get(cause, (when, 0))[1])
+            for view in self.views:
+                view.notes_changed()
+
     def set_notes(self, notes: Mapping[str, str]) -> None:
         """Replace the notes beside the causes."""
         self.notes = dict(notes)
@@ -388,6 +408,10 @@ class RowModel:
         """Group the messages by cause, these and all that follow, in the background; only where causes are shown."""
         self._is_finding = self.with_causes
         self._find_causes()
+
+    def wait_for_causes(self, timeout: float) -> bool:
+        """Wait until the causes of all messages are found, or for so many seconds; tells whether they are."""
+        return self._finder.wait(timeout)
 
     def say_problem(self, sentence: str) -> None:
         """Show an error in every view."""

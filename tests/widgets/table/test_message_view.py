@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sbnotebook.model import EntityAddress, PeekedMessage
-from sbnotebook.widgets.table import message_view
+from sbnotebook.widgets.table import message_table, message_view
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.message_view import MessageView
 from sbnotebook.widgets.table.plain_table import PlainTable
@@ -118,6 +118,24 @@ def test_a_browser_that_speaks_in_time_is_left_alone(monkeypatch: pytest.MonkeyP
     async def kernel() -> None:
         view, silent = MessageView([message(1)]), MessageView([message(1)])
         hear(view)
+        await until(lambda: silent.is_plain)
+        assert not view.is_plain
+        assert notice(view) is None
+
+    asyncio.run(kernel())
+
+
+def test_a_browser_that_answers_while_the_table_is_made_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_view, "_PLAIN_AFTER", 0.5)
+
+    def answer(table: Any) -> None:  # at the moment from which the subshell takes what the browser sends
+        table._handle_custom_msg({"kind": "ready", "page": "p1"}, [])  # noqa: SLF001 (as a kernel calls it)
+
+    async def kernel() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(message_table, "answer_at_once", answer)
+            view = MessageView([message(1)])
+        silent = MessageView([message(1)])
         await until(lambda: silent.is_plain)
         assert not view.is_plain
         assert notice(view) is None
