@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check answers conformance soak crash night mutants format bench docs pictures lab lock
-.PHONY: dist audit check-clients check-cluster check-install check-lowest check-marimo check-next-sdk check-pythons check-spark
+.PHONY: dist audit check-browsers check-clients check-cluster check-install check-lowest check-marimo check-next-sdk check-pythons check-spark
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -46,7 +46,8 @@ soak: ## Kill the emulator and processes that act 200 times each, disturb every 
 	SBNOTEBOOK_CRASHES=5000 $(BIN)/pytest -o faulthandler_timeout=0 tests/security/test_message_costs.py \
 		tests/analysis/test_page_columns.py tests/emulator/entities/test_registry_stateful.py
 	SBNOTEBOOK_SOAK_SECONDS=600 $(BIN)/pytest -o faulthandler_timeout=0 -s tests/security/test_soak.py
-	SBNOTEBOOK_CRASHES=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/security/test_patterns.py
+	SBNOTEBOOK_CRASHES=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/security/test_patterns.py \
+		tests/settlement/test_pace_sharing.py
 
 crash: ## Kill Spark's driver, its processes and the emulator under 20 streams, and count every message afterwards
 	SBNOTEBOOK_CRASHES=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/crash
@@ -55,7 +56,15 @@ check-cluster: ## Test on a standalone cluster of Spark, whose machines share no
 	SBNOTEBOOK_CLUSTER=all $(BIN)/pytest -o faulthandler_timeout=0 tests/cluster
 
 night: ## Drive a night on call in JupyterLab, in four windows, with a picture of each step in build/night
-	SBNOTEBOOK_NIGHT=build/night $(BIN)/pytest -o faulthandler_timeout=0 tests/browser/test_night_on_call.py
+	SBNOTEBOOK_NIGHT=build/night $(BIN)/pytest -o faulthandler_timeout=0 tests/browser/test_night_on_call.py \
+		tests/browser/test_busy_kernel.py
+
+IN_FIREFOX = tests/browser/test_night_on_call.py tests/browser/test_record.py tests/browser/test_causes.py \
+	tests/browser/test_facets.py tests/browser/test_fitting.py
+
+check-browsers: ## Test the panels in Firefox and WebKitGTK, where the system has them
+	SBNOTEBOOK_BROWSER=firefox $(BIN)/pytest -rs -o faulthandler_timeout=0 $(IN_FIREFOX)
+	$(BIN)/pytest -rs -o faulthandler_timeout=0 tests/browser/in_webkit.py
 
 mutants: ## Test the tests: change the code in 60 random places, and count how often a test fails; MUTANTS="--seed 7"
 	$(BIN)/python -m scripts.mutants $(MUTANTS)
@@ -89,7 +98,7 @@ audit: ## Look for published advisories about the locked packages and the lowest
 check-install: ## Install the wheel with pip into an empty environment, and try it as a new user
 	$(BIN)/pytest -o faulthandler_timeout=0 tests/packaging/installing.py
 
-check-marimo: ## Drive the triage in the newest marimo
+check-marimo: ## Drive the panels in the newest marimo
 	$(call set_up_beside,marimo,3.11,requirements/dev.txt)
 	$(BIN)/uv pip install --quiet --python build/marimo marimo
 	build/marimo/bin/python -m pytest -o faulthandler_timeout=0 tests/browser/in_marimo.py

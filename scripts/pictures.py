@@ -111,7 +111,7 @@ namespace.entity("flights").send((order(n) for n in range(40)), show_progress=Fa
 MONITORED: Final = """\
 import threading
 def traffic():
-    for _ in range(60):
+    while True:  # until the kernel ends
         for name, arrive, leave in (("orders", 20, 26), ("bookings", 5, 5)):
             entity = namespace.entity(name)
             entity.send([order(n) for n in range(random.randint(0, arrive))], show_progress=False)

@@ -25,6 +25,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, WebSocket, expect, sync_playwright
 
 from sbnotebook.emulator import stop
+from tests.browser.firefox import firefox
 
 START_TIMEOUT = 60.0
 RUN_TIMEOUT = 60_000  # milliseconds
@@ -50,6 +51,16 @@ RUN_CODE = """async (code) => {
     const reply = await future.done;
     return [reply.content.status, text];
 }"""
+RUN_CELL = """(code) => {
+    const kernel = window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel;
+    window.isBusy = true;
+    kernel.requestExecute({ code }).done.then(() => { window.isBusy = false; });
+}"""
+SLEEP = """
+import pathlib, time
+while not pathlib.Path({path!r}).exists():
+    time.sleep(0.05)
+"""
 SHUT_DOWN = "async () => { await window.jupyterapp.serviceManager.sessions.shutdownAll() }"
 NO_NEWS = {"fetchNews": "false"}  # a notification would ask for it
 
@@ -127,7 +138,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 # Not for the session: while it is open, no other test of the process could run an event loop.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium() as browser:
+    chosen = {"chromium": chromium, "firefox": firefox}[os.environ.get("SBNOTEBOOK_BROWSER", "chromium")]
+    with chosen() as browser:
         yield browser
 
 
@@ -213,6 +225,24 @@ def run_notebook(
     page.wait_for_function(READY, timeout=patience)
     assert page.evaluate(FAILURES) == [], "a cell failed, and those behind it did not run"
     return notebook
+
+
+@contextmanager
+def sleeping_cell(notebook: Notebook, folder: Path, before: str = "") -> Generator[None]:
+    """Run a cell that sleeps until the end of the block, and check that it does.
+
+    Args:
+        notebook: in whose kernel.
+        folder: for a file that ends it.
+        before: code that the cell runs first.
+    """
+    end = folder / "end"
+    notebook.page.evaluate(RUN_CELL, before + SLEEP.format(path=str(end)))
+    try:
+        yield
+        assert notebook.page.evaluate("() => window.isBusy"), "the cell has ended before"
+    finally:
+        end.touch()
 
 
 def cells_of(cells: list[str]) -> dict[str, Any]:

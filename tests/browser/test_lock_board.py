@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import RUN_TIMEOUT, Lab, run_notebook
+from tests.browser.conftest import RUN_TIMEOUT, Lab, run_notebook, sleeping_cell
 
 SET_UP = """
 from sbnotebook import Message, connect
@@ -30,17 +30,6 @@ TIME_LEFT = """(board) => {
     return 60 * minutes + seconds;
 }"""
 FALLS = f"([board, before]) => ({TIME_LEFT})(board) < before"
-BUSY = """(code) => {
-    const kernel = window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel;
-    window.isBusy = true;
-    kernel.requestExecute({ code }).done.then(() => { window.isBusy = false; });
-}"""
-WAIT = """
-import pathlib, time
-emulator.thaw()
-while not pathlib.Path({path!r}).exists():
-    time.sleep(0.05)
-"""
 
 
 def count_is(board: Locator, text: str) -> None:
@@ -95,17 +84,14 @@ def test_lock_board_settles_and_shows_lost_locks_while_a_cell_runs(browser: Brow
     notebook.kernel("emulator.freeze('orders')")
     click(board, "Carry out")
     see(board, "0 of 3")
-    end = tmp_path / "end"
-    page.evaluate(BUSY, WAIT.format(path=str(end)))
-    count_is(board, "7 shown")
-    see(board, "7 messages are held.")
-    countdown_falls(page, board)
-    board.get_by_role("searchbox", name="Search").fill("needle")
-    count_is(board, "1 of 7 shown")
-    click(board, "Release…")
-    see(board, "their delivery count stays")
-    assert page.evaluate("() => window.isBusy")
-    end.touch()
+    with sleeping_cell(notebook, tmp_path, "emulator.thaw()"):
+        count_is(board, "7 shown")
+        see(board, "7 messages are held.")
+        countdown_falls(page, board)
+        board.get_by_role("searchbox", name="Search").fill("needle")
+        count_is(board, "1 of 7 shown")
+        click(board, "Release…")
+        see(board, "their delivery count stays")
 
     notebook.kernel("emulator.lose_locks('orders')")
     click(board, "Select 1 shown")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -204,6 +205,7 @@ def _canary(hand: Hand, panel: Locator, notebook: Notebook) -> None:
     assert hand.scrolled == before, "the way from the cause to its action needs no scrolling"
     expect(panel.locator(".sbn-form")).to_be_in_viewport()
     _carry_out(hand, panel, "10 of 10 messages of orders/$dlq settled.", picture="canary planned")
+    expect(cause_in(panel)).to_contain_text(re.compile(r"10 resubmitted [-\d]+ [:\d]+, none came back yet"))
     hand.step("canary sent")
     assert notebook.kernel("consume(4)") == "10 4"
     hand.click(panel.get_by_role("button", name="Refresh"))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sbnotebook import LockedMessage
 
 HOST: Final = "http://panel.test"
-PAGE: Final = """<!doctype html><meta charset="utf-8"><style>STYLE</style><div id="panel"></div><script type="module">
+PAGE: Final = """<!doctype html><meta charset="utf-8"><div id="panel"></div><script type="module">
 const models = new Map();
 const known = (id) => {
   if (!models.has(id)) {
@@ -67,7 +67,7 @@ const host = {
     const id = reference.replace("anywidget:", "");
     const found = known(id);
     await found.ready;
-    document.head.append(Object.assign(document.createElement("style"), { textContent: found.state._css }));
+    add(found.state._css);
     const address = URL.createObjectURL(new Blob([found.state._esm], { type: "text/javascript" }));
     const { default: made } = await import(address);
     const widget = typeof made === "function" ? made() : made;
@@ -84,10 +84,17 @@ window.take = (messages) => {
     if (method === "open") found.open();
   }
 };
+const root = document.querySelector("#panel").attachShadow({ mode: "open" });
+const add = (text) => root.append(Object.assign(document.createElement("style"), { textContent: text }));
+const place = document.createElement("div");
+root.append(place);
+window.words = () => place.innerText;
+window.names = () => [...place.querySelectorAll("button")].map(({ textContent }) => textContent);
 window.show = async (id) => {
   const { default: view } = await import("/panel.js");
   await known(id).ready;
-  view.render({ model: modelOf(id, known(id)), el: document.querySelector("#panel"), host });
+  add(`STYLE`);
+  view.render({ model: modelOf(id, known(id)), el: place, host });
 };
 </script>"""
 
@@ -163,7 +170,12 @@ def reject(message: LockedMessage) -> None:
 
 
 def has(text: str) -> str:
-    return f"() => document.querySelector('#panel').innerText.includes({json.dumps(text)})"
+    return f"() => words().includes({json.dumps(text)})"
+
+
+def is_at(comms: Comms, selector: str) -> None:
+    """The keyboard focus comes to an element."""
+    comms.until(f"() => document.activeElement.shadowRoot?.activeElement?.matches({json.dumps(selector)})")
 
 
 @pytest.mark.browser
@@ -174,26 +186,38 @@ def test_triage_as_one_anywidget_resubmits_a_cause(browser: Browser, monkeypatch
         orders = filled_client_queue(namespace, "orders", 5)
         orders.process(reject, show_progress=False)
         triage = Triage(namespace, "orders/$dlq")
+        triage.record.join(triage)
         page.evaluate("(id) => { show(id); }", triage.model_id)
-        comms.until(has("Select 5"))
+        comms.until("() => names().includes('Select 5')")
 
         page.get_by_role("button", name="Select 5", exact=True).click()
         comms.until(has("5 messages are selected."))
         assert len(triage.table.selected_keys) == 5
         bar = page.locator(".sbn-selection")
+        expect(bar.locator("button > svg > path")).to_have_count(len(triage.bar.buttons))
         bar.get_by_role("button", name="Resubmit…", exact=True).click()
         comms.until(has("Rate, a second"))
+        is_at(comms, ".sbn-form input")
         page.get_by_label("Rate, a second").fill("many")
         page.get_by_role("button", name="Show the plan").click()
         comms.until(has("Write a number above 0"))
         page.get_by_label("Rate, a second").fill("200")
         page.get_by_role("button", name="Show the plan").click()
         comms.until(has("Carry out"))
+        is_at(comms, ".sbn-acting .sbn-prose")
         assert triage.actions.wait()
         expect(page.get_by_role("button", name="Carry out")).to_be_enabled()
         page.get_by_role("button", name="Carry out").click()
         comms.until(has("5 of 5 messages of orders/$dlq settled."))
+        is_at(comms, ".sbn-acting .sbn-prose")
         comms.until(has("Nothing is dead-lettered here"))
         assert len(orders.peek(show_progress=False)) == 5
+
+        # A page that marimo exports has the last state of all parts, and no kernel.
+        record = page.locator(".sbn-record")
+        expect(record).to_be_hidden()
+        page.evaluate("(id) => { window.__MARIMO_STATIC__ = {}; show(id); }", triage.model_id)
+        comms.until("() => !words().includes('Refresh')")
+        expect(record.get_by_text("5 of 5 messages of orders/$dlq settled.")).to_be_visible()
         triage.close()
     assert errors == []
