@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +30,7 @@ from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
 from sbnotebook.settlement.memory.archive import Archive
 from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry
+from sbnotebook.settlement.memory.notes import Resubmitted
 from sbnotebook.settlement.namespace import AsyncNamespace
 from sbnotebook.settlement.pace import AUTO, InFlight
 
@@ -382,6 +383,23 @@ class Namespace(Administering, Overview):
     def notes(self) -> dict[str, str]:
         """Return the notes on causes in this namespace, by fingerprint."""
         return self._namespace.notes.all()
+
+    def count_resubmits(self, entity: str | EntityAddress, counts: Mapping[str, int]) -> None:
+        """Add to the counts of resubmitted messages in the journal of this machine; panels do so after each resubmit.
+
+        Args:
+            entity: that held the messages, such as ``orders/$dlq``.
+            counts: how many, by the fingerprint of their cause.
+        """
+        self._namespace.notes.add_resubmits(self.entity(entity).address, counts, datetime.now(UTC))
+
+    def counted_resubmits(self, entity: str | EntityAddress) -> dict[str, Resubmitted]:
+        """Return when messages of each cause were last resubmitted in a panel, and how many in all, by fingerprint.
+
+        Args:
+            entity: that held the messages, such as ``orders/$dlq``.
+        """
+        return self._namespace.notes.resubmits(self.entity(entity).address)
 
     def close(self) -> None:
         """Close the batches that are still open, which releases what they hold, and all connections."""

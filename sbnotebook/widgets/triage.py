@@ -19,6 +19,7 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, Report, Resubmit, SubQueue
 from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.settlement.memory.journal import ResubmitEntry
+from sbnotebook.settlement.memory.notes import Resubmitted
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.message_actions import triage_actions
@@ -406,7 +407,8 @@ class Triage(Panel):
     def _reported(self, report: Report) -> None:
         self._gone += removed_by(report)
         resubmitted = [key_of(each) for each in report if each.ok and each.verb == Resubmit.verb]
-        self.table.model.note_resubmits(resubmitted, datetime.now(UTC))
+        if counts := self.table.model.count_causes(resubmitted):
+            self._read_notes(lambda: self._namespace.count_resubmits(self._entity.address, counts))
         self.table.remove(self._gone)  # looking may have shown them again just now
         self._banner.look()
         if not self._is_looking:
@@ -415,19 +417,24 @@ class Triage(Panel):
 
     # ------------------------------------------------------------ notes
 
-    def _read_notes(self) -> None:
-        background.start(self._namespace.notes, done=self._show_notes, failed=self._header.say_problem)
+    def _read_notes(self, change: Callable[[], object] = lambda: None) -> None:
+        """Read the notes and the counts of resubmits in the background, after a change of them, and show them."""
+        place = self._entity.address
 
-    def _show_notes(self, notes: dict[str, str]) -> None:
+        def work() -> tuple[dict[str, str], dict[str, Resubmitted]]:
+            change()
+            return self._namespace.notes(), self._namespace.counted_resubmits(place)
+
+        background.start(work, done=self._show_notes, failed=self._header.say_problem)
+
+    def _show_notes(self, known: tuple[dict[str, str], dict[str, Resubmitted]]) -> None:
+        notes, resubmits = known
         self.table.set_notes(notes)
+        self.table.model.set_resubmits(resubmits)
         self._write_record()
 
     def _write_note(self, fingerprint: str, note: str) -> None:
-        background.start(
-            lambda: self._namespace.note(fingerprint, note),
-            done=lambda _: self._read_notes(),
-            failed=self._header.say_problem,
-        )
+        self._read_notes(lambda: self._namespace.note(fingerprint, note))
 
     # ------------------------------------------------------------ the record
 

@@ -377,6 +377,30 @@ def test_triage_finishes_interrupted_resubmits_after_restart(
     assert len({message.body for message in sent}) == len(sent)
 
 
+def test_resubmits_of_a_cause_are_known_after_a_restart(
+    shared_emulator: RunningEmulator, namespace: Namespace, tmp_path: Path
+) -> None:
+    letters_of(9, "counted", namespace)
+    triage = opened(namespace, "counted/$dlq")
+    until(lambda: triage.table.model.find_causes() or triage.table.model.causes.every, "the causes")
+    expired, invalid = triage.table.model.causes.fingerprints[:2]
+    for numbers in ([1, 2, 3], [4]):
+        select(triage, *numbers)
+        click(triage.bar, "Resubmit…")
+        click(triage, SHOW)
+        carry_out(triage)
+    until(lambda: namespace.counted_resubmits("counted/$dlq").get(expired, (0, 0))[1] == 2)
+    known = namespace.counted_resubmits("counted/$dlq")
+    triage.close()
+
+    target = Target(Connection(shared_emulator.connection_string), "a new kernel")
+    with Namespace(target, journal=Journal(tmp_path / "journal.sqlite")) as restarted:
+        triage = opened(restarted, "counted/$dlq")
+        until(lambda: triage.table.model.resubmits == known, "the counts")
+        triage.close()
+    assert {cause: count for cause, (_, count) in known.items()} == {expired: 2, invalid: 2}
+
+
 def test_notes_that_are_written_beside_causes_are_kept(namespace: Namespace) -> None:
     letters = letters_of(3, "noted", namespace)
     cause = letters.peek().groups()[0].fingerprint

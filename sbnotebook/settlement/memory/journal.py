@@ -62,6 +62,7 @@ _VERSIONS: Final = (
     canonical_version(*_TABLES),
     looks.VERSION,
     ("ALTER TABLE resubmits ADD COLUMN destination_namespace TEXT NOT NULL DEFAULT ''",),
+    notes.RESUBMITS_VERSION,
 )
 _COLUMNS: Final = (
     "namespace, source, sequence_number, message_id, destination, clone_id, enqueued_time, destination_namespace, "

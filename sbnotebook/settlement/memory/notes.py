@@ -1,18 +1,19 @@
-"""Notes on the causes of dead letters, kept in the journal for the next time."""
+"""Notes on the causes of dead letters, and how many of their messages were resubmitted, kept in the journal."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sbnotebook.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from sbnotebook.model import EntityAddress
     from sbnotebook.settlement.memory.local_database import LocalDatabase
 
-__all__ = ["MAX_NOTE", "VERSION", "Notes"]
+__all__ = ["MAX_NOTE", "RESUBMITS_VERSION", "VERSION", "Notes", "Resubmitted"]
 
 VERSION: Final = (
     """
@@ -26,9 +27,31 @@ VERSION: Final = (
     """,
 )
 """What the journal's third version adds."""
+RESUBMITS_VERSION: Final = (
+    """
+    CREATE TABLE IF NOT EXISTS resubmitted_causes (
+        namespace TEXT NOT NULL,
+        entity TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        messages INTEGER NOT NULL,
+        time TEXT NOT NULL,
+        PRIMARY KEY (namespace, entity, fingerprint)
+    ) WITHOUT ROWID
+    """,
+)
+"""What the journal's eighth version adds."""
 MAX_NOTE: Final = 2_000
 """Characters of a note."""
 _MAX_FINGERPRINT: Final = 100
+_KEPT: Final = timedelta(days=30)
+"""For how long the counts of resubmits are kept after the last one, as the journal keeps the resubmits themselves."""
+
+
+class Resubmitted(NamedTuple):
+    """When messages of a cause were last resubmitted, and how many in all."""
+
+    time: datetime
+    messages: int
 
 
 class Notes:
@@ -68,6 +91,37 @@ class Notes:
                 "SELECT fingerprint, note FROM notes WHERE namespace = ? ORDER BY fingerprint", key
             ).fetchall()
         return dict(rows)
+
+    def add_resubmits(self, entity: EntityAddress, counts: Mapping[str, int], now: datetime) -> None:
+        """Count messages that were resubmitted, on disk before this returns.
+
+        A count begins anew when its last resubmit is more than 30 days ago.
+
+        Args:
+            entity: that held them.
+            counts: by the fingerprint of their cause.
+            now: the time of the resubmit, with a time zone.
+        """
+        place, time = self._place(entity), now.astimezone(UTC)
+        with self._database.transaction() as database:
+            database.execute("DELETE FROM resubmitted_causes WHERE time < ?", ((time - _KEPT).isoformat(),))
+            database.executemany(
+                "INSERT INTO resubmitted_causes VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
+                " SET messages = messages + excluded.messages, time = max(time, excluded.time)",
+                [(*place, fingerprint, count, time.isoformat()) for fingerprint, count in counts.items()],
+            )
+
+    def resubmits(self, entity: EntityAddress) -> dict[str, Resubmitted]:
+        """Return how many messages of an entity were resubmitted, by the fingerprint of their cause."""
+        with self._database.transaction() as database:
+            rows = database.execute(
+                "SELECT fingerprint, time, messages FROM resubmitted_causes WHERE namespace = ? AND entity = ?",
+                self._place(entity),
+            ).fetchall()
+        return {cause: Resubmitted(datetime.fromisoformat(time), count) for cause, time, count in rows}
+
+    def _place(self, entity: EntityAddress) -> tuple[str, str]:
+        return self._namespace().casefold(), entity.path.casefold()
 
 
 def _checked(text: str, what: str, longest: int) -> str:

@@ -276,7 +276,7 @@ class RowModel:
         self.causes = _NO_CAUSES
         self.notes: dict[str, str] = {}
         self.resubmits: dict[str, tuple[datetime, int]] = {}
-        """When messages of a cause were last resubmitted from here, and how many in all."""
+        """When messages of a cause were last resubmitted, and how many in all."""
         self.views: list[RowView] = []
         self._body_columns: dict[str, JsonPath] = {}
         self.on_selection, self.on_note = Callbacks(self.say_problem), Callbacks(self.say_problem)
@@ -382,21 +382,22 @@ class RowModel:
         with self.lock:
             return tuple(self.rows.keys[number] for number in self.selection)
 
-    def note_resubmits(self, keys: Iterable[MessageKey], when: datetime) -> None:
-        """Show beside the causes that messages were resubmitted; those whose cause is not known are not counted.
+    def count_causes(self, keys: Iterable[MessageKey]) -> Counter[str]:
+        """Count messages by the fingerprint of their cause, without those whose cause is not known.
 
         Args:
             keys: of the messages, which may have left the table.
-            when: their resubmit ended.
         """
         with self.lock:
             places = (self.rows.numbers.get(key) for key in keys)
             found = self.causes.fingerprints
-            counts = Counter(found[place] for place in places if place is not None and place < len(found))
-            for cause, count in counts.items():
-                self.resubmits[cause] = (when, count + self.resubmits.get(cause, (when, 0))[1])
-            for view in self.views:
-                view.notes_changed()
+            return Counter(found[place] for place in places if place is not None and place < len(found))
+
+    def set_resubmits(self, resubmits: Mapping[str, tuple[datetime, int]]) -> None:
+        """Show beside the causes when their messages were last resubmitted, and how many in all."""
+        self.resubmits = dict(resubmits)
+        for view in self.views:
+            view.notes_changed()
 
     def set_notes(self, notes: Mapping[str, str]) -> None:
         """Replace the notes beside the causes."""

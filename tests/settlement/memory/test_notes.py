@@ -3,6 +3,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,14 @@ import pytest
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import Connection, Journal
 from sbnotebook.settlement.memory.journal import ResubmitEntry
 from sbnotebook.settlement.memory.notes import MAX_NOTE, Notes
 
 HOST = "shop.servicebus.windows.net"
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
 
 
 @pytest.fixture
@@ -71,6 +75,17 @@ def test_notes_migrate_a_journal_of_version_two(tmp_path: Path) -> None:
         Notes(journal.database, lambda: HOST).write("abc", "note")
         assert Notes(journal.database, lambda: HOST).all() == {"abc": "note"}
         assert journal.unfinished(HOST) == [entry]
+
+
+def test_resubmits_of_a_cause_are_counted_for_30_days(journal: Journal) -> None:
+    notes, letters = Notes(journal.database, lambda: HOST), EntityAddress.parse("orders/$dlq")
+    notes.add_resubmits(letters, {"a": 10, "b": 1}, NOON)
+    Notes(journal.database, HOST.upper).add_resubmits(EntityAddress.parse("Orders/$dlq"), {"a": 90}, NOON + DAY)
+    notes.add_resubmits(EntityAddress.parse("bills/$dlq"), {"a": 5}, NOON + DAY)
+    journal.close()
+    assert notes.resubmits(letters) == {"a": (NOON + DAY, 100), "b": (NOON, 1)}
+    notes.add_resubmits(letters, {"b": 2}, NOON + 31 * DAY)
+    assert notes.resubmits(letters) == {"a": (NOON + DAY, 100), "b": (NOON + 31 * DAY, 2)}
 
 
 def test_a_namespace_has_its_notes(tmp_path: Path) -> None:
