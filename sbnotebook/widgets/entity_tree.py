@@ -47,7 +47,7 @@ class EntityTree(anywidget.AnyWidget):
         >>> tree.on_choose(lambda address: print(address))  # doctest: +SKIP
     """
 
-    _esm = module("entity_tree.js")
+    _esm = module("focused.js", "entity_tree.js")
     _css = style("entity_tree.css", "vscode.css")
 
     rows = traitlets.List(traitlets.Dict()).tag(sync=True)

@@ -19,7 +19,7 @@ __all__ = ["NO_MATHEMATICS", "SCRIPTS", "THROUGH", "Panel", "button", "panel_sty
 NO_MATHEMATICS: Final = ("mathjax_ignore", "tex2jax_ignore")
 THROUGH: Final = "sbn-through"
 """The class of a box whose parts are laid out in the box around it."""
-SCRIPTS: Final = ("columns.js", "header.js", "slices.js", "drawing.js", "icons.js", "panel_view.js")
+SCRIPTS: Final = ("columns.js", "header.js", "slices.js", "focused.js", "drawing.js", "icons.js", "panel_view.js")
 """The files of the one anywidget that a panel is where the front end has no views of ipywidgets."""
 _STYLE: Final = """
 .widget-label.sbn-text { white-space: pre-wrap; overflow-wrap: anywhere; overflow: visible; height: auto;

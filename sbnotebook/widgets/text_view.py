@@ -174,7 +174,7 @@ class TextView(ipywidgets.VBox):
 
 
 class _Rich(anywidget.AnyWidget):
-    _esm = module("clipboard.js", "focus.js", "text_view.js")
+    _esm = module("focused.js", "clipboard.js", "focus.js", "text_view.js")
     _css = style("text_view.css", "vscode.css")
 
     blocks = traitlets.List(traitlets.Dict()).tag(sync=True)

@@ -7,6 +7,7 @@ import { chooseCauses, chosenCauses, history, rowsOfCause, span, tallied, TREND_
 import { timeText } from "./columns.js";
 import { FROM_CAUSES } from "./detail.js";
 import { arrange, counted, drawnSoon, figure, pressable, roving } from "./drawing.js";
+import { focusedElement } from "./focused.js";
 import { made } from "./header.js";
 
 const FEW_CAUSES = 6;
@@ -303,7 +304,7 @@ class CauseList {
 
   /** Whether the pointer or the focus is in the list. */
   get isHeld() {
-    return this.element.matches(":hover") || this.list.contains(document.activeElement);
+    return this.element.matches(":hover") || this.list.contains(focusedElement());
   }
 
   /** The largest first; while the list is held, as before. */

@@ -5,6 +5,7 @@
 import { copyText } from "./clipboard.js";
 import { figure, oneStop, pressable, roving } from "./drawing.js";
 import { keepValues } from "./facets.js";
+import { focusedElement } from "./focused.js";
 import { made } from "./header.js";
 
 const LOADING_DELAY = 150; // milliseconds; faster answers need no note
@@ -93,7 +94,7 @@ class Detail {
   place() {
     const box = this.element.parentElement;
     const causes = this.store.opener ? box.parentElement.querySelector(`.${this.store.opener}`) : null;
-    this.opener = causes?.contains(document.activeElement) ? document.activeElement : null;
+    this.opener = causes?.contains(focusedElement()) ? focusedElement() : null;
     if (causes && causes.nextElementSibling !== box) causes.after(box);
     else if (!causes && box.nextElementSibling) box.parentElement.append(box);
   }
@@ -101,7 +102,7 @@ class Detail {
   /** Bring the message into sight, as far as its opener stays there; not in other places where the table is shown. */
   reveal() {
     const root = this.element.closest(".sbn-table");
-    if (!root?.matches(":hover") && !root?.contains(document.activeElement)) return;
+    if (!root?.matches(":hover") && !root?.contains(focusedElement())) return;
     const opener = this.store.opener ? this.opener?.closest("li") : root.querySelector(".sbn-open");
     for (const each of [this.element, opener]) each?.scrollIntoView({ block: "nearest" });
   }

@@ -2,6 +2,7 @@
  * What the views around the table have in common: when they draw, how they count, and how keys move through a list.
  */
 
+import { focusedElement } from "./focused.js";
 import { made } from "./header.js";
 import { inSlices } from "./slices.js";
 
@@ -58,12 +59,12 @@ export function drawnSoon(draw, pause = 150) {
 
 /** Put elements in this order under a parent. The focus stays, and elements in place do not move. */
 export function arrange(parent, elements) {
-  const focused = document.activeElement;
+  const focused = focusedElement();
   elements.forEach((element, index) => {
     if (parent.children[index] !== element) parent.insertBefore(element, parent.children[index] ?? null);
   });
   while (parent.children.length > elements.length) parent.lastChild.remove();
-  if (focused && focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
+  if (focused && focused !== focusedElement() && parent.contains(focused)) focused.focus({ preventScroll: true });
 }
 
 /**

@@ -1,5 +1,7 @@
 // Entities as a tree with their counts. Names come from the service: they are shown as text and never as markup.
 
+import { focusedElement } from "./focused.js";
+
 const TREE_COLUMNS = [
   ["active", "Active", "messages that can be received, deferred ones counted with them"],
   ["scheduled", "Later", "scheduled messages, which become active later"],
@@ -114,7 +116,7 @@ class TreeView {
 
   draw() {
     const sought = this.filter.value.trim().toLowerCase();
-    const hadFocus = this.list.contains(document.activeElement);
+    const hadFocus = this.list.contains(focusedElement());
     this.nodes = visibleNodes(this.model.get("rows"), new Set(this.model.get("expanded")), sought);
     if (!this.nodes.some((node) => node.row.path === this.focused)) this.focused = this.nodes[0]?.row.path;
     this.items = this.nodes.map((node) => this.item(node));

@@ -3,6 +3,8 @@
  * has it goes.
  */
 
+import { focusedElement } from "./focused.js";
+
 const OUTER_PANEL = ".sbn-panel";
 const ACTIONS = ".sbn-acting";
 const FORM = ".sbn-form";
@@ -34,9 +36,9 @@ export class FocusKeeper {
     return this.path[0] ?? null;
   }
 
-  /** The element that has the focus, null where it is outside a panel in a shadow root. */
+  /** The element that has the focus. */
   get active() {
-    return this.root.activeElement;
+    return focusedElement();
   }
 
   get isDropped() {

@@ -2,6 +2,7 @@
  * The search over all columns. The rows have only the beginnings of long texts, so the kernel is asked for the rest.
  */
 
+import { focusedElement } from "./focused.js";
 import { made } from "./header.js";
 
 const SEARCH_DELAY = 120; // milliseconds from the last key to the search
@@ -30,7 +31,7 @@ export class Search {
   draw() {
     const { store } = this;
     const typed = store.filters.get("text")?.text ?? "";
-    if (document.activeElement !== this.element || !typed) this.typed === typed || (this.element.value = typed);
+    if (focusedElement() !== this.element || !typed) this.typed === typed || (this.element.value = typed);
     this.typed = typed;
     if (typed && store.state === "ready" && this.searched !== rowsOfSearch(store)) this.find(typed); // other rows came
   }

@@ -5,6 +5,7 @@
 
 import { timeText } from "./columns.js";
 import { counted, drawnSoon, figure, oneStop, pressable, roving } from "./drawing.js";
+import { focusedElement } from "./focused.js";
 import { made } from "./header.js";
 import { each } from "./slices.js";
 
@@ -217,7 +218,7 @@ class Timeline {
     else if (event.shiftKey && event.key.startsWith("Arrow")) {
       // The focus has moved already: from where the range began to where it is now.
       this.from ??= place;
-      this.chooseBars(this.from, Number(document.activeElement.dataset?.bar ?? place));
+      this.chooseBars(this.from, Number(focusedElement().dataset?.bar ?? place));
     } else return;
     event.preventDefault();
     event.stopPropagation();

@@ -2,6 +2,7 @@
  * The line above the table: search, selection, columns, and how many rows are shown and selected.
  */
 
+import { focusedElement } from "./focused.js";
 import { made } from "./header.js";
 import { later, Search } from "./search.js";
 
@@ -96,6 +97,6 @@ export class Toolbar {
   closeMenu() {
     if (this.menu.hidden) return;
     this.toggle(this.chooser, (on) => this.choose(on));
-    if (this.menu.contains(document.activeElement)) this.chooser.focus();
+    if (this.menu.contains(focusedElement())) this.chooser.focus();
   }
 }

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["MessageTable"]
 
 _VIEWS: Final = ("clipboard", "drawing", "facets", "timeline", "cause_rows", "causes", "detail", "filters")
-_BASE: Final = ("transport", "columns", "slices", "row_set", "sorting", "shown_rows", "store")
+_BASE: Final = ("transport", "columns", "slices", "row_set", "sorting", "shown_rows", "store", "focused")
 _SCRIPTS: Final = (*_BASE, "header", "grid", "search", "toolbar", *_VIEWS, "index")
 _STYLES: Final = ("message_table", "facets", "timeline", "causes", "detail", "vscode")
 _PATCH: Final = 10_000
