@@ -33,7 +33,7 @@ BATCH: Final = COUNT // 6
 OPERATIONS: Final = ("write", "read", "exactly-once", "at-least-once", "settle")
 VICTIMS: Final = ("executor", "Python worker", "worker", "driver")
 KILLS: Final = [(each, victim, kill) for kill in range(2) for each in OPERATIONS for victim in VICTIMS]
-PATIENCE: Final = 120.0
+PATIENCE: Final = 300.0
 
 
 @pytest.mark.parametrize(("operation", "victim", "kill"), KILLS)
