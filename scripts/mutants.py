@@ -81,25 +81,30 @@ class Mutant:
 
 
 def sample(root: Path, packages: Sequence[str], count: int, seed: int) -> list[Mutant]:
-    """Return up to ``count`` changes at random places of packages; annotations and docstrings are never changed."""
-    chance = random.Random(seed)  # noqa: S311
-    modules = sorted(module for package in packages for module in (root / package).rglob("*.py"))
-    places = [(module, *place) for module in modules for place in _places(module)]
-    chance.shuffle(places)
-    mutants = (_mutant(root, module, line, *chance.choice(changes)) for module, line, changes in places)
+    """Return up to ``count`` changes at random places of packages; annotations and docstrings are never changed.
+
+    A seed draws the same places again after the code has changed elsewhere.
+    """
+    drawn: list[tuple[float, Path, int, tuple[str, int]]] = []
+    for module in sorted(module for package in packages for module in (root / package).rglob("*.py")):
+        lines = module.read_text(encoding="utf-8").splitlines()
+        for line, column, changes in _places(module):
+            chance = random.Random(f"{seed} {module.relative_to(root)} {lines[line - 1]} {column}")  # noqa: S311
+            drawn.append((chance.random(), module, line, chance.choice(changes)))
+    mutants = (_mutant(root, module, line, *change) for _, module, line, change in sorted(drawn))
     return list(islice(filter(None, mutants), count))
 
 
-def _places(module: Path) -> Iterator[tuple[int, list[tuple[str, int]]]]:
-    """Yield the line of each place that can be changed, and its changes: an operator and the occurrence it changes."""
+def _places(module: Path) -> Iterator[tuple[int, int, list[tuple[str, int]]]]:
+    """Yield the line and column of each place that can be changed, and its changes: an operator and the occurrence."""
     nodes = list(ast_nodes(get_ast(module.read_text(encoding="utf-8"))))
     places: defaultdict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
     for name, operator in _OPERATORS.items():
         starts = (start for node in nodes for start, _ in operator.mutation_positions(node))
         for occurrence, start in enumerate(starts):
             places[start].append((name, occurrence))
-    for (line, _), changes in sorted(places.items()):
-        yield line, changes
+    for (line, column), changes in sorted(places.items()):
+        yield line, column, changes
 
 
 def _mutant(root: Path, module: Path, line: int, operator: str, occurrence: int) -> Mutant | None:

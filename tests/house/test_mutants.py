@@ -70,6 +70,13 @@ def test_mutants_repeat_by_seed_and_spare_annotations(tree: Path) -> None:
     assert {mutant.line for mutant in sampled} == {3}
 
 
+def test_mutants_of_a_seed_outlive_changes_elsewhere(tree: Path) -> None:
+    sampled = sample(tree, ["kit/model"], 100, 1)
+    (tree / "kit/model/tiny.py").write_text("\nLIMIT = 3\n" + CODE)
+    again = sample(tree, ["kit/model"], 100, 1)
+    assert {mutant.after for mutant in sampled} < {mutant.after for mutant in again}
+
+
 def test_mutants_run_the_suite_of_the_module_first() -> None:
     assert suite_of(ROOT, "sbnotebook/model/body.py")[:2] == [
         "tests/model/test_body.py",
