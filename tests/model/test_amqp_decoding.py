@@ -214,6 +214,17 @@ def test_short_symbols_are_kept_in_memory_once() -> None:
     assert decode(long)[0] == "k" * 64
 
 
+@pytest.mark.parametrize(
+    "encoded",
+    ["40", "5007", "600007", "7000000007", "8000000000000000ff", "98" + 16 * "07"]
+    + [f"{code:x}0207ff" for code in (0xA0, 0xC0, 0xE0)]
+    + [f"{code:x}0000000207ff" for code in (0xB0, 0xD0, 0xF0)],
+)
+def test_skip_ends_behind_a_value_of_each_width(encoded: str) -> None:
+    data = bytes.fromhex(encoded)
+    assert [skip(data), skip(b"\x40" + data + b"\x40", 1)] == [len(data), 1 + len(data)]
+
+
 @pytest.mark.parametrize("encoded", ["50", "60ff", "7000", "8000", "9000", "a0", "a003ff", "b0000000", "00a1", "c0"])
 def test_skip_refuses_a_value_that_is_cut_short(encoded: str) -> None:
     with pytest.raises(AmqpDecodeError, match=r"at byte \d is cut short"):

@@ -7,7 +7,7 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
-from sbnotebook.model import Complete, Defer, Message, MessageState
+from sbnotebook.model import Complete, Defer, EntityAddress, Message, MessageState, PeekedMessage
 from sbnotebook.model.amqp import ULong, encode, type_name
 from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.settlement import AsyncNamespace
@@ -173,6 +173,13 @@ async def test_messages_that_cannot_be_read_hide_no_others(
     for count, last in ((2, numbers[1]), (3, numbers[2])):
         assert (await peeker.page(numbers[0], count)).last_number == last
     assert (await peeker.page(numbers[-1] + 5)).last_number == numbers[-1] + 4
+
+
+async def test_cursor_takes_messages_of_its_session_only() -> None:
+    entity = EntityAddress.parse("q")
+    page = [PeekedMessage(entity=entity, sequence_number=n, session_id=each) for n, each in enumerate("abc", start=1)]
+    assert [message.session_id for message in PeekCursor(session_id="b").take(page)] == ["b"]
+    assert [message.session_id for message in PeekCursor().take(page)] == ["a", "b", "c"]
 
 
 async def test_a_page_is_no_longer_than_what_is_wanted(namespace: AsyncNamespace) -> None:

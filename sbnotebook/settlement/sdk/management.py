@@ -114,7 +114,9 @@ async def receive_deferred(
     def answer(status_code: int, message: Any, description: Any, amqp_transport: Any) -> list[Any]:
         if status_code == _OK and message.value:
             return [received_deferred(receiver, item) for item in message.value[b"messages"]]
-        return mgmt_handlers.deferred_message_op(status_code, message, description, receiver, amqp_transport) or []
+        # The SDK raises what the status says, and nothing where there are no messages.
+        mgmt_handlers.deferred_message_op(status_code, message, description, receiver, amqp_transport)
+        return []
 
     return await _receive_by_number(receiver, sequence_numbers, _PEEK_LOCK, answer)
 

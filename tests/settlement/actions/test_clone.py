@@ -55,6 +55,12 @@ def test_all_that_the_sender_wrote_is_in_the_clone() -> None:
     assert (clone.correlation_id, clone.partition_key, clone.body, clone.to) == ("6", "k", b"x", "there")
 
 
+@pytest.mark.parametrize("count", [2**31 - 2, 2**31 - 1])
+def test_a_count_stays_the_largest_number_of_its_type(count: int) -> None:
+    original = letter(application_properties={"ResubmitCount": count})
+    assert clone_of(original, Resubmit(), None, NOW).resubmit_count == 2**31 - 1
+
+
 @pytest.mark.parametrize("count", [2**31 - 1, 2**40, -5, "7", None])
 def test_a_hostile_count_makes_no_clone_that_cannot_be_sent(count: object) -> None:
     original = letter(application_properties={"ResubmitCount": count})

@@ -3,11 +3,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections import deque
 from functools import partial
 
 import anyio
 import anyio.lowlevel
 import pytest
+from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
@@ -33,7 +35,7 @@ from sbnotebook.settlement import (
     Then,
     Watch,
 )
-from sbnotebook.settlement.processing.calls import AnyFunction
+from sbnotebook.settlement.processing.calls import AnyFunction, CallGroup, FunctionCaller
 from sbnotebook.settlement.processing.status import ProcessState
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
@@ -469,3 +471,18 @@ async def test_rejected_dead_letter_stays_in_the_dead_letter_queue(namespace: As
     assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED]
     (still_there,) = await namespace.entity("rejected/$dlq").peek()
     assert still_there.delivery_count == 0
+
+
+async def test_a_consumer_that_never_reached_its_entity_ends(namespace: AsyncNamespace) -> None:
+    with anyio.fail_after(20), pytest.raises(MessagingEntityNotFoundError, match="nowhere"):
+        await namespace.entity("nowhere").process(consumer)
+
+
+async def test_quick_calls_share_a_hop_to_the_thread(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "hops", 40)
+    caller = FunctionCaller(consumer, HandClock(), workers=1)
+    async with queue.batch() as batch:
+        group = CallGroup(deque(await batch.receive(40)))
+        await caller.run(group)
+        assert (len(group.todo), len(group.ends)) == (0, 40)
+        await batch.settle(Complete())
