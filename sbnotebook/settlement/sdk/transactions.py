@@ -35,7 +35,6 @@ from sbnotebook.settlement.sdk.protocol import (
     Frame,
     Handler,
     LinkState,
-    ObjDefinition,
     constants,
     create_authentication,
     mgmt_handlers,
@@ -74,10 +73,9 @@ class _Coordinator(NamedTuple):
 
 
 class _TransactionalState(NamedTuple):
-    """The state of a transfer in a transaction, as the SDK encodes it."""
+    """The state of a transfer in a transaction, as the SDK encodes it. It has no outcome: a receiver sets those."""
 
     txn_id: bytes
-    outcome: Any = None
 
 
 _Coordinator._code = 0x30  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
@@ -87,7 +85,6 @@ _Coordinator._definition = (  # type: ignore[attr-defined]  # pyright: ignore[re
 _TransactionalState._code = _TRANSACTIONAL  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
 _TransactionalState._definition = (  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     FIELD("txn_id", AMQPTypes.binary, True, None, False),
-    FIELD("outcome", ObjDefinition.delivery_state, False, None, False),
 )
 
 
