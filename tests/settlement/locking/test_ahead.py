@@ -216,8 +216,11 @@ async def test_ahead_gives_back_arrivals_when_cancelled(
     assert set((await counts(queue)).values()) == {0}
 
 
-async def test_no_more_are_asked_for_than_come_before_the_last(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "ahead-last", 300)
+@pytest.mark.parametrize(("place", "per_link"), [(120, 400), (130, 100)], ids=["one link", "two links"])
+async def test_no_more_are_asked_for_than_come_before_the_last(
+    namespace: AsyncNamespace, place: int, per_link: int
+) -> None:
+    queue = await filled_queue(namespace, f"ahead-last-{place}", 300)
     numbers = await sequence_numbers(queue)
     batches: list[AheadBatch] = []
 
@@ -225,8 +228,7 @@ async def test_no_more_are_asked_for_than_come_before_the_last(namespace: AsyncN
         batches.append(ahead_batch(queue))
         return batches[-1]
 
-    async with LockedAhead(make_batch, Search(frozenset({numbers[120]}))) as ahead:
-        assert [message.sequence_number for message in await ahead.find()] == [numbers[120]]
-        (batch,) = batches
-        assert not batch.has_more_coming, "others would be locked, and given back"
-    assert len(ahead.rest) == 120
+    async with LockedAhead(make_batch, Search(frozenset({numbers[place]}), per_link=per_link)) as ahead:
+        assert [message.sequence_number for message in await found_by(ahead)] == [numbers[place]]
+        assert not any(batch.has_more_coming for batch in batches), "others would be locked, and given back"
+    assert len(ahead.rest) == place

@@ -66,6 +66,20 @@ async def test_a_client_that_is_opened_again_works_and_is_closed(namespace: Asyn
     assert await namespace.entity("again").peek() == []
 
 
+async def test_an_ended_connection_is_noticed_before_the_sdk_reads(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("ended")
+    async with namespace.connection.receiver(EntityAddress("ended")) as receiver:
+        assert links.is_open(receiver)
+        reader = receiver._handler._connection._transport.reader
+        shared_emulator.drop_connections("ended")
+        with anyio.fail_after(20):
+            while not (reader.at_eof() or reader.exception()):  # noqa: ASYNC110 (the SDK has no event for it)
+                await anyio.sleep(0.01)
+        assert not links.is_open(receiver)
+
+
 async def test_the_socket_of_a_broken_connection_is_closed(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
