@@ -92,9 +92,9 @@ def is_under_way(cluster: Cluster, emulator: RunningEmulator, operation: str) ->
 
 
 def python_of(executor: psutil.Process) -> list[psutil.Process]:
-    """Return the Python processes of an executor."""
+    """Return the Python processes of an executor, which starts others for moments: Hadoop asks a shell for the user."""
     with suppress(psutil.NoSuchProcess):
-        return executor.children(recursive=True)
+        return [each for each in executor.children(recursive=True) if "python" in each.name()]
     return []
 
 
