@@ -27,6 +27,7 @@ _ALL: Final = (
     "spark_writing",
     "spark_consuming",
     "spark_settling",
+    "spark_on_cluster",
 )
 """Modules with a function ``measure`` that gives results."""
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sbnotebook.emulator import RunningEmulator, running
-from tests.cluster.nodes import ROOT, Cluster, running_cluster
+from tests.cluster.nodes import Cluster, built_wheel, running_cluster
 
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree, built with the locked hatchling, which needs no network."""
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder), "-t", "wheel"]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
+    """The wheel of this tree."""
+    return built_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import sysconfig
 import time
 import venv
@@ -23,7 +24,7 @@ from zipfile import ZipFile
 import psutil
 import pyspark
 
-__all__ = ["Cluster", "Machine", "running_cluster"]
+__all__ = ["Cluster", "Machine", "built_wheel", "end", "running_cluster"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 JOBS: Final = Path(__file__).parent / "jobs"
@@ -166,6 +167,18 @@ class Cluster:
         for number, process in enumerate(self._processes):
             if process.poll() is not None:
                 self._processes[number] = self.start_worker(self.workers[number])
+
+
+def built_wheel(folder: Path) -> Path:
+    """Build the wheel of this tree, with the locked hatchling, which needs no network.
+
+    Args:
+        folder: where to; an empty one.
+    """
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder), "-t", "wheel"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=_PATIENCE)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
 
 
 @contextmanager
