@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sbnotebook.analysis import tables
+from sbnotebook.analysis.arrays import array_of_values
 from sbnotebook.analysis.descriptions import (
     ANY_GUID,
     DIGITS_TO_ONES,
@@ -72,6 +73,8 @@ _FEW: Final = 20
 """Descriptions of which each is read by itself."""
 _UNREAD: Final = Cause("(not read: the time for causes is spent)", None)
 _SHOWN_IN_REPR: Final = 100
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECONDS: Final = pa.timestamp("us", "UTC")
 _COLUMNS: Final = (
     "sequence_number",
     "enqueued_time",
@@ -245,7 +248,7 @@ class CauseReader:
 def _forms(descriptions: Sequence[str | None]) -> list[bytes | None]:
     """Return the forms of descriptions, as far as descriptions are read: see :func:`cause_of_form`."""
     kernels: Any = pc
-    texts: Any = pa.array(descriptions, pa.string())
+    texts = array_of_values(descriptions, pa.string())
     if (kernels.max(kernels.binary_length(texts)).as_py() or 0) > MATCHED_CHARACTERS:
         texts = kernels.utf8_slice_codeunits(texts, 0, MATCHED_CHARACTERS)
     without = kernels.replace_substring_regex(texts, ANY_GUID, NO_GUID).cast(pa.binary()).to_pylist()
@@ -294,7 +297,8 @@ def group_by_cause(
 
 class _Row(NamedTuple):
     sequence_number: int
-    enqueued_time: datetime | None
+    enqueued_time: datetime | int | None
+    """Of a table: in microseconds since 1970."""
     subject: str | None
     reason: str | None
     description: str | None
@@ -309,9 +313,19 @@ def _in_places(messages: Sequence[ReceivedMessage], places: Sequence[int]) -> Se
 
 def _rows(messages: Iterable[ReceivedMessage] | pa.Table) -> list[_Row]:
     if isinstance(messages, pa.Table):
-        columns: Any = [messages.column(name).to_pylist() for name in _COLUMNS]
+        columns = [_values(messages.column(name)) for name in _COLUMNS]
         return [*map(_Row._make, zip(*columns, strict=True))]
     return [_Row(*(getattr(message, name) for name in _COLUMNS)) for message in messages]
+
+
+def _values(column: Any) -> list[Any]:
+    # Arrow imports pandas before it makes times of a column, and they take longer than numbers.
+    is_time = pa.types.is_timestamp(column.type)
+    return (column.cast(_MICROSECONDS).cast(pa.int64()) if is_time else column).to_pylist()
+
+
+def _time(value: datetime | int | None) -> datetime | None:
+    return _EPOCH + timedelta(microseconds=value) if isinstance(value, int) else value
 
 
 def _traits(row: _Row, reason: str | None, cause: Cause, by: Sequence[Trait]) -> tuple[str | None, ...]:
@@ -328,14 +342,14 @@ def _traits(row: _Row, reason: str | None, cause: Cause, by: Sequence[Trait]) ->
 def _group(traits: tuple[str | None, ...], placed: Sequence[tuple[int, _Row]], take: Take | None) -> Group:
     rows = [row for _, row in placed]
     places = array("q", [place for place, _ in placed])
-    times = [row.enqueued_time for row in rows if row.enqueued_time is not None]
+    times: list[Any] = [row.enqueued_time for row in rows if row.enqueued_time is not None]
     descriptions = dict.fromkeys(row.description for row in rows if row.description)
     return Group(
         _fingerprint(traits),
         *traits,
         count=len(rows),
-        first_seen=min(times, default=None),
-        last_seen=max(times, default=None),
+        first_seen=_time(min(times, default=None)),
+        last_seen=_time(max(times, default=None)),
         subjects=tuple(Counter(row.subject for row in rows).most_common(_MAX_SUBJECTS)),
         sequence_numbers=tuple(row.sequence_number for row in rows),
         examples=tuple(descriptions)[:_MAX_EXAMPLES],
@@ -360,7 +374,6 @@ _WIDTHS: Final = (
     *(_HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 7 * _DAY, 30 * _DAY, 365 * _DAY),
 )
 _READ_BY_PLOTLY: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ROW_HEIGHT: Final = 34
 _TEMPLATE: Final = "plotly_white"
 _PLACE_AND_TIME: Final = ("entity", "sequence_number", "enqueued_time")

@@ -150,13 +150,13 @@ def causes_block(model: RowModel) -> Block | None:
     """
     with model.lock:
         rows, found, notes, resubmits = model.rows, model.causes, model.notes, model.resubmits.copy()
-        left = pa.array(~rows.removed)
+        removed = rows.removed.copy()
     if len(found.fingerprints) != len(rows):
         return None
     columns: dict[str, Any] = {"cause": pa.array(found.fingerprints, pa.string()), "time": rows.table["enqueued_time"]}
     times_sent: Any = rows.table["resubmit_count"]
     columns["back"] = pc.cast(pc.greater(times_sent, pa.scalar(0)), pa.int64())
-    counted = pa.table(columns).filter(left).group_by("cause")
+    counted = pa.table(columns).filter(pa.array(~removed)).group_by("cause")
     tallies = counted.aggregate([("cause", "count"), ("time", "min"), ("time", "max"), ("back", "sum")]).to_pylist()
     told = {cause["fingerprint"]: cause for cause in found.told}
     largest = sorted(tallies, key=lambda tally: -tally["cause_count"])

@@ -5,14 +5,18 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import pyarrow as pa
+import numpy as np
 
+from sbnotebook.analysis.arrays import array_of_numbers
 from sbnotebook.analysis.groups import CAUSE, CauseReader, Group, group_by_cause
 from sbnotebook.client.messages import Messages
 from sbnotebook.widgets import background
 from sbnotebook.widgets.pretty import visible
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["MOST", "CauseFinder", "Causes", "causes_of"]
 
@@ -148,7 +152,7 @@ class _Tally:
     def add(self, table: Any) -> None:
         """Add messages behind those that are here."""
         # By place: two entities may have messages with the same sequence number.
-        places: Any = pa.array(range(len(table)), pa.int64())
+        places = array_of_numbers(np.arange(len(table), dtype=np.int64))
         number = table.schema.get_field_index("sequence_number")
         added = [""] * len(table)
         for group in group_by_cause(table.set_column(number, "sequence_number", places), CAUSE, self._read):

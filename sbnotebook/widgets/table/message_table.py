@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anywidget
 import numpy as np
+import pyarrow as pa
 import traitlets
 
+from sbnotebook.analysis.arrays import array_of_values
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets import background
@@ -26,9 +28,6 @@ from sbnotebook.widgets.table.cause_finder import MOST
 from sbnotebook.widgets.table.message_detail import body_part, detail_of
 from sbnotebook.widgets.table.row_packing import TableColumn, packets, patch_column, table_columns
 from sbnotebook.widgets.table.rows import RowModel, Table, matches
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["MessageTable"]
 
@@ -139,7 +138,7 @@ class MessageTable(Table, anywidget.AnyWidget):
         """Send the rows from number ``first`` on, and all rows of the columns that are new."""
         rows = self.model.rows
         known = {column.name: column for column in self._columns}
-        now = table_columns(rows.table, rows.extra, self.model.columns)
+        now = table_columns(rows.table.slice(first), rows.extra, self.model.columns)
         new = [column for column in now if column.name not in known]
         self._columns = [*known.values(), *new]
         self._send_columns()
@@ -200,17 +199,21 @@ class MessageTable(Table, anywidget.AnyWidget):
     def _send_packets(self, columns: Sequence[TableColumn], first: int, page: str | None = None) -> None:
         if not self._pages:
             return
-        table = self._table_with_causes()
+        table = self._table_from(first)
         known = [column for column in columns if column.name in table.column_names]  # others have changed cells only
-        for packet in packets(table, known, first) if known else ():
-            self._emit("rows", page, first=packet.first, count=packet.count, parts=packet.parts, buffers=[packet.data])
+        for packet in packets(table, known) if known else ():
+            start, count = first + packet.first, packet.count
+            self._emit("rows", page, first=start, count=count, parts=packet.parts, buffers=[packet.data])
 
-    def _table_with_causes(self) -> pa.Table:
-        rows, causes = self.model.rows, self.model.causes.fingerprints
+    def _table_from(self, first: int) -> pa.Table:
+        """Return the rows from a number on, with their causes if these are shown."""
+        table: Any = self.model.rows.with_extra().slice(first)
         if _CAUSE not in self._columns:
-            return rows.with_extra()
-        later = len(rows) - len(causes)  # rows that came meanwhile
-        return rows.with_extra({_CAUSE.name: [*causes, *[""] * later]})
+            return table
+        causes = self.model.causes.fingerprints[first:]
+        later = len(table) - len(causes)  # rows that came meanwhile
+        shown = dict(zip(table.column_names, table.columns, strict=True))
+        return pa.table({**shown, _CAUSE.name: array_of_values([*causes, *[""] * later], pa.string())})
 
     def _send_changes(self, changes: Mapping[str, Mapping[int, object]], page: str | None = None) -> None:
         kinds = {column.name: column for column in self._columns}

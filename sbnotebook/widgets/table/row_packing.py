@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sbnotebook.analysis.arrays import array_of_flags, array_of_numbers, array_of_values
 from sbnotebook.analysis.tables import printable
 from sbnotebook.model.body import json_letters
 from sbnotebook.widgets.table.body_values import BODY
@@ -54,6 +55,9 @@ _FAST: Final = 1
 _EXACT: Final = 2**53
 _NULL: Final = "\0"
 _NULL_LONG: Final = -(2**63)
+# Arrow makes a scalar of a Python value only after it has imported pandas.
+_NULL_TEXT, _LINE_END, _IS, _COMMA = array_of_values([_NULL, "\n", "=", ", "], pa.string())
+_NULL_WHOLE, _NULL_FLOAT = (array_of_numbers(np.array([value]))[0] for value in (_NULL_LONG, math.nan))
 _SPACES: Final = r"[\t\r\n]+"
 _UNPRINTABLE: Final = r"[\p{C}\p{Zl}\p{Zp}]"
 _IN_COLUMNS: Final = ("DeadLetterReason", "DeadLetterErrorDescription", "ResubmitCount")
@@ -200,7 +204,7 @@ def texts_of(values: Any) -> Any:
         return pa.chunked_array([_properties(chunk) for chunk in chunks], pa.string())
     if pa.types.is_string(values.type):
         return values
-    return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.string())
+    return array_of_values([None if value is None else str(value) for value in values.to_pylist()], pa.string())
 
 
 def shown_texts(name: str, values: Any) -> Any:
@@ -214,7 +218,7 @@ def shown_texts(name: str, values: Any) -> Any:
     escaped: Any = pc.match_substring(texts, "\\u") if name == "body_text" else None
     if escaped is None or not pc.any(escaped).as_py():
         return texts
-    shown = pa.array([None if text is None else json_letters(text) for text in texts.to_pylist()], pa.string())
+    shown = array_of_values([None if text is None else json_letters(text) for text in texts.to_pylist()], pa.string())
     return pa.chunked_array([shown]) if isinstance(texts, pa.ChunkedArray) else shown
 
 
@@ -300,9 +304,14 @@ def _coded(column: TableColumn, values: Any) -> tuple[str, bytes]:
     if column.kind == "time":
         array = array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
     elif pa.types.is_integer(array.type) and _too_large(array):
-        return "long", pc.fill_null(array.cast(pa.int64()), _NULL_LONG).to_numpy().astype("<i8").tobytes()
-    floats: Any = pc.fill_null(array.cast(pa.float64(), safe=False), float("nan"))
-    return "float", floats.to_numpy().astype("<f8").tobytes()
+        return "long", _in_numpy(pc.fill_null(array.cast(pa.int64()), _NULL_WHOLE)).astype("<i8").tobytes()
+    floats: Any = pc.fill_null(array.cast(pa.float64(), safe=False), _NULL_FLOAT)
+    return "float", _in_numpy(floats).astype("<f8").tobytes()
+
+
+def _in_numpy(array: Any) -> np.ndarray[Any, Any]:
+    """Return the numbers of an array without nulls; ``to_numpy`` would import pandas."""
+    return np.from_dlpack(array)
 
 
 def _one_array(values: Any) -> Any:
@@ -320,26 +329,26 @@ def _properties(array: Any) -> Any:
     names, values = array.keys[start:end], array.items[start:end]
     own = _own(names)
     before = np.concatenate([[0], np.cumsum(own)]).astype(np.int32)  # how many there are before each place
-    pairs: Any = pc.binary_join_element_wise(names, values, "=", null_handling="replace").filter(pa.array(own))
-    offsets: Any = pa.array(before[array.offsets.to_numpy() - start])
-    return pc.binary_join(pa.ListArray.from_arrays(offsets, pairs), ", ")
+    pairs: Any = pc.binary_join_element_wise(names, values, _IS, null_handling="replace").filter(array_of_flags(own))
+    offsets = array_of_numbers(before[_in_numpy(array.offsets) - start])
+    return pc.binary_join(pa.ListArray.from_arrays(offsets, pairs), _COMMA)
 
 
 def _own(names: Any) -> np.ndarray[Any, Any]:
-    known: Any = pc.is_in(names, pa.array(_IN_COLUMNS))
-    return ~known.to_numpy(zero_copy_only=False)
+    known: Any = pc.is_in(names, array_of_values(_IN_COLUMNS, pa.string()))
+    return ~_in_numpy(known.cast(pa.uint8())).astype(bool)
 
 
 def _coded_texts(texts: Any) -> tuple[str, bytes]:
     if len(texts[:_SAMPLE].unique()) <= _FEW:
         coded = texts.dictionary_encode(null_encoding="encode")
         if len(coded.dictionary) <= max(1, len(texts) // 4):
-            codes = coded.indices.cast(pa.uint32()).to_numpy().astype("<u4").tobytes()
+            codes = _in_numpy(coded.indices.cast(pa.uint32())).astype("<u4").tobytes()
             return "codes", codes + _lines(coded.dictionary)
     return "text", _lines(texts)
 
 
 def _lines(texts: Any) -> bytes:
-    ends: Any = pa.array([0, len(texts)], pa.int32())
-    lines: Any = pc.binary_join(pa.ListArray.from_arrays(ends, pc.fill_null(texts, _NULL)), "\n")
+    ends = array_of_numbers(np.array([0, len(texts)], np.int32))
+    lines: Any = pc.binary_join(pa.ListArray.from_arrays(ends, pc.fill_null(texts, _NULL_TEXT)), _LINE_END)
     return lines[0].as_buffer().to_pybytes()

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sbnotebook.analysis import frames, tables
+from sbnotebook.analysis.arrays import array_of_flags, array_of_numbers
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets.background import Callbacks
@@ -94,14 +95,10 @@ class Rows:
         """Return the row number of each key, removed ones included."""
         return {key: row for row, key in enumerate(self.keys)}
 
-    def with_extra(self, more: Mapping[str, Sequence[object]] = NOTHING) -> pa.Table:
-        """Return the message columns and the further ones, which replace a message column of the same name.
-
-        Args:
-            more: columns to add for this call only.
-        """
+    def with_extra(self) -> pa.Table:
+        """Return the message columns and the further ones, which replace a message column of the same name."""
         columns: Any = {name: self.table.column(name) for name in self.table.column_names}
-        return pa.table(columns | self.extra | {name: _array(name, each, len(self)) for name, each in more.items()})
+        return pa.table(columns | self.extra)
 
     @cached_property
     def long_texts(self) -> dict[str, Any]:
@@ -115,11 +112,17 @@ class Rows:
 
     def extended(self, added: Rows) -> Rows:
         """Return these rows with further ones behind them, without the messages that are already in these rows."""
-        new = [row for row, key in enumerate(added.keys) if not self.present([key])]
-        both = Rows(pa.concat_tables([self.table, _taken(added.table, new)]))
+        known = self.numbers.get
+        new = [row for row, key in enumerate(added.keys) if (at := known(key)) is None or self.removed[at]]
+        taken = _taken(added.table, new)
+        both = Rows(pa.concat_tables([self.table, taken]))
         both.extra = _joined(self, {name: _taken(values, new) for name, values in added.extra.items()}, len(new))
         # Numbers stay, so data by number stays, too.
-        both.keys = [*self.keys, *(added.keys[row] for row in new)]
+        keys = [added.keys[row] for row in new]
+        both.keys = [*self.keys, *keys]
+        both.numbers = self.numbers | {key: row for row, key in enumerate(keys, len(self))}
+        if "long_texts" in vars(self):  # of the new rows only: all of them take a while
+            both.long_texts = _long_texts_of_both(self, taken)
         both.removed[: len(self)] = self.removed
         both.patched = self.patched
         return both
@@ -138,7 +141,7 @@ class Rows:
     def messages(self, rows: Sequence[int] | None = None) -> Messages:
         """Return the messages at these row numbers; by default all that were not removed."""
         if rows is None:
-            return Messages(self.table.filter(pa.array(~self.removed)) if self.removed.any() else self.table)
+            return Messages(self.table.filter(array_of_flags(~self.removed)) if self.removed.any() else self.table)
         return Messages(_taken(self.table, rows))
 
 
@@ -149,7 +152,7 @@ def _keys_of_table(table: pa.Table) -> list[MessageKey]:
 
 
 def _taken(values: Any, rows: Sequence[int]) -> Any:
-    return values.take(pa.array(rows, pa.int64()))
+    return values.take(array_of_numbers(np.asarray(rows, np.int64)))
 
 
 def _array(name: str, values: Sequence[object], count: int) -> Any:
@@ -194,6 +197,22 @@ def long_texts(table: pa.Table) -> dict[str, Any]:
             if (longest.as_py() or 0) > CUT:
                 long[name] = texts
     return long
+
+
+def _long_texts_of_both(before: Rows, added: pa.Table) -> dict[str, Any]:
+    """Return the long texts of rows and of those that come behind them."""
+    known, new = before.long_texts, long_texts(added)
+    return {
+        name: pa.chunked_array([
+            *_chunks(known.get(name) or shown_texts(name, before.table.column(name))),
+            *_chunks(new.get(name) or shown_texts(name, added.column(name))),
+        ], pa.string())
+        for name in known | new
+    }  # fmt: skip
+
+
+def _chunks(texts: Any) -> Sequence[Any]:
+    return texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
 
 
 def matches(texts: Mapping[str, Any], words: Sequence[str], count: int) -> Iterable[bytes]:
