@@ -33,7 +33,7 @@ _ALL: Final = (
     *("write 2", "read 1", "read 2", "read 4", "consume exactly-once", "write 1", "consume at-least-once"),
     *("settle_frame 1", "settle_frame 2"),
 )
-OPERATIONS: Final = _ALL if IS_SHORT else ("write 2", "consume at-least-once", "settle_frame 2")
+OPERATIONS: Final = _ALL if IS_SHORT else ("write 2", "settle_frame 2", "consume at-least-once")
 MOST_GROWTH: Final = 50.0
 """MB of the driver's Python, and of that of the workers."""
 _COMPARED: Final = {
@@ -92,12 +92,14 @@ def _speed(name: str, seconds: dict[str, float]) -> Result:
     said = f"{COUNT / seconds[name]:,.0f} messages a second"
     if (other := _COMPARED.get(name)) in seconds:
         said = f"{seconds[other] / seconds[name]:.2f} x {_in_words(other)} ({said})"
-    return Result(f"{_in_words(name)}, {COUNT:,} messages of 1 kB on a cluster of two workers", said)
+    return Result(f"{_in_words(name)}, {COUNT:,} messages of 500 bytes on a cluster of two workers", said)
 
 
 def _in_words(name: str) -> str:
     operation, _, how = name.partition(" ")
-    return f"{operation} with {how} task{'s'[: int(how) - 1]}" if how.isdigit() else f"{operation} {how}"
+    if not how.isdigit():
+        return f"{operation} {how} from the start of the stream"
+    return f"{operation} with {how} task{'s'[: int(how) - 1]}"
 
 
 def _growth(name: str, began: float, ended: float, samples: list[Sample]) -> Result:
