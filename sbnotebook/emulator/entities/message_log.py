@@ -142,7 +142,7 @@ class MessageLog:
         ready_count: messages that ``take_ready`` can give.
     """
 
-    def __init__(self, box: int = 0, residency: Residency | None = None) -> None:
+    def __init__(self, box: int, residency: Residency | None = None) -> None:
         self.box = box
         self.size_bytes = 0
         self.ready_count = 0

@@ -65,7 +65,7 @@ def test_a_message_log_is_a_sorted_map(numbers: list[int], data: st.DataObject) 
 
 
 def test_a_walk_from_the_middle_of_many_is_quick() -> None:
-    log = MessageLog()
+    log = MessageLog(0)
     for number in range(1, 200_001):
         log.add(message(number))
     for number in range(1, 100_000):  # what a consumer has taken from the front
@@ -81,7 +81,7 @@ def test_a_walk_from_the_middle_of_many_is_quick() -> None:
 
 
 def test_a_number_that_is_not_there_is_not_found() -> None:
-    log = MessageLog()
+    log = MessageLog(0)
     log.add(message(5))
     assert log.get(4) is None
     assert log.get(5_000_000) is None
@@ -138,7 +138,7 @@ def test_messages_are_taken_from_where_they_were_put_back(numbers: list[int], st
 
 
 def test_ready_messages_are_taken_by_number() -> None:
-    log = MessageLog()
+    log = MessageLog(0)
     for number in (3000, 5, 2000, 7, 6):
         log.add(message(number))
         log.make_ready(message(number))
@@ -211,7 +211,7 @@ def test_a_large_payload_is_loaded_when_it_is_read() -> None:
     assert log.payload(message(3, 2)) == b"xx"
     assert log.payload(BrokeredMessage(4, 4, 0, None, size=9)) == b"5-4"
     with pytest.raises(AssertionError, match="lost"):
-        MessageLog().payload(BrokeredMessage(4, 4, 0, None, size=9))
+        MessageLog(0).payload(BrokeredMessage(4, 4, 0, None, size=9))
 
 
 def test_a_shelf_that_comes_back_with_fewer_is_noticed() -> None:
@@ -250,7 +250,7 @@ def test_a_closed_log_takes_no_room() -> None:
 
 
 def test_active_messages_without_a_lock_expire() -> None:
-    log = MessageLog()
+    log = MessageLog(0)
     for number, more in enumerate(
         [{"expires_at": 50}, {"expires_at": 60}, {}, {"expires_at": 40, "state": MessageState.DEFERRED}]
     ):
@@ -263,7 +263,7 @@ def test_active_messages_without_a_lock_expire() -> None:
 
 
 def test_times_that_are_outdated_do_not_pile_up() -> None:
-    log = MessageLog()
+    log = MessageLog(0)
     for number in range(5000):  # A consumer keeps the queue empty.
         log.add(kept := message(number, 1, expires_at=10**9 + number))
         log.make_ready(kept)

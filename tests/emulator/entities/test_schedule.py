@@ -9,7 +9,7 @@ from sbnotebook.emulator.entities.schedule import Schedule
 
 @pytest.fixture
 def log() -> MessageLog:
-    return MessageLog()
+    return MessageLog(0)
 
 
 @pytest.fixture

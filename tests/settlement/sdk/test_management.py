@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from azure.servicebus.exceptions import MessageLockLostError
+from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
 
 from sbnotebook.model import Complete, Defer, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
@@ -102,3 +102,18 @@ async def test_settle_by_tokens_works_after_the_link_is_gone(namespace: AsyncNam
         await management.settle_by_tokens(receiver, [token], operation, "r", "d", answer_within=5)
         with pytest.raises(MessageLockLostError):
             await management.settle_by_tokens(receiver, [token], operation, answer_within=5)
+
+
+async def test_deferred_messages_are_removed_all_or_none(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("removed")
+    queue = namespace.entity("removed")
+    await queue.send([Message(body=b"x")] * 3)
+    async with namespace.connection.receiver(queue.address) as receiver:
+        messages = await receiver.receive_messages(3, max_wait_time=3)
+        for message in messages:
+            await receiver.defer_message(message)
+        first, *others = [message.sequence_number or 0 for message in messages]
+        with pytest.raises(MessageNotFoundError):
+            await management.delete_deferred(receiver, [first, 99])
+        assert await management.delete_deferred(receiver, others) == len(others)
+    assert [message.sequence_number for message in await queue.peek()] == [first]

@@ -76,3 +76,16 @@ async def test_a_line_that_was_cut_says_so_each_time(
     for _ in range(2):  # while it reads, and before it sends
         with anyio.fail_after(15), pytest.raises(ServiceBusConnectionError):
             await line.begin(payload_of(Message(body=b"clone")), token)
+
+
+async def test_a_line_sends_to_another_entity_by_way_of_its_own(own: AsyncNamespace) -> None:
+    await dead_letters(own, "orders", 1)
+    await own.create_queue("far")
+    token, connection = await token_of(own), own.connection
+    near, far = (connection.sender(EntityAddress(name)) for name in ("orders", "far"))
+    line = TransactionLine(connection.browser(LETTERS), far, via=near)
+    await line.open()
+    await line.move(payload_of(Message(body=b"clone")), token)
+    await line.close()
+    assert [message.body for message in await own.entity("far").peek()] == [b"clone"]
+    assert await own.entity("orders/$dlq").peek() == []

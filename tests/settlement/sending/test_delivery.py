@@ -105,6 +105,14 @@ async def test_impossible_limits_and_addresses_are_refused(namespace: AsyncNames
         await namespace.entity("orders/$dlq").send([Message()])
 
 
+async def test_pool_opens_only_the_senders_that_are_missing(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("missing")
+    pool = namespace.pool(EntityAddress("missing"))
+    for count, there in ((3, 3), (2, 3), (4, 4)):
+        await pool.warm(count)
+        assert len(pool._idle) == there  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
 async def test_pool_keeps_its_senders_warm(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("warm")
     pool = namespace.pool(EntityAddress("warm"))
