@@ -1,8 +1,8 @@
 """Test the tests: change the code in one place at a time, and count how often a test fails (``make mutants``).
 
-The places are a random sample. Each change runs the examples of its module and the tests of its own package, in a copy
-of the checkout. A change that fails no test survives. ``tests/mutants.toml`` lists the changes that no test can notice,
-with the reason.
+The places are a random sample. First the tests of their packages run once, and note which of them run which line. Then
+each change runs the examples of its module and the tests that run its line, in a copy of the checkout. A change that
+fails no test survives. ``tests/mutants.toml`` lists the changes that no test can notice, with the reason.
 """
 
 from __future__ import annotations
@@ -20,26 +20,30 @@ import tempfile
 import time
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
+from xml.etree import ElementTree as ET
 
 from cosmic_ray import plugins
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
+from coverage import CoverageData
 
-__all__ = ["Checkout", "Mutant", "Run", "main", "sample", "suite_of"]
+__all__ = ["Checkout", "Mutant", "Run", "Suite", "main", "sample"]
 
 T = TypeVar("T")
 
 PACKAGES: Final = ("sbnotebook/model", "sbnotebook/emulator/entities", "sbnotebook/settlement")
 LEAST_KILLED: Final = 0.95
+SECONDS_EACH: Final = 120.0
+"""That the tests of a change take together, at most."""
 MEMORY: Final = 8 << 30
 """Bytes that a process of the tests may take: some changes make a loop endless."""
 
@@ -133,13 +137,35 @@ def _what_runs(code: str) -> str:
     return ast.dump(tree)
 
 
-def suite_of(root: Path, module: str) -> list[str]:
-    """Return the test files of a module's package, those of the module first."""
-    mirror = Path("tests", *Path(module).parts[1:])
-    folder = next(each for each in mirror.parents if (root / each).is_dir())
-    own = "test_" + mirror.relative_to(folder).parts[0].removesuffix(".py")
-    files = [each.relative_to(root) for each in (root / folder).glob("test_*.py")]
-    return [str(each) for each in sorted(files, key=lambda file: (not file.name.startswith(own), file))]
+@dataclass(frozen=True)
+class Suite:
+    """The tests of some packages.
+
+    Args:
+        seconds: that each test took, by its node id.
+        running: the tests that run a line, by the module and the line.
+    """
+
+    seconds: Mapping[str, float]
+    running: Mapping[tuple[str, int], Sequence[str]]
+
+    def of(self, mutant: Mutant) -> dict[str, float]:
+        """Return the tests that run the line of a change, the quick ones first, as many as fit into two minutes.
+
+        A line that runs on import has the tests of its module's folder.
+        """
+        found = self.running.get((mutant.module, mutant.line)) or self._near(mutant.module)
+        times = sorted((self.seconds.get(test, 0.0), test) for test in found)
+        ends = accumulate(seconds for seconds, _ in times)
+        return {test: seconds for (seconds, test), end in zip(times, ends, strict=True) if end <= SECONDS_EACH}
+
+    def _near(self, module: str) -> list[str]:
+        folders = (f"{folder}/" for folder in _tests_of(module).parents)
+        return next(filter(None, ([test for test in self.seconds if test.startswith(each)] for each in folders)), [])
+
+
+def _tests_of(module: str) -> Path:
+    return Path("tests", *Path(module).parts[1:])
 
 
 class Checkout:
@@ -152,24 +178,49 @@ class Checkout:
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._folder = folder
+        self._results = folder / "results.xml"
         shutil.copytree(root, folder, ignore=shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "_build"))
 
-    def notices(self, mutant: Mutant, seconds: float) -> bool:
-        """Tell whether a test of its package fails with a change, or takes longer than ``seconds``."""
+    def measure(self, modules: Iterable[str], jobs: int) -> Suite:
+        """Run the tests of the packages of modules once.
+
+        Raises:
+            SystemExit: a test fails without any change.
+        """
+        folders = sorted({str(Path(*_tests_of(module).parts[:2])) for module in modules})
+        data = CoverageData(str(self._folder / ".coverage"))
+        package = next(Path(module).parts[0] for module in modules)
+        spread = ["-n", str(jobs), "--dist=loadfile", f"--cov={package}", "--cov-context=test", "--cov-report="]
+        if not self._passes([*spread, "-k", "not crash and not chaos", *folders], 1_500):
+            raise SystemExit(f"Mend these tests first, they fail without any change: {' '.join(self._failed())}")
+        data.read()
+        running = {
+            (str(Path(file).relative_to(self._folder)), line): [*{test.partition("|")[0] for test in tests if test}]
+            for file in data.measured_files()
+            for line, tests in data.contexts_by_lineno(file).items()
+        }
+        return Suite({_node_id(case): float(case.get("time", 0)) for case in self._cases()}, running)
+
+    def notices(self, mutant: Mutant, tests: Mapping[str, float]) -> bool:
+        """Tell whether one of the tests fails with a change and not without it, or all take three times as long."""
         module = self._folder / mutant.module
         code = module.read_text(encoding="utf-8")
         module.write_text(mutant.code, encoding="utf-8")
+        examples = ["--doctest-modules", "-o", "doctest_optionflags=ELLIPSIS", mutant.module]
         try:
-            return not self.passes([mutant.module, *suite_of(self._folder, mutant.module)], seconds)
+            if self._passes([*examples, *tests], 60 + 3 * sum(tests.values())):
+                return False
         finally:
             module.write_text(code, encoding="utf-8")
+        failed = self._failed()
+        return not failed or self._passes([*examples[:-1], *failed], 300)
 
-    def passes(self, tests: Sequence[str], seconds: float) -> bool:
-        """Tell whether test files and examples pass within ``seconds``; the first failure ends the run."""
-        command = [sys.executable, "-m", "pytest", "-xqq", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
-        examples = ["--doctest-modules", "-o", "doctest_optionflags=ELLIPSIS"]
+    def _passes(self, arguments: Sequence[str], seconds: float) -> bool:
+        """Tell whether tests pass within ``seconds``; the first failure ends the run."""
+        self._results.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "pytest", "-xqq", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0"]
         running = subprocess.Popen(
-            [*command, *examples, *tests],
+            [*command, "--hypothesis-seed=0", f"--junitxml={self._results}", *arguments],
             cwd=self._folder,
             env={**os.environ, "PYTHONPATH": str(self._folder), "PYTHONDONTWRITEBYTECODE": "1"},
             stdout=subprocess.DEVNULL,
@@ -185,6 +236,18 @@ class Checkout:
                 os.killpg(running.pid, signal.SIGKILL)
             running.wait()
 
+    def _cases(self) -> list[ET.Element]:
+        return [*ET.parse(self._results).iter("testcase")] if self._results.exists() else []  # noqa: S314 (ours)
+
+    def _failed(self) -> list[str]:
+        """Return the tests that failed, none where their modules could not be imported."""
+        failed = [case for case in self._cases() if case.find("failure") is not None or case.find("error") is not None]
+        return [_node_id(case) for case in failed if case.get("classname")]
+
+
+def _node_id(case: ET.Element) -> str:
+    return f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
+
 
 class Run:
     """One run over a sample, with a copy of the checkout for each job.
@@ -196,7 +259,7 @@ class Run:
     """
 
     def __init__(self, root: Path, jobs: int, folder: Path) -> None:
-        self._root = root
+        self._jobs = jobs
         self._pool = ThreadPoolExecutor(jobs)
         self._free: SimpleQueue[Checkout] = SimpleQueue()
         for job in range(jobs):
@@ -209,24 +272,17 @@ class Run:
             SystemExit: tests fail without any change.
         """
         ends = time.monotonic() + minutes * 60
-        suites = [tuple(sorted(suite_of(self._root, mutant.module))) for mutant in mutants]
-        seconds = dict(zip(dict.fromkeys(suites), self._pool.map(self._time, dict.fromkeys(suites)), strict=True))
+        tests = self._lend(lambda checkout: checkout.measure([mutant.module for mutant in mutants], self._jobs))
+        print(f"{len(tests.seconds):,} tests ran.")
 
-        def test(mutant: Mutant, suite: tuple[str, ...]) -> bool | None:
+        def test(mutant: Mutant) -> bool | None:
             if time.monotonic() > ends:
                 return None
-            # Three times as long as without a change is a hang.
-            noticed = self._lend(lambda checkout: checkout.notices(mutant, 30 + 3 * seconds[suite]))
+            noticed = self._lend(lambda checkout: checkout.notices(mutant, tests.of(mutant)))
             print("." if noticed else f"\nSurvived: {mutant}\n", end="", flush=True)
             return noticed
 
-        return [noticed for noticed in self._pool.map(test, mutants, suites) if noticed is not None]
-
-    def _time(self, tests: tuple[str, ...]) -> float:
-        begun = time.monotonic()
-        if not self._lend(lambda checkout: checkout.passes(tests, 1_200)):
-            raise SystemExit(f"Mend these tests first, they fail without any change: {' '.join(tests)}")
-        return time.monotonic() - begun
+        return [noticed for noticed in self._pool.map(test, mutants) if noticed is not None]
 
     def _lend(self, use: Callable[[Checkout], T]) -> T:
         checkout = self._free.get()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.mutants import main, sample, suite_of
+from scripts.mutants import Suite, main, sample
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = """
@@ -49,19 +49,19 @@ def tree(tmp_path: Path) -> Path:
 
 def test_mutants_pass_with_strict_tests(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tree / "tests/model/test_tiny.py").write_text(STRICT)
-    assert main(["kit/model", "--count", "3", "--seed", "5"], tree) == 0, capsys.readouterr().out
+    assert main(["kit/model", "--count", "3", "--seed", "5", "--jobs", "1"], tree) == 0, capsys.readouterr().out
 
 
 def test_mutants_fail_with_lenient_tests(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tree / "tests/model/test_tiny.py").write_text(LENIENT)
-    assert main(["kit/model", "--count", "1", "--seed", "5"], tree) == 1
+    assert main(["kit/model", "--count", "1", "--seed", "5", "--jobs", "1"], tree) == 1
     assert "Survived: kit/model/tiny.py:3\n  - if a is not None and a > b:\n  + " in capsys.readouterr().out
 
 
 def test_mutants_need_tests_that_pass(tree: Path) -> None:
     (tree / "tests/model/test_tiny.py").write_text(LENIENT + "    assert False")
     with pytest.raises(SystemExit, match="fail without any change"):
-        main(["kit/model", "--count", "1", "--seed", "5"], tree)
+        main(["kit/model", "--count", "1", "--seed", "5", "--jobs", "1"], tree)
 
 
 def test_mutants_repeat_by_seed_and_spare_annotations(tree: Path) -> None:
@@ -77,9 +77,9 @@ def test_mutants_of_a_seed_outlive_changes_elsewhere(tree: Path) -> None:
     assert {mutant.after for mutant in sampled} < {mutant.after for mutant in again}
 
 
-def test_mutants_run_the_suite_of_the_module_first() -> None:
-    assert suite_of(ROOT, "sbnotebook/model/body.py")[:2] == [
-        "tests/model/test_body.py",
-        "tests/model/test_body_packed.py",
-    ]
-    assert suite_of(ROOT, "sbnotebook/model/amqp/types.py")[0].startswith("tests/model/test_amqp_")
+def test_mutants_run_the_tests_of_their_line_first() -> None:
+    (mutant, *_) = sample(ROOT, ["sbnotebook/model"], 1, 1)
+    seconds = {"tests/model/test_a.py::slow": 9.0, "tests/model/test_a.py::quick": 1.0, "tests/other.py::one": 100.0}
+    tests = Suite(seconds, {(mutant.module, mutant.line): ["tests/other.py::one", "tests/model/test_a.py::slow"]})
+    assert list(tests.of(mutant)) == ["tests/model/test_a.py::slow", "tests/other.py::one"]
+    assert list(Suite(seconds, {}).of(mutant)) == ["tests/model/test_a.py::quick", "tests/model/test_a.py::slow"]
