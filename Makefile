@@ -56,8 +56,7 @@ check-cluster: ## Test on a standalone cluster of Spark, whose machines share no
 	SBNOTEBOOK_CLUSTER=all $(BIN)/pytest -o faulthandler_timeout=0 tests/cluster
 
 night: ## Drive a night on call in JupyterLab, in four windows, with a picture of each step in build/night
-	SBNOTEBOOK_NIGHT=build/night $(BIN)/pytest -o faulthandler_timeout=0 tests/browser/test_night_on_call.py \
-		tests/browser/test_busy_kernel.py
+	SBNOTEBOOK_NIGHT=build/night $(BIN)/pytest -o faulthandler_timeout=0 tests/browser/test_night_on_call.py
 
 IN_FIREFOX = tests/browser/test_night_on_call.py tests/browser/test_record.py tests/browser/test_causes.py \
 	tests/browser/test_facets.py tests/browser/test_fitting.py

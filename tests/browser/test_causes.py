@@ -92,6 +92,7 @@ def test_all_causes_can_be_reached_and_found(browser: Browser, lab: Lab) -> None
     _answers_come_late(page, region)
     _an_example(notebook, region)
     _filters_outlive_a_reload(page)
+    _chosen_cause_stays_in_its_list(notebook, region)
     assert (notebook.external, notebook.errors) == ([], [])
 
 
@@ -172,3 +173,30 @@ def _filters_outlive_a_reload(page: Page) -> None:
     expect(page.locator(".sbn-cause-main[aria-pressed=true]")).to_contain_text("reasonab")
     page.get_by_role("button", name="Clear filters").click()
     expect(counts).to_contain_text("266 shown")
+
+
+def _chosen_cause_stays_in_its_list(notebook: Notebook, region: Locator) -> None:
+    """A refresh moves the chosen cause down, and the list scrolls to it."""
+    page = notebook.page
+    page.set_viewport_size({"width": 1024, "height": 768})
+    region.get_by_placeholder("Find in causes").fill("")
+    chosen = region.get_by_role("listitem").first
+    chosen.locator(".sbn-cause-main").click()
+    word = "reason" + (chosen.text_content() or "").partition("reason")[2][:2]
+    notebook.page.mouse.move(5, 5)
+    page.evaluate("() => document.activeElement.blur()")
+    more = "[dead(1_000 + 9 * n + m, other) for n, other in enumerate(words[100:105]) for m in range(9)]"
+    notebook.kernel(f"table.show([*table.messages, *{more}])")
+    cause = region.get_by_role("listitem").filter(has_text=word)
+    expect(page.locator(".sbn-counts")).to_contain_text("of 311 shown")
+    expect(cause.locator(".sbn-cause-main[aria-pressed=true]")).to_have_count(1)
+    page.wait_for_timeout(300)  # until the list is drawn
+    box, list_box = cause.bounding_box(), region.get_by_role("list").bounding_box()
+    assert box
+    assert list_box
+    assert box["y"] + box["height"] <= list_box["y"] + list_box["height"] + 1
+    notebook.kernel("table.patch({('flights/$dlq', 1000 + n): {'outcome': 'settled'} for n in range(9)})")
+    outcome = page.locator(".sbn-name[data-column=outcome]")
+    expect(outcome).to_be_visible()
+    notebook.kernel("table.remove([('flights/$dlq', 1000 + n) for n in range(9)])")
+    expect(outcome).to_have_count(0)

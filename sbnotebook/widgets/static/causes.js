@@ -217,6 +217,7 @@ class CauseList {
     this.items = new Map();
     this.texts = new Map(); // of causes, by fingerprint; the kernel tells those of the largest, and of others if it is asked
     this.order = [];
+    this.place = -1; // of the first chosen cause
     this.limit = FEW_CAUSES;
     this.found = null; // the fingerprints that a search has found
     this.title = made("strong", {});
@@ -284,6 +285,7 @@ class CauseList {
     if (store.causes.length) return yield* this.drawList(yield* tallied(store), chosen);
     this.title.textContent = "Looking for the causes…";
     for (const part of [this.search, this.reading, this.more, this.fewer]) part.hidden = true;
+    this.place = -1;
     return arrange(this.list, []);
   }
 
@@ -340,10 +342,20 @@ class CauseList {
       yield;
     }
     arrange(this.list, items.map(({ element }) => element));
+    this.keepInSight(shown.findIndex(([fingerprint]) => chosen.has(fingerprint)));
     const rest = (this.found ? Math.max(this.foundCount, sought.length) : sought.length) - this.limit;
     this.more.hidden = rest <= 0 || this.limit >= sought.length;
     this.more.textContent = `${counted(rest, "more cause")}…`;
     this.fewer.hidden = this.limit === FEW_CAUSES;
+  }
+
+  /** Scroll the list to the first chosen cause, where its place has changed; the page does not scroll. */
+  keepInSight(place) {
+    const isElsewhere = place !== this.place;
+    this.place = place;
+    if (!isElsewhere || place < 0) return;
+    const [inner, outer] = [this.list.children[place], this.list].map((each) => each.getBoundingClientRect());
+    this.list.scrollTop += Math.min(0, inner.top - outer.top) + Math.max(0, inner.bottom - outer.bottom);
   }
 
   item(fingerprint) {

@@ -25,6 +25,7 @@ export class FocusKeeper {
     this.root = root instanceof ShadowRoot ? root : document; // marimo draws each panel in a shadow root
     this.path = []; // the element that had the focus last, and those around it
     this.openers = new WeakMap(); // the buttons that opened forms
+    this.opener = null; // the button that has opened what is being drawn
     this.listen = new AbortController();
     this.observer = new MutationObserver((changes) => this.look(changes));
     const on = (type, action) => this.root.addEventListener(type, action, { signal: this.listen.signal });
@@ -69,13 +70,16 @@ export class FocusKeeper {
     const { last } = this;
     if (last?.matches("button") && changes.some((change) => change.addedNodes.length)) {
       clearTimeout(this.timer);
-      this.timer = setTimeout(() => this.enter(last), SETTLED);
+      this.opener ??= last; // also if the user is in the form before all of it is drawn
+      this.timer = setTimeout(() => this.enter(), SETTLED);
     }
     if (last && !last.isConnected && this.isDropped) this.lost();
   }
 
   /** Go into the form that a button has opened, unless the user went elsewhere meanwhile. */
-  enter(opener) {
+  enter() {
+    const { opener } = this;
+    this.opener = null;
     for (const form of this.panel.querySelectorAll(FORM)) {
       if (this.openers.has(form)) continue;
       this.openers.set(form, opener);
