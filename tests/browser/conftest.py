@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, WebSocket, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Route, WebSocket, expect, sync_playwright
 
 from sbnotebook.emulator import stop
 from tests.browser.firefox import firefox
@@ -225,6 +225,12 @@ def run_notebook(
     page.wait_for_function(READY, timeout=patience)
     assert page.evaluate(FAILURES) == [], "a cell failed, and those behind it did not run"
     return notebook
+
+
+def write(field: Locator, words: str) -> None:
+    """Write words into a field of a form, and end it: Firefox does not take Playwright's `fill` for typing."""
+    field.fill(words)
+    field.dispatch_event("change")
 
 
 @contextmanager

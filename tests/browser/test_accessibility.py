@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import Lab, Notebook, run_notebook
+from tests.browser.conftest import Lab, Notebook, run_notebook, write
 
 CELLS = [
     """\
@@ -61,7 +61,7 @@ def opened(notebook: Notebook) -> Locator:
     triage.get_by_role("button", name="Select 12", exact=True).click()
     triage.get_by_role("button", name="Example").first.click()
     triage.get_by_role("button", name="Edit and resubmit…").click()
-    triage.get_by_placeholder("name of the property").fill("carrier")
+    write(triage.get_by_placeholder("name of the property"), "carrier")
     triage.get_by_role("button", name="Try it").click()
     triage.get_by_role("button", name="Show the plan").click()
     expect(triage.get_by_role("button", name="Carry out")).to_be_visible()

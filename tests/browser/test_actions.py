@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import RUN_TIMEOUT, Lab, run_notebook
+from tests.browser.conftest import RUN_TIMEOUT, Lab, run_notebook, write
 
 # Jupyter would render text between two dollar signs as a formula.
 HOSTILE = """<img src=x: onerror=detected('image')> $x^2$ and $y$"""
@@ -50,18 +50,18 @@ def repair(page: Page) -> None:
     page.get_by_role("button", name="Select 300 shown").click()
     click(page, "Add a change")
     page.get_by_label("Change", exact=True).select_option("Set in JSON body")
-    page.get_by_placeholder("path, such as").fill("$.carrier.code")
-    page.get_by_placeholder("value: JSON, or a text").fill("UA")
+    write(page.get_by_placeholder("path, such as"), "$.carrier.code")
+    write(page.get_by_placeholder("value: JSON, or a text"), "UA")
     click(page, "Try it")
     changes = page.locator(".sbn-prose").first
     expect(changes.locator(".sbn-prose-added")).to_have_text('+  "code": "UA",', timeout=RUN_TIMEOUT)
     expect(page.get_by_text("Message 1 of 300, number 1")).to_be_visible()
     expect(changes).to_contain_text("$x^2$ and $y$")
     rate = page.get_by_label("Rate, a second")
-    rate.fill("many")
+    write(rate, "many")
     rate.press("Tab")
     expect(page.get_by_text("Write a number above 0")).to_be_visible(timeout=RUN_TIMEOUT)
-    rate.fill("10")  # for half a minute, so that there is time to pause
+    write(rate, "10")  # for half a minute, so that there is time to pause
     rate.press("Tab")
     expect(page.get_by_text("Write a number above 0")).to_be_hidden(timeout=RUN_TIMEOUT)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import Lab, Notebook, run_notebook
+from tests.browser.conftest import Lab, Notebook, run_notebook, write
 
 MOST_TABS = 150
 CELLS = [
@@ -97,11 +97,11 @@ def _what_is_hidden_is_told(panel: Locator) -> None:
 def _by_mouse(notebook: Notebook, panel: Locator) -> None:
     """Repair the messages of a cause, send them to another queue, and complete one of the others."""
     panel.get_by_role("button", name="Edit and resubmit…").click()
-    panel.get_by_placeholder("name of the property").fill("carrier")
-    panel.get_by_placeholder("value; it keeps the type that it has").fill("UA")
+    write(panel.get_by_placeholder("name of the property"), "carrier")
+    write(panel.get_by_placeholder("value; it keeps the type that it has"), "UA")
     panel.get_by_role("button", name="Try it").click()
     expect(panel.get_by_text("Message 1 of 12, number 19")).to_be_visible()
-    panel.get_by_label("To", exact=True).fill("repaired")
+    write(panel.get_by_label("To", exact=True), "repaired")
     panel.get_by_role("button", name="Show the plan").click()
     expect(panel.get_by_text("Resubmit 12 messages of orders/$dlq to repaired, edited.")).to_be_visible()
     assert notebook.kernel("print(len(bodies('orders/$dlq')), len(bodies('repaired')))") == "30 0"
