@@ -25,7 +25,7 @@ export class FocusKeeper {
     this.root = root instanceof ShadowRoot ? root : document; // marimo draws each panel in a shadow root
     this.path = []; // the element that had the focus last, and those around it
     this.openers = new WeakMap(); // the buttons that opened forms
-    this.opener = null; // the button that has opened what is being drawn
+    this.opener = null; // of the form that is being drawn
     this.listen = new AbortController();
     this.observer = new MutationObserver((changes) => this.look(changes));
     const on = (type, action) => this.root.addEventListener(type, action, { signal: this.listen.signal });
