@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sbnotebook.model import BodyType, Message, decoders
-from sbnotebook.model.body import body_text
+from sbnotebook.model.body import body_text, is_usually_utf8
 from sbnotebook.model.decoders import decoded_by_others
 
 MODULE = """
@@ -54,6 +54,13 @@ def test_a_decoder_gives_the_text_of_its_own_bodies(install: Install) -> None:
     assert body_text(b"UA", BodyType.DATA) == "UA"
     assert Message(body=b"\xff", content_type="application/x-mine").body_text == "typed"
     assert Message(body=b"\xff").body_text is None
+
+
+def test_texts_are_usually_utf8_without_decoders(install: Install) -> None:
+    types = (None, "application/json", "text/plain; charset=utf-8", "text/plain; charset=latin-1")
+    assert [is_usually_utf8(each) for each in types] == [True, True, True, False]
+    install("order")
+    assert not any(map(is_usually_utf8, types))
 
 
 def test_the_first_that_knows_it_wins_in_the_order_of_the_names(install: Install) -> None:
