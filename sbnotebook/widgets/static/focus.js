@@ -70,7 +70,9 @@ export class FocusKeeper {
     const { last } = this;
     if (last?.matches("button") && changes.some((change) => change.addedNodes.length)) {
       clearTimeout(this.timer);
-      this.opener ??= last; // also if the user is in the form before all of it is drawn
+      const form = last.closest(FORM);
+      const isEarly = form && !this.openers.has(form); // the user is in the form before all of it is drawn
+      if (!isEarly || !this.opener) this.opener = last;
       this.timer = setTimeout(() => this.enter(), SETTLED);
     }
     if (last && !last.isConnected && this.isDropped) this.lost();
