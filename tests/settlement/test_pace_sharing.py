@@ -19,7 +19,7 @@ import pytest
 
 from sbnotebook.settlement.pace import AllowedRate
 
-SEEDS: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "1"))
+SEEDS: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "2"))
 ALLOWED: Final = 1000
 TICK: Final = 0.005
 """Seconds in which a client looks whether it may begin something."""
