@@ -29,8 +29,9 @@ def _journal_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def emulator() -> Iterator[RunningEmulator]:
+    """An emulator of the module's own: two modules may name their queues alike."""
     with running() as server:
         yield server
 
