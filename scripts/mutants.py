@@ -190,7 +190,7 @@ class Checkout:
         folders = sorted({str(Path(*_tests_of(module).parts[:2])) for module in modules})
         data = CoverageData(str(self._folder / ".coverage"))
         package = next(Path(module).parts[0] for module in modules)
-        spread = ["-n", str(jobs), "--dist=loadfile", f"--cov={package}", "--cov-context=test", "--cov-report="]
+        spread = [f"-n{jobs if jobs > 1 else 0}", "--dist=loadfile", f"--cov={package}", "--cov-context=test", "--cov-report="]
         if not self._passes([*spread, "-k", "not crash and not chaos", *folders], 1_500):
             raise SystemExit(f"Mend these tests first, they fail without any change: {' '.join(self._failed())}")
         data.read()

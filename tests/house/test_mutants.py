@@ -49,7 +49,7 @@ def tree(tmp_path: Path) -> Path:
 
 def test_mutants_pass_with_strict_tests(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tree / "tests/model/test_tiny.py").write_text(STRICT)
-    assert main(["kit/model", "--count", "3", "--seed", "5", "--jobs", "1"], tree) == 0, capsys.readouterr().out
+    assert main(["kit/model", "--count", "1", "--seed", "5", "--jobs", "1"], tree) == 0, capsys.readouterr().out
 
 
 def test_mutants_fail_with_lenient_tests(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
