@@ -190,8 +190,9 @@ class Checkout:
         folders = sorted({str(Path(*_tests_of(module).parts[:2])) for module in modules})
         data = CoverageData(str(self._folder / ".coverage"))
         package = next(Path(module).parts[0] for module in modules)
-        spread = [f"-n{jobs if jobs > 1 else 0}", "--dist=loadfile", f"--cov={package}", "--cov-context=test", "--cov-report="]
-        if not self._passes([*spread, "-k", "not crash and not chaos", *folders], 1_500):
+        spread = [f"-n{jobs if jobs > 1 else 0}", "--dist=loadfile"]
+        noted = [f"--cov={package}", "--cov-context=test", "--cov-report="]
+        if not self._passes([*spread, *noted, "-k", "not crash and not chaos", *folders], 1_500):
             raise SystemExit(f"Mend these tests first, they fail without any change: {' '.join(self._failed())}")
         data.read()
         running = {
