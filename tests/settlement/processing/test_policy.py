@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from sbnotebook.errors import DecisionError, InvalidEntityAddressError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, EntityAddress, Release, Resubmit
 from sbnotebook.settlement import Policy, PolicyRow, Then
-from sbnotebook.settlement.processing.policy import End
+from sbnotebook.settlement.processing.policy import End, Fault
 
 ORDERS = EntityAddress("orders")
 
@@ -87,3 +87,9 @@ def test_row_with_invalid_address_or_then_is_refused() -> None:
         PolicyRow(Complete(), envelope_to="a/$nonsense")
     with pytest.raises(ValueError, match="nonsense"):
         PolicyRow(Complete(), "nonsense")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_fault_keeps_200_letters_of_long_names() -> None:
+    error = type("E" * 300, (Exception,), {})()
+    fault = Fault.of(error, component="f" * 300, component_kind="function", time=datetime(2026, 11, 20, tzinfo=UTC))
+    assert (len(fault.component), len(fault.type)) == (200, 200)
