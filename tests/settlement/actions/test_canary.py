@@ -72,12 +72,15 @@ async def applied(plan: Plan, canary: Canary = FEW) -> CanaryReport:
     return report
 
 
-async def test_others_follow_when_all_canaries_are_consumed(namespace: AsyncNamespace) -> None:
-    letters = await dead_letters(namespace, "healthy", 8)
+@pytest.mark.parametrize("atomic", [False, True], ids=["journal", "transaction"])
+async def test_others_follow_when_all_canaries_are_consumed(namespace: AsyncNamespace, atomic: bool) -> None:
+    name = f"healthy-{atomic}"
+    letters = await dead_letters(namespace, name, 8)
     done: list[int] = []
     seen: list[int] = []
-    async with consuming(namespace, "healthy", lambda _: Complete()):
-        plan = plan_of(namespace, "healthy", letters)
+    decision = Resubmit(to=EntityAddress(name), atomic=atomic)
+    async with consuming(namespace, name, lambda _: Complete()):
+        plan = namespace.entity(f"{name}/$dlq").plan_resubmit(letters, decision)
         report = await plan.apply_canary(FEW, progress=done.append, seen=seen.append)
     assert [outcome.status for outcome in report] == [SETTLED] * 8
     assert [outcome.sequence_number for outcome in report] == [letter.sequence_number for letter in letters]
