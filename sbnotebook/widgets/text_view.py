@@ -180,7 +180,7 @@ class _Rich(anywidget.AnyWidget):
     blocks = traitlets.List(traitlets.Dict()).tag(sync=True)
     keeps_focus = traitlets.Bool(default_value=False).tag(sync=True)
     is_ready = False
-    """Whether a browser has loaded it."""
+    """True once a browser has loaded the view."""
 
     def open(self) -> None:
         """Open the comm to the browser, which may answer on another thread before the constructor ends."""

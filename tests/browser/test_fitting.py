@@ -1,4 +1,4 @@
-"""What fits a small screen: the words in empty fields, and the names in records and stack traces at 1024 pixels."""
+"""Panels in a window of 1024 pixels: hints in empty fields, records and stack traces are not cut off."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class Served(NamedTuple):
     """The result of a run in the ten seconds that begin ten seconds after the last client."""
 
     uneven: float
-    """How much the share of a client differs from an even one at most, as a part of it."""
+    """The largest deviation of a client's share from an even share, as a part of the even share."""
     rate: float
     """Operations of all clients in a second."""
     refused: float

@@ -26,7 +26,7 @@ VERSION: Final = (
     ) WITHOUT ROWID
     """,
 )
-"""What the journal's third version adds."""
+"""The table that version 3 of the journal adds."""
 RESUBMITS_VERSION: Final = (
     """
     CREATE TABLE IF NOT EXISTS resubmitted_causes (
@@ -39,7 +39,7 @@ RESUBMITS_VERSION: Final = (
     ) WITHOUT ROWID
     """,
 )
-"""What the journal's eighth version adds."""
+"""The table that version 8 of the journal adds."""
 MAX_NOTE: Final = 2_000
 """Characters of a note."""
 _MAX_FINGERPRINT: Final = 100
