@@ -37,11 +37,6 @@ export class FocusKeeper {
     return this.path[0] ?? null;
   }
 
-  /** The element that has the focus. */
-  get active() {
-    return focusedElement();
-  }
-
   get isDropped() {
     return !document.activeElement || document.activeElement === document.body;
   }
@@ -85,7 +80,7 @@ export class FocusKeeper {
     for (const form of this.panel.querySelectorAll(FORM)) {
       if (this.openers.has(form)) continue;
       this.openers.set(form, opener);
-      if (this.active !== opener) continue;
+      if (focusedElement() !== opener) continue;
       firstStop(form)?.focus();
       form.scrollIntoView({ block: "nearest" }); // its buttons, too
     }
@@ -104,7 +99,7 @@ export class FocusKeeper {
 
   /** Bring the words into sight, and give them the focus, where they have it already or a button of the panel has it. */
   forward() {
-    const at = this.active;
+    const at = focusedElement();
     const isOurs = this.isDropped ? this.last : at === this.words || (this.panel?.contains(at) && at.matches("button"));
     if (!isOurs) return;
     this.words.focus({ preventScroll: true });

@@ -28,7 +28,6 @@ from sbnotebook.widgets.table.cause_finder import CauseFinder, Causes
 from sbnotebook.widgets.table.row_packing import CUT, NOT_SHOWN, shown_texts
 
 __all__ = [
-    "NOTHING",
     "MessageKey",
     "RowModel",
     "RowView",
@@ -42,7 +41,7 @@ __all__ = [
 MessageKey = tuple[str, int]
 """The address of the entity as text, and the sequence number."""
 
-NOTHING: Final[Mapping[str, Sequence[object]]] = {}
+_NOTHING: Final[Mapping[str, Sequence[object]]] = {}
 _NO_CAUSES: Final = Causes([], [])
 _MAX_WORDS: Final = 20
 _MOST_BODY_COLUMNS: Final = 20
@@ -75,7 +74,7 @@ class Rows:
         ValueError: a further column has more or fewer values than there are messages.
     """
 
-    def __init__(self, table: pa.Table, extra: Mapping[str, Sequence[object]] = NOTHING) -> None:
+    def __init__(self, table: pa.Table, extra: Mapping[str, Sequence[object]] = _NOTHING) -> None:
         self.table = table
         self.extra: dict[str, Any] = {name: _array(name, values, len(table)) for name, values in extra.items()}
         self.removed = np.zeros(len(table), dtype=bool)
@@ -470,7 +469,7 @@ class Table:
     model: RowModel
 
     def show(
-        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = NOTHING
+        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = _NOTHING
     ) -> None:
         """Replace all rows. Selection, filters and sorting stay, the selection by key.
 
@@ -484,7 +483,7 @@ class Table:
         self.model.show(messages, extra)
 
     def append(
-        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = NOTHING
+        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = _NOTHING
     ) -> None:
         """Add rows at the end. Messages that are already in the table are left out.
 
