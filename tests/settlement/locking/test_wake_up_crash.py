@@ -70,10 +70,10 @@ async def test_a_killed_abandon_comes_back_when_its_lock_ends(clock: HandClock, 
 
 async def test_a_killed_deferral_leaves_a_wake_up_that_does_no_harm(clock: HandClock, tmp_path: Path) -> None:
     with running(queues=["orders"], clock=clock.emulators) as emulator:
-        emulator.faults.settle_delay_ms = 3_600_000
         async with AsyncNamespace(Connection(emulator.connection_string), clock=clock, archive=None) as namespace:
             orders = namespace.entity("orders")
             await orders.send([Message(body=b"x")])
+            emulator.faults.accept_delay_ms = 3_600_000  # until the process is killed: it defers nothing before
             journal = tmp_path / "journal.sqlite"
             await anyio.to_thread.run_sync(lambda: killed(emulator, journal, "defer", wake_ups=1))
             first, wake_up = await orders.peek()
