@@ -29,7 +29,11 @@ triage = Triage(namespace, "orders/$dlq")
 display(triage)
 """
 MOST_HEIGHT: Final = 200  # pixels
-READY: Final = "() => window.Jupyter?.notebook?.kernel?.is_connected() && Jupyter.notebook._fully_loaded"
+READY: Final = """() => window.Jupyter?.notebook?.kernel?.is_connected() && Jupyter.notebook._fully_loaded
+  && Jupyter.notebook.kernel.comm_manager.targets["jupyter.widget"]
+  && requirejs.s.contexts._.config.map["*"]?.anywidget"""
+# ipywidgets asks the kernel for its widgets first, and loses what changes meanwhile. Answers come in order.
+WIDGETS_READY: Final = "() => new Promise((done) => Jupyter.notebook.kernel.comm_info('jupyter.widget', () => done(true)))"
 
 
 @pytest.fixture
@@ -47,6 +51,7 @@ def test_the_classic_notebook_shows_the_triage(page: Page, lab: Lab, tmp_path: P
     (lab.folder / f"{name}.ipynb").write_text(json.dumps(cells_of([cell])))
     page.goto(f"{lab.url}/notebooks/{name}.ipynb")
     page.wait_for_function(READY)
+    page.evaluate(WIDGETS_READY)
     page.evaluate("() => Jupyter.notebook.execute_all_cells()")
     panel = page.locator(".sbn-panel").first
     expect(panel.get_by_text("40 messages, peeked at")).to_be_visible()
