@@ -102,6 +102,12 @@ class Notebook:
         assert status == "ok", text
         return text.strip()
 
+    def comes_to(self, expression: str, value: object) -> None:
+        """An expression comes to have a value in the kernel, which hears of clicks beside its cells."""
+        deadline = time.monotonic() + RUN_TIMEOUT / 1000
+        while (found := json.loads(self.kernel(f"import json; print(json.dumps({expression}))"))) != value:
+            assert time.monotonic() < deadline, found
+
     def close(self) -> None:
         """Close the page and shut the kernel down."""
         self.page.evaluate(SHUT_DOWN)

@@ -35,7 +35,7 @@ table.on_note(lambda fingerprint, text: notes.append((fingerprint, text)))
 table""",
     f"HTML({CONTROL!r})",
 ]
-SELECTED = "print(len(table.selected_keys), table.hidden)"
+SELECTED = "[len(table.selected_keys), table.hidden]"
 
 
 def facet(page: Page, name: str) -> Locator:
@@ -165,11 +165,11 @@ def _causes(notebook: Notebook) -> None:
     bars(page).first.click()
     late.get_by_role("button", name="Select 3", exact=True).click()
     shows(page, "7 of 300 shown, 3 selected")
-    assert notebook.kernel(SELECTED) == "3 0"
+    notebook.comes_to(SELECTED, [3, 0])
     page.get_by_role("button", name="Clear filters").click()
     late.get_by_role("button", name="Select 33").click()
     shows(page, "33 selected")
-    assert notebook.kernel(SELECTED) == "33 0"
+    notebook.comes_to(SELECTED, [33, 0])
     late.get_by_role("button", name="Example").click()
     expect(page.locator(".sbn-detail-view")).to_contain_text("Message 2 of flights/$dlq")
     late.get_by_role("button", name="Example").click()
@@ -178,7 +178,7 @@ def _causes(notebook: Notebook) -> None:
     page.keyboard.type(f"winter {HOSTILE}")
     page.keyboard.press("Enter")
     expect(late.locator(".sbn-cause-note")).to_have_text(f"winter {HOSTILE}")
-    assert notebook.kernel("print(notes[-1][1])") == f"winter {HOSTILE}"
+    notebook.comes_to("notes and notes[-1][1]", f"winter {HOSTILE}")
     notebook.kernel("table.set_notes({notes[-1][0]: 'known since Friday'})")
     expect(late.locator(".sbn-cause-note")).to_have_text("known since Friday")
     # By keyboard: down the list, and one of them.

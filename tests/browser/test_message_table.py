@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from time import monotonic
-from typing import Any
-
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
@@ -42,13 +38,6 @@ seen = []
 button = ipywidgets.Button(description="Look")
 button.on_click(lambda _: seen.append([table.selected_keys, table.hidden]))
 """
-
-
-def kernel_says(notebook: Notebook, expression: str, value: Any) -> None:
-    """An expression comes to have a value in the kernel, which hears of clicks beside its cells."""
-    deadline = monotonic() + RUN_TIMEOUT / 1000
-    while (found := json.loads(notebook.kernel(f"import json; print(json.dumps({expression}))"))) != value:
-        assert monotonic() < deadline, found
 
 
 def counts(view: Locator, text: str) -> None:
@@ -142,17 +131,17 @@ def selection(notebook: Notebook, view: Locator) -> None:
     counts(view, "3,334 of 10,000 shown, 3 selected (1 hidden by the filter)")
     notebook.page.get_by_role("button", name="Look").click()
     keys = [["orders/$dlq", number] for number in (0, 1, 6)]
-    kernel_says(notebook, "seen", [[keys, 1]])
-    kernel_says(notebook, "[m.message_id for m in table.selected]", ["m0", "m1", "m6"])
+    notebook.comes_to("seen", [[keys, 1]])
+    notebook.comes_to("[m.message_id for m in table.selected]", ["m0", "m1", "m6"])
 
     view.get_by_role("button", name="Select 3,334 shown").click()
     counts(view, "3,334 of 10,000 shown, 3,335 selected (1 hidden by the filter)")
-    kernel_says(notebook, "[len(table.selected_keys), table.hidden]", [3335, 1])
+    notebook.comes_to("[len(table.selected_keys), table.hidden]", [3335, 1])
     view.get_by_role("button", name="Clear selection").click()
     view.locator(".sbn-row").nth(1).locator(".sbn-check").click()
     view.locator(".sbn-row").nth(4).click(modifiers=["Shift"])
     counts(view, "3,334 of 10,000 shown, 4 selected")
-    kernel_says(notebook, "[n for _, n in table.selected_keys]", [3, 6, 9, 12])
+    notebook.comes_to("[n for _, n in table.selected_keys]", [3, 6, 9, 12])
 
 
 def changes_from_the_kernel(notebook: Notebook, view: Locator) -> None:
@@ -166,7 +155,7 @@ def changes_from_the_kernel(notebook: Notebook, view: Locator) -> None:
     notebook.kernel("table.show([message(n) for n in (12, 3, 5, 4, 0)])")
     counts(view, "3 of 5 shown, 2 selected")
     shows(view, 12, 3, 0)
-    kernel_says(notebook, "[n for _, n in table.selected_keys]", [12, 3])
+    notebook.comes_to("[n for _, n in table.selected_keys]", [12, 3])
     notebook.kernel("table.show([])")
     expect(view.get_by_text("No messages are shown.")).to_be_visible()
     notebook.kernel("table.show(messages)")
@@ -182,27 +171,27 @@ def ranges(notebook: Notebook, view: Locator) -> None:
     for place in (2, 5):
         rows.nth(place).click(modifiers=["Control"])
     rows.nth(7).click(modifiers=["Shift"])
-    kernel_says(notebook, numbers, [2, 5, 6, 7])
+    notebook.comes_to(numbers, [2, 5, 6, 7])
     view.get_by_role("button", name="Clear selection").click()
     rows.nth(8).click(modifiers=["Shift"])
-    kernel_says(notebook, numbers, [7, 8])
+    notebook.comes_to(numbers, [7, 8])
     notebook.kernel("table.show(messages[3:])")
     counts(view, "9,997 shown, 2 selected")
     rows.nth(9).click(modifiers=["Shift"])
-    kernel_says(notebook, numbers, [7, 8, 11, 12])
+    notebook.comes_to(numbers, [7, 8, 11, 12])
     # No row is there that Space could select, and one that was scrolled away comes back.
     view.locator(".sbn-search").fill("no such message")
     counts(view, "0 of 9,997 shown, 4 selected (4 hidden by the filter)")
     grid = view.get_by_role("grid")
     grid.press("Space")
-    kernel_says(notebook, numbers, [7, 8, 11, 12])
+    notebook.comes_to(numbers, [7, 8, 11, 12])
     view.get_by_role("button", name="Clear filters").click()
     counts(view, "9,997 shown, 4 selected")
     grid.evaluate("element => (element.scrollTop = 50_000)")
     expect(view.locator(".sbn-cursor:not([hidden])")).to_have_count(0)
     grid.press("Space")
     expect(view.locator(".sbn-cursor:not([hidden])")).to_contain_text("m3")
-    kernel_says(notebook, numbers, [3, 7, 8, 11, 12])
+    notebook.comes_to(numbers, [3, 7, 8, 11, 12])
     view.get_by_role("button", name="Clear selection").click()
     notebook.kernel("table.show(messages)")
     counts(view, "10,000 shown")
@@ -234,7 +223,7 @@ def keys_only(notebook: Notebook, view: Locator) -> None:
     page.keyboard.press("Shift+ArrowDown")
     page.keyboard.press("Shift+ArrowDown")
     page.keyboard.press("Shift+ArrowUp")
-    kernel_says(notebook, "[n for _, n in table.selected_keys]", [9992, 9995, 9998])
+    notebook.comes_to("[n for _, n in table.selected_keys]", [9992, 9995, 9998])
     page.keyboard.press("End")
     cursor = view.locator(".sbn-row.sbn-cursor:not([hidden])")
     expect(cursor).to_contain_text("m2", timeout=RUN_TIMEOUT)

@@ -33,7 +33,7 @@ READY: Final = """() => window.Jupyter?.notebook?.kernel?.is_connected() && Jupy
   && Jupyter.notebook.kernel.comm_manager.targets["jupyter.widget"]
   && requirejs.s.contexts._.config.map["*"]?.anywidget"""
 # ipywidgets asks the kernel for its widgets first, and loses what changes meanwhile. Answers come in order.
-WIDGETS_READY: Final = "() => new Promise((done) => Jupyter.notebook.kernel.comm_info('jupyter.widget', () => done(true)))"
+WIDGETS_READY: Final = "() => new Promise((done) => Jupyter.notebook.kernel.comm_info('jupyter.widget', done))"
 
 
 @pytest.fixture

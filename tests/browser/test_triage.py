@@ -117,7 +117,7 @@ def _a_note(notebook: Notebook, panel: Locator) -> None:
     notebook.page.keyboard.type("see INC-4711")
     notebook.page.keyboard.press("Enter")
     expect(panel.get_by_text("see INC-4711")).to_be_visible()
-    assert notebook.kernel("print(list(namespace.notes().values()))") == "['see INC-4711']"
+    notebook.comes_to("list(namespace.notes().values())", ["see INC-4711"])
 
 
 def _by_keyboard(notebook: Notebook, panel: Locator) -> None:
