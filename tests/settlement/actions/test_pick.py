@@ -159,6 +159,17 @@ async def test_only_as_many_are_locked_as_stand_before_the_last(namespace: Async
     assert [outcome.sequence_number for outcome in report.rest] == numbers[:49]
 
 
+async def test_a_plan_says_how_many_were_delivered_before(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-delivered", 10)
+    async with queue.batch() as batch:
+        await batch.receive(3)
+        await batch.settle(Abandon())
+    numbers = await sequence_numbers(queue)
+    await (await queue.pick([numbers[0]], Defer())).apply()
+    plan = await queue.pick([numbers[0], numbers[5]], Complete())
+    assert "2 of all these were delivered before: a consumer may be at work." in plan.preview().sentence
+
+
 # ---------------------------------------------------------------------- what does not come
 
 
