@@ -10,6 +10,7 @@ import ipywidgets as widgets
 import traitlets
 
 from sbnotebook.widgets.in_marimo import is_in_marimo, panel_of
+from sbnotebook.widgets.rich_or_plain import Rich, RichOrPlain
 from sbnotebook.widgets.static_files import module, style
 from sbnotebook.widgets.subshell import answer_at_once
 
@@ -20,7 +21,7 @@ NO_MATHEMATICS: Final = ("mathjax_ignore", "tex2jax_ignore")
 THROUGH: Final = "sbn-through"
 """The class of a box whose parts are laid out in the box around it."""
 SCRIPTS: Final = ("columns.js", "header.js", "slices.js", "focused.js", "drawing.js", "icons.js", "panel_view.js")
-"""The files of the one anywidget that a panel is where the front end has no views of ipywidgets."""
+"""The files of the anywidget that draws a panel."""
 _STYLE: Final = """
 .widget-label.sbn-text { white-space: pre-wrap; overflow-wrap: anywhere; overflow: visible; height: auto;
   line-height: 1.5; min-width: 0; }
@@ -41,11 +42,12 @@ _STYLE: Final = """
 .sbn-panel .sbn-sticky { position: sticky; bottom: 0; z-index: 4; padding: 2px 0;
   background: var(--jp-layout-color0, Canvas); border-top: 1px solid var(--jp-border-color1, #bdbdbd); }
 /* A box that may scroll would hold the sticky part fast; one that clips does not. */
-.sbn-panel, .sbn-panel .widget-box { overflow: visible; min-width: 0; }
+.sbn-panel, .sbn-panel .widget-box, .sbn-shown, .sbn-shown .widget-box { overflow: visible; min-width: 0; }
 :is(.jp-OutputArea, .jp-OutputArea-child, .jp-OutputArea-output, .output_subarea):has(.sbn-sticky) { overflow: clip;
   min-width: 0; }
 .notebook_app #notebook:has(.sbn-sticky) { overflow: visible; } /* the classic notebook scrolls the box around it */
 /* JupyterLab would put the icon of a broken link on each part. */
+.sbn-shown.jupyter-widgets-disconnected::before, .sbn-shown > .jupyter-widgets-disconnected::before { content: none; }
 .sbn-panel.jupyter-widgets-disconnected::before { content: "The kernel of this panel has ended: run its cell again.";
   position: static; padding: 6px 10px; font: inherit; color: inherit;
   border-left: 4px solid var(--jp-warn-color1, #ef6c00); background: var(--jp-layout-color2, #f5f5f5); }
@@ -102,17 +104,28 @@ def set_shown(widget: widgets.DOMWidget, *, shown: bool) -> None:
     widget.layout.display = None if shown else "none"
 
 
+class _View(Rich):
+    """Draws the parts of a panel."""
+
+    _esm = module(*SCRIPTS)
+    _css = style("parts.css")
+
+    children = traitlets.Tuple().tag(sync=True, **widgets.widget_serialization)
+
+
 class Panel(widgets.VBox):
     """A panel that a notebook shows as widgets and a terminal as text.
 
-    Its buttons and fields are answered while a cell runs. In marimo it is one anywidget, which draws all of its parts:
-    ``mo.ui.anywidget(panel)``, or the panel as the last value of a cell.
+    Its buttons and fields are answered while a cell runs. One anywidget draws all of its parts; the plain widgets
+    remain for front ends without anywidgets. In marimo the panel is that anywidget: ``mo.ui.anywidget(panel)``, or the
+    panel as the last value of a cell.
 
     Args:
         children: what it holds.
         options: of the box.
     """
 
+    _shown: RichOrPlain | None = None
     _esm: Any = traitlets.Unicode().tag(sync=True)
     _css: Any = traitlets.Unicode().tag(sync=True)
 
@@ -122,11 +135,18 @@ class Panel(widgets.VBox):
 
     @traitlets.default("_css")
     def _style_in_marimo(self) -> str:
-        return f"{_STYLE}{style('panel_view.css')}" if is_in_marimo() else ""
+        return f"{_STYLE}{style('parts.css', 'panel_view.css')}" if is_in_marimo() else ""
 
     def __init__(self, children: Sequence[widgets.Widget] = (), **options: Any) -> None:
         super().__init__(children, **options)
         answer_at_once(self)
+
+    def close(self) -> None:
+        """Take it from the screen."""
+        shown, self._shown = self._shown, None
+        if shown is not None:
+            shown.close()
+        super().close()
 
     def to_text(self) -> str:
         """Return the panel as text, when it has loaded; by default its ``repr``, which does not wait."""
@@ -136,8 +156,20 @@ class Panel(widgets.VBox):
         # Where there is a kernel, there may be a browser, and the text stands for the panel in a saved notebook only.
         # ipywidgets would cut it at 110 characters.
         bundle: Any = super()._repr_mimebundle_(**kwargs)
-        has_browser = "ipykernel" in sys.modules or is_in_marimo()
-        return bundle if has_browser else bundle | {"text/plain": self.to_text()}
+        if is_in_marimo():
+            return bundle
+        if "ipykernel" not in sys.modules:
+            return bundle | {"text/plain": self.to_text()}
+        drawn: Any = self._drawn()._repr_mimebundle_(**kwargs)
+        return drawn | {"text/plain": bundle["text/plain"]}
+
+    def _drawn(self) -> RichOrPlain:
+        """Return what a front end with widgets shows: it is made once, when it is first displayed."""
+        if self._shown is None:
+            self._shown = RichOrPlain(_View(children=[self]), self)
+            self._shown.add_class("sbn-shown")
+            answer_at_once(self._shown)
+        return self._shown
 
     def _display_(self) -> object:
         # marimo asks for it: https://docs.marimo.io/guides/integrating_with_marimo/displaying_objects/

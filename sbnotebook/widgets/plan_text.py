@@ -54,6 +54,8 @@ _SENT_COLUMNS: Final = (
     "body_text",
 )
 """Columns of new messages, which are in no table yet."""
+_MAX_SHARED: Final = 40
+"""Characters of a value that all messages have: the caption says it, and leaves its column to the others."""
 _MAX_CELL: Final = 80
 _MAX_FAILURES: Final = 50
 _MAX_NAMED: Final = 5
@@ -152,8 +154,17 @@ def _of_return(verb: str, namespace: Namespace) -> list[Block]:
 def _messages(messages: Sequence[Message], columns: Sequence[str], caption: str, *, is_open: bool) -> Block:
     values = [[_value_of(message, name) for name in columns] for message in messages]
     used = [place for place in range(len(columns)) if any(row[place] not in (None, "", {}) for row in values)]
-    rows = [[_short(row[place]) for place in used] for row in values]
-    return rows_block([title_of(columns[place]) for place in used], rows, caption, is_open=is_open)
+    same = [place for place in used if _is_one_short_text([row[place] for row in values])]
+    told = [place for place in used if place not in same]
+    if same:
+        caption += f", each with {', '.join(f'{title_of(columns[at])} {_short(values[0][at])}' for at in same)}"
+    rows = [[_short(row[place]) for place in told] for row in values]
+    return rows_block([title_of(columns[place]) for place in told], rows, caption, is_open=is_open)
+
+
+def _is_one_short_text(values: Sequence[object]) -> bool:
+    first = values[0]
+    return len(values) > 1 and isinstance(first, str) and len(first) <= _MAX_SHARED and len(set(values)) == 1
 
 
 def _value_of(message: Message, name: str) -> object:

@@ -31,7 +31,7 @@ _MAX_CAUSES: Final = 50
 _MAX_CHARACTERS: Final = 300_000
 """Of the whole record: the notebook has to stay small enough for GitHub to show it."""
 _CUT: Final = "The record is cut here. The journal and the archive have the rest: see %sb_journal."
-_COLUMNS: Final = ("count", "reason", "cause", "frame", "first_seen", "last_seen", "resubmitted", "came_back", "note")
+_COLUMNS: Final = ("count", "reason", "cause", "frame", "first seen", "last seen", "resubmitted", "came back", "note")
 _NO_KERNEL: Final = (
     "This panel needs a running kernel: run the cell to open it. If it had loaded its messages, its record is below."
 )

@@ -6,18 +6,16 @@ has a dollar sign.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, TypedDict
 
-import anywidget
 import ipywidgets
 import traitlets
 
 from sbnotebook.analysis import tables
-from sbnotebook.widgets.background import Patience
 from sbnotebook.widgets.pretty import visible
+from sbnotebook.widgets.rich_or_plain import Rich, RichOrPlain
 from sbnotebook.widgets.static_files import module, style
 
 __all__ = ["Block", "TextView", "Tone", "cell", "code_block", "heading", "paragraph", "rows_block"]
@@ -27,8 +25,6 @@ _MOST: Final = 400
 _MOST_SAID: Final = 4_000
 """Characters of a sentence."""
 _EXACT: Final = 2**53
-_PLAIN_AFTER: Final = 15.0
-"""Seconds of an idle kernel."""
 _LINE: Final = 18
 """Pixels of a line of plain text."""
 
@@ -101,11 +97,8 @@ def cell(value: object, most: int = _MOST) -> str:
     return visible(text) if len(text) <= most else f"{visible(text[:most])}… ({len(text):,} characters)"
 
 
-class TextView(ipywidgets.VBox):
-    """Shows blocks of text.
-
-    It is a plain text box where the browser does not say that it has loaded the other, although the kernel could have
-    heard it, and where the environment has ``SBNOTEBOOK_WIDGETS=plain``.
+class TextView(RichOrPlain):
+    """Shows blocks of text, in colours or in a plain text box.
 
     Args:
         keeps_focus: take the keyboard focus of buttons in the same panel that go, and go back and forth between forms
@@ -119,29 +112,13 @@ class TextView(ipywidgets.VBox):
         Nothing is archived.
     """
 
+    _rich: _Text
+    _plain: ipywidgets.Textarea
+
     def __init__(self, *, keeps_focus: bool = False) -> None:
         self.blocks: tuple[Block, ...] = ()
-        self._rich = _Rich(keeps_focus=keeps_focus)
-        self._plain = ipywidgets.Textarea(disabled=True, layout={"width": "100%"})
-        super().__init__(layout={"min_width": "0"})
-        self._patience: Patience | None = None
-        self._is_always_plain = os.environ.get("SBNOTEBOOK_WIDGETS") == "plain"
-        self.use_plain(self._is_always_plain)
-        if not self._is_always_plain:
-            self._patience = Patience(_PLAIN_AFTER, lambda: self.use_plain(True))
-            self._rich.on_msg(self._heard)
-            if self._rich.is_ready:  # the browser answered on another thread before this
-                self._heard(self._rich, None, None)
-
-    def use_plain(self, plain: bool) -> None:
-        """Show it in a plain text box, or not."""
-        self.children = (self._plain if plain or self._is_always_plain else self._rich,)
-
-    def _heard(self, _widget: object, _content: object, _buffers: object) -> None:
-        """Show the text in colours, because the browser has loaded the widget."""
-        if self._patience is not None:
-            self._patience.stop()
-        self.use_plain(False)
+        plain = ipywidgets.Textarea(disabled=True, layout={"width": "100%"})
+        super().__init__(_Text(keeps_focus=keeps_focus), plain, layout={"min_width": "0"})
 
     def show(self, *blocks: Block) -> None:
         """Show these blocks in place of those before."""
@@ -159,36 +136,18 @@ class TextView(ipywidgets.VBox):
         """Copy the code that is shown to the clipboard, where the browser allows it; otherwise select it."""
         self._rich.send({"kind": "copy"})
 
-    def close(self) -> None:
-        """Take it from the screen."""
-        if self._patience is not None:
-            self._patience.stop()
-        for part in (self._rich, self._plain):
-            part.close()
-        super().close()
-
     def __repr__(self) -> str:
         return "\n".join(map(_text, self.blocks))
 
     __str__ = __repr__
 
 
-class _Rich(anywidget.AnyWidget):
+class _Text(Rich):
     _esm = module("focused.js", "clipboard.js", "focus.js", "text_view.js")
     _css = style("text_view.css", "vscode.css")
 
     blocks = traitlets.List(traitlets.Dict()).tag(sync=True)
     keeps_focus = traitlets.Bool(default_value=False).tag(sync=True)
-    is_ready = False
-    """True once a browser has loaded the view."""
-
-    def open(self) -> None:
-        """Open the comm to the browser, which may answer on another thread before the constructor ends."""
-        self.on_msg(self._note)
-        super().open()
-
-    def _note(self, _widget: object, _content: object, _buffers: object) -> None:
-        self.is_ready = True
 
 
 def _text(block: Block) -> str:

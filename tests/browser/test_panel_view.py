@@ -60,6 +60,7 @@ const modelOf = (id, found) => ({
   },
   send: (content, _, buffers = []) => toKernel(id, { method: "custom", content }, buffers.map(text)),
   on: (type, listen) => (found.listeners[type] ??= []).push(listen),
+  off: (type, listen) => (found.listeners[type] = found.listeners[type].filter((each) => each !== listen)),
   widget_manager: { get_model: async (id) => (await known(id).ready, modelOf(id, known(id))) },
 });
 const host = {

@@ -39,7 +39,7 @@ def queue(namespace: Namespace, request: pytest.FixtureRequest) -> Entity:
     name = request.node.name.replace("_", "-")[:50]
     namespace.create_queue(name)
     queue = namespace.entity(name)
-    queue.send([Message(message_id="m", subject="<b>$x$</b>")] * 7)
+    queue.send([Message(message_id=f"m{n}", subject="<b>$x$</b>") for n in range(7)])
     return queue
 
 
@@ -51,8 +51,8 @@ def test_a_plan_is_told_in_words_and_numbers(namespace: Namespace, queue: Entity
     assert "1 of them is hidden by the filter" in said
     assert "can be undone" in said
     (table,) = [block for block in blocks if block.get("kind") == "table"]
-    assert table.get("caption") == "The first 5 of 7 messages"
-    assert table.get("columns") == ["sequence", "enqueued", "subject", "message id"]
+    assert table.get("caption") == "The first 5 of 7 messages, each with subject <b>$x$</b>"
+    assert table.get("columns") == ["sequence", "enqueued", "message id"]
     assert "emulator" not in said
 
 

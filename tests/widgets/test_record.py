@@ -52,7 +52,7 @@ def test_causes_say_how_many_messages_are_left_and_came_back() -> None:
     until(lambda: causes_block(model))
     model.remove([("o/$dlq", 3), ("o/$dlq", 5)])
     block = causes_block(model) or {}
-    assert block.get("columns") == ["count", "reason", "came_back"]
+    assert block.get("columns") == ["count", "reason", "came back"]
     assert block.get("rows") == [[2, "B", 1], [1, "A", ""]]
 
     noon = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -60,5 +60,5 @@ def test_causes_say_how_many_messages_are_left_and_came_back() -> None:
     assert count == 2
     model.set_resubmits({cause: (noon, 3)})
     block = causes_block(model) or {}
-    assert block.get("columns") == ["count", "reason", "resubmitted", "came_back"]
+    assert block.get("columns") == ["count", "reason", "resubmitted", "came back"]
     assert block.get("rows") == [[2, "B", "3, 2026-11-20 12:00:00Z", 1], [1, "A", "", ""]]

@@ -1,9 +1,9 @@
 /**
- * A panel of ipywidgets as one anywidget, for front ends that have the models of ipywidgets and no views, such as marimo.
+ * A panel as one anywidget, which draws the panel's parts and passes clicks and values on.
  *
- * Every part of a panel has its model in the page, as in the interface of anywidget's hosts (anywidget.dev/en/afm). This draws
- * them, with the classes that JupyterLab gives them, and passes clicks and values on. The table and the words of plans have
- * scripts of their own, which draw them.
+ * Every part has its model in the page: in front ends with views of ipywidgets that of ipywidgets, in others, such as marimo,
+ * one as in the interface of anywidget's hosts (anywidget.dev/en/afm). The parts have the classes that JupyterLab gives them.
+ * The table and the words of plans have scripts of their own, which draw them.
  */
 
 import { arrange } from "./drawing.js";
@@ -22,7 +22,7 @@ const OLD = "This panel needs a newer front end, such as marimo 0.25: it cannot 
 class Part {
   /**
    * @param {{manager: object, host: object}} page finds models, and draws widgets with code of their own
-   * @param {string|null} reference of the model, null where the model is given
+   * @param {string|object|null} reference of the model, or the model of ipywidgets; null where the model is given
    */
   constructor(page, reference, model = null) {
     this.page = page;
@@ -34,8 +34,7 @@ class Part {
 
   async fill(model) {
     this.model = model ?? (await this.modelOf(this.reference));
-    const view = this.model.get("_view_name");
-    this.element = (VIEWS[view] ?? drawBox)(this);
+    this.element = model ? drawBox(this) : (VIEWS[this.model.get("_view_name")] ?? drawBox)(this);
     this.watch(["_dom_classes"], (classes) => {
       this.element.classList.remove(...(this.classes ?? []));
       this.element.classList.add(...classes);
@@ -46,18 +45,29 @@ class Part {
     const lay = () => {
       for (const name of LAYOUT) this.element.style[name.replace(/_./, ([, letter]) => letter.toUpperCase())] = layout.get(name) ?? "";
     };
-    for (const name of LAYOUT) layout.on(`change:${name}`, lay);
+    for (const name of LAYOUT) this.listen(layout, `change:${name}`, lay);
     lay();
+    const live = () => this.element.classList.toggle("jupyter-widgets-disconnected", this.model.comm_live === false);
+    this.listen(this.model, "comm_live_update", live);
+    live();
   }
 
   modelOf(reference) {
-    return this.page.manager.get_model(reference.slice(REFERENCE.length));
+    return typeof reference === "string" ? this.page.manager.get_model(reference.slice(REFERENCE.length)) : reference;
+  }
+
+  /** Call a function when a model says something, as long as the part is shown. */
+  listen(model, name, action) {
+    const { signal } = this.end;
+    if (signal.aborted) return;
+    model.on(name, action);
+    signal.addEventListener("abort", () => model.off(name, action));
   }
 
   /** Call a function with some values of the model, now and when one of them changes. */
   watch(names, action) {
     const act = () => this.end.signal.aborted || action(...names.map((name) => this.model.get(name)));
-    for (const name of names) this.model.on(`change:${name}`, act);
+    for (const name of names) this.listen(this.model, `change:${name}`, act);
     act();
   }
 
@@ -91,9 +101,14 @@ function drawBox(part) {
 
 /** A widget with code of its own; the page adds its style where the element is, so it must be there first. */
 function drawWidget(part) {
-  const { host } = part.page;
+  const { manager, host } = part.page;
   const element = made("div", { class: "jupyter-widgets" });
   const draw = async () => {
+    if (manager.create_view) {
+      const view = await manager.create_view(part.model);
+      element.append(view.el);
+      return part.end.signal.addEventListener("abort", () => view.remove());
+    }
     if (!host?.getWidget) return element.append(OLD);
     const widget = await host.getWidget(`anywidget:${part.reference.slice(REFERENCE.length)}`);
     return widget.render({ el: element, signal: part.end.signal });
@@ -152,9 +167,8 @@ function named(part, kind, input) {
     input.title = tooltip ?? "";
     input.disabled = disabled;
   });
-  part.modelOf(part.model.get("style")).then((style) => {
-    const width = style.get("description_width");
-    label.style.width = !width || width === "initial" ? "" : width;
+  Promise.resolve(part.modelOf(part.model.get("style"))).then((style) => {
+    label.style.width = style.get("description_width") ?? "";
   });
   return element;
 }
@@ -172,6 +186,7 @@ function drawText(part) {
   const element = named(part, "widget-text", input);
   part.watch(["placeholder"], (placeholder) => (input.placeholder = placeholder ?? ""));
   entered(part, input);
+  input.addEventListener("keydown", ({ key }) => key === "Enter" && part.set("value", input.value));
   return element;
 }
 
@@ -226,7 +241,7 @@ function drawToggles(part) {
     const toggle = (label, index) => {
       const isOn = index === chosen;
       const properties = { type: "button", title: tooltips?.[index] ?? "", disabled, "aria-pressed": String(isOn) };
-      const button = buttons.children[index] ?? made("button", { class: "jupyter-button" });
+      const button = buttons.children[index] ?? made("button", { class: "jupyter-button widget-toggle-button" });
       for (const [name, value] of Object.entries(properties)) name in button ? (button[name] = value) : button.setAttribute(name, value);
       button.textContent = label;
       button.classList.toggle("mod-active", isOn);
@@ -241,7 +256,8 @@ function drawToggles(part) {
 function drawCheckbox(part) {
   const input = made("input", { type: "checkbox" });
   const words = made("span", {});
-  const element = made("label", { class: "jupyter-widgets widget-inline-hbox widget-checkbox" }, input, words);
+  const label = made("label", { class: "widget-label-basic" }, input, words);
+  const element = made("div", { class: "jupyter-widgets widget-inline-hbox widget-checkbox" }, label);
   part.watch(["value", "description", "disabled"], (value, description, disabled) => {
     Object.assign(input, { checked: value, disabled });
     words.textContent = description;
@@ -273,6 +289,7 @@ export default {
     panel.place.classList.add("sbn-panel-view");
     panel.place.classList.toggle("sbn-saved", SAVED in window);
     el.replaceChildren(panel.place);
+    model.send({ kind: "ready" });
     return () => panel.end.abort();
   },
 };
