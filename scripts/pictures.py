@@ -199,8 +199,8 @@ def _browser(browser: Browser, lab: Lab) -> None:
     panel.get_by_role("gridcell", name="26", exact=True).click()
     expect(panel.locator(".sbn-detail-head")).to_contain_text("Message")
     _keep(notebook, "browser", panel)
-    panels = notebook.page.locator(".jp-OutputArea-output > .sbn-panel, .jp-OutputArea-output.sbn-panel")
-    board = panels.filter(has_text="Held in orders")
+    panels = notebook.page.locator(".jp-OutputArea-output .sbn-panel")
+    board = panels.filter(has_text="Held in orders").first
     for number in (2, 6, 10):
         board.get_by_role("row").nth(number + 1).locator(".sbn-check").click()
     board.get_by_role("button", name="Dead-letter…").click()
@@ -210,7 +210,7 @@ def _browser(browser: Browser, lab: Lab) -> None:
     expect(board.get_by_role("button", name="Carry out")).to_be_visible()
     _keep(notebook, "lock-board", board)
     notebook.page.wait_for_timeout(30_000)  # of traffic
-    _keep(notebook, "monitor", panels.filter(has_text="every (s)"))
+    _keep(notebook, "monitor", panels.filter(has_text="every (s)").first)
     notebook.close()
 
 
