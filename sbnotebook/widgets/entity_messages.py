@@ -72,7 +72,9 @@ class PeekBar(widgets.VBox):
         self._listed: list[str] = []
         self._counts: Mapping[str, int] = {}
         self._counted_all = False
-        self.views = widgets.ToggleButtons(options=[View.ALL.value], style={"button_width": "auto"})
+        self.views = widgets.ToggleButtons(
+            options=[View.ALL.value], style={"button_width": "auto"}, tooltip="Which messages are shown"
+        )
         self.where = widgets.Text(
             description="Where",
             placeholder="subject = 'UA' and body_json->>'$.flight' = '1545'",

@@ -143,9 +143,8 @@ class Panel(widgets.VBox):
 
     def close(self) -> None:
         """Take it from the screen."""
-        shown, self._shown = self._shown, None
-        if shown is not None:
-            shown.close()
+        if self._shown is not None:
+            self._shown.close()
         super().close()
 
     def to_text(self) -> str:

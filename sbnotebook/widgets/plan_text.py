@@ -154,10 +154,10 @@ def _of_return(verb: str, namespace: Namespace) -> list[Block]:
 def _messages(messages: Sequence[Message], columns: Sequence[str], caption: str, *, is_open: bool) -> Block:
     values = [[_value_of(message, name) for name in columns] for message in messages]
     used = [place for place in range(len(columns)) if any(row[place] not in (None, "", {}) for row in values)]
-    same = [place for place in used if _is_one_short_text([row[place] for row in values])]
-    told = [place for place in used if place not in same]
+    told = [place for place in used if not _is_one_short_text([row[place] for row in values])] or used
+    same = [f"{title_of(columns[at])} {_short(values[0][at])}" for at in used if at not in told]
     if same:
-        caption += f", each with {', '.join(f'{title_of(columns[at])} {_short(values[0][at])}' for at in same)}"
+        caption += f". Each of these {len(values):,} has {', '.join(same)}."
     rows = [[_short(row[place]) for place in told] for row in values]
     return rows_block([title_of(columns[place]) for place in told], rows, caption, is_open=is_open)
 

@@ -51,7 +51,7 @@ class RichOrPlain(ipywidgets.VBox):
         self._is_always_plain = os.environ.get("SBNOTEBOOK_WIDGETS") == "plain"
         self.use_plain(self._is_always_plain)
         if not self._is_always_plain:
-            self._patience = Patience(_PLAIN_AFTER, lambda: self.use_plain(True))
+            self._patience = Patience(_PLAIN_AFTER, lambda: self.use_plain(not rich.is_ready))
             rich.on_msg(self._heard)
             if rich.is_ready:  # the browser answered on another thread before this
                 self._heard(rich, None, None)
@@ -67,9 +67,8 @@ class RichOrPlain(ipywidgets.VBox):
         self.use_plain(False)
 
     def close(self) -> None:
-        """Take it from the screen."""
+        """Take it from the screen; the plain widget stays open."""
         if self._patience is not None:
             self._patience.stop()
-        for part in (self._rich, self._plain):
-            part.close()
+        self._rich.close()
         super().close()

@@ -136,6 +136,11 @@ class TextView(RichOrPlain):
         """Copy the code that is shown to the clipboard, where the browser allows it; otherwise select it."""
         self._rich.send({"kind": "copy"})
 
+    def close(self) -> None:
+        """Take it from the screen."""
+        self._plain.close()
+        super().close()
+
     def __repr__(self) -> str:
         return "\n".join(map(_text, self.blocks))
 

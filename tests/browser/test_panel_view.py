@@ -155,7 +155,7 @@ def opened(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> tuple[Comms, li
         if route.request.url == f"{HOST}/panel.js":
             route.fulfill(body=module(*panels.SCRIPTS), content_type="text/javascript")
         else:
-            route.fulfill(body=PAGE.replace("STYLE", style("panel_view.css")), content_type="text/html")
+            route.fulfill(body=PAGE.replace("STYLE", style("parts.css", "panel_view.css")), content_type="text/html")
 
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.route(f"{HOST}/**", serve)

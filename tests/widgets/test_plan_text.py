@@ -51,7 +51,7 @@ def test_a_plan_is_told_in_words_and_numbers(namespace: Namespace, queue: Entity
     assert "1 of them is hidden by the filter" in said
     assert "can be undone" in said
     (table,) = [block for block in blocks if block.get("kind") == "table"]
-    assert table.get("caption") == "The first 5 of 7 messages, each with subject <b>$x$</b>"
+    assert table.get("caption") == "The first 5 of 7 messages. Each of these 5 has subject <b>$x$</b>."
     assert table.get("columns") == ["sequence", "enqueued", "message id"]
     assert "emulator" not in said
 

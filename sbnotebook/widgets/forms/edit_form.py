@@ -110,6 +110,7 @@ class EditForm(widgets.VBox):
         self._tried: tuple[str, Edit] | None = None
         self.way = widgets.ToggleButtons(
             options=[_FIELDS, _PYTHON],
+            tooltip="How to edit",
             tooltips=["Choose changes", "Write a function, or name one"],
             style={"button_width": "190px"},
         )

@@ -10,7 +10,7 @@ const ACTIONS = ".sbn-acting";
 const FORM = ".sbn-form";
 const MAIN_BUTTON = ".mod-danger, .mod-primary"; // which must be in sight where there is no room for all
 const FOCUSABLE = "input:enabled, select:enabled, textarea:enabled, button:enabled, summary, [tabindex='0']";
-const SETTLED = 100; // milliseconds after which a form has its fields, which ipywidgets draws one by one
+const SETTLED = 100; // milliseconds after which a form has its fields, which are drawn one by one
 
 /** The first element that can have the focus. */
 function firstStop(element) {

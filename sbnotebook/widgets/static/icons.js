@@ -1,4 +1,4 @@
-// Icons of buttons, as lines of SVG: for front ends without the font that ipywidgets takes them from.
+// Icons of buttons, as lines of SVG, which need no font.
 
 const SVG = "http://www.w3.org/2000/svg";
 const SIZE = 16;

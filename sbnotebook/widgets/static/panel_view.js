@@ -12,10 +12,12 @@ import { drawnIcon } from "./icons.js";
 
 const REFERENCE = "IPY_MODEL_";
 const LAYOUT = [
-  ...["align_items", "display", "flex", "flex_flow", "height", "justify_content", "margin", "max_height", "max_width"],
-  ...["min_height", "min_width", "overflow", "padding", "visibility", "width"],
+  ...["align_items", "display", "flex", "flex_flow", "grid_gap", "grid_template_columns", "height", "justify_content"],
+  ...["margin", "max_height", "max_width", "min_height", "min_width", "overflow", "padding", "visibility", "width"],
 ];
+const BOXES = { HBoxView: "widget-hbox", GridBoxView: "widget-gridbox" };
 const SAVED = "__MARIMO_STATIC__"; // in a page that marimo has exported: it has no kernel, so the record takes the panel's place
+const FAILED = "This part of the panel cannot be shown: ";
 const OLD = "This panel needs a newer front end, such as marimo 0.25: it cannot draw tables in panels.";
 
 /** One widget of a panel. Its place is there at once, and is filled when its model is. */
@@ -29,11 +31,12 @@ class Part {
     this.reference = reference;
     this.place = made("div", { class: "sbn-part" });
     this.end = new AbortController();
-    this.fill(model);
+    this.fill(model).catch((error) => this.place.append(FAILED, String(error)));
   }
 
   async fill(model) {
     this.model = model ?? (await this.modelOf(this.reference));
+    if (this.end.signal.aborted) return;
     this.element = model ? drawBox(this) : (VIEWS[this.model.get("_view_name")] ?? drawBox)(this);
     this.watch(["_dom_classes"], (classes) => {
       this.element.classList.remove(...(this.classes ?? []));
@@ -41,15 +44,20 @@ class Part {
       this.classes = classes;
     });
     this.place.replaceChildren(this.element);
-    const layout = await this.modelOf(this.model.get("layout"));
-    const lay = () => {
-      for (const name of LAYOUT) this.element.style[name.replace(/_./, ([, letter]) => letter.toUpperCase())] = layout.get(name) ?? "";
-    };
-    for (const name of LAYOUT) this.listen(layout, `change:${name}`, lay);
-    lay();
+    this.watch(["layout"], (reference) => this.lay(reference));
     const live = () => this.element.classList.toggle("jupyter-widgets-disconnected", this.model.comm_live === false);
     this.listen(this.model, "comm_live_update", live);
     live();
+  }
+
+  async lay(reference) {
+    const layout = await this.modelOf(reference);
+    const lay = () => {
+      if (this.model.get("layout") !== reference) return; // the widget has another one by now
+      for (const name of LAYOUT) this.element.style[name.replace(/_./g, ([, letter]) => letter.toUpperCase())] = layout.get(name) ?? "";
+    };
+    for (const name of LAYOUT) this.listen(layout, `change:${name}`, lay);
+    lay();
   }
 
   modelOf(reference) {
@@ -83,8 +91,7 @@ class Part {
 
 function drawBox(part) {
   const { page, model } = part;
-  const isRow = model.get("_view_name") === "HBoxView";
-  const element = made("div", { class: `jupyter-widgets widget-box ${isRow ? "widget-hbox" : "widget-vbox"}` });
+  const element = made("div", { class: `jupyter-widgets widget-box ${BOXES[model.get("_view_name")] ?? "widget-vbox"}` });
   const parts = new Map();
   part.watch(["children"], (references) => {
     for (const reference of references) if (!parts.has(reference)) parts.set(reference, new Part(page, reference));
@@ -102,18 +109,20 @@ function drawBox(part) {
 /** A widget with code of its own; the page adds its style where the element is, so it must be there first. */
 function drawWidget(part) {
   const { manager, host } = part.page;
+  const { signal } = part.end;
   const element = made("div", { class: "jupyter-widgets" });
   const draw = async () => {
     if (manager.create_view) {
       const view = await manager.create_view(part.model);
+      if (signal.aborted) return view.remove();
       element.append(view.el);
-      return part.end.signal.addEventListener("abort", () => view.remove());
+      return signal.addEventListener("abort", () => view.remove());
     }
     if (!host?.getWidget) return element.append(OLD);
     const widget = await host.getWidget(`anywidget:${part.reference.slice(REFERENCE.length)}`);
-    return widget.render({ el: element, signal: part.end.signal });
+    return widget.render({ el: element, signal });
   };
-  queueMicrotask(draw);
+  queueMicrotask(() => draw().catch((error) => element.append(FAILED, String(error))));
   return element;
 }
 
@@ -121,7 +130,7 @@ function drawButton(part) {
   const element = made("button", { type: "button", class: "jupyter-widgets jupyter-button widget-button" });
   part.watch(["description", "icon", "tooltip", "disabled", "button_style"], (description, icon, tooltip, disabled, style) => {
     element.replaceChildren(...[drawnIcon(icon), description].filter(Boolean));
-    if (!description) element.setAttribute("aria-label", tooltip ?? "");
+    nameWithoutWords(element, description, tooltip);
     element.title = tooltip ?? "";
     element.disabled = disabled;
     for (const each of ["primary", "success", "info", "warning", "danger"]) element.classList.toggle(`mod-${each}`, each === style);
@@ -132,7 +141,8 @@ function drawButton(part) {
 
 function drawLabel(part) {
   const element = made("div", { class: "jupyter-widgets widget-inline-hbox widget-label" });
-  part.watch(["value"], (value) => (element.textContent = value));
+  part.watch(["value", "tooltip"], (value, tooltip) => Object.assign(element, { textContent: value, title: tooltip ?? "" }));
+  withStyle(part, (style) => (element.style.fontWeight = style.get("font_weight") ?? ""));
   return element;
 }
 
@@ -155,6 +165,16 @@ function drawProgress(part) {
   return element;
 }
 
+async function withStyle(part, act) {
+  act(await part.modelOf(part.model.get("style")));
+}
+
+/** Name an element for screen readers where it has no visible name. */
+function nameWithoutWords(element, description, other) {
+  if (description || !other) element.removeAttribute("aria-label");
+  else element.setAttribute("aria-label", other);
+}
+
 /** A field with its name before it. */
 function named(part, kind, input) {
   const label = made("label", { class: "widget-label" });
@@ -164,12 +184,12 @@ function named(part, kind, input) {
   part.watch(["description", "tooltip", "disabled"], (description, tooltip, disabled) => {
     label.textContent = description;
     label.hidden = !description;
+    nameWithoutWords(input, description, tooltip);
     input.title = tooltip ?? "";
     input.disabled = disabled;
   });
-  Promise.resolve(part.modelOf(part.model.get("style"))).then((style) => {
-    label.style.width = style.get("description_width") ?? "";
-  });
+  withStyle(part, (style) => (label.style.width = style.get("description_width") ?? ""));
+  input.addEventListener("keydown", (event) => event.stopPropagation()); // the notebook has keys of its own
   return element;
 }
 
@@ -177,7 +197,10 @@ function named(part, kind, input) {
 function entered(part, input, read = (text) => text) {
   part.watch(["value"], (value) => String(value) === input.value || (input.value = value));
   const tell = () => part.set("value", read(input.value));
-  input.addEventListener("change", tell);
+  input.addEventListener("change", () => {
+    tell();
+    input.value = part.model.get("value"); // a number may be cut to its limits
+  });
   input.addEventListener("input", () => part.model.get("continuous_update") && tell());
 }
 
@@ -212,11 +235,14 @@ function drawTextarea(part) {
 }
 
 function drawNumber(part) {
+  const isWhole = part.model.get("_view_name") === "IntTextView";
   const input = made("input", { type: "number" });
   const element = named(part, "widget-text", input);
-  part.watch(["min", "max", "step"], (min, max, step) => Object.assign(input, { min: min ?? "", max: max ?? "", step: step ?? "any" }));
+  const limit = (min, max, step) => Object.assign(input, { min: min ?? "", max: max ?? "", step: step ?? (isWhole ? 1 : "any") });
+  part.watch(["min", "max", "step"], limit);
   const within = (number) => Math.min(part.model.get("max") ?? number, Math.max(part.model.get("min") ?? number, number));
-  entered(part, input, (text) => (text === "" || Number.isNaN(Number(text)) ? part.model.get("value") : within(Number(text))));
+  const read = (number) => within(isWhole ? Math.trunc(number) : number);
+  entered(part, input, (text) => (text === "" || Number.isNaN(Number(text)) ? part.model.get("value") : read(Number(text))));
   return element;
 }
 
@@ -237,6 +263,7 @@ function drawChoice(part) {
 function drawToggles(part) {
   const buttons = made("div", { class: "widget-toggle-buttons", role: "group" });
   const element = made("div", { class: "jupyter-widgets widget-inline-hbox" }, buttons);
+  part.watch(["description", "tooltip"], (description, tooltip) => nameWithoutWords(buttons, "", description || tooltip));
   part.watch(["_options_labels", "index", "tooltips", "disabled"], (labels, chosen, tooltips, disabled) => {
     const toggle = (label, index) => {
       const isOn = index === chosen;
@@ -258,8 +285,9 @@ function drawCheckbox(part) {
   const words = made("span", {});
   const label = made("label", { class: "widget-label-basic" }, input, words);
   const element = made("div", { class: "jupyter-widgets widget-inline-hbox widget-checkbox" }, label);
-  part.watch(["value", "description", "disabled"], (value, description, disabled) => {
+  part.watch(["value", "description", "disabled", "tooltip"], (value, description, disabled, tooltip) => {
     Object.assign(input, { checked: value, disabled });
+    Object.assign(label, { title: tooltip ?? "" });
     words.textContent = description;
   });
   input.addEventListener("change", () => part.set("value", input.checked));
@@ -284,12 +312,15 @@ const VIEWS = {
 };
 
 export default {
+  initialize({ model }) {
+    model.send({ kind: "ready" });
+  },
   render({ model, el, host }) {
     const panel = new Part({ manager: model.widget_manager, host }, null, model);
     panel.place.classList.add("sbn-panel-view");
     panel.place.classList.toggle("sbn-saved", SAVED in window);
+    panel.place.dataset.lmSuppressShortcuts = "true"; // JupyterLab's keys: D twice would delete the cell
     el.replaceChildren(panel.place);
-    model.send({ kind: "ready" });
     return () => panel.end.abort();
   },
 };

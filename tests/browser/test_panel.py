@@ -1,0 +1,63 @@
+"""A panel in JupyterLab: plain widgets in the place of our view, the plain table, and a kernel that is restarted."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from tests.browser.conftest import Lab, Notebook, run_notebook
+
+CELLS = [
+    "%load_ext sbnotebook\n%sb_connect emulator --into namespace",
+    """\
+from sbnotebook.widgets.triage import Triage
+namespace.create_queue("orders")
+queue = namespace.entity("orders")
+queue.send(["x"] * 5)
+with queue.lock(5) as batch:
+    batch.dead_letter(reason="PriceMissing", description="no price")
+triage = Triage(namespace, "orders/$dlq")
+triage""",
+]
+SAVE = "async () => { await window.jupyterapp.commands.execute('docmanager:save') }"
+RESTART = """async () => {
+    await window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.restart();
+}"""
+BY_IPYWIDGETS = ".lm-Widget.jupyter-button"
+TOPS = "(cells) => cells.slice(0, 2).map((cell) => Math.round(cell.getBoundingClientRect().top))"
+SAID = "(panel) => getComputedStyle(panel, '::before').content"
+
+
+@pytest.mark.browser
+def test_a_panel_is_drawn_by_our_view_where_it_loads(browser: Browser, lab: Lab) -> None:
+    notebook = run_notebook(browser, lab, CELLS)
+    page = notebook.page
+    panel = page.locator(".jp-OutputArea-output .sbn-panel").first
+    _is_drawn(panel)
+    # What a page sees that loads our view too late, and what the next page sees.
+    notebook.kernel("triage._drawn().use_plain(True)")
+    expect(panel.locator(BY_IPYWIDGETS).filter(has_text="Refresh")).to_be_visible()
+    page.evaluate(SAVE)
+    page.reload()
+    _is_drawn(panel)
+
+    _plain_table(notebook, panel)
+    page.evaluate(RESTART)
+    expect(panel.get_by_role("button", name="Refresh")).to_be_visible()
+    # A sentence above it, and no icon of a broken link over each part.
+    page.wait_for_function(f"() => ({SAID})(document.querySelector('.sbn-panel')).includes('has ended')")
+
+
+def _is_drawn(panel: Locator) -> None:
+    expect(panel.get_by_text("5 messages, peeked at")).to_be_visible()
+    expect(panel.get_by_role("button", name="Refresh")).to_be_visible()
+    expect(panel.locator(BY_IPYWIDGETS)).to_have_count(0)
+
+
+def _plain_table(notebook: Notebook, panel: Locator) -> None:
+    """The cells of a row of the plain table stand beside each other."""
+    notebook.kernel("triage.table.use_plain()")
+    cells = panel.locator(".widget-gridbox .widget-label")
+    expect(cells.filter(has_text="PriceMissing").first).to_be_visible()
+    first, second = cells.evaluate_all(TOPS)
+    assert first == second
