@@ -60,10 +60,11 @@ export function drawnSoon(draw, pause = 150) {
 /** Put elements in this order under a parent. The focus stays, and elements in place do not move. */
 export function arrange(parent, elements) {
   const focused = focusedElement();
+  const kept = new Set(elements);
+  for (const child of [...parent.children]) if (!kept.has(child)) child.remove(); // or all after it would move, under a click
   elements.forEach((element, index) => {
     if (parent.children[index] !== element) parent.insertBefore(element, parent.children[index] ?? null);
   });
-  while (parent.children.length > elements.length) parent.lastChild.remove();
   if (focused && focused !== focusedElement() && parent.contains(focused)) focused.focus({ preventScroll: true });
 }
 
