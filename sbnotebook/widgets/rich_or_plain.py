@@ -64,7 +64,10 @@ class RichOrPlain(ipywidgets.VBox):
         """Show the view, because the browser has loaded it."""
         if self._patience is not None:
             self._patience.stop()
+        is_new = self.children != (self._rich,)
         self.use_plain(False)
+        if not is_new:  # a page that was being loaded may have missed the change
+            self.send_state("children")
 
     def close(self) -> None:
         """Take it from the screen; the plain widget stays open."""
