@@ -15,6 +15,10 @@ TOP_LEVEL = re.compile(r"^(?:async )?(?:function\*?|class|const|let) ([A-Za-z_$]
 REACHES_OUT = re.compile(r"https?://(?!www\.w3\.org/)|\bfetch\(|XMLHttpRequest|WebSocket|sendBeacon|@import|url\(")
 EVALUATES = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function\(|srcdoc")
 
+MOVES = re.compile(
+    r"\b(?:animation|transition)\b[\w-]*\s*:|@keyframes|smooth|\.animate\("
+)  # which some users cannot bear
+
 
 @pytest.fixture
 def table() -> str:
@@ -54,8 +58,11 @@ def test_scripts_are_short_and_neither_fetch_nor_evaluate(path: Path) -> None:
     assert len(text.splitlines()) <= 400
     assert REACHES_OUT.findall(text) == []
     assert EVALUATES.findall(text) == []
+    assert MOVES.findall(text) == []
 
 
 def test_what_the_scan_looks_for_is_found() -> None:
     assert REACHES_OUT.search('import "https://cdn.example/x.js"')
     assert EVALUATES.search("element.innerHTML = text")
+    assert MOVES.search("transition: width 0.2s")
+    assert MOVES.search('scrollIntoView({ behavior: "smooth" })')
