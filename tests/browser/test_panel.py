@@ -55,7 +55,7 @@ def _is_drawn(panel: Locator) -> None:
 
 
 def _plain_table(notebook: Notebook, panel: Locator) -> None:
-    """The cells of a row of the plain table stand beside each other."""
+    """The cells of a row of the plain table are beside each other."""
     notebook.kernel("triage.table.use_plain()")
     cells = panel.locator(".widget-gridbox .widget-label")
     expect(cells.filter(has_text="PriceMissing").first).to_be_visible()

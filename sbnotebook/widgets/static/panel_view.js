@@ -17,7 +17,7 @@ const LAYOUT = [
 ];
 const BOXES = { HBoxView: "widget-hbox", GridBoxView: "widget-gridbox" };
 const SAVED = "__MARIMO_STATIC__"; // in a page that marimo has exported: it has no kernel, so the record takes the panel's place
-const TOLD = [0, 1_000, 5_000]; // milliseconds after which the kernel is told that this can draw
+const TOLD = [0, 1_000, 5_000]; // milliseconds after which this tells the kernel that it can draw
 const FAILED = "This part of the panel cannot be shown: ";
 const OLD = "This panel needs a newer front end, such as marimo 0.25: it cannot draw tables in panels.";
 
@@ -316,7 +316,7 @@ let isDrawn = false;
 
 export default {
   initialize({ model }) {
-    // A page that is being loaded may miss what the kernel does then, so it is told again.
+    // A page that is being loaded may miss what the kernel does then, so this says it again.
     for (const wait of TOLD) setTimeout(() => isDrawn || model.send({ kind: "ready" }), wait);
   },
   render({ model, el, host }) {
