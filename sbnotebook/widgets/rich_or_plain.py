@@ -12,7 +12,7 @@ from sbnotebook.widgets.background import Patience
 
 __all__ = ["Rich", "RichOrPlain"]
 
-_PLAIN_AFTER: Final = 5.0
+_PLAIN_AFTER: Final = 15.0
 """Seconds of an idle kernel, in which nothing is seen where the front end has no views of ours."""
 
 
