@@ -304,6 +304,17 @@ async def test_pick_gives_up_a_missing_message_while_queue_fills(namespace: Asyn
     assert set((await counts(queue)).values()) == {0}
 
 
+async def test_pick_gives_up_where_a_hundred_behind_it_came(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-behind", 400, lock_duration=timedelta(seconds=5))
+    numbers = await sequence_numbers(queue)
+    looked: list[int] = []
+    async with queue.batch() as other:
+        await other.receive(1)
+        report = await (await queue.pick([numbers[0]], Complete())).apply(progress=looked.append)
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
+    assert looked[:4] == [1, 100, 1, 100]
+
+
 async def test_with_a_consumer_at_work_each_message_is_settled_once(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "pick-competing", 600)
     numbers = await sequence_numbers(queue)

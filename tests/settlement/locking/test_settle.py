@@ -13,7 +13,7 @@ import anyio.to_thread
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import Complete, LockedMessage, Outcome, OutcomeStatus, Release, Report
+from sbnotebook.model import Complete, Decision, Defer, LockedMessage, Outcome, OutcomeStatus, Release, Report
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking.lock import LockedBatch
 from tests.filled_queues import filled_queue
@@ -84,12 +84,12 @@ async def far(proxy: tuple[Proxy, Connection], tmp_path: Path) -> AsyncIterator[
         yield namespace
 
 
-async def settle_and(disturb: object, batch: LockedBatch, proxy: Proxy) -> Report:
+async def settle_and(disturb: object, batch: LockedBatch, proxy: Proxy, decision: Decision | None = None) -> Report:
     """Settle while answers are withheld, and disturb once one is on its way."""
     reports: list[Report] = []
 
     async def settle() -> None:
-        reports.append(await batch.settle(Complete()))
+        reports.append(await batch.settle(decision or Complete()))
 
     proxy.withhold()
     async with anyio.create_task_group() as tasks:
@@ -103,6 +103,16 @@ async def settle_and(disturb: object, batch: LockedBatch, proxy: Proxy) -> Repor
 
 def by_number(report: Report) -> dict[int | None, Outcome]:
     return {outcome.sequence_number: outcome for outcome in report}
+
+
+async def test_defer_begins_all_at_once_without_a_limit(
+    namespace: AsyncNamespace, far: AsyncNamespace, proxy: tuple[Proxy, Connection]
+) -> None:
+    await filled_queue(namespace, "broken-range", 150)
+    async with far.entity("broken-range").batch() as batch:
+        assert len(await batch.receive(150)) == 150
+        report = await settle_and(proxy[0].cut, batch, proxy[0], Defer())
+        assert report.counts == {UNCONFIRMED: 150}
 
 
 async def test_settle_leaves_the_rest_after_a_broken_connection(
