@@ -130,11 +130,11 @@ class TextView(RichOrPlain):
 
     def come_forward(self) -> None:
         """Scroll it into sight where a button of the same panel has the focus, and take the focus."""
-        self._rich.send({"kind": "forward"})
+        self._rich.forwards += 1
 
     def copy_code(self) -> None:
         """Copy the code that is shown to the clipboard, where the browser allows it; otherwise select it."""
-        self._rich.send({"kind": "copy"})
+        self._rich.copies += 1
 
     def close(self) -> None:
         """Take it from the screen."""
@@ -153,6 +153,9 @@ class _Text(Rich):
 
     blocks = traitlets.List(traitlets.Dict()).tag(sync=True)
     keeps_focus = traitlets.Bool(default_value=False).tag(sync=True)
+    # Counters, because a page may act on a message before it shows the blocks that the kernel sent earlier.
+    forwards = traitlets.Int(0).tag(sync=True)
+    copies = traitlets.Int(0).tag(sync=True)
 
 
 def _text(block: Block) -> str:

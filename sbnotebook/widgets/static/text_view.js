@@ -89,18 +89,15 @@ function render({ model, el }) {
   // JupyterLab would otherwise take the keys for its own commands.
   root.dataset.lmSuppressShortcuts = "true";
   const draw = () => root.replaceChildren(...model.get("blocks").map(textBlock));
-  model.on("change:blocks", draw);
   draw();
   el.append(root);
   const keeper = model.get("keeps_focus") ? new FocusKeeper(root) : null;
   if (keeper) root.tabIndex = -1;
-  const acts = { forward: () => keeper?.forward(), copy: () => copyCode(root) };
-  const act = ({ kind }) => acts[kind]?.();
-  model.on("msg:custom", act);
+  const acts = { "change:blocks": draw, "change:forwards": () => keeper?.forward(), "change:copies": () => copyCode(root) };
+  for (const [name, act] of Object.entries(acts)) model.on(name, act);
   return () => {
     keeper?.dispose();
-    model.off("msg:custom", act);
-    model.off("change:blocks", draw);
+    for (const [name, act] of Object.entries(acts)) model.off(name, act);
   };
 }
 
