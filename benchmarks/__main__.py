@@ -21,6 +21,7 @@ _ALL: Final = (
     "processing",
     "message_table",
     "triage",
+    "cancelling",
     "at_a_distance",
     "sharing",
     "spark_reading",

@@ -241,6 +241,8 @@ def printable(text: str, keep: str = "") -> str:
         >>> printable("\x1b[31mred")
         '·[31mred'
     """
+    if text.isprintable():
+        return text
     return "".join(character if character.isprintable() or character in keep else "·" for character in text)
 
 

@@ -6,6 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from sbnotebook.client.plan import Plan
@@ -180,8 +181,12 @@ def key_of(outcome: Outcome) -> MessageKey:
 
 
 def _text_of(outcome: Outcome) -> str:
-    why = outcome.description or outcome.condition
-    return str(outcome.status) if outcome.ok or not why else f"{outcome.status}: {cell(why, _MAX_WHY)}"
+    return _words(outcome.status, "" if outcome.ok else outcome.description or outcome.condition or "")
+
+
+@lru_cache  # thousands of messages are skipped for one reason
+def _words(status: OutcomeStatus, why: str) -> str:
+    return f"{status}: {cell(why, _MAX_WHY)}" if why else str(status)
 
 
 def status_of(work: PlanRun) -> str:
