@@ -157,7 +157,7 @@ def _messages(messages: Sequence[Message], columns: Sequence[str], caption: str,
     told = [place for place in used if not _is_one_short_text([row[place] for row in values])] or used
     same = [f"{title_of(columns[at])} {_short(values[0][at])}" for at in used if at not in told]
     if same:
-        caption += f". Each of these {len(values):,} has {', '.join(same)}."
+        caption += f". Each of these {len(values):,} has {', '.join(same).removesuffix('.')}."
     rows = [[_short(row[place]) for place in told] for row in values]
     return rows_block([title_of(columns[place]) for place in told], rows, caption, is_open=is_open)
 

@@ -20,6 +20,7 @@ from sbnotebook.widgets.plan_text import (
     report_blocks,
 )
 from sbnotebook.widgets.text_view import Block
+from tests.filled_queues import filled_client_queue
 
 AZURE = "Endpoint=sb://somewhere.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0"
 ORDERS = EntityAddress("orders")
@@ -54,6 +55,13 @@ def test_a_plan_is_told_in_words_and_numbers(namespace: Namespace, queue: Entity
     assert table.get("caption") == "The first 5 of 7 messages. Each of these 5 has subject <b>$x$</b>."
     assert table.get("columns") == ["sequence", "enqueued", "message id"]
     assert "emulator" not in said
+
+
+def test_a_shared_text_with_a_full_stop_gets_no_other(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "shared-stop", [Message(body=b"", subject="Too late.")] * 2)
+    plan = queue.purge()
+    captions = [block.get("caption") for block in plan_blocks(plan, plan.preview(5), namespace) if "rows" in block]
+    assert captions == ["2 messages. Each of these 2 has subject Too late."]
 
 
 def test_plan_names_the_host_and_says_what_cannot_be_undone() -> None:
