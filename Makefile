@@ -59,8 +59,9 @@ night: ## Drive a night on call in JupyterLab, in four windows, with a picture o
 	SBNOTEBOOK_NIGHT=build/night $(BIN)/pytest -o faulthandler_timeout=0 tests/browser/test_night_on_call.py
 
 IN_FIREFOX = tests/browser/test_night_on_call.py tests/browser/test_record.py tests/browser/test_causes.py \
-	tests/browser/test_facets.py tests/browser/test_fitting.py tests/browser/test_triage.py tests/browser/test_monitor.py \
-	tests/browser/test_lock_board.py tests/browser/test_accessibility.py
+	tests/browser/test_detail.py tests/browser/test_facets.py tests/browser/test_fitting.py \
+	tests/browser/test_triage.py tests/browser/test_monitor.py tests/browser/test_lock_board.py \
+	tests/browser/test_accessibility.py
 
 check-browsers: ## Test the panels in Firefox and WebKitGTK, where the system has them
 	SBNOTEBOOK_BROWSER=firefox $(BIN)/pytest -rs -o faulthandler_timeout=0 $(IN_FIREFOX)

@@ -48,9 +48,10 @@ table""",
 def test_one_message_is_shown_copied_and_downloaded(browser: Browser, lab: Lab, tmp_path: Path) -> None:
     notebook = run_notebook(browser, lab, CELLS, DETECTOR)
     page = notebook.page
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     _by_keyboard(page)
-    _body_of_many_megabytes(notebook, tmp_path)
+    _body_of_many_megabytes(page)
+    if browser.browser_type.name != "firefox":  # Playwright does not hear of downloads from the system's Firefox
+        _downloaded(notebook, tmp_path)
     _hostile_bodies(page)
     _gone(notebook)
     page.wait_for_function("() => window.found.length > 0")
@@ -88,14 +89,24 @@ def _by_keyboard(page: Page) -> None:
     expect(text).to_have_text("<order><carrier>UA</carrier></order>")
     page.get_by_role("button", name="Copy body").click()
     expect(page.locator(".sbn-detail-said")).to_have_text("Copied.")
-    assert page.evaluate("() => navigator.clipboard.readText()") == "<order><carrier>UA</carrier></order>"
+    assert _pasted(page) == "<order><carrier>UA</carrier></order>"
+    page.get_by_role("button", name="Copy body").focus()
     page.keyboard.press("Escape")
     expect(page.locator(".sbn-detail-view")).to_be_hidden()
     expect(grid).to_be_focused()
 
 
-def _body_of_many_megabytes(notebook: Notebook, tmp_path: Path) -> None:
-    page = notebook.page
+def _pasted(page: Page) -> str:
+    """Paste into a field of its own, because not every browser lets a page read the clipboard."""
+    page.evaluate("() => document.body.appendChild(document.createElement('textarea')).focus()")
+    page.keyboard.press("Control+V")
+    text = page.evaluate_handle("() => document.activeElement")
+    pasted = text.evaluate("(field) => field.value")
+    text.evaluate("(field) => field.remove()")
+    return pasted
+
+
+def _body_of_many_megabytes(page: Page) -> None:
     page.keyboard.press("Enter")
     _shows(page, 3)
     page.keyboard.press("ArrowDown")
@@ -105,6 +116,10 @@ def _body_of_many_megabytes(notebook: Notebook, tmp_path: Path) -> None:
     expect(page.locator(".sbn-detail-view pre")).to_contain_text("00000010  10 11 12 13 14 15 16 17  18 19 1a 1b")
     expect(page.locator(".sbn-detail-body")).to_contain_text("This is its beginning only. Download has the whole body.")
     expect(page.get_by_role("button", name="Copy body")).to_be_disabled()
+
+
+def _downloaded(notebook: Notebook, tmp_path: Path) -> None:
+    page = notebook.page
     with page.expect_download() as download:
         page.get_by_role("button", name="Download body").click()
     assert download.value.suggested_filename == "flights-dlq-4.bin"
