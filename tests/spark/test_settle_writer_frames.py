@@ -126,6 +126,22 @@ def test_settle_frame_settles_sessions_from_the_driver(
     assert len(queue.peek(show_progress=False)) == 0
 
 
+def test_settle_frame_settles_more_rows_than_a_job_takes(
+    read: Read, own: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbnotebook.client.frame_rows._ROWS", 3)
+    monkeypatch.setattr("sbnotebook.client.frame_rows._PAGES", 2)
+    partly_deferred_queue(own, queue, 20, deferred=16)
+    plan = own.plan_settle_frame(read(queue).selectExpr("entity", "sequence_number", "'abandon' AS decision"))
+    assert [len(plan), len(plan.to_pandas())] == [20, 20]
+    for _ in range(2):
+        outcomes = plan.apply(show_progress=False)
+        assert [row.sequence_number for row in outcomes.collect()] == [*range(1, 21)]
+        assert set(settled(outcomes).values()) == {"settled"}
+    counts = {message.delivery_count for message in own.entity(queue).peek(show_progress=False)}
+    assert counts == {2, 3}, "each was abandoned twice, and deferring counts once"
+
+
 def test_settle_frame_without_rows_returns_no_outcomes(spark: SparkSession, own: Namespace) -> None:
     frame = spark.createDataFrame([], "sequence_number long, decision string, entity string")
     plan = own.plan_settle_frame(frame)

@@ -1,0 +1,98 @@
+"""The rows of a plan to settle by a frame, in their file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sbnotebook.client.decisions import read_decisions
+from sbnotebook.client.frame_rows import FrameRows
+from sbnotebook.client.settle_task import outcome_table, outcomes_of
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus
+
+ORDERS = EntityAddress("orders")
+
+
+def rows(*given: tuple[str, int | None, str, str | None]) -> FrameRows:
+    made = FrameRows()
+    for row in given:  # each as a page of its own
+        named: dict[str, Any] = dict(zip(("entity", "sequence_number", "decision", "reason"), row, strict=True))
+        made.add(read_decisions(pa.Table.from_pylist([named]), None))
+    return made
+
+
+def listed(tables: Iterable[pa.Table]) -> list[list[Any]]:
+    return [[*row.values()] for table in tables for row in table.to_pylist()]
+
+
+def test_each_message_comes_once_and_in_order() -> None:
+    made = rows(
+        ("orders", 10, "complete", None),
+        ("Orders", 9, "dead_letter", "Bad"),
+        ("orders", 10, "Complete", "a reason that means nothing"),
+        ("events/subscriptions/all", 11, "complete", None),
+    )
+    made.check()
+    assert (len(made), made.repeated) == (3, 1)
+    assert listed(made.open()) == [
+        ["events/subscriptions/all", 11, "complete", None, None],
+        ["orders", 9, "dead-letter", "Bad", None],
+        ["orders", 10, "complete", None, None],
+    ]
+    assert listed(made.decisions("dead-letter", "abandon")) == [["orders", 9, "dead-letter", "Bad", None]]
+    assert made.counts() == [
+        ("events/subscriptions/all", "complete", 1),
+        ("orders", "dead-letter", 1),
+        ("orders", "complete", 1),
+    ]
+
+
+@pytest.mark.parametrize("other", [("complete", None), ("dead-letter", "Worse"), ("dead-letter", None)])
+def test_messages_with_two_decisions_are_refused(other: tuple[str, str | None]) -> None:
+    made = rows(
+        ("orders", 1, "complete", None),
+        ("orders", 2, "dead-letter", "Bad"),
+        ("ORDERS", 2, *other),
+        ("orders", 2, "dead-letter", "Bad"),
+    )
+    with pytest.raises(DecisionError, match=r"^1 messages have more than one decision, .* \(#2 of orders\)"):
+        made.check()
+
+
+def test_rows_with_a_problem_are_counted_and_three_shown() -> None:
+    made = rows(*[("orders", number, "no", None) for number in range(1, 6)], ("orders", 9, "complete", None))
+    with pytest.raises(DecisionError, match=r"^5 of 6 rows cannot .* #1: 'no' is .* #2: .* #3: [^#]*$"):
+        made.check()
+
+
+def test_outcomes_are_kept_until_the_next_run() -> None:
+    made = rows(("orders", 1, "complete", None), ("orders", 2, "abandon", None))
+    for _ in range(2):
+        made.begin()
+        assert len(listed(made.open())) == 2
+        done = Outcome(OutcomeStatus.SETTLED, "complete", EntityAddress("ORDERS"), 1, "m1", retryable=False)
+        made.end(outcome_table([done], repeated=True))
+        assert [row[:2] for row in listed(made.open())] == [["orders", 2]]
+        assert made.repeated_places() == {("orders", 1)}
+        assert [each for table in made.outcomes() for each in outcomes_of(table)] == [done]
+
+
+def test_tables_hold_a_limited_number_of_rows() -> None:
+    made, count = FrameRows(), 100_001
+    numbers = pa.table({"sequence_number": range(count, 0, -1), "decision": ["complete"] * count})
+    made.add(read_decisions(numbers, ORDERS))
+    assert [table.num_rows for table in made.decisions("complete")] == [100_000, 1]
+    made.begin()
+    for table in made.decisions("complete"):
+        made.end(
+            outcome_table(
+                (Outcome(OutcomeStatus.SETTLED, "complete", ORDERS, number) for _, number, *_ in listed([table])),
+                repeated=False,
+            )
+        )
+    assert sum(table.num_rows for table in made.outcomes()) == count
+    assert not listed(made.open())
