@@ -33,7 +33,8 @@ _ALL: Final = (
     *("write 2", "read 1", "read 2", "read 4", "consume exactly-once", "write 1", "consume at-least-once"),
     *("settle_frame 1", "settle_frame 2"),
 )
-OPERATIONS: Final = _ALL if IS_SHORT else ("write 2", "consume at-least-once", "settle_frame 2")
+_LONG: Final = ("write 2", "consume exactly-once", "consume at-least-once", "settle_frame 2")
+OPERATIONS: Final = _ALL if IS_SHORT else _LONG
 MOST_GROWTH: Final = 50.0
 """MB of the driver's Python, and of that of the workers."""
 _COMPARED: Final = {
@@ -70,7 +71,7 @@ def measure() -> list[Result]:
 
 def _measured(cluster: Cluster, connection_string: str) -> list[Result]:
     given = {"COUNT": str(COUNT), "ROUNDS": str(ROUNDS), "OPERATIONS": ",".join(OPERATIONS)}
-    # What Spark has by default: settle_frame has the rows of its plan in the driver.
+    # What Spark has by default: Java has the outcomes of settle_frame.
     job = cluster.start("measured.py", "spark.driver.memory=1g", SERVICEBUS=connection_string, **given)
     try:
         with _sampling(cluster, psutil.Process(job.pid)) as samples:
