@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Unpack
 
@@ -32,9 +33,11 @@ from sbnotebook.model import (
 from sbnotebook.settlement import engine
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.costs import Cost
-from sbnotebook.settlement.engine import Run
+from sbnotebook.settlement.engine import GROUP, Run
+from sbnotebook.settlement.in_parallel import in_parallel
+from sbnotebook.settlement.locking.by_number import same_partition_chunks
 from sbnotebook.settlement.locking.records import archived_from
-from sbnotebook.settlement.pace import transfers
+from sbnotebook.settlement.pace import AUTO, transfers
 from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.sdk import errors, management
@@ -55,6 +58,12 @@ __all__ = ["cancel_scheduled", "plan_cancel_scheduled", "schedule_many", "timed"
 _CANNOT_LOOK: Final = frozenset({"amqp:not-allowed", "amqp:not-implemented"})
 """How a topic refuses to show its messages."""
 _GONE: Final = "It is not scheduled any more: it became active, or was cancelled."
+_GONE_WITH_OTHERS: Final = (
+    "It is gone. Service Bus refused a request to cancel it together with others: the request cancelled it all the "
+    "same, or it became active."
+)
+_TOGETHER: Final = 100
+"""Messages that one request cancels at most."""
 _NOT_KEPT: Final = "No peek showed it, so it is not in the archive and cannot be sent back."
 _ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew."
 _FINISH_WITHIN: Final = 10.0
@@ -185,8 +194,8 @@ async def cancel_scheduled(
         archived: False to remove them for good.
     """
     cancelling = _Cancelling(place, run, archived=archived)
-    # A group is as large as what may be in flight, and ends soon after an interrupt.
-    size = transfers(run.limits.max_in_flight)
+    limit = run.limits.max_in_flight
+    size = GROUP if limit == AUTO else limit
     await run.take(messages, cancelling.steps, size=size, finish_within=_FINISH_WITHIN)
 
 
@@ -198,6 +207,35 @@ def _chosen(address: EntityAddress, message: ReceivedMessage | int) -> ReceivedM
     if message.state is not MessageState.SCHEDULED:
         raise DecisionError(f"Message #{message.sequence_number} is {message.state}, not scheduled.")
     return message
+
+
+@dataclass(slots=True)
+class _Group:
+    """Messages that are looked at, archived and cancelled together.
+
+    Args:
+        messages: the messages.
+        payloads: by number, those that a peek showed.
+        ends: the outcomes by number.
+        rows: those in the archive, by number.
+    """
+
+    messages: Sequence[ReceivedMessage]
+    payloads: Mapping[int, bytes]
+    ends: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
+    rows: Mapping[int, int] = field(default_factory=dict[int, int])
+
+    @property
+    def left(self) -> list[ReceivedMessage]:
+        """Return the messages without an outcome."""
+        return [message for message in self.messages if message.sequence_number not in self.ends]
+
+    def together(self, most: int) -> list[list[ReceivedMessage]]:
+        """Return the messages of each request: those that a peek has just shown together, and each other alone."""
+        left = {message.sequence_number: message for message in self.left}
+        shown = left.keys() & self.payloads.keys()
+        chunks = [*same_partition_chunks(shown, most), *([number] for number in left if number not in shown)]
+        return [[left[number] for number in chunk] for chunk in chunks]
 
 
 class _Cancelling:
@@ -213,65 +251,93 @@ class _Cancelling:
     async def steps(self, messages: Sequence[ReceivedMessage]) -> list[Outcome]:
         """Keep a group of messages in the archive, and cancel them; the outcome of each in their order."""
         try:
-            payloads = await self._payloads(messages)
+            group = _Group(messages, await self._payloads(messages))
         except anyio.get_cancelled_exc_class():
-            self._expect_untouched(messages)
+            self._expect(messages, OutcomeStatus.SKIPPED, _INTERRUPTED)
             raise
-        others = [message for message in messages if self._is_another(message, payloads)]
-        ends = {m.sequence_number: outcome_for(m, self._decision, OutcomeStatus.NOT_FOUND, _ANOTHER) for m in others}
-        left = [message for message in messages if message.sequence_number not in ends]
-        rows: Mapping[int, int] = {}
+        for message in messages:
+            if self._is_another(message, group.payloads):
+                another = outcome_for(message, self._decision, OutcomeStatus.NOT_FOUND, _ANOTHER)
+                group.ends[message.sequence_number] = another
         with anyio.CancelScope(shield=True):  # must not be interrupted between the write and its result
-            rows = await self._keep(left, payloads)
-        self._expect_untouched(left)
+            group.rows = await self._keep(group.left, group.payloads)
+        self._expect(group.left, OutcomeStatus.SKIPPED, _INTERRUPTED)
         try:
             await anyio.lowlevel.checkpoint_if_cancelled()
-            async with anyio.create_task_group() as tasks:
-                for message in left:
-                    tasks.start_soon(self._cancel, message, ends, rows)
+
+            async def cancel(together: Sequence[ReceivedMessage]) -> None:
+                await self._cancel(together, group)
+
+            await in_parallel(cancel, group.together(_TOGETHER), transfers(self._run.limits.max_in_flight))
         finally:
             with anyio.CancelScope(shield=True):
-                await self._write_ends(rows, [end for m in messages if (end := self._known(m, ends)) is not None])
-        return [ends[message.sequence_number] for message in messages]
+                await self._write_ends(group)
+        return [group.ends[message.sequence_number] for message in messages]
 
-    def _expect_untouched(self, messages: Sequence[ReceivedMessage]) -> None:
-        skipped = [outcome_for(m, self._decision, OutcomeStatus.SKIPPED, _INTERRUPTED) for m in messages]
-        self._run.expect(messages, skipped)
+    def _expect(self, messages: Sequence[ReceivedMessage], status: OutcomeStatus, why: str) -> None:
+        """Note the outcomes of messages if an interrupt comes now."""
+        self._run.expect(messages, [outcome_for(m, self._decision, status, why) for m in messages])
+
+    async def _cancel(self, messages: Sequence[ReceivedMessage], group: _Group) -> None:
+        """Cancel messages by one request; by several if Service Bus refuses it, as because one of them is active."""
+        error, is_asked = await self._request(messages)
+        if len(messages) > 1 and error is not None and is_asked:
+            one = self._outcome_of(error, messages[0], asked=True)
+            if one.status is not OutcomeStatus.UNCONFIRMED:
+                await self._cancel_left(messages, group)
+                return
+        for message in messages:
+            number = message.sequence_number
+            if error is None:
+                why = _NOT_KEPT if self._archive is not None and number not in group.rows else None
+                group.ends[number] = outcome_for(message, self._decision, OutcomeStatus.SETTLED, why)
+            else:
+                group.ends[number] = self._outcome_of(error, message, asked=is_asked)
+        self._run.expect(messages, [group.ends[message.sequence_number] for message in messages])
+
+    async def _cancel_left(self, messages: Sequence[ReceivedMessage], group: _Group) -> None:
+        """Cancel the rest of a refused request. No source says whether the refused request cancelled the others."""
+        numbers = [message.sequence_number for message in messages]
+        shown = await self._place.namespace.peeker(self._place.address).payloads_of(numbers)
+        there: list[ReceivedMessage] = []
+        for message in messages:
+            if message.sequence_number in shown:
+                there.append(message)
+            else:
+                group.ends[message.sequence_number] = outcome_for(
+                    message, self._decision, OutcomeStatus.UNCONFIRMED, _GONE_WITH_OTHERS
+                )
+        middle = len(there) // 2 if len(there) == len(messages) else len(there)
+        for part in (there[:middle], there[middle:]):
+            if part:
+                await self._cancel(part, group)
+
+    async def _request(self, messages: Sequence[ReceivedMessage]) -> tuple[Exception | None, bool]:
+        """Request it until Service Bus is not busy; return the error, and whether Service Bus may have got it."""
+        is_asked, rate = False, self._pool.allowed_rate
+        until = rate.now() + PATIENCE
+        while True:
+            await rate.wait(len(messages))
+            try:
+                async with self._pool.slot() as sender:
+                    is_asked = True
+                    self._expect(messages, OutcomeStatus.UNCONFIRMED, _NO_ANSWER)
+                    with anyio.fail_after(self._pool.answer_within):
+                        await management.cancel_by_numbers(sender, [m.sequence_number for m in messages])
+            except ServiceBusServerBusyError as error:
+                is_asked = False
+                self._expect(messages, OutcomeStatus.SKIPPED, _INTERRUPTED)
+                rate.refused(len(messages))
+                if rate.now() > until:
+                    return error, is_asked
+            except Exception as error:  # noqa: BLE001 (each message has an outcome, for any error of the SDK)
+                return error, is_asked
+            else:
+                rate.accepted(len(messages))
+                return None, True
 
     def _known(self, message: ReceivedMessage, ends: Mapping[int, Outcome]) -> Outcome | None:
         return ends.get(message.sequence_number) or self._run.outcome_of(message)
-
-    async def _cancel(self, message: ReceivedMessage, ends: dict[int, Outcome], rows: Mapping[int, int]) -> None:
-        number, asked = message.sequence_number, False
-        rate = self._pool.allowed_rate
-        until = rate.now() + PATIENCE
-        while True:
-            await rate.wait(1)
-            try:
-                async with self._pool.slot() as sender:
-                    asked = True
-                    doubt = outcome_for(message, self._decision, OutcomeStatus.UNCONFIRMED, _NO_ANSWER)
-                    self._run.expect([message], [doubt])
-                    with anyio.fail_after(self._pool.answer_within):
-                        await management.cancel_scheduled_number(sender, number)
-            except ServiceBusServerBusyError as latest:
-                error, asked = latest, False
-                refused = outcome_for(message, self._decision, OutcomeStatus.SKIPPED, _INTERRUPTED)
-                self._run.expect([message], [refused])
-                rate.refused()
-                if rate.now() > until:
-                    break
-            except Exception as latest:  # noqa: BLE001 (each message has an outcome, for any error of the SDK)
-                error = latest
-                break
-            else:
-                rate.accepted()
-                why = _NOT_KEPT if self._archive is not None and number not in rows else None
-                ends[number] = outcome_for(message, self._decision, OutcomeStatus.SETTLED, why)
-                self._run.expect([message], [ends[number]])
-                return
-        ends[number] = self._outcome_of(error, message, asked=asked)
-        self._run.expect([message], [ends[number]])
 
     def _outcome_of(self, error: Exception, message: ReceivedMessage, *, asked: bool) -> Outcome:
         place, number = message.entity, message.sequence_number
@@ -311,10 +377,11 @@ class _Cancelling:
         rows = await anyio.to_thread.run_sync(archive.keep, kept)
         return {message.sequence_number: row for message, row in zip(found, rows, strict=True)}
 
-    async def _write_ends(self, rows: Mapping[int, int], outcomes: Sequence[Outcome]) -> None:
-        archive = self._archive
+    async def _write_ends(self, group: _Group) -> None:
+        archive, rows = self._archive, group.rows
         if archive is None or not rows:
             return
+        outcomes = [end for m in group.messages if (end := self._known(m, group.ends)) is not None]
         known = [(rows.get(each.sequence_number or 0), each) for each in outcomes]
         ends = [(row, each) for row, each in known if row and each.status is not OutcomeStatus.UNCONFIRMED]
         removed = [row for row, outcome in ends if outcome.ok]

@@ -18,7 +18,7 @@ __all__ = [
     "Browser",
     "ToSchedule",
     "browser",
-    "cancel_scheduled_number",
+    "cancel_by_numbers",
     "delete_deferred",
     "peek_payloads",
     "receive_deferred",
@@ -268,13 +268,17 @@ def _entry(message: ToSchedule) -> dict[str, Any]:
     }
 
 
-async def cancel_scheduled_number(sender: ServiceBusSender, sequence_number: int) -> None:
-    """Cancel one scheduled message.
+async def cancel_by_numbers(sender: ServiceBusSender, sequence_numbers: Sequence[int]) -> None:
+    """Cancel scheduled messages by one request.
 
-    Of several numbers, the service does not say which are cancelled when one of them is missing.
+    If one of several is missing, no source says whether the service cancels the others.
+
+    Args:
+        sender: to the queue or topic.
+        sequence_numbers: of one partition.
 
     Raises:
-        MessageNotFoundError: it is active already, cancelled, or unknown.
+        MessageNotFoundError: at least one of them is active already, cancelled, or unknown.
         ServiceBusError: the service refused it, or its result is unknown.
     """
-    await sender.cancel_scheduled_messages(sequence_number)
+    await sender.cancel_scheduled_messages([*sequence_numbers])

@@ -86,6 +86,33 @@ async def test_cancelling_has_an_outcome_for_each_number(namespace: AsyncNamespa
     assert [message.sequence_number for message in await queue.scheduled()] == scheduled[4:8]
 
 
+async def test_cancelling_together_finds_those_that_went_meanwhile(
+    own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await own.create_queue("went-meanwhile")
+    queue = own.entity("went-meanwhile")
+    scheduled = numbers(await queue.schedule(numbered(20), at=LATER))
+    archive = own.archive
+    assert archive is not None
+    keep = archive.keep
+
+    async def cancel(chosen: Sequence[int]) -> None:
+        async with own.connection.sender(queue.address) as sender:
+            await sender.cancel_scheduled_messages([*chosen])
+
+    def keep_while_two_go(messages: Sequence[ArchivedMessage]) -> list[int]:
+        anyio.from_thread.run(cancel, [scheduled[3], scheduled[11]])
+        return keep(messages)
+
+    monkeypatch.setattr(archive, "keep", keep_while_two_go)
+    report = await queue.plan_cancel_scheduled(scheduled).apply()
+    ends = {outcome.sequence_number: outcome.status for outcome in report}
+    unknown = {number for number, status in ends.items() if status is OutcomeStatus.UNCONFIRMED}
+    assert unknown == {scheduled[3], scheduled[11]}
+    assert report.settled == 18
+    assert await queue.scheduled() == []
+
+
 async def test_what_is_cancelled_is_kept_and_can_be_scheduled_again(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("undone")
     queue = namespace.entity("undone")

@@ -178,7 +178,7 @@ def test_largest_transfer_of_the_sdk_fits_its_frame() -> None:
     assert len(written) <= len(room)
 
 
-async def test_schedule_keeps_bytes_and_cancels_one_by_one(namespace: AsyncNamespace) -> None:
+async def test_schedule_keeps_bytes_and_cancels_by_number(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("scheduled-bytes")
     later = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     message = Message(body=b"later", message_id="m", scheduled_enqueue_time=later)
@@ -188,9 +188,9 @@ async def test_schedule_keeps_bytes_and_cancels_one_by_one(namespace: AsyncNames
         first, second = await namespace.entity("scheduled-bytes").peek()
         assert [first.sequence_number, second.sequence_number] == numbers
         assert (first.state, first.scheduled_enqueue_time, first.body) == (MessageState.SCHEDULED, later, b"later")
-        await management.cancel_scheduled_number(sender, numbers[0])
+        await management.cancel_by_numbers(sender, numbers[:1])
         with pytest.raises(MessageNotFoundError):
-            await management.cancel_scheduled_number(sender, numbers[0])
+            await management.cancel_by_numbers(sender, numbers[:1])
     (left,) = await namespace.entity("scheduled-bytes").peek()
     assert left.sequence_number == numbers[1]
 
