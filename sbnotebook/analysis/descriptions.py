@@ -84,13 +84,23 @@ def cause_of_form(form: str) -> Cause | None:
         (Cause(text='Flight <n> is late', frame=None), None)
     """
     cause = read_stack_trace(form)
-    text = masked(cause.text)
-    if "1" in text or "1" in (cause.frame or "") or _LIBRARY_PATH_OF_FORM in form:
+    if "1" in (cause.frame or "") or _LIBRARY_PATH_OF_FORM in form:
         return None
-    said = cause.text[:_MOST_TEXT]
+    text = _masked_form(_HEX_OF_FORM.sub(_one_hex, cause.text[:_MOST_TEXT]))
+    return None if text is None else Cause(text, cause.frame)
+
+
+@lru_cache(maxsize=1_000)
+def _masked_form(said: str) -> str | None:
+    text = masked(said)
     words = (word.casefold() for word in _WORD.findall(said))
-    is_doubtful = _CODE_OF_FORM.search(said) or not _WORDS_OF_FORMS.isdisjoint(words)
-    return None if is_doubtful else Cause(text, cause.frame)
+    is_doubtful = "1" in text or _CODE_OF_FORM.search(said) or not _WORDS_OF_FORMS.isdisjoint(words)
+    return None if is_doubtful else text
+
+
+def _one_hex(match: re.Match[str]) -> str:
+    """Return the same digits and letters for all ids of a length, such as traces and addresses of objects."""
+    return "1a".ljust(len(match[0]), "1")
 
 
 # ---------------------------------------------------------------- masks
@@ -106,6 +116,11 @@ _WORDS: Final = frozenset({
 _WORDS_OF_FORMS: Final = frozenset(word.encode().translate(DIGITS_TO_ONES).decode() for word in _WORDS)
 _WORD: Final = re.compile(r"\w+")
 _CODE_OF_FORM: Final = re.compile(r"1x[0-9a-fA-F]|111 (?:Client|Server)")
+_HEX_OF_FORM: Final = re.compile(
+    r"(?<![^\s@\[(=#])(?=[0-9]{0,63}[a-f])(?=[a-f]{0,63}[0-9])(?![0-9]{1,63}[a-f]\b)[0-9a-f]{8,64}+(?![\w:+-]|\.\S)"
+)
+"""A word that is an id with any digits and letters. Elsewhere, numbers, times and addresses continue in such a word.
+Its last letter may be a unit."""
 _LIBRARY_PATH_OF_FORM: Final = "/lib11/"
 """The forms of the exceptions among the patterns."""
 
@@ -116,7 +131,7 @@ _GUID: Final = r"\{?\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![0-
 _MOMENT: Final = (
     rf"\b\d{{4}}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{{1,9}})?)?{_ZONE})?"
     rf"|\b\d\d?[/.]\d\d?[/.]\d{{4}}(?:,?\s{_TIME})?{_ZONE}"
-    rf"|\b(?:\d\d?\s)?{_MONTH}\s(?:\d{{1,2}},?\s)?\d{{4}}(?:\s{_TIME})?{_ZONE}"
+    rf"|\b(?:\d\d?\s)?{_MONTH}\s(?:\d{{1,2}},?\s)?\d{{4}}\b(?:\s{_TIME})?{_ZONE}"
     rf"|\b(?:\d{{1,4}}\.)?{_TIME}{_ZONE}"
 )
 _UNITS: Final = r"(?:[num]?s|sec|min|[hdkx]|[kmgt]i?b|bytes?|st|nd|rd|th)\b"
@@ -252,12 +267,10 @@ def read_stack_trace(description: str) -> Cause:
     frames: list[_Frame] = []
     in_python, is_python = False, False
     text = description[:MATCHED_CHARACTERS]
-    for long_line in _LINES.split(text, max(_LEAST_LINES, len(text) // _SHORT_LINE)):
+    for long_line in _lines(text):
         line = long_line[:_MOST_LINE]
         words = line.strip()
-        match = _LINE.match(words)
-        kind = match.lastgroup if match else None
-        frame = _frame(match) if match and kind not in {"cause", "noise"} else None
+        kind, frame = _read_line(words)
         if frame:
             frames.append(frame)
             in_python = kind != "at"
@@ -285,15 +298,28 @@ def trace_lines(description: str) -> list[tuple[str, bool]]:
     """
     lines: list[tuple[str, bool]] = []
     in_python, is_library = False, False
-    for line in _LINES.split(description, max(_LEAST_LINES, len(description) // _SHORT_LINE)):
-        match = _LINE.match(line[:_MOST_LINE].strip())
-        frame = _frame(match) if match and match.lastgroup not in {"cause", "noise"} else None
+    for line in _lines(description):
+        kind, frame = _read_line(line[:_MOST_LINE].strip())
         if frame:
-            in_python, is_library = bool(match and match["file"]), frame.is_library
+            in_python, is_library = kind != "at", frame.is_library
         elif not (in_python and line.startswith("    ")):  # else the line of code of the frame
             in_python = is_library = False
         lines.append((line, is_library))
     return lines
+
+
+@lru_cache(maxsize=4_000)
+def _read_line(words: str) -> tuple[str | None, _Frame | None]:
+    """Return the kind of a line, and its frame if it has one. The traces of a fault have the same lines."""
+    match = _LINE.match(words)
+    kind = match.lastgroup if match else None
+    return kind, _frame(match) if match and kind not in {"cause", "noise"} else None
+
+
+def _lines(text: str) -> list[str]:
+    most = max(_LEAST_LINES, len(text) // _SHORT_LINE)
+    is_plain = "\r" not in text and "\\n" not in text and text.count("   at ") == text.count("\n   at ")
+    return text.split("\n", most) if is_plain else _LINES.split(text, most)
 
 
 def _nearest(frames: list[_Frame]) -> str | None:

@@ -113,7 +113,7 @@ class Rows:
         """Return these rows with further ones behind them, without the messages that are already in these rows."""
         known = self.numbers.get
         new = [row for row, key in enumerate(added.keys) if (at := known(key)) is None or self.removed[at]]
-        taken = _taken(added.table, new)
+        taken = added.table if len(new) == len(added) else _taken(added.table, new)
         both = Rows(pa.concat_tables([self.table, taken]))
         both.extra = _joined(self, {name: _taken(values, new) for name, values in added.extra.items()}, len(new))
         # Numbers stay, so data by number stays, too.
