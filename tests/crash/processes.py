@@ -18,6 +18,7 @@ from urllib.request import urlopen
 
 import psutil
 
+from benchmarks import emulators
 from tests.crash import stream_driver
 from tests.crash.stream_driver import Job
 
@@ -62,11 +63,12 @@ class Emulator:
         directory: its own.
         queue: the queue that is streamed.
         properties: the queue's, as in a Config.json.
+        one_way_ms: to it, and as many back.
     """
 
-    def __init__(self, directory: Path, queue: str, properties: dict[str, object]) -> None:
+    def __init__(self, directory: Path, queue: str, properties: dict[str, object], one_way_ms: int = 0) -> None:
         directory.mkdir()
-        self._directory, self._queue = directory, queue
+        self._directory, self._queue, self._one_way_ms = directory, queue, one_way_ms
         queues = [{"Name": queue, "Properties": properties}]
         config = {"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": queues}]}}
         (directory / "Config.json").write_text(json.dumps(config))
@@ -88,6 +90,7 @@ class Emulator:
         self.host = self.connection_string.partition("//")[2].partition(";")[0].strip("/")
         self._port = self.host.rpartition(":")[2]
         self._process = process
+        emulators.Emulator(self.connection_string, process.pid).set_faults(network_delay_ms=self._one_way_ms)
         return process
 
     def kill(self) -> None:

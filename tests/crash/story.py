@@ -82,13 +82,14 @@ class Story:
         directory: an empty one.
         mode: of the stream.
         seed: of all random choices.
+        one_way_ms: to the emulator, and as many back.
     """
 
-    def __init__(self, directory: Path, mode: str, seed: str) -> None:
+    def __init__(self, directory: Path, mode: str, seed: str, one_way_ms: int = 0) -> None:
         self.directory, self.mode = directory, mode
         self.chance = random.Random(seed)  # noqa: S311 - no secrets
         properties: dict[str, object] = {"LockDuration": f"PT{LOCK_SECONDS}S", "MaxDeliveryCount": 2000}
-        self.emulator = Emulator(directory / "emulator", QUEUE, properties)
+        self.emulator = Emulator(directory / "emulator", QUEUE, properties, one_way_ms)
         self.supply = Supply(self.emulator.connection_string, QUEUE, self._waiting, PLENTY, seed)
         self.drivers: list[Driver] = []
         self.deaths: Counter[Victim] = Counter()

@@ -30,6 +30,8 @@ RUNS: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "1"))
 SEED: Final = int(os.environ.get("SBNOTEBOOK_SEED") or random.SystemRandom().getrandbits(32))
 DEATHS: Final = int(os.environ.get("SBNOTEBOOK_DEATHS", "4"))
 FEWER_DEATHS: Final = DEATHS if "SBNOTEBOOK_CRASHES" in os.environ else 1
+ONE_WAY_MS: Final = (0, 25)
+"""Milliseconds to the emulator, and as many back; in turns."""
 QUEUE: Final = "orders"
 LOCK: Final = "PT5S"
 PLENTY: Final = 400
@@ -43,9 +45,12 @@ class Run:
         seed: of all random choices.
         delivery: the stream's option.
         sessions: how many sessions the messages are of; 0 for none.
+        one_way_ms: to the emulator.
     """
 
-    def __init__(self, directory: Path, seed: str, delivery: str = "exactly-once", sessions: int = 0) -> None:
+    def __init__(
+        self, directory: Path, seed: str, delivery: str = "exactly-once", *, sessions: int = 0, one_way_ms: int
+    ) -> None:
         self.directory, self.delivery = directory, delivery
         self.chance = random.Random(seed)  # noqa: S311 - no secrets
         properties: dict[str, object] = {
@@ -53,7 +58,7 @@ class Run:
             "MaxDeliveryCount": 2000,
             "RequiresSession": bool(sessions),
         }
-        self.emulator = Emulator(directory / "emulator", QUEUE, properties)
+        self.emulator = Emulator(directory / "emulator", QUEUE, properties, one_way_ms)
         self.supply = Supply(self.emulator.connection_string, QUEUE, self.waiting, PLENTY, seed, sessions)
 
     def waiting(self) -> int:
@@ -127,7 +132,7 @@ def is_alive(process: subprocess.Popen[bytes]) -> bool:
 def test_killed_engine_reads_each_message_once(tmp_path: Path, number: int) -> None:
     seed = f"{SEED}-{number}"
     print(f"SBNOTEBOOK_SEED={SEED}, {seed}")  # noqa: T201 - pytest shows it if the test fails
-    run = Run(tmp_path, seed)
+    run = Run(tmp_path, seed, one_way_ms=ONE_WAY_MS[number % 2])
     run.tell(DEATHS)
     assert "differs" not in (tmp_path / "said").read_text(), "a micro-batch was not the same when it was read again"
     rows = run.rows()
@@ -142,7 +147,7 @@ def test_killed_engine_reads_each_message_once(tmp_path: Path, number: int) -> N
 def test_killed_engine_loses_no_message_at_least_once(tmp_path: Path, number: int) -> None:
     seed = f"{SEED}-least-{number}"
     print(f"SBNOTEBOOK_SEED={SEED}, {seed}")  # noqa: T201 - pytest shows it if the test fails
-    run = Run(tmp_path, seed, "at-least-once")
+    run = Run(tmp_path, seed, "at-least-once", one_way_ms=ONE_WAY_MS[(number + 1) % 2])
     run.tell(FEWER_DEATHS)
     first: dict[int, int] = {}
     again: set[int] = set()
@@ -160,7 +165,7 @@ def test_killed_engine_loses_no_message_at_least_once(tmp_path: Path, number: in
 def test_killed_engine_keeps_sessions_in_order(tmp_path: Path, number: int) -> None:
     seed = f"{SEED}-sessions-{number}"
     print(f"SBNOTEBOOK_SEED={SEED}, {seed}")  # noqa: T201 - pytest shows it if the test fails
-    run = Run(tmp_path, seed, sessions=5)
+    run = Run(tmp_path, seed, sessions=5, one_way_ms=ONE_WAY_MS[number % 2])
     run.tell(FEWER_DEATHS)
     assert "differs" not in (tmp_path / "said").read_text(), "a micro-batch was not the same when it was read again"
     last_of: dict[str, int] = {}

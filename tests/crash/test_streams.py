@@ -21,6 +21,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no 
 
 STREAMS: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "1"))
 SEED: Final = int(os.environ.get("SBNOTEBOOK_SEED") or random.SystemRandom().getrandbits(32))
+ONE_WAY_MS: Final = (0, 25)
+"""Milliseconds to the emulator, and as many back."""
 LIVES: Final = 3
 """Drivers that die in a stream."""
 SHORT: Final = [
@@ -35,13 +37,13 @@ def test_killed_stream_reads_each_message_once(tmp_path: Path, number: int) -> N
     seed = f"{SEED}-{number}"
     lives = lives_of(random.Random(seed), LIVES) if number else SHORT  # noqa: S311 - no secrets
     mode = "browse" if number % 5 == 4 else "consume"
-    tell(run(tmp_path, mode, seed, lives))
+    tell(run(tmp_path, mode, seed, lives, ONE_WAY_MS[number // 2 % 2]))
 
 
-def run(directory: Path, mode: str, seed: str, lives: list[Life]) -> Counter[int]:
+def run(directory: Path, mode: str, seed: str, lives: list[Life], one_way_ms: int) -> Counter[int]:
     """One story."""
-    print(f"SBNOTEBOOK_SEED={SEED}, {seed}, {mode}: {lives}")  # noqa: T201 - pytest shows it if the test fails
-    with Story(directory, mode, seed) as story:
+    print(f"SBNOTEBOOK_SEED={SEED}, {seed}, {mode}, {one_way_ms} ms: {lives}")  # noqa: T201 - pytest shows it if the test fails
+    with Story(directory, mode, seed, one_way_ms) as story:
         story.live(lives)
         counts = story.emulator.counts()
         assert not story.drivers[-1].heard("failed")

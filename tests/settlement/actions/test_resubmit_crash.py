@@ -227,12 +227,14 @@ async def die_often(emulator: RunningEmulator, directory: Path) -> int:
 ATOMIC: Final = "atomic"
 
 
-async def test_atomic_killed_leaves_both_or_neither(tmp_path: Path) -> None:
+@pytest.mark.parametrize("one_way_ms", ONE_WAY_MS)
+async def test_atomic_killed_leaves_both_or_neither(tmp_path: Path, one_way_ms: int) -> None:
     print(f"SBNOTEBOOK_SEED={SEED}")  # noqa: T201 - pytest shows it if the test fails
     chance = random.Random(SEED)  # noqa: S311 - no secrets
     killed, moved, given = 0, 0, 0
     with running() as emulator:
         emulator.create_queue(ATOMIC, QueueOptions(lock_duration=LOCK))
+        emulator.faults.network_delay_ms = one_way_ms
         connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "counting.sqlite")
         async with AsyncNamespace(connection, journal=journal, archive=None) as namespace:
             for die_later in (*(chance.uniform(0.05, 0.6) for _ in range(CRASHES)), -1.0):

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 CRASHES: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "2"))
 COUNT: Final = 600
 """More than an undo sends at once."""
-ONE_WAY_MS: Final = 25
+ONE_WAY_MS: Final = (0, 25) if "SBNOTEBOOK_CRASHES" in os.environ else (25,)
 """Milliseconds between the process that dies and the emulator, and as many back."""
 
 # Dies before or after the nth call of a method of the archive, or when it is killed.
@@ -92,10 +92,10 @@ async def namespace(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[
         yield namespace
 
 
-def die(emulator: RunningEmulator, folder: Path, work: str, death: tuple[str, str, int]) -> None:
+def die(emulator: RunningEmulator, folder: Path, work: str, death: tuple[str, str, int], one_way_ms: int) -> None:
     """Let a process work until it dies: at the nth call of a method, or at random."""
     method, moment, number = death
-    emulator.faults.network_delay_ms = ONE_WAY_MS
+    emulator.faults.network_delay_ms = one_way_ms
     command = [sys.executable, "-c", CHILD, emulator.connection_string, str(folder), work, method, moment, str(number)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         if not method:
@@ -121,15 +121,16 @@ def states(namespace: AsyncNamespace) -> dict[str | None, ArchiveState]:
     return {each.message_id: each.state for each in namespace.archive.find(namespace.identity())}
 
 
+@pytest.mark.parametrize("one_way_ms", ONE_WAY_MS)
 @pytest.mark.parametrize("death", DEATHS_OF_UNDO, ids=str)
 async def test_undo_killed_sends_nothing_twice_and_forgets_nothing(
-    emulator: RunningEmulator, namespace: AsyncNamespace, tmp_path: Path, death: tuple[str, str, int]
+    emulator: RunningEmulator, namespace: AsyncNamespace, tmp_path: Path, death: tuple[str, str, int], one_way_ms: int
 ) -> None:
     queue = namespace.entity("orders")
     async with queue.batch() as batch:
         while await batch.receive(500, max_wait=1):
             assert (await batch.settle(Complete())).ok
-    die(emulator, tmp_path, "undo", death)
+    die(emulator, tmp_path, "undo", death, one_way_ms)
     try:
         assert (await (await namespace.undo(entity="orders")).apply()).ok
     except DecisionError:  # nothing is left that is known
@@ -145,11 +146,12 @@ async def test_undo_killed_sends_nothing_twice_and_forgets_nothing(
             assert state is ArchiveState.RETURNING, "what is not known is said to be unknown"
 
 
+@pytest.mark.parametrize("one_way_ms", ONE_WAY_MS)
 @pytest.mark.parametrize("death", DEATHS_OF_REMOVAL, ids=str)
 async def test_removal_killed_leaves_each_in_queue_or_archive(
-    emulator: RunningEmulator, namespace: AsyncNamespace, tmp_path: Path, death: tuple[str, str, int]
+    emulator: RunningEmulator, namespace: AsyncNamespace, tmp_path: Path, death: tuple[str, str, int], one_way_ms: int
 ) -> None:
-    die(emulator, tmp_path, "complete", death)
+    die(emulator, tmp_path, "complete", death, one_way_ms)
     there = {message.message_id for message in await namespace.entity("orders").peek()}
     known = states(namespace)
     assert there | known.keys() == {f"m{n}" for n in range(COUNT)}

@@ -68,8 +68,12 @@ async def test_a_killed_abandon_comes_back_when_its_lock_ends(clock: HandClock, 
                 assert again.delivery_count == 1
 
 
-async def test_a_killed_deferral_leaves_a_wake_up_that_does_no_harm(clock: HandClock, tmp_path: Path) -> None:
+@pytest.mark.parametrize("one_way_ms", [0, 25])
+async def test_a_killed_deferral_leaves_a_wake_up_that_does_no_harm(
+    clock: HandClock, tmp_path: Path, one_way_ms: int
+) -> None:
     with running(queues=["orders"], clock=clock.emulators) as emulator:
+        emulator.faults.network_delay_ms = one_way_ms
         async with AsyncNamespace(Connection(emulator.connection_string), clock=clock, archive=None) as namespace:
             orders = namespace.entity("orders")
             await orders.send([Message(body=b"x")])
