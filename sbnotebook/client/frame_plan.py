@@ -44,7 +44,6 @@ _COLUMNS: Final = (
 )
 _PASSES: Final = 100
 _ROWS: Final = 10_000
-_PARTITIONS: Final = 8
 _TOO_MANY: Final = (
     f"Not attempted: it is not deferred, and there are more than {_PASSES} different decisions, each of which would "
     "take a search from the head of the entity: defer the messages first, with defer_all."
@@ -235,8 +234,8 @@ def _read(frame: DataFrame, entity: EntityAddress | None) -> FrameRows:
     schema = frame.limit(0).toArrow().schema
     read_decisions(schema.empty_table(), entity)  # a column of another type fails before Spark computes anything
     rows = FrameRows()
-    # The shuffle computes all partitions at once; the iterator takes its results one after the other.
-    found = frame.repartition(_PARTITIONS).toLocalIterator(prefetchPartitions=True)
+    # The shuffle computes all partitions at once, into few of 64 MB; the iterator takes these one after the other.
+    found = frame.hint("rebalance").toLocalIterator(prefetchPartitions=True)
     while page := [*islice(found, _ROWS)]:
         columns: Any = zip(*page, strict=True)
         arrays: Any = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]

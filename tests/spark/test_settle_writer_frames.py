@@ -171,7 +171,9 @@ def test_settle_frame_refuses_impossible_rows_first(spark: SparkSession, own: Na
         frame = spark.createDataFrame([*rows], schema)
         own.settle_frame(frame, entity=entity, max_in_flight=max_in_flight)
 
-    with pytest.raises(DecisionError, match=r"2 of 3 rows cannot be carried out, so nothing was done\. #2: 'no' is no"):
+    with pytest.raises(
+        DecisionError, match=r"2 of 3 rows cannot be carried out, so nothing was done\..* #2: 'no' is no"
+    ):
         settle((1, "complete", None), (2, "no", None), (None, "complete", None))
     with pytest.raises(DecisionError, match=r"1 messages have more than one decision, .*\(#2 of queue-"):
         settle((1, "complete", None), (2, "complete", None), (2, "dead_letter", "Bad"))
