@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 
@@ -23,6 +24,8 @@ LENGTHS, LONGEST = (20, 256, 2_048), 2**21
 MEASURABLE, ENDLESS = 0.001, 0.015
 MOST_GROWTH = 2.6
 """For twice the text a linear pattern takes twice as long, a quadratic one four times; the rest is noise."""
+MOST_OF_ORDINARY = 6
+"""The most expensive text takes about three times as long as an ordinary stack trace."""
 DEAD = EntityAddress.parse("orders/$dlq")
 
 
@@ -104,9 +107,20 @@ def examine(text: str) -> None:
     scrub(text)
 
 
-@pytest.mark.parametrize(("length", "count", "most"), [(4_096, 60, 0.001), (65_536, 8, 0.020)])
-def test_any_text_costs_little_in_all_patterns_together(length: int, count: int, most: float) -> None:
-    costs = {
-        text: cpu_time(partial(examine, text), times=9, enough=most * 0.9) for text in texts_of(length, count * ROUNDS)
-    }
-    assert {text[:60]: cost for text, cost in costs.items() if cost > most} == {}
+def ordinary(length: int) -> str:
+    frames = "".join(f"\tat com.acme.seats.Booking.take(Booking.java:{line})\n" for line in range(length // 40))
+    return f"Caused by: com.acme.SeatError: no seat for 'QF1' on 2026-03-04\n{frames}"[:length]
+
+
+@pytest.mark.parametrize(("length", "count"), [(4_096, 60), (65_536, 8)])
+def test_any_text_costs_little_in_all_patterns_together(length: int, count: int) -> None:
+    plain = partial(examine, ordinary(length))
+    most = cpu_time(plain, times=9) * MOST_OF_ORDINARY
+    dear = [text for text in texts_of(length, count * ROUNDS) if cpu_time(partial(examine, text), enough=most) > most]
+    # A processor is slow at times: only what stays dear in turns with the ordinary text is dear.
+    costs = {text[:60]: min(times_as_dear(partial(examine, text), plain) for _ in range(5)) for text in dear}
+    assert {text: times for text, times in costs.items() if times > MOST_OF_ORDINARY} == {}
+
+
+def times_as_dear(work: Callable[[], object], plain: Callable[[], object]) -> float:
+    return cpu_time(work, times=3) / cpu_time(plain, times=3)
