@@ -17,11 +17,11 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
-from typing import IO, TYPE_CHECKING, Final, NoReturn, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import anyio.to_thread
 import numpy as np
@@ -48,10 +48,10 @@ _MOST_SECONDS: Final = 60.0
 _MOST_MEMORY: Final = 10**9
 """Bytes."""
 _LONGEST: Final = 20_000
-_PORTION: Final = 16 * 1024 * 1024
-"""Bytes of a table that are sent at a time."""
 _BATCH: Final = 512 * 1024
 """Bytes of a table that DuckDB evaluates at a time. Each function over JSON takes up to 30 times as many."""
+_AHEAD: Final = 2 * _BATCH
+"""Bytes that are sent while DuckDB evaluates the batch before, where the system has such pipes."""
 _MOST_IDLE: Final = 2
 _FIRST_STEP: Final = 250
 _LARGEST_STEP: Final = 4_000
@@ -176,16 +176,10 @@ def matching(table: pa.Table, expression: str) -> list[int]:
     if len(expression) > _LONGEST:
         _refuse(expression, f"it is longer than {_LONGEST:,} characters")
     table = table.append_column(query_worker.INDEX, array_of_numbers(np.arange(len(table), dtype=np.int64)))
-    with _process() as process:
-        return list(_evaluated(process, table, expression))
-
-
-def _evaluated(process: subprocess.Popen[bytes], table: pa.Table, expression: str) -> Iterator[int]:
-    """Yield the positions, portion by portion: so the memory that is needed does not grow with the table."""
     deadline = time.monotonic() + _MOST_SECONDS
-    for portion in _portions(table.select(_needed(process, table, expression, deadline)), _PORTION):
-        found, _ = _ask(process, portion, expression, deadline)
-        yield from found["rows"]
+    with _process() as process:
+        found, _ = _ask(process, table.select(_needed(process, table, expression, deadline)), expression, deadline)
+    return found["rows"]
 
 
 def _needed(process: subprocess.Popen[bytes], table: pa.Table, expression: str, deadline: float) -> list[str]:
@@ -253,6 +247,7 @@ def _start() -> subprocess.Popen[bytes]:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            pipesize=_AHEAD,
             creationflags=subprocess.CREATE_NO_WINDOW if sys.platform == "win32" else 0,
         )
     except OSError as error:
@@ -286,27 +281,21 @@ def _ask(
     Raises:
         ConfigurationError: the expression is wrong, or needs too much time or memory.
     """
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        for batch in _portions(table, _BATCH):
-            stream.write_table(batch)
-    data = sink.getvalue()
     request: Request = {
         "expression": expression,
         "kind": kind,
         "seconds": max(deadline - time.monotonic(), 0.001),
-        "size": data.size,
         "levels": LEVELS,
         "characters": PARSED_CHARACTERS,
     }
     source, target = cast("IO[bytes]", process.stdout), cast("IO[bytes]", process.stdin)
-    try:
+    with suppress(BrokenPipeError):  # It may have answered that it ends.
         target.write(json.dumps(request).encode() + b"\n")
-        target.write(data)
+        with pa.ipc.new_stream(cast("Any", target), table.schema) as stream:
+            for batch in _portions(table, _BATCH):
+                stream.write_table(batch)
         target.flush()
-        line = source.readline()
-    except BrokenPipeError:
-        line = b""
+    line = source.readline()
     answer: Answer = json.loads(line) if line.endswith(b"\n") else {}
     result = source.read(answer.get("size", 0))
     if "refused" in answer:

@@ -19,7 +19,7 @@ import sys
 from array import array
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TypedDict, cast
 
 if TYPE_CHECKING:
     import duckdb
@@ -44,7 +44,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 _MOST_NAME: Final = 200
 _MOST_REASON: Final = 500
 # A body that is not JSON must not fail the expression for all the others.
-_COLUMNS: Final = f"* REPLACE (CASE WHEN json_valid({BODY_JSON}) THEN CAST({BODY_JSON} AS JSON) END AS {BODY_JSON})"
+_COLUMNS: Final = f"* REPLACE (TRY_CAST({BODY_JSON} AS JSON) AS {BODY_JSON})"
 _SELECT: Final = "SELECT "
 _CLAUSES: Final = ("modifiers", "where_clause", "group_expressions", "having", "qualify", "sample")
 _OUTSIDE: Final = frozenset(
@@ -100,6 +100,7 @@ _TEXTS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """The texts of JSON. Possessive, so that a text without an end takes no longer than others."""
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
+_NOT_OPENING: Final = bytes(set(range(256)) - set(b"[{\0"))
 
 
 Kind = Literal["expression", "check", "query"]
@@ -114,8 +115,6 @@ class Request(TypedDict):
     ``check`` for the columns that a query needs."""
     seconds: float
     """Until this process ends itself."""
-    size: int
-    """Bytes of the table."""
     levels: int
     """``body_json`` is missing where a body is nested deeper."""
     characters: int
@@ -191,7 +190,6 @@ def _limit_memory(most: int) -> None:
 def answer_requests(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink: BinaryIO) -> None:
     """Answer requests until there are no more, or until one has exhausted the memory."""
     import duckdb
-    import pyarrow as pa
 
     answer: Answer = {}
     while not answer.get("exhausted") and (line := source.readline()):
@@ -200,11 +198,12 @@ def answer_requests(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink:
         faulthandler.dump_traceback_later(request["seconds"], exit=True)
         result = b""
         try:
-            table = pa.ipc.open_stream(source.read(request["size"])).read_all()
+            messages = _Messages(source, request)
             if request["kind"] == "expression":
-                answer = _answer(database, table, request)
+                answer = _answer(database, messages, request["expression"])
             else:
-                answer, result = _result(database, table, request)
+                answer, result = _result(database, messages, request)
+            messages.read_rest()
         except (duckdb.OutOfMemoryException, MemoryError):
             answer = {"exhausted": True}
         faulthandler.cancel_dump_traceback_later()
@@ -212,28 +211,85 @@ def answer_requests(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink:
         sink.flush()
 
 
-def _answer(database: duckdb.DuckDBPyConnection, table: pa.Table, request: Request) -> Answer:
+class _Messages:
+    """The table of a request. DuckDB reads it as it arrives, so that its size does not count.
+
+    Args:
+        source: where the table comes from.
+        request: belongs to it.
+
+    Attributes:
+        schema: that of the table.
+    """
+
+    def __init__(self, source: BinaryIO, request: Request) -> None:
+        import pyarrow as pa
+
+        reader: Any = pa.ipc.open_stream(cast("Any", source))
+        self.schema: Any = reader.schema
+        self._has_json = _BODY in self.schema.names
+        # At its end it does not ask the reader again, which would read the next request.
+        self._arriving: Iterator[Any] = (batch for batch in reader)
+        self._request = request
+        self._short_of_memory = False
+
+    def relation(self, database: duckdb.DuckDBPyConnection, *, whole: bool = False) -> duckdb.DuckDBPyRelation:
+        """Return the messages, to be read once, or as often as DuckDB wants if the ``whole`` table is in memory."""
+        import pyarrow as pa
+
+        schema = self.schema
+        if self._has_json:
+            schema = schema.append(pa.field(BODY_JSON, schema.field(_BODY).type))
+        batches = pa.RecordBatchReader.from_batches(schema, self._with_json(schema))
+        rows = database.from_arrow(batches.read_all() if whole else batches)
+        return rows.project(_COLUMNS) if self._has_json else rows
+
+    def read_rest(self) -> None:
+        """Read what an expression with a fault has left."""
+        for _ in self._arriving:
+            pass
+
+    def check_memory(self) -> None:
+        """Raise MemoryError if a table failed for want of memory, of which DuckDB says only that it failed."""
+        if self._short_of_memory:
+            raise MemoryError
+
+    def _with_json(self, schema: Any) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        record_batch: Any = pa.RecordBatch
+        try:
+            for batch in self._arriving:
+                bodies = [_parsable(batch.column(_BODY), self._request)] if self._has_json else []
+                yield record_batch.from_arrays([*batch.columns, *bodies], schema=schema)
+        except MemoryError:
+            self._short_of_memory = True
+            raise
+
+
+def _answer(database: duckdb.DuckDBPyConnection, messages: _Messages, expression: str) -> Answer:
     import duckdb
 
-    expression, tree = request["expression"], None
+    tree = None
     try:
         tree = _parsed(database, expression)
-        rows = _rows(database, table, request)
-        meant = _as_meant(expression, tree, table)
+        rows = messages.relation(database)
+        meant = _as_meant(expression, tree, messages.schema)
         kind = str(rows.project(meant).types[0])
         if kind not in _TRUTHS:
             _refuse(f"it gives a {kind}, and not true or false: compare it with something")
-        found = rows.filter(meant).project(INDEX).fetchall() if len(table) else []
+        found = rows.filter(meant).project(INDEX).fetchall()
     except _RefusedError as refused:
         return {"refused": str(refused)}
     except duckdb.OutOfMemoryException:
         raise
     except duckdb.Error as error:
+        messages.check_memory()
         return _reason(error, tree, expression)
-    return {"found": {"rows": sorted(index for (index,) in found), "columns": _needed(tree, table)}}
+    return {"found": {"rows": sorted(index for (index,) in found), "columns": _needed(tree, messages.schema)}}
 
 
-def _result(database: duckdb.DuckDBPyConnection, table: pa.Table, request: Request) -> tuple[Answer, bytes]:
+def _result(database: duckdb.DuckDBPyConnection, messages: _Messages, request: Request) -> tuple[Answer, bytes]:
     """Run a query over the table ``messages``, or only tell the columns that it needs."""
     import duckdb
     import pyarrow as pa
@@ -241,9 +297,10 @@ def _result(database: duckdb.DuckDBPyConnection, table: pa.Table, request: Reque
     query, tree = request["expression"], None
     try:
         tree = _parsed_query(database, query)
-        found: Any = _rows(database, table, request).query("messages", _as_meant(query, tree, table))
+        rows = messages.relation(database, whole=True)
+        found: Any = rows.query("messages", _as_meant(query, tree, messages.schema))
         if request["kind"] == "check":
-            columns = [*_needed(tree, table), _NUMBER]  # a table without columns has no rows
+            columns = [*_needed(tree, messages.schema), _NUMBER]  # a table without columns has no rows
             return {"found": {"rows": [], "columns": list(dict.fromkeys(columns))}}, b""
         result: Any = found.to_arrow_table()
     except _RefusedError as refused:
@@ -261,29 +318,31 @@ def _result(database: duckdb.DuckDBPyConnection, table: pa.Table, request: Reque
     return {"size": len(data)}, data
 
 
-def _rows(database: duckdb.DuckDBPyConnection, table: pa.Table, request: Request) -> duckdb.DuckDBPyRelation:
-    rows = database.from_arrow(_with_json(table, request["levels"], request["characters"]))
-    return rows.project(_COLUMNS) if _BODY in table.column_names else rows
-
-
-def _with_json(table: pa.Table, levels: int, characters: int) -> pa.Table:
-    """Add the bodies that may be parsed as JSON; DuckDB calls itself for each level, and crashes on too many."""
+def _parsable(bodies: pa.Array[Any], request: Request) -> pa.Array[Any]:
+    """Return bodies, without those that DuckDB must not parse: it calls itself for each level, and crashes on many."""
     import pyarrow as pa
     import pyarrow.compute
 
-    if _BODY not in table.column_names:
-        return table
     pc: Any = pyarrow.compute
-    bodies: Any = table[_BODY]
-    too_long = pc.fill_null(pc.greater(pc.utf8_length(bodies), characters), False)
-    # Few bodies have so many brackets, and only those are looked at.
-    brackets = pc.add(pc.count_substring(bodies, "["), pc.count_substring(bodies, "{"))
-    left_out: list[bool] = too_long.to_pylist()
-    for index in pc.indices_nonzero(pc.and_not(pc.greater(brackets, levels), too_long)).to_pylist():
-        left_out[index] = _levels(bodies[index].as_py()) > levels
-    if any(left_out):
-        bodies = pc.if_else(pa.array(left_out, pa.bool_()), pa.scalar(None, bodies.type), bodies)
-    return table.append_column(BODY_JSON, bodies)
+    left_out: list[bool] = pc.fill_null(pc.greater(pc.utf8_length(bodies), request["characters"]), False).to_pylist()
+    for place in _with_brackets(bodies, request["levels"]):
+        left_out[place] = left_out[place] or _levels(bodies[place].as_py()) > request["levels"]
+    return pc.if_else(pa.array(left_out), pa.scalar(None, bodies.type), bodies) if any(left_out) else bodies
+
+
+def _with_brackets(bodies: pa.Array[Any], most: int) -> list[int]:
+    """Return the places of all bodies with more opening brackets, which are few, and perhaps of others."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    pc: Any = pyarrow.compute
+    # All bodies together: to count in each would cost five times as much.
+    list_array: Any = pa.ListArray
+    texts = list_array.from_arrays(pa.array([0, len(bodies)], pa.int32()), pc.fill_null(bodies, ""))
+    brackets = pc.binary_join(texts, "\0")[0].as_buffer().to_pybytes().translate(None, _NOT_OPENING).split(b"\0")
+    if len(brackets) == len(bodies):
+        return [place for place, found in enumerate(brackets) if len(found) > most]
+    return pc.indices_nonzero(bodies.is_valid()).to_pylist()  # A body has a zero itself.
 
 
 def _levels(text: str) -> int:
@@ -375,11 +434,11 @@ def _parts(tree: Any) -> Iterator[dict[str, Any]]:
 # with a number. So a value in a body becomes a number beside numbers, and otherwise a text, or NULL.
 
 
-def _as_meant(expression: str, tree: Any, table: pa.Table) -> str:
+def _as_meant(expression: str, tree: Any, schema: pa.Schema) -> str:
     """Return an expression in which values in JSON have the type that those beside them have."""
     import pyarrow as pa
 
-    columns: Any = table.schema
+    columns: Any = schema
     numbers: set[str] = {column.name for column in columns if pa.types.is_integer(column.type)}
     meant: dict[tuple[int, int], str] = {}
     for part in _parts(tree):
@@ -465,15 +524,15 @@ def _span(part: dict[str, Any]) -> tuple[int, int]:
     return (_span(part["children"][0])[0] if part.get("type") == "ARRAY_EXTRACT" else start), end
 
 
-def _needed(tree: Any, table: pa.Table) -> list[str]:
+def _needed(tree: Any, schema: pa.Schema) -> list[str]:
     """Return the columns of a table that an expression needs."""
     parts = list(_parts(tree))
     if any(part.get("class") in _POSITIONS for part in parts):
-        return table.column_names
+        return schema.names
     named = {str(name).lower() for part in parts for name in part.get("column_names", ())}
     if BODY_JSON in named:
         named.add(_BODY)
-    return [column for column in table.column_names if column in named or column == INDEX]
+    return [column for column in schema.names if column in named or column == INDEX]
 
 
 def _reason(error: duckdb.Error, tree: Any, expression: str) -> Answer:

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sbnotebook.analysis import query
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.query import matching, where
 from sbnotebook.errors import ConfigurationError
@@ -184,12 +183,15 @@ def test_expressions_that_need_all_columns_get_them() -> None:
     assert numbers("COLUMNS('^entity|^sequence_number') is not null") == [10, 20, 30, 40, 50]
 
 
-def test_large_tables_are_evaluated_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(query, "_PORTION", 10_000)
-    table = to_arrow(Message(message_id=str(number), body=b"{}") for number in range(3_000))
+def test_large_tables_are_sent_while_they_are_evaluated() -> None:
+    table = to_arrow(Message(message_id=str(number), body=b'{"a": "%s"}' % (b"x" * 2_000)) for number in range(3_000))
     assert matching(table, "message_id::int % 3 = 0 and body_json is not null") == list(range(0, 3_000, 3))
-    # A message that is larger than a portion is a portion.
-    assert where([Message(body=b"x" * 20_000), Message(body=b"y")], "body_text like 'x%'")
+    # A fault in the first batch leaves nothing of the others behind.
+    with pytest.raises(ConfigurationError, match="Could not convert string 'x"):
+        matching(table, "(body_json->>'a')::int = 1")
+    assert matching(table, "message_id = '2999'") == [2_999]
+    # A message that is larger than a batch is a batch.
+    assert where([Message(body=b"x" * 600_000), Message(body=b"y")], "body_text like 'x%'")
 
 
 def test_pythons_variables_are_not_seen() -> None:

@@ -185,6 +185,9 @@ def test_body_json_is_missing_where_json_is_too_deep() -> None:
     assert [message.body for message in where(messages, "body_json IS NULL")] == deep
     assert [message.body for message in where(messages, "body_json::VARIANT IS NOT NULL")] == flat
     assert where(messages, "json_contains(body_json, '1')") == []
+    # A zero makes the text beside it no JSON, and hides no other.
+    zero = b'{"a": "\0"}'
+    assert [message.body for message in where([*messages, Message(body=zero)], "body_json IS NULL")] == [*deep, zero]
 
 
 def test_body_json_is_missing_where_a_body_is_too_long() -> None:
@@ -253,6 +256,15 @@ def test_expressions_take_no_more_time_than_they_may(expression: str, monkeypatc
     monkeypatch.setattr(query, "_MOST_SECONDS", 0.2)
     with pytest.raises(ConfigurationError, match="takes more than 0 seconds: make it simpler, or look at fewer mess"):
         where(MESSAGES, expression)
+
+
+def test_limits_hold_while_a_large_table_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = [Message(body=b"x" * 2_000, subject="a")] * 3_000
+    with pytest.raises(ConfigurationError, match="more than 1 GB of memory"):
+        where(messages, "list_sum(range(100000000 + length(subject))) > 0")
+    monkeypatch.setattr(query, "_MOST_SECONDS", 0.5)
+    with pytest.raises(ConfigurationError, match="takes more than 0 seconds"):
+        where(messages, "length(repeat(body_text, 300)) < 0 or " * 50 + TAKE_ALL_TIME[0])
 
 
 def test_regular_expressions_take_linear_time() -> None:
