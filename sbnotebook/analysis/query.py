@@ -178,7 +178,8 @@ def matching(table: pa.Table, expression: str) -> list[int]:
     table = table.append_column(query_worker.INDEX, array_of_numbers(np.arange(len(table), dtype=np.int64)))
     deadline = time.monotonic() + _MOST_SECONDS
     with _process() as process:
-        found, _ = _ask(process, table.select(_needed(process, table, expression, deadline)), expression, deadline)
+        needed = table.select(_needed(process, table, expression, deadline)).combine_chunks()  # pages have few rows
+        found, _ = _ask(process, needed, expression, deadline)
     return found["rows"]
 
 

@@ -17,7 +17,7 @@ import os
 import re
 import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TypedDict, cast
 
@@ -38,8 +38,8 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "python_enable_replacements": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    # More threads take more memory, and each evaluated part is too small for them.
-    "threads": "1",
+    # One reads the next batch while the other evaluates. More take more memory.
+    "threads": "2",
 }
 _MOST_NAME: Final = 200
 _MOST_REASON: Final = 500
@@ -324,13 +324,21 @@ def _parsable(bodies: pa.Array[Any], request: Request) -> pa.Array[Any]:
     import pyarrow.compute
 
     pc: Any = pyarrow.compute
-    left_out: list[bool] = pc.fill_null(pc.greater(pc.utf8_length(bodies), request["characters"]), False).to_pylist()
-    for place in _with_brackets(bodies, request["levels"]):
-        left_out[place] = left_out[place] or _levels(bodies[place].as_py()) > request["levels"]
-    return pc.if_else(pa.array(left_out), pa.scalar(None, bodies.type), bodies) if any(left_out) else bodies
+    suspects = _with_brackets(bodies, request["levels"])
+    if (pc.max(pc.binary_length(bodies)).as_py() or 0) > request["characters"]:
+        suspects = range(len(bodies))
+    left_out = {place for place in suspects if not _may_be_parsed(bodies[place].as_py() or "", request)}
+    if not left_out:
+        return bodies
+    flags = pa.array([place in left_out for place in range(len(bodies))])
+    return pc.if_else(flags, pa.scalar(None, bodies.type), bodies)
 
 
-def _with_brackets(bodies: pa.Array[Any], most: int) -> list[int]:
+def _may_be_parsed(text: str, request: Request) -> bool:
+    return len(text) <= request["characters"] and _levels(text) <= request["levels"]
+
+
+def _with_brackets(bodies: Any, most: int) -> Sequence[int]:
     """Return the places of all bodies with more opening brackets, which are few, and perhaps of others."""
     import pyarrow as pa
     import pyarrow.compute
@@ -342,7 +350,7 @@ def _with_brackets(bodies: pa.Array[Any], most: int) -> list[int]:
     brackets = pc.binary_join(texts, "\0")[0].as_buffer().to_pybytes().translate(None, _NOT_OPENING).split(b"\0")
     if len(brackets) == len(bodies):
         return [place for place, found in enumerate(brackets) if len(found) > most]
-    return pc.indices_nonzero(bodies.is_valid()).to_pylist()  # A body has a zero itself.
+    return range(len(bodies))  # A body has a zero itself.
 
 
 def _levels(text: str) -> int:
