@@ -4,7 +4,7 @@
  * Work is a generator. Each of its steps is short, and what others may see of it changes in its last step.
  */
 
-const SLICE = 8; // milliseconds; the last step may take longer
+const SLICE = 12; // milliseconds; the last step may take longer
 const STEP = 500; // rows
 
 /** Steps that call a function for each number from one to before another. */
