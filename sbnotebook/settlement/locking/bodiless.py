@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from sbnotebook.model import Complete, LockedMessage, Outcome
 from sbnotebook.model.partition import partition_of
@@ -14,6 +15,9 @@ from sbnotebook.settlement.locking.lock_table import Hold
 from sbnotebook.settlement.locking.settle import Settling
 from sbnotebook.settlement.sdk import receivers
 from sbnotebook.settlement.wire.conversion import locked_from_payload
+
+if TYPE_CHECKING:
+    from azure.servicebus.aio import ServiceBusReceiver
 
 __all__ = ["BodilessBatch"]
 
@@ -77,6 +81,11 @@ class BodilessBatch(LockedBatch):
             self._renewal.tell_lost()
         await self._close_emptied()
         return dict(chain.from_iterable(each.items() for each in outcomes))
+
+    def _new_receiver(self) -> ServiceBusReceiver:
+        receiver = super()._new_receiver()
+        receivers.build_bare_locks(receiver)
+        return receiver
 
     def _read(self, holds: Sequence[Hold]) -> None:
         for hold in holds:

@@ -395,7 +395,7 @@ class Settling:
             hold.in_doubt, hold.asked_at = True, self._now()
         own = self._each.get(holds[0].message.sequence_number)
         operation = self._operation if own is None else _operation(own)
-        tokens = [hold.received.lock_token for hold in holds]
+        tokens = [hold.message.lock_token for hold in holds]
         self._flight.began(len(tokens))
         try:
             await management.settle_by_tokens(receiver, tokens, *operation, answer_within=_ANSWER_WITHIN)

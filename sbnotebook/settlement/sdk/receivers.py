@@ -167,7 +167,7 @@ def lock_by_token(lock_token: UUID, payload: bytes | None) -> ServiceBusReceived
 class BareLock:
     """A lock without its message, with those attributes of the SDK's message that locks need."""
 
-    __slots__ = ("_delivery_id", "_delivery_tag", "_expiry", "lock_token", "sequence_number")
+    __slots__ = ("_delivery_id", "_delivery_tag", "_expiry", _PAYLOAD, "lock_token", "sequence_number")
 
     def __init__(self, frame: Frame, annotations: dict[bytes, Any]) -> None:
         stamp = annotations.get(_LOCKED_UNTIL)
@@ -217,6 +217,22 @@ def keep_locks_alone(receiver: ServiceBusReceiver) -> None:
 
     _on_arrival(parts, keep_or_drop)
     parts._build_received_message = build_unless_bare
+
+
+def build_bare_locks(receiver: ServiceBusReceiver) -> None:
+    """Build a :class:`BareLock` with its AMQP bytes for each message, which takes a third of the SDK's time.
+
+    Args:
+        receiver: not open yet.
+    """
+
+    def build_bare(received: tuple[Frame, Any]) -> ServiceBusReceivedMessage:
+        frame, message = received
+        lock = BareLock(frame, message.message_annotations or {})
+        setattr(lock, _PAYLOAD, bytes(frame[_FRAME_PAYLOAD]))
+        return cast("ServiceBusReceivedMessage", lock)
+
+    private(receiver)._build_received_message = build_bare
 
 
 def keep_bodies_of(receiver: ServiceBusReceiver, wanted: Container[int] | None) -> None:
