@@ -50,8 +50,8 @@ class _Received:
     wanted: int = 0
     size: int = 0
     beyond: int = 0
-    partitions: set[int] = field(default_factory=set[int])
-    """Of the messages beyond those that are wanted."""
+    last: dict[int, int] = field(default_factory=dict[int, int])
+    """The highest number that has come, by partition; not kept where every message is wanted."""
 
 
 @dataclass(slots=True)
@@ -70,6 +70,8 @@ class BatchLocker:
     max_bytes: int
     until: Mapping[int, int] | None = None
     _is_tried: bool = False
+    _is_past: bool = False
+    """Whether the last wanted message of each partition has come, or later ones."""
 
     @property
     def held_count(self) -> int:
@@ -87,6 +89,8 @@ class BatchLocker:
             max_messages: how many at most.
         """
         self.batch.forget_ended()
+        if self._is_past and not self.batch.messages and await self.is_at_end():
+            return ()
         give_up, wait = anyio.current_time() + _LEFT_WITHIN, self._first_wait
         while True:
             await self._receive(max_messages, wait)
@@ -127,20 +131,35 @@ class BatchLocker:
             wait = _MORE_WAIT
 
     def _count(self, messages: Sequence[LockedMessage], came: _Received) -> None:
-        for message in messages:
-            if self._is_wanted(message):
-                came.wanted += 1
-                came.size += max(self.batch.size_of(message), 1)  # 0 where its lock is lost already
-            else:
-                came.beyond += 1
-                came.partitions.add(partition_of(message.sequence_number))
+        wanted = [message for message in messages if self._is_wanted(message)]
+        came.wanted += len(wanted)
+        came.size += sum(max(self.batch.size_of(message), 1) for message in wanted)  # 0 where its lock is lost already
+        came.beyond += len(messages) - len(wanted)
+        if self.until is not None:
+            for message in messages:
+                number = message.sequence_number
+                partition = partition_of(number)
+                came.last[partition] = max(number, came.last.get(partition, 0))
 
     def _step(self, max_messages: int, came: _Received) -> int:
-        """Return how many messages to ask for next; 0 when there are enough."""
+        """Return how many messages to ask for next; 0 when there are enough, or no more."""
         left = min(max_messages - came.wanted, _STEP, max(1, _GROWTH * (came.wanted + came.beyond)))
         if came.wanted:
             left = min(left, (self.max_bytes - came.size) * came.wanted // came.size)
-        return 0 if self._is_past(came) else max(left, 0)
+        if self.until is not None:
+            still = self._still_to_come(self.until, came)
+            self._is_past = not still
+            left = min(left, still)
+        return max(left, 0)
+
+    def _still_to_come(self, until: Mapping[int, int], came: _Received) -> int:
+        """Return how many wanted messages can still come at most: messages come in the order of their numbers."""
+        if came.beyond >= _STEP:
+            return 0
+        lasts = (
+            (last, came.last.get(partition, start_of_partition(partition) - 1)) for partition, last in until.items()
+        )
+        return sum(max(last - found, 0) for last, found in lasts)
 
     def whole_batch(
         self, max_messages: int, *, passing_over: Callable[[LockedMessage], bool]
@@ -174,12 +193,6 @@ class BatchLocker:
     def _is_wanted(self, message: ReceivedMessage) -> bool:
         number = message.sequence_number
         return self.until is None or number <= self.until.get(partition_of(number), -1)
-
-    def _is_past(self, came: _Received) -> bool:
-        """Return whether no wanted message can still come: messages come in order, and later ones have come."""
-        if self.until is None:
-            return False
-        return came.beyond >= _STEP or (came.beyond > 0 and came.partitions >= self.until.keys())
 
     async def _release_beyond(self) -> None:
         beyond = [message for message in self.batch.messages if not self._is_wanted(message)]

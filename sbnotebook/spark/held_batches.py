@@ -119,8 +119,6 @@ class HeldBatches:
         """Lock messages, and complete those of them that are durable already."""
         while True:
             await self._complete()
-            if not self.locker.held_count and await self.locker.is_at_end():
-                return ()
             messages = await self.locker.lock(max_messages)
             if not any(map(self._is_done, messages)):
                 return messages

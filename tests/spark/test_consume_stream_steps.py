@@ -282,6 +282,17 @@ def test_available_now_takes_messages_that_come_slowly(
     assert query.ids == ids
 
 
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_available_now_waits_for_nothing_behind_the_last(
+    query: Query, own: Namespace, own_queue: str, delivery: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_locking, "_MORE_WAIT", 3600.0)
+    query.options |= {"delivery": delivery}
+    ids = fill(own, own_queue, 10)
+    query.drain()
+    assert query.ids == ids
+
+
 def test_another_receiver_gets_the_rest(query: Query, own: Namespace, own_queue: str) -> None:
     ids = fill(own, own_queue, 12)
     with own.entity(own_queue).lock(3) as batch:
