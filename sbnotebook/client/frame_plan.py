@@ -43,6 +43,7 @@ _COLUMNS: Final = (
     "description string, tracking_id string, retryable boolean"
 )
 _PASSES: Final = 100
+_PARTITIONS: Final = 8
 _ROWS: Final = 10_000
 _TOO_MANY: Final = (
     f"Not attempted: it is not deferred, and there are more than {_PASSES} different decisions, each of which would "
@@ -231,11 +232,14 @@ def _is_local(spark: SparkSession) -> bool:
 
 def _read(frame: DataFrame, entity: EntityAddress | None) -> FrameRows:
     """Compute a frame; return its rows, each message once. Raise if a row cannot be carried out."""
-    schema = frame.limit(0).toArrow().schema
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schema = to_arrow_schema(frame.schema)
     read_decisions(schema.empty_table(), entity)  # a column of another type fails before Spark computes anything
     rows = FrameRows()
-    # The shuffle computes all partitions at once, into few of 64 MB; the iterator takes these one after the other.
-    found = frame.hint("rebalance").toLocalIterator(prefetchPartitions=True)
+    # The shuffle computes all partitions at once, and Spark joins or splits the new ones to about 64 MB each; the
+    # iterator takes these one after the other. With the 200 that are the default, each task would write 200 files.
+    found = frame.hint("rebalance", _PARTITIONS).toLocalIterator(prefetchPartitions=True)
     while page := [*islice(found, _ROWS)]:
         columns: Any = zip(*page, strict=True)
         arrays: Any = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -37,8 +38,8 @@ __all__ = [
     "settle_deferred_rows",
 ]
 
-MessageKey = tuple[EntityAddress, int]
-"""An entity and the sequence number of a message in it."""
+MessageKey = tuple[str, int]
+"""The address of an entity as text and the sequence number of a message in it."""
 
 OUTCOMES: Final = pa.schema(
     [
@@ -202,21 +203,26 @@ class SettleTask(Shipped):
         split = {(row["entity"], row["sequence_number"]) for row in conflicts(read).to_pylist()}
         keys: list[MessageKey | Outcome] = []
         decided: dict[MessageKey, Decision] = {}
-        addresses: dict[str, EntityAddress] = {}
-        for row in read.to_pylist():
-            text, number = row["entity"], row["sequence_number"]
-            entity = self.entity or addresses.get(text) or addresses.setdefault(text, EntityAddress.parse(text))
-            problem = row["problem"] or (_TWO if (text, number) in split else None)
+        decision, address = cache(_decision), cache(EntityAddress.parse)
+        columns: Any = [column.to_pylist() for column in read.columns]
+        for entity, number, verb, reason, description, unfit in zip(*columns, strict=True):
+            problem = unfit or (_TWO if (entity, number) in split else None)
             try:
                 if problem is None:
-                    decision = decision_of(row["decision"], row["reason"], row["description"])
-                    check_decision_of_deferred(decision, entity)
-                    decided[entity, number] = decision
+                    decided[entity, number] = decision(entity, verb, reason, description)
+                    keys.append((entity, number))
+                    continue
             except DecisionError as error:
                 problem = str(error)
-            failed = Outcome(OutcomeStatus.FAILED, row["decision"][:_MAX_VERB], entity, number, description=problem)
-            keys.append((entity, number) if problem is None else failed)
+            place = self.entity or address(entity)
+            keys.append(Outcome(OutcomeStatus.FAILED, verb[:_MAX_VERB], place, number, description=problem))
         return keys, decided
+
+
+def _decision(entity: str, verb: str, reason: str | None, description: str | None) -> Decision:
+    decision = decision_of(verb, reason, description)
+    check_decision_of_deferred(decision, EntityAddress.parse(entity))
+    return decision
 
 
 async def settle_deferred_rows(
@@ -230,19 +236,20 @@ async def settle_deferred_rows(
         max_in_flight: settlements that wait for their answer at once.
         journalled: False to leave this machine's journal alone.
     """
-    by_entity: dict[EntityAddress, dict[int, Decision]] = {}
+    by_entity: dict[str, dict[int, Decision]] = {}
     for (entity, number), decision in decided.items():
         by_entity.setdefault(entity, {})[number] = decision
     found: dict[MessageKey, Outcome] = {}
     for entity, decisions in by_entity.items():
+        address = EntityAddress.parse(entity)
         try:
-            report: Iterable[Outcome] = await namespace.entity(entity).settle_deferred(
+            report: Iterable[Outcome] = await namespace.entity(address).settle_deferred(
                 decisions, max_in_flight=max_in_flight, journalled=journalled
             )
         except Exception as error:  # noqa: BLE001 (the outcomes of other entities must not be lost)
             why = f"Not attempted: {in_words(error)}"
             report = [
-                Outcome(OutcomeStatus.SKIPPED, decision.verb, entity, number, description=why)
+                Outcome(OutcomeStatus.SKIPPED, decision.verb, address, number, description=why)
                 for number, decision in decisions.items()
             ]
         found |= {(entity, outcome.sequence_number or 0): outcome for outcome in report}

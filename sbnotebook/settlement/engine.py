@@ -333,11 +333,12 @@ class Run:
 
     def _of_plan(self, message: ReceivedMessage, outcome: Outcome) -> Outcome:
         # Steps settle, send or delete; the report tells of the action, and of the message as the plan knows it.
+        message_id = outcome.message_id if message.enqueued_time is None else message.message_id
         told = (outcome.verb, outcome.message_id, outcome.sequence_number, outcome.entity)
-        wanted = (self._decision_of(message).verb, message.message_id, message.sequence_number, message.entity)
+        wanted = (self._decision_of(message).verb, message_id, message.sequence_number, message.entity)
         if told == wanted:
             return outcome
-        verb, message_id, number, entity = wanted
+        verb, _, number, entity = wanted
         # A message that was resubmitted too often is dead-lettered, and its outcome says so.
         verb = verb if outcome.verb in _MEANS else outcome.verb
         return replace(outcome, verb=verb, message_id=message_id, sequence_number=number, entity=entity)

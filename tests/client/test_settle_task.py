@@ -17,13 +17,13 @@ from sbnotebook.model import Complete, DeadLetter, Decision, EntityAddress, Mess
 from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal
 
 
-def with_deferred(namespace: Namespace, count: int) -> EntityAddress:
+def with_deferred(namespace: Namespace, count: int) -> str:
     name = f"queue-{uuid.uuid4().hex[:8]}"
     namespace.create_queue(name)
     queue = namespace.entity(name)
     assert queue.send([Message(message_id=f"m{n}") for n in range(count)], show_progress=False).ok
     assert queue.defer_all(show_progress=False).apply(show_progress=False).settled == count
-    return queue.address
+    return name
 
 
 def settle(
@@ -54,7 +54,7 @@ def test_outcome_table_round_trips() -> None:
 def test_unreachable_entity_does_not_hide_other_outcomes(
     namespace: Namespace, shared_emulator: RunningEmulator, tmp_path: Path
 ) -> None:
-    first, second, nowhere = with_deferred(namespace, 2), with_deferred(namespace, 1), EntityAddress("no-such-queue")
+    first, second, nowhere = with_deferred(namespace, 2), with_deferred(namespace, 1), "no-such-queue"
     decided: dict[MessageKey, Decision] = {
         (first, 1): Complete(),
         (nowhere, 1): Complete(),

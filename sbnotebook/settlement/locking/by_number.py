@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, MessageSizeExceededError
 
-from sbnotebook.model import MessageState
+from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.sdk import management
+from sbnotebook.settlement.sdk.receivers import payload_of_received
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 if TYPE_CHECKING:
@@ -34,37 +35,42 @@ async def receive_those_there(
     large, is asked for again.
     """
     received: list[ServiceBusReceivedMessage] = []
-    left = list(sequence_numbers)
+    left = sequence_numbers
     while left:
         try:
             some = await management.receive_deferred(receiver, left)
         except CANNOT_ALL_BE_HAD:
-            return received + await _receive_halves(receiver, await those_deferred(peeker, left))
+            return received + await _receive_halves(receiver, await those_deferred(peeker, left), peeker.address)
         received += some
-        left = _left_out(left, some)
+        left = _left_out(left, some, peeker.address)
     return received
 
 
-def _left_out(asked: Sequence[int], received: Sequence[ServiceBusReceivedMessage]) -> list[int]:
+def _left_out(
+    asked: Sequence[int], received: Sequence[ServiceBusReceivedMessage], entity: EntityAddress
+) -> Sequence[int]:
     """Return the numbers to request again; none if no message arrived."""
-    came = {message.sequence_number for message in received}
-    return [number for number in asked if number not in came] if came else []
+    if len(received) in (0, len(asked)):
+        return ()
+    payloads = (payload_of_received(lock) or b"" for lock in received)
+    came = {peeked_from_payload(payload, entity, ()).sequence_number for payload in payloads}
+    return [number for number in asked if number not in came]
 
 
 async def _receive_halves(
-    receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]
+    receiver: ServiceBusReceiver, sequence_numbers: Sequence[int], entity: EntityAddress
 ) -> list[ServiceBusReceivedMessage]:
     if not sequence_numbers:
         return []
     try:
         some = await management.receive_deferred(receiver, sequence_numbers)
-        return some + await _receive_halves(receiver, _left_out(sequence_numbers, some))
+        return some + await _receive_halves(receiver, _left_out(sequence_numbers, some, entity), entity)
     except CANNOT_ALL_BE_HAD:
         if len(sequence_numbers) == 1:
             return []
         middle = len(sequence_numbers) // 2
-        first = await _receive_halves(receiver, sequence_numbers[:middle])
-        return first + await _receive_halves(receiver, sequence_numbers[middle:])
+        first = await _receive_halves(receiver, sequence_numbers[:middle], entity)
+        return first + await _receive_halves(receiver, sequence_numbers[middle:], entity)
 
 
 async def those_deferred(peeker: Peeker, sequence_numbers: Iterable[int]) -> list[int]:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Final, Self
-from uuid import UUID
 
 import anyio
 
@@ -279,13 +278,12 @@ class LockedBatch:
                 received = await receive_those_there(receiver, self._peeker, chunk)
             finally:
                 self._requests -= 1
-            holds = [self._hold(message, asked) for message in received]
-            taken += holds
-            self._read(holds)
-            largest = max((len(receivers.payload_of_received(message) or b"") for message in received), default=0)
-            if largest:
+            payloads = [receivers.payload_of_received(lock) or b"" for lock in received]
+            for lock, read in zip(received, payloads, strict=True):
+                taken.append(self._hold(lock, asked, locked_from_payload(read, self.address, receivers.token_of(lock))))
+            if largest := max(map(len, payloads), default=0):
                 self._deferred_at_once = max(1, min(_DEFERRED_BYTES // largest, _MOST_DEFERRED))
-        return tuple(hold.message for hold in taken if hold.is_read)
+        return tuple(hold.message for hold in taken)
 
     async def adopt(self, messages: Iterable[LockedMessage]) -> tuple[LockedMessage, ...]:
         """Hold messages that another receiver locked, in this process or another: their tokens settle them, too.
@@ -326,7 +324,7 @@ class LockedBatch:
             most = min(count, receivers.waiting(receiver) or room)
             received = await links.receive(receiver, most, wait)
             # All are held before any of them is read: reading may fail, or be cancelled while it peeks.
-            holds = [self._hold(message, asked) for message in received]
+            holds = [self._hold_unread(message, asked) for message in received]
         self._read(holds)
         return holds
 
@@ -357,15 +355,20 @@ class LockedBatch:
                 if self._receiver is not None:
                     await receivers.withdraw_credit(self._receiver)
 
-    def _hold(self, received: ServiceBusReceivedMessage, asked: datetime) -> Hold:
-        until, token = received.locked_until_utc, received.lock_token
+    def _hold_unread(self, received: ServiceBusReceivedMessage, asked: datetime) -> Hold:
+        until = received.locked_until_utc
         unread = LockedMessage(
             entity=self.address,
             sequence_number=int(received.sequence_number or 0),
-            lock_token=token if isinstance(token, UUID) else UUID(str(token)),
+            lock_token=receivers.token_of(received),
+            locked_until=until.astimezone(UTC) if until else None,
         )
-        locked_until = until.astimezone(UTC) if until else asked + timedelta(minutes=1)
-        hold = Hold(unread, received, asked, locked_until, is_read=False)
+        return self._hold(received, asked, unread, is_read=False)
+
+    def _hold(
+        self, received: ServiceBusReceivedMessage, asked: datetime, message: LockedMessage, *, is_read: bool = True
+    ) -> Hold:
+        hold = Hold(message, received, asked, message.locked_until or asked + timedelta(minutes=1), is_read=is_read)
         self._held.add(hold)
         return hold
 

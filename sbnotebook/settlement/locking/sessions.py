@@ -238,8 +238,10 @@ class SessionBatch(LockedBatch):
         self._held_receiver()
         return await super().receive_deferred(sequence_numbers)
 
-    def _hold(self, received: ServiceBusReceivedMessage, asked: datetime) -> Hold:
-        hold = super()._hold(received, asked)
+    def _hold(
+        self, received: ServiceBusReceivedMessage, asked: datetime, message: LockedMessage, *, is_read: bool = True
+    ) -> Hold:
+        hold = super()._hold(received, asked, message, is_read=is_read)
         hold.locked_until = self._lock.locked_until or hold.locked_until
         return hold
 

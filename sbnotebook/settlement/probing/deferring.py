@@ -10,7 +10,7 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceB
 from azure.servicebus.exceptions import MessageNotFoundError, OperationTimeoutError
 
 from sbnotebook.settlement.probing.probe import Probe, Saw, probe, words_of
-from sbnotebook.settlement.sdk.management import delete_deferred, receive_deferred
+from sbnotebook.settlement.sdk.management import delete_deferred, receive_deferred, settle_by_tokens
 from sbnotebook.settlement.sdk.receivers import payload_of_received
 from sbnotebook.settlement.wire.service_part import read_service_part
 
@@ -27,6 +27,7 @@ _SHORT: Final = 5.0
 """Seconds: the shortest lock that Azure gives."""
 _EXPIRY: Final = 10.0
 _NEXT_WITHIN: Final = 5
+_ANSWER_WITHIN: Final = 10.0
 _NOWHERE: Final = 1 << 40
 """A sequence number that no message has."""
 
@@ -58,7 +59,7 @@ async def _delivery_count(site: Site) -> Saw:
         for _ in range(3):
             (message,) = await receive_deferred(receiver, numbers)
             counts.append(_count_of(message))
-            await receiver.abandon_message(message)
+            await settle_by_tokens(receiver, [message.lock_token], "abandon", answer_within=_ANSWER_WITHIN)
     return Saw(counts == [counts[0], counts[0] + 1, counts[0] + 2], f"delivery counts {counts}, abandoned in between")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sbnotebook.settlement.sdk.errors import answered_within, as_service_bus_error
 from sbnotebook.settlement.sdk.protocol import Answer, Browser, Receiver, constants, mgmt_handlers, private
-from sbnotebook.settlement.sdk.receivers import received_deferred
+from sbnotebook.settlement.sdk.receivers import lock_by_token
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -97,7 +97,7 @@ async def peek_payloads(
 async def receive_deferred(
     receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]
 ) -> list[ServiceBusReceivedMessage]:
-    """Lock deferred messages, and keep their bytes for ``payload_of_received``.
+    """Lock deferred messages, and return their locks with their bytes, for ``payload_of_received``.
 
     ``receive_deferred_messages`` drops the types, and when one of the messages is missing it tries for 13 seconds.
 
@@ -113,7 +113,7 @@ async def receive_deferred(
 
     def answer(status_code: int, message: Any, description: Any, amqp_transport: Any) -> list[Any]:
         if status_code == _OK and message.value:
-            return [received_deferred(receiver, item) for item in message.value[b"messages"]]
+            return [lock_by_token(item[b"lock-token"], bytes(item[b"message"])) for item in message.value[b"messages"]]
         # The SDK raises what the status says, and nothing where there are no messages.
         mgmt_handlers.deferred_message_op(status_code, message, description, receiver, amqp_transport)
         return []

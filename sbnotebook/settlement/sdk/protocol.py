@@ -21,7 +21,6 @@ from sbnotebook.settlement.sdk.version import check_version
 try:
     from azure.servicebus._common import constants
     from azure.servicebus._common import mgmt_handlers as _mgmt_handlers
-    from azure.servicebus._pyamqp._decode import decode_payload
     from azure.servicebus._pyamqp._encode import describe_performative, encode_value
     from azure.servicebus._pyamqp.aio import (
         _cbs_async,
@@ -104,7 +103,6 @@ __all__ = [
     "connection_class",
     "constants",
     "create_authentication",
-    "decode_payload",
     "describe_performative",
     "encode_value",
     "mgmt_handlers",

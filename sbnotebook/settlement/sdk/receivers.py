@@ -9,19 +9,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from uuid import UUID
 
-from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode
-
 from sbnotebook.settlement.sdk.protocol import (
     Frame,
     ReceiveHandler,
     Receiver,
     ReceiverLink,
-    decode_payload,
     private,
 )
 from sbnotebook.settlement.wire.service_part import lock_annotations
 
 if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
 __all__ = [
@@ -35,9 +33,9 @@ __all__ = [
     "keep_payloads",
     "lock_by_token",
     "payload_of_received",
-    "received_deferred",
     "take",
     "take_down",
+    "token_of",
     "waiting",
     "withdraw_credit",
 ]
@@ -118,25 +116,15 @@ def _join_frames(link: ReceiverLink) -> None:
     link._incoming_transfer, link._on_transfer = take_and_join, pass_whole
 
 
-def received_deferred(receiver: ServiceBusReceiver, item: Any) -> ServiceBusReceivedMessage:
-    """Return a deferred message as the SDK's own, with its bytes for :func:`payload_of_received`.
-
-    Args:
-        receiver: the receiver that locked it.
-        item: the message in the answer of the management node.
-    """
-    payload, mode = bytes(item[b"message"]), ServiceBusReceiveMode.PEEK_LOCK
-    decoded = decode_payload(memoryview(lock_annotations(payload)))
-    message = ServiceBusReceivedMessage(
-        decoded, lock_token=item[b"lock-token"], receiver=receiver, receive_mode=mode, is_deferred_message=True
-    )
-    setattr(message, _PAYLOAD, payload)
-    return message
-
-
 def payload_of_received(message: ServiceBusReceivedMessage) -> bytes | None:
     """Return the AMQP bytes of a received message, None of a lock without its message."""
     return getattr(message, _PAYLOAD, None)
+
+
+def token_of(message: ServiceBusReceivedMessage) -> UUID:
+    """Return the lock token of a received message."""
+    token = message.lock_token
+    return token if isinstance(token, UUID) else UUID(str(token))
 
 
 def drop_payload(message: ServiceBusReceivedMessage) -> None:
@@ -155,11 +143,11 @@ class _LockByToken:
 
 
 def lock_by_token(lock_token: UUID, payload: bytes | None) -> ServiceBusReceivedMessage:
-    """Return a lock that another receiver has as a message to renew, or to settle over the management node.
+    """Return a lock that is on no link of ours as a message to renew, or to settle over the management node.
 
     Args:
         lock_token: of the lock.
-        payload: the message's AMQP bytes as they were peeked, None when it is missing.
+        payload: the message's AMQP bytes, None when it is missing.
     """
     return cast("ServiceBusReceivedMessage", _LockByToken(lock_token, payload))
 
