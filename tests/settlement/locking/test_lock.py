@@ -21,7 +21,7 @@ from sbnotebook.model import (
     OutcomeStatus,
     Release,
 )
-from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.sdk import receivers, senders
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.testing.clock import HandClock
@@ -253,15 +253,30 @@ async def test_an_error_of_the_body_comes_out_as_it_is(namespace: AsyncNamespace
     assert (batch.release_report.ok, len(batch.release_report)) == (True, 1)
 
 
-async def test_lock_holds_and_dead_letters_an_unreadable_message(
-    namespace: AsyncNamespace,
-) -> None:
-    queue = await filled_queue(namespace, "unreadable", 1)
+async def unreadable_queue(namespace: AsyncNamespace, name: str) -> AsyncEntity:
+    """Create a queue with three messages, of which the second is not readable."""
+    queue = await filled_queue(namespace, name, 1)
     text_as_data = b"\x00\x53\x75\xa1\x03bad"  # a data section holds binary, and nothing else
     async with namespace.connection.sender(queue.address) as sender:
         for payload in (text_as_data, payload_of(Message(message_id="good"))):
             await senders.make_ready(sender)
             await senders.send_payload(sender, payload)
+    return queue
+
+
+async def test_unreadable_deferred_message_is_settled(namespace: AsyncNamespace) -> None:
+    queue = await unreadable_queue(namespace, "unreadable-deferred")
+    async with queue.batch() as batch:
+        assert len(await batch.receive(3)) == 3
+        assert (await batch.settle(Defer())).settled == 3
+    report = await queue.settle_deferred({1: Complete(), 2: DeadLetter("Unreadable"), 3: Complete()})
+    assert [outcome.sequence_number for outcome in report if outcome.ok] == [1, 2, 3]
+    (dead,) = await namespace.entity("unreadable-deferred/$dlq").peek()
+    assert dead.unreadable
+
+
+async def test_lock_holds_and_dead_letters_an_unreadable_message(namespace: AsyncNamespace) -> None:
+    queue = await unreadable_queue(namespace, "unreadable")
     async with queue.batch() as batch:
         first, unreadable, good = await batch.receive(3)
         assert [first.message_id, good.message_id] == ["m0", "good"]
