@@ -29,8 +29,6 @@ FEW: Final = 600 if IS_SHORT else 6_000
 """More than pass through at once: a consumer holds up to about 3,500, each as bytes and as a message."""
 EACH: Final = 1_000
 """Bytes that a message may leave: its outcome, its place in the plan, and how its lock ended."""
-REACHED: Final = 1_200
-"""The same of a message that is locked ahead. Of 100,000, a resubmit left 1,110 bytes each, and a pick 1,126."""
 FOUND: Final = BODY + 1_800
 """Bytes of a message that is the result itself."""
 
@@ -119,8 +117,8 @@ LEAVES: Final[dict[Job, int]] = {
     send: 400,  # transfers in progress hold up to 32 MiB, and its report keeps outcomes compressed
     peek: 50,
     lock_and_dead_letter: EACH,
-    resubmit: REACHED,
-    pick: REACHED,
+    resubmit: EACH,
+    pick: EACH,
     purge: EACH,
     undo: EACH,
     defer_all: EACH,

@@ -8,7 +8,7 @@ at once would come again next, and only a release does not raise the delivery co
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from types import TracebackType
@@ -92,6 +92,10 @@ class AheadBatch(LockedBatch):
             holds = [self._hold_unread(message, asked) for message in received]
         self._read([hold for hold in holds if hold.message.sequence_number in wanted])
         return tuple(hold.message for hold in holds if self._held.of(hold.message) is hold)
+
+    def forget(self, message: LockedMessage) -> None:
+        """Forget how a message ended that is not held any more: do not settle it again."""
+        self._held.forget(message)
 
     async def ask_no_more(self) -> None:
         """Take back the rest of the last request, so that released messages do not come again at once."""
@@ -295,26 +299,37 @@ class LockedAhead:
             await link.batch.ask_no_more()
         return ()
 
-    def settle_group(
+    async def settle_group(
         self,
         run: Run,
         decision: Decision,
         messages: Sequence[LockedMessage],
         *,
         each: Mapping[int, DeadLetter] | None = None,
-    ) -> Awaitable[Report]:
-        """Settle messages that :meth:`find` gave, as :meth:`LockedBatch.settle_group` does."""
+    ) -> Report:
+        """Settle messages that :meth:`find` gave as :meth:`LockedBatch.settle_group` does, each once."""
         by_batch: dict[AheadBatch, list[LockedMessage]] = {}
         for message in messages:
             by_batch.setdefault(self._by_token[message.lock_token], []).append(message)
         if len(by_batch) == 1:
             (batch,) = by_batch
-            return batch.settle_group(run, decision, messages, each=each)
-        return _settle_over(by_batch, run, decision, messages, each)
+            report = await batch.settle_group(run, decision, messages, each=each)
+        else:
+            report = await _settle_over(by_batch, run, decision, messages, each)
+        for message, outcome in zip(messages, report, strict=True):
+            self._forget_settled(message, outcome)
+        return report
 
-    def settle_elsewhere(self, decision: Decision, message: LockedMessage, act: ActElsewhere) -> Awaitable[Outcome]:
+    async def settle_elsewhere(self, decision: Decision, message: LockedMessage, act: ActElsewhere) -> Outcome:
         """Settle a message that :meth:`find` gave, as :meth:`LockedBatch.settle_elsewhere` does."""
-        return self._by_token[message.lock_token].settle_elsewhere(decision, message, act)
+        outcome = await self._by_token[message.lock_token].settle_elsewhere(decision, message, act)
+        self._forget_settled(message, outcome)
+        return outcome
+
+    def _forget_settled(self, message: LockedMessage, outcome: Outcome) -> None:
+        """Forget a message that nothing asks for any more, so that no memory grows with them."""
+        if outcome.ok:
+            self._by_token.pop(message.lock_token).forget(message)
 
     def holds(self, message: LockedMessage) -> bool:
         """Return whether the very lock that a message came with is held still."""

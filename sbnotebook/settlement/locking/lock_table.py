@@ -243,6 +243,10 @@ class HeldMessages:
         """Leave the lock to end by itself."""
         self._end(hold, OutcomeStatus.SKIPPED, _LEFT)
 
+    def forget(self, message: LockedMessage) -> None:
+        """Forget how a message ended; it is a stranger to the batch from now on."""
+        self._ended.pop(message.lock_token, None)
+
     def forget_ended(self) -> None:
         """Forget how messages ended that are not held any more; they are strangers to the batch from now on."""
         self._ended.clear()

@@ -28,6 +28,16 @@ def test_how_messages_ended_is_not_remembered_for_ever() -> None:
         held.check_ours(messages)
 
 
+def test_a_message_that_is_forgotten_is_a_stranger() -> None:
+    hold, _ = held_for(60)
+    held = HeldMessages(ORDERS)
+    held.add(hold)
+    held.note(hold, outcome_for(hold.message, Complete(), OutcomeStatus.SETTLED), was_in_doubt=False)
+    held.forget(hold.message)
+    with pytest.raises(DecisionError, match="1 messages are not of this batch"):
+        held.check_ours([hold.message])
+
+
 def held_for(seconds: float, *, slow_by: float = 0) -> tuple[Hold, datetime]:
     """Return a lock that lasts so long, and when it was asked for by a clock that is so many seconds slow."""
     nothing: Any = None
