@@ -22,7 +22,6 @@ from tests.crash.supply import Supply
 QUEUE: Final = "orders"
 LOCK_SECONDS: Final = 5
 PLENTY: Final = 300
-"""Messages from which on no more are sent, until some were consumed."""
 
 
 class Victim(StrEnum):
@@ -83,14 +82,15 @@ class Story:
         mode: of the stream.
         seed: of all random choices.
         one_way_ms: to the emulator, and as many back.
+        plenty: messages from which on no more are sent, until some were consumed.
     """
 
-    def __init__(self, directory: Path, mode: str, seed: str, one_way_ms: int = 0) -> None:
-        self.directory, self.mode = directory, mode
+    def __init__(self, directory: Path, mode: str, seed: str, one_way_ms: int = 0, plenty: int = PLENTY) -> None:
+        self.directory, self.mode, self._plenty = directory, mode, plenty
         self.chance = random.Random(seed)  # noqa: S311 - no secrets
         properties: dict[str, object] = {"LockDuration": f"PT{LOCK_SECONDS}S", "MaxDeliveryCount": 2000}
         self.emulator = Emulator(directory / "emulator", QUEUE, properties, one_way_ms)
-        self.supply = Supply(self.emulator.connection_string, QUEUE, self._waiting, PLENTY, seed)
+        self.supply = Supply(self.emulator.connection_string, QUEUE, self._waiting, plenty, seed)
         self.drivers: list[Driver] = []
         self.deaths: Counter[Victim] = Counter()
         self._begin = time.monotonic()
@@ -206,7 +206,7 @@ class Story:
             active = self.emulator.counts().get("active", 0)
         except OSError:
             return 0  # it is dead; messages read by browsing stay.
-        return active if self.mode == "consume" else active - PLENTY * (self._steps("commits") + 1)
+        return active if self.mode == "consume" else active - self._plenty * (self._steps("commits") + 1)
 
     def _tell(self, what: str) -> None:
         """Print what pytest shows if the test fails."""

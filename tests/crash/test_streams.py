@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from tests.crash.story import Life, Story, Victim, lives_of
+from tests.crash.story import PLENTY, Life, Story, Victim, lives_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 
@@ -30,6 +30,8 @@ SHORT: Final = [
     Life([], is_available_now=True, options={"maxMessagesPerTrigger": "100", "partitions": "2"}),
 ]
 """Each kind of death once, in as few lives as can be: each takes Java some seconds to start."""
+FEW: Final = 120
+"""Messages that wait meanwhile: the query that ends by itself takes them in two micro-batches."""
 
 
 @pytest.mark.parametrize("number", range(STREAMS))
@@ -37,13 +39,13 @@ def test_killed_stream_reads_each_message_once(tmp_path: Path, number: int) -> N
     seed = f"{SEED}-{number}"
     lives = lives_of(random.Random(seed), LIVES) if number else SHORT  # noqa: S311 - no secrets
     mode = "browse" if number % 5 == 4 else "consume"
-    tell(run(tmp_path, mode, seed, lives, ONE_WAY_MS[number // 2 % 2]))
+    tell(run(tmp_path, mode, seed, lives, ONE_WAY_MS[number // 2 % 2], PLENTY if number else FEW))
 
 
-def run(directory: Path, mode: str, seed: str, lives: list[Life], one_way_ms: int) -> Counter[int]:
+def run(directory: Path, mode: str, seed: str, lives: list[Life], one_way_ms: int, plenty: int) -> Counter[int]:
     """One story."""
     print(f"SBNOTEBOOK_SEED={SEED}, {seed}, {mode}, {one_way_ms} ms: {lives}")  # noqa: T201 - pytest shows it if the test fails
-    with Story(directory, mode, seed, one_way_ms) as story:
+    with Story(directory, mode, seed, one_way_ms, plenty) as story:
         story.live(lives)
         counts = story.emulator.counts()
         assert not story.drivers[-1].heard("failed")
