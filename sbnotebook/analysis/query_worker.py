@@ -38,7 +38,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "python_enable_replacements": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    # One reads the next batch while the other evaluates. More take more memory.
+    # One thread reads the next batch while the other evaluates. More take more memory.
     "threads": "2",
 }
 _MOST_NAME: Final = 200

@@ -117,7 +117,7 @@ def test_any_text_costs_little_in_all_patterns_together(length: int, count: int)
     plain = partial(examine, ordinary(length))
     most = cpu_time(plain, times=9) * MOST_OF_ORDINARY
     dear = [text for text in texts_of(length, count * ROUNDS) if cpu_time(partial(examine, text), enough=most) > most]
-    # A processor is slow at times: only what stays dear in turns with the ordinary text is dear.
+    # A processor is slow at times: only a text that stays dear in turns with the ordinary text is dear.
     costs = {text[:60]: min(times_as_dear(partial(examine, text), plain) for _ in range(5)) for text in dear}
     assert {text: times for text, times in costs.items() if times > MOST_OF_ORDINARY} == {}
 
