@@ -178,8 +178,10 @@ def matching(table: pa.Table, expression: str) -> list[int]:
     table = table.append_column(query_worker.INDEX, array_of_numbers(np.arange(len(table), dtype=np.int64)))
     deadline = time.monotonic() + _MOST_SECONDS
     with _process() as process:
-        needed = table.select(_needed(process, table, expression, deadline)).combine_chunks()  # pages have few rows
-        found, _ = _ask(process, needed, expression, deadline)
+        needed = _needed(process, table, expression, deadline)
+        if not len(table):
+            return []
+        found, _ = _ask(process, table.select(needed).combine_chunks(), expression, deadline)  # pages have few rows
     return found["rows"]
 
 

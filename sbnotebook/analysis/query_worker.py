@@ -38,8 +38,8 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "python_enable_replacements": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    # One thread reads the next batch while the other evaluates. More take more memory.
-    "threads": "2",
+    # More threads keep more memory, of which the process has little.
+    "threads": "1",
 }
 _MOST_NAME: Final = 200
 _MOST_REASON: Final = 500
