@@ -231,7 +231,7 @@ class _Messages:
         # At its end it does not ask the reader again, which would read the next request.
         self._arriving: Iterator[Any] = (batch for batch in reader)
         self._request = request
-        self._short_of_memory = False
+        self._is_too_large = False
 
     def relation(self, database: duckdb.DuckDBPyConnection, *, whole: bool = False) -> duckdb.DuckDBPyRelation:
         """Return the messages, to be read once, or as often as DuckDB wants if the ``whole`` table is in memory."""
@@ -245,14 +245,15 @@ class _Messages:
         return rows.project(_COLUMNS) if self._has_json else rows
 
     def read_rest(self) -> None:
-        """Read what an expression with a fault has left."""
+        """Read what an expression with a fault has left.
+
+        Raises:
+            MemoryError: there is too little memory for the table; DuckDB says only that it could not read it.
+        """
+        if self._is_too_large:
+            raise MemoryError
         for _ in self._arriving:
             pass
-
-    def check_memory(self) -> None:
-        """Raise MemoryError if a table failed for want of memory, of which DuckDB says only that it failed."""
-        if self._short_of_memory:
-            raise MemoryError
 
     def _with_json(self, schema: Any) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -263,7 +264,7 @@ class _Messages:
                 bodies = [_parsable(batch.column(_BODY), self._request)] if self._has_json else []
                 yield record_batch.from_arrays([*batch.columns, *bodies], schema=schema)
         except MemoryError:
-            self._short_of_memory = True
+            self._is_too_large = True
             raise
 
 
@@ -284,7 +285,6 @@ def _answer(database: duckdb.DuckDBPyConnection, messages: _Messages, expression
     except duckdb.OutOfMemoryException:
         raise
     except duckdb.Error as error:
-        messages.check_memory()
         return _reason(error, tree, expression)
     return {"found": {"rows": sorted(index for (index,) in found), "columns": _needed(tree, messages.schema)}}
 

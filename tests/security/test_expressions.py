@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -265,6 +266,16 @@ def test_limits_hold_while_a_large_table_is_sent(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(query, "_MOST_SECONDS", 0.5)
     with pytest.raises(ConfigurationError, match="takes more than 0 seconds"):
         where(messages, "length(repeat(body_text, 300)) < 0 or " * 50 + TAKE_ALL_TIME[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit the memory of a process")
+def test_a_body_too_large_for_the_process_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query, "_MOST_MEMORY", 250_000_000)
+    monkeypatch.setattr(query, "_idle", defaultdict[int, list[object]](list))  # a new process, with this limit
+    messages = [Message(body=b"x" * 70_000_000), Message(body=b"y")]
+    with pytest.raises(ConfigurationError, match=r"it takes more than 0\.25 GB of memory"):
+        where(messages, "body_text like 'x%'")
+    assert where(messages[1:], "body_text like 'y%'") == messages[1:]
 
 
 def test_regular_expressions_take_linear_time() -> None:
