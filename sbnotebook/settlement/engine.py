@@ -333,6 +333,7 @@ class Run:
 
     def _of_plan(self, message: ReceivedMessage, outcome: Outcome) -> Outcome:
         # Steps settle, send or delete; the report tells of the action, and of the message as the plan knows it.
+        # A plan by sequence numbers does not know the ids, nor when messages were enqueued.
         message_id = outcome.message_id if message.enqueued_time is None else message.message_id
         told = (outcome.verb, outcome.message_id, outcome.sequence_number, outcome.entity)
         wanted = (self._decision_of(message).verb, message_id, message.sequence_number, message.entity)

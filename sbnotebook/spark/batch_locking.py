@@ -71,7 +71,7 @@ class BatchLocker:
     until: Mapping[int, int] | None = None
     _is_tried: bool = False
     _is_past: bool = False
-    """Whether the last wanted message of each partition has come, or later ones."""
+    """True once each partition has delivered its last wanted message, or a later one."""
 
     @property
     def held_count(self) -> int:
