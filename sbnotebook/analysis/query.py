@@ -15,10 +15,12 @@ import re
 import subprocess
 import sys
 import time
+from array import array
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 from shlex import quote
 from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
@@ -30,6 +32,7 @@ import pyarrow as pa
 from sbnotebook.analysis import query_worker
 from sbnotebook.analysis.arrays import array_of_flags, array_of_numbers
 from sbnotebook.analysis.frames import to_arrow
+from sbnotebook.analysis.query_worker import BODY, BODY_JSON, INDEX
 from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import Message
@@ -37,6 +40,8 @@ from sbnotebook.model.budget import LEVELS, PARSED_CHARACTERS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+
+    from numpy.typing import NDArray
 
     from sbnotebook.analysis.query_worker import Answer, Found, Kind, Request
 
@@ -59,6 +64,16 @@ _LARGEST_STEP: Final = 4_000
 _SHOWN: Final = 200
 _NOTHING: Final[Found] = {"rows": [], "columns": []}
 _PATH: Final = re.compile(r"(?<!\w)(body_json)\s*+->(?!>)\s*+('[^']{0,200}')")
+
+_MOST_BYTES: Final = 4 * PARSED_CHARACTERS
+"""A body with more bytes has more characters than are parsed: UTF-8 takes up to four for each."""
+_TEXTS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""The texts of JSON. Possessive, so that a text without an end takes no longer than others."""
+_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
+_BRACE: Final = ord("{")
+_TO_BRACE: Final = ord("{") - ord("[")
+"""The bit in which the two opening brackets differ."""
 
 _idle: defaultdict[int, list[subprocess.Popen[bytes]]] = defaultdict(list)
 """Processes that wait for requests, by the process that started them: a fork must not use those of its parent."""
@@ -161,7 +176,7 @@ def result_of(table: pa.Table, query: str) -> pa.Table:
         )
     if len(query) > _LONGEST:
         _refuse(query, f"it is longer than {_LONGEST:,} characters", "query")
-    deadline = time.monotonic() + _MOST_SECONDS
+    table, deadline = _with_json(table), time.monotonic() + _MOST_SECONDS
     with _process() as process:
         columns, _ = _ask(process, table.slice(0, 0), query, deadline, "check")
         _, result = _ask(process, table.select(columns["columns"]), query, deadline, "query")
@@ -175,7 +190,7 @@ def matching(table: pa.Table, expression: str) -> list[int]:
         raise ConfigurationError("The expression is empty: write a condition such as subject = 'UA', or leave it out.")
     if len(expression) > _LONGEST:
         _refuse(expression, f"it is longer than {_LONGEST:,} characters")
-    table = table.append_column(query_worker.INDEX, array_of_numbers(np.arange(len(table), dtype=np.int64)))
+    table = _with_json(table).append_column(INDEX, array_of_numbers(np.arange(len(table), dtype=np.int64)))
     deadline = time.monotonic() + _MOST_SECONDS
     with _process() as process:
         needed = _needed(process, table, expression, deadline)
@@ -206,6 +221,42 @@ def _portions(table: pa.Table, most: int) -> Iterator[pa.Table]:
     half = len(table) // 2
     yield from _portions(table.slice(0, half), most)
     yield from _portions(table.slice(half), most)
+
+
+def _with_json(table: pa.Table) -> pa.Table:
+    return table.append_column(BODY_JSON, pa.nulls(len(table), pa.bool_())) if BODY in table.column_names else table
+
+
+def _checked_json(table: pa.Table) -> pa.Table:
+    """Flag the bodies that DuckDB may parse: it calls itself for each level, and crashes on many.
+
+    The expression is evaluated over the rows before meanwhile.
+    """
+    if BODY_JSON not in table.column_names:
+        return table
+    flags = _are_parsable(cast("Any", table[BODY]).combine_chunks())
+    return table.set_column(table.column_names.index(BODY_JSON), BODY_JSON, array_of_flags(flags))
+
+
+def _are_parsable(bodies: Any) -> NDArray[np.bool_]:
+    _, offsets, data = bodies.buffers()
+    ends: Any = np.frombuffer(offsets, np.int32)[bodies.offset :][: len(bodies) + 1]
+    text = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
+    if len(text) > _MOST_BYTES:  # one body: see _portions
+        return np.zeros(len(bodies), np.bool_)
+    opening = cast("Any", np.flatnonzero)((text | _TO_BRACE) == _BRACE)
+    before = opening.searchsorted(ends - ends[0])
+    flags = (ends[1:] - ends[:-1] <= PARSED_CHARACTERS) & (before[1:] - before[:-1] <= LEVELS)  # nearly all
+    for place in np.flatnonzero(~flags):
+        body = bodies[place].as_py() or ""
+        flags[place] = len(body) <= PARSED_CHARACTERS and _levels(body) <= LEVELS
+    return flags
+
+
+def _levels(text: str) -> int:
+    """Return how deep JSON is nested, in time that grows with its length."""
+    brackets = _TEXTS.sub(b"", text.encode()).translate(_STEPS, _NOT_BRACKETS)
+    return max(accumulate(array("b", brackets)), default=0)
 
 
 @contextmanager
@@ -288,22 +339,19 @@ def _ask(
         "expression": expression,
         "kind": kind,
         "seconds": max(deadline - time.monotonic(), 0.001),
-        "levels": LEVELS,
-        "characters": PARSED_CHARACTERS,
     }
     source, target = cast("IO[bytes]", process.stdout), cast("IO[bytes]", process.stdin)
     with suppress(BrokenPipeError):  # It may have answered that it ends.
         target.write(json.dumps(request).encode() + b"\n")
         with pa.ipc.new_stream(cast("Any", target), table.schema) as stream:
-            for batch in _portions(table, _BATCH):
-                stream.write_table(batch)
+            for portion in _portions(table, _BATCH):
+                stream.write_table(_checked_json(portion))
         target.flush()
     line = source.readline()
     answer: Answer = json.loads(line) if line.endswith(b"\n") else {}
     result = source.read(answer.get("size", 0))
     if "refused" in answer:
-        columns = [*table.column_names, query_worker.BODY_JSON]
-        why = answer["refused"].rstrip(". ") + _advice(expression, answer.get("unknown"), columns)
+        why = answer["refused"].rstrip(". ") + _advice(expression, answer.get("unknown"), table.column_names)
         _refuse(expression, why, kind)
     if not answer.keys() & {"found", "size"} or len(result) != answer.get("size", 0):
         _end(process)

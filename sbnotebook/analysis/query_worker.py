@@ -16,23 +16,22 @@ import json
 import os
 import re
 import sys
-from array import array
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TypedDict, cast
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-__all__ = ["BODY_JSON", "INDEX", "READY", "Answer", "Found", "Kind", "Request", "answer_requests", "work"]
+__all__ = ["BODY", "BODY_JSON", "INDEX", "READY", "Answer", "Found", "Kind", "Request", "answer_requests", "work"]
 
 INDEX: Final = "row_index_"
 """The column that numbers the rows."""
 READY: Final = b"ready\n"
 """The first line that the process writes."""
-_BODY: Final = "body_text"
+BODY: Final = "body_text"
 BODY_JSON: Final = "body_json"
+"""The column of bodies that are JSON. The table has flags in it: the bodies that DuckDB may parse."""
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "enable_external_access": "false",
     "python_enable_replacements": "false",
@@ -44,7 +43,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 _MOST_NAME: Final = 200
 _MOST_REASON: Final = 500
 # A body that is not JSON must not fail the expression for all the others.
-_COLUMNS: Final = f"* REPLACE (TRY_CAST({BODY_JSON} AS JSON) AS {BODY_JSON})"
+_COLUMNS: Final = f"* REPLACE (CASE WHEN {BODY_JSON} THEN TRY_CAST({BODY} AS JSON) END AS {BODY_JSON})"
 _SELECT: Final = "SELECT "
 _CLAUSES: Final = ("modifiers", "where_clause", "group_expressions", "having", "qualify", "sample")
 _OUTSIDE: Final = frozenset(
@@ -96,11 +95,6 @@ _NO_COLUMN: Final = re.compile(r"Referenced (?:column|table) \"([^\"]+)\" not fo
 _ADVICE: Final = " You might need to add explicit type casts."
 _KIND: Final = re.compile(r"^\w+ Error: ")
 _TRUTHS: Final = frozenset({"BOOLEAN", "NULL", '"NULL"', "SQLNULL"})
-_TEXTS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-"""The texts of JSON. Possessive, so that a text without an end takes no longer than others."""
-_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
-_NOT_OPENING: Final = bytes(set(range(256)) - set(b"[{\0"))
 
 
 Kind = Literal["expression", "check", "query"]
@@ -115,10 +109,6 @@ class Request(TypedDict):
     ``check`` for the columns that a query needs."""
     seconds: float
     """Until this process ends itself."""
-    levels: int
-    """``body_json`` is missing where a body is nested deeper."""
-    characters: int
-    """``body_json`` is missing where a body is longer."""
 
 
 class Found(TypedDict):
@@ -198,7 +188,7 @@ def answer_requests(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink:
         faulthandler.dump_traceback_later(request["seconds"], exit=True)
         result = b""
         try:
-            messages = _Messages(source, request)
+            messages = _Messages(source)
             if request["kind"] == "expression":
                 answer = _answer(database, messages, request["expression"])
             else:
@@ -216,33 +206,27 @@ class _Messages:
 
     Args:
         source: where the table comes from.
-        request: belongs to it.
 
     Attributes:
         schema: that of the table.
     """
 
-    def __init__(self, source: BinaryIO, request: Request) -> None:
+    def __init__(self, source: BinaryIO) -> None:
         import pyarrow as pa
 
         reader: Any = pa.ipc.open_stream(cast("Any", source))
         self.schema: Any = reader.schema
-        self._has_json = _BODY in self.schema.names
         # At its end it does not ask the reader again, which would read the next request.
         self._arriving: Iterator[Any] = (batch for batch in reader)
-        self._request = request
         self._is_too_large = False
 
     def relation(self, database: duckdb.DuckDBPyConnection, *, whole: bool = False) -> duckdb.DuckDBPyRelation:
         """Return the messages, to be read once, or as often as DuckDB wants if the ``whole`` table is in memory."""
         import pyarrow as pa
 
-        schema = self.schema
-        if self._has_json:
-            schema = schema.append(pa.field(BODY_JSON, schema.field(_BODY).type))
-        batches = pa.RecordBatchReader.from_batches(schema, self._with_json(schema))
+        batches = pa.RecordBatchReader.from_batches(self.schema, self._read())
         rows = database.from_arrow(batches.read_all() if whole else batches)
-        return rows.project(_COLUMNS) if self._has_json else rows
+        return rows.project(_COLUMNS) if BODY_JSON in self.schema.names else rows
 
     def read_rest(self) -> None:
         """Read what an expression with a fault has left.
@@ -255,14 +239,10 @@ class _Messages:
         for _ in self._arriving:
             pass
 
-    def _with_json(self, schema: Any) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        record_batch: Any = pa.RecordBatch
+    def _read(self) -> Iterator[Any]:
         try:
-            for batch in self._arriving:
-                bodies = [_parsable(batch.column(_BODY), self._request)] if self._has_json else []
-                yield record_batch.from_arrays([*batch.columns, *bodies], schema=schema)
+            for batch in self._arriving:  # noqa: UP028 - `yield from` would end it when DuckDB stops to read
+                yield batch
         except MemoryError:
             self._is_too_large = True
             raise
@@ -316,47 +296,6 @@ def _result(database: duckdb.DuckDBPyConnection, messages: _Messages, request: R
         stream.write_table(result)
     data = sink.getvalue().to_pybytes()
     return {"size": len(data)}, data
-
-
-def _parsable(bodies: pa.Array[Any], request: Request) -> pa.Array[Any]:
-    """Return bodies, without those that DuckDB must not parse: it calls itself for each level, and crashes on many."""
-    import pyarrow as pa
-    import pyarrow.compute
-
-    pc: Any = pyarrow.compute
-    suspects = _with_brackets(bodies, request["levels"])
-    if (pc.max(pc.binary_length(bodies)).as_py() or 0) > request["characters"]:
-        suspects = range(len(bodies))
-    left_out = {place for place in suspects if not _may_be_parsed(bodies[place].as_py() or "", request)}
-    if not left_out:
-        return bodies
-    flags = pa.array([place in left_out for place in range(len(bodies))])
-    return pc.if_else(flags, pa.scalar(None, bodies.type), bodies)
-
-
-def _may_be_parsed(text: str, request: Request) -> bool:
-    return len(text) <= request["characters"] and _levels(text) <= request["levels"]
-
-
-def _with_brackets(bodies: Any, most: int) -> Sequence[int]:
-    """Return the places of all bodies with more opening brackets, which are few, and perhaps of others."""
-    import pyarrow as pa
-    import pyarrow.compute
-
-    pc: Any = pyarrow.compute
-    # All bodies together: to count in each would cost five times as much.
-    list_array: Any = pa.ListArray
-    texts = list_array.from_arrays(pa.array([0, len(bodies)], pa.int32()), pc.fill_null(bodies, ""))
-    brackets = pc.binary_join(texts, "\0")[0].as_buffer().to_pybytes().translate(None, _NOT_OPENING).split(b"\0")
-    if len(brackets) == len(bodies):
-        return [place for place, found in enumerate(brackets) if len(found) > most]
-    return range(len(bodies))  # A body has a zero itself.
-
-
-def _levels(text: str) -> int:
-    """Return how deep JSON is nested, in time that grows with its length."""
-    brackets = _TEXTS.sub(b"", text.encode()).translate(_STEPS, _NOT_BRACKETS)
-    return max(accumulate(array("b", brackets)), default=0)
 
 
 def _described(database: duckdb.DuckDBPyConnection, before: str, text: str) -> list[Any]:
@@ -539,7 +478,7 @@ def _needed(tree: Any, schema: pa.Schema) -> list[str]:
         return schema.names
     named = {str(name).lower() for part in parts for name in part.get("column_names", ())}
     if BODY_JSON in named:
-        named.add(_BODY)
+        named.add(BODY)
     return [column for column in schema.names if column in named or column == INDEX]
 
 

@@ -193,7 +193,15 @@ def test_body_json_is_missing_where_json_is_too_deep() -> None:
 
 def test_body_json_is_missing_where_a_body_is_too_long() -> None:
     messages = [Message(body=b'"' + b"x" * (PARSED_CHARACTERS - 2 + more) + b'"') for more in (0, 1)]
-    assert where(messages, "body_json IS NOT NULL") == messages[:1]
+    assert where([*messages, Message(body=b"[" * 9_000_000)], "body_json IS NOT NULL") == messages[:1]
+
+
+def test_body_json_is_missing_in_every_part_of_a_large_table() -> None:
+    # DuckDB evaluates 512 kB at a time. Binary bodies have no body_text.
+    odd = {0: b"\xff\xfe", 2: nested(LEVELS + 1), 3: b"no JSON"}
+    bodies = [odd.get(number % 700, b'{"a": "' + b"x" * 300 + b'"}') for number in range(5_000)]
+    found = where([Message(body=body) for body in bodies], "body_json IS NULL")
+    assert [message.body for message in found] == [body for body in bodies if body in odd.values()]
 
 
 # ------------------------------------------------------------------------------------------- memory and time
