@@ -374,7 +374,7 @@ class CauseList {
 export function causesView(store, element, options) {
   const list = new CauseList(store, options.cause_action);
   const listen = new AbortController();
-  for (const type of ["rows", "filter", "shown", "causes"]) store.addEventListener(type, list.drawSoon, { signal: listen.signal });
+  for (const type of ["rows", "passed", "causes"]) store.addEventListener(type, list.drawSoon, { signal: listen.signal });
   element.append(list.element);
   list.drawSoon();
   return () => {

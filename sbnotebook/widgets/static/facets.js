@@ -240,7 +240,7 @@ export function facetsView(store, element, options) {
     for (const { facet } of boxes.values()) facet.forget(kind === "patched" && column === facet.name ? 0 : first);
     soon();
   });
-  for (const type of ["columns", "filter", "shown"]) on(type, soon);
+  for (const type of ["columns", "passed"]) on(type, soon);
   soon();
   return () => {
     listen.abort();

@@ -28,6 +28,7 @@ export class ShownRows extends EventTarget {
     this.reached = 0; // the last change that is in the shown rows
     this.edition = 0; // of the values that the rows are sorted by
     this.isOther = false; // whether filters or sorting are among the changes that are to come
+    this.isOrder = true; // these are of sorting only
   }
 
   tell(type, detail = {}) {
@@ -58,7 +59,7 @@ export class ShownRows extends EventTarget {
   sortBy(name, descending = false) {
     this.sort = name === null ? null : { name, descending };
     this.edition += 1;
-    this.updateAnew();
+    this.updateAnew(true);
     this.tell("sort");
   }
 
@@ -80,10 +81,10 @@ export class ShownRows extends EventTarget {
   }
 
   /** Bring the shown rows up to date with other filters, or another order, and end the update in progress. */
-  updateAnew() {
+  updateAnew(isOrder = false) {
     this.stopUpdate();
     this.isOther = true;
-    this.update();
+    this.update(isOrder);
   }
 
   stopUpdate() {
@@ -92,8 +93,9 @@ export class ShownRows extends EventTarget {
   }
 
   /** Bring the shown rows up to date, in slices. Changes of rows that come meanwhile follow in a further turn. */
-  async update() {
+  async update(isOrder = false) {
     this.changes += 1;
+    this.isOrder &&= isOrder;
     if (this.updating) return;
     const { signal } = (this.updating = new AbortController());
     await null; // changes in one go are one change
@@ -128,12 +130,13 @@ export class ShownRows extends EventTarget {
       passes[row] = test(row) ? 1 : 0;
     }
     const end = Math.min(filter.tested + TESTED_ROWS, this.total);
-    for (; filter.tested < end; filter.tested++) passes[filter.tested] = test(filter.tested) ? 1 : 0;
+    for (let row = filter.tested; row < end; row++) passes[row] = test(row) ? 1 : 0;
+    filter.tested = end;
   }
 
   /** Show the rows that pass all filters, in their order. */
   show() {
-    const { isOther, removed, total } = this;
+    const { isOther, isOrder, removed, total } = this;
     const fails = new Uint8Array(total);
     this.applied = new Map(Array.from(this.filters, ([id, { passes }]) => [id, passes]));
     for (const passes of this.applied.values()) for (let row = 0; row < total; row++) fails[row] += 1 - passes[row];
@@ -145,9 +148,10 @@ export class ShownRows extends EventTarget {
       if (!fails[row] && !removed[row]) rows[count++] = row;
     }
     const before = this.shown;
-    [this.fails, this.shown, this.isOther] = [fails, rows.subarray(0, count), false];
+    [this.fails, this.shown, this.isOther, this.isOrder] = [fails, rows.subarray(0, count), false, true];
     const isSame = before.length === count && before.every((row, index) => row === rows[index]);
     this.tell("shown", { isOther, isSame });
+    if (!isOrder) this.tell("passed");
   }
 
   // ------------------------------------------------------------ changes of rows
@@ -180,8 +184,12 @@ export class ShownRows extends EventTarget {
 
   /** Show rows no longer that were removed, at once. */
   hideRemoved() {
-    this.shown = this.shown.filter((row) => !this.removed[row]);
-    this.update();
+    const { removed, shown } = this;
+    const rows = new Uint32Array(shown.length);
+    let count = 0;
+    for (let index = 0; index < shown.length; index++) if (!removed[shown[index]]) rows[count++] = shown[index];
+    this.shown = rows.subarray(0, count);
+    this.tell("shown", { isOther: false, isSame: count === shown.length });
   }
 
   /** How many of the selected rows the filters hide. */

@@ -4,7 +4,8 @@
  * Work is a generator. Each of its steps is short, and what others may see of it changes in its last step.
  */
 
-const SLICE = 12; // milliseconds; the last step may take longer
+const FIRST_SLICE = 30; // milliseconds, in which most work ends; the last step may take longer
+const SLICE = 12;
 const STEP = 500; // rows
 
 /** Steps that call a function for each number from one to before another. */
@@ -23,8 +24,8 @@ export function* each(from, to, action) {
  * @returns {Promise<any>} what the generator returns; undefined where it was ended
  */
 export async function inSlices(steps, signal) {
-  while (!signal?.aborted) {
-    const end = performance.now() + SLICE;
+  for (let slice = FIRST_SLICE; !signal?.aborted; slice = SLICE) {
+    const end = performance.now() + slice;
     do {
       const { done, value } = steps.next();
       if (done) return value;

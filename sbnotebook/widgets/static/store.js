@@ -16,7 +16,8 @@ const IDLE_ROWS = 1_000; // rows whose text is gathered at one go
 /**
  * Events: "rows" (detail.kind: replaced, added, patched or removed; first: the first new row; rows: their numbers).
  * "filter" and "sort" when they are chosen, and "shown" when their rows are found (detail.isOther: by another filter or
- * order; isSame: the rows are those before). "selection", "columns", "focus" (detail: row number or null), "causes", "state".
+ * order; isSame: the rows are those before); then "passed", unless only the order is another. "selection", "columns",
+ * "focus" (detail: row number or null), "causes", "state".
  */
 export class Store extends ShownRows {
   /** @param {(name: string, data: object) => Promise<{data: object, buffers: Uint8Array[]}>} request asks the kernel */

@@ -276,8 +276,7 @@ export function timelineView(store, element, options) {
     timeline.isStale ||= detail.kind !== "patched" || detail.column === timeline.column;
     soon();
   });
-  on("filter", soon);
-  on("shown", soon);
+  on("passed", soon);
   element.append(timeline.element);
   timeline.element.hidden = true;
   const size = new ResizeObserver(soon);
