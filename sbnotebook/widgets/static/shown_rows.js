@@ -27,8 +27,8 @@ export class ShownRows extends EventTarget {
     this.changes = 0; // of rows, filters and sorting
     this.reached = 0; // the last change that is in the shown rows
     this.edition = 0; // of the values that the rows are sorted by
-    this.isOther = false; // whether filters or sorting are among the changes that are to come
-    this.isOrder = true; // these are of sorting only
+    this.isOther = false; // a change of filters or sorting is to come
+    this.isOrder = true; // all are of sorting
   }
 
   tell(type, detail = {}) {
