@@ -25,10 +25,10 @@ export class ShownRows extends EventTarget {
     this.filters = new Map();
     this.sort = null;
     this.changes = 0; // of rows, filters and sorting
-    this.reached = 0; // the last change that is in the shown rows
+    this.reached = 0; // the last change in the shown rows
     this.edition = 0; // of the values that the rows are sorted by
     this.isOther = false; // a change of filters or sorting is to come
-    this.isOrder = true; // all are of sorting
+    this.isOrder = true; // all of sorting
   }
 
   tell(type, detail = {}) {
