@@ -20,6 +20,7 @@ __all__ = [
     "Cause",
     "cause_of",
     "cause_of_form",
+    "form_without_ids",
     "masked",
     "masked_reason",
     "read_stack_trace",
@@ -77,7 +78,8 @@ def cause_of_form(form: str) -> Cause | None:
     digits have the same cause, unless a digit is left in it, or one of the exceptions may be there.
 
     Args:
-        form: a description with the same GUID in place of each, and 1 in place of each digit.
+        form: a description with the same GUID in place of each, and 1 in place of each digit; see
+            :func:`form_without_ids` for its other ids.
 
     Example:
         >>> cause_of_form("Flight 1111 is late"), cause_of_form("HTTP 111")
@@ -86,21 +88,34 @@ def cause_of_form(form: str) -> Cause | None:
     cause = read_stack_trace(form)
     if "1" in (cause.frame or "") or _LIBRARY_PATH_OF_FORM in form:
         return None
-    text = _masked_form(_HEX_OF_FORM.sub(_one_hex, cause.text[:_MOST_TEXT]))
-    return None if text is None else Cause(text, cause.frame)
-
-
-@lru_cache(maxsize=1_000)
-def _masked_form(said: str) -> str | None:
+    if cause.text[_MOST_TEXT - 1 : _MOST_TEXT + 1].isalnum():  # the part of an id before the end may be no id
+        return None
+    said = cause.text[:_MOST_TEXT]
     text = masked(said)
     words = (word.casefold() for word in _WORD.findall(said))
     is_doubtful = "1" in text or _CODE_OF_FORM.search(said) or not _WORDS_OF_FORMS.isdisjoint(words)
-    return None if is_doubtful else text
+    return None if is_doubtful else Cause(text, cause.frame)
 
 
-def _one_hex(match: re.Match[str]) -> str:
-    """Return the same digits and letters for all ids of a length, such as traces and addresses of objects."""
-    return "1a".ljust(len(match[0]), "1")
+def form_without_ids(form: bytes) -> bytes:
+    """Return a form with the same digits and letters in all hexadecimal ids of a length, such as traces and addresses.
+
+    An id that is not in a short line stays: a part of it may be where the text to read ends.
+
+    Example:
+        >>> form_without_ids(b"Order 1b111c11 of B@d1111111 is late")
+        b'Order 1a111111 of B@a1111111 is late'
+    """
+    return b"\n".join(map(_line_without_ids, form.split(b"\n")))
+
+
+@lru_cache(maxsize=4_000)
+def _line_without_ids(line: bytes) -> bytes:
+    return line if len(line) > _MOST_LINE else _HEX_OF_FORM.sub(_one_hex, line)
+
+
+def _one_hex(match: re.Match[bytes]) -> bytes:
+    return (b"1a" if match[0][:1] == b"1" else b"a1").ljust(len(match[0]), b"1")
 
 
 # ---------------------------------------------------------------- masks
@@ -117,7 +132,7 @@ _WORDS_OF_FORMS: Final = frozenset(word.encode().translate(DIGITS_TO_ONES).decod
 _WORD: Final = re.compile(r"\w+")
 _CODE_OF_FORM: Final = re.compile(r"1x[0-9a-fA-F]|111 (?:Client|Server)")
 _HEX_OF_FORM: Final = re.compile(
-    r"(?<![^\s@\[(=#])(?=[0-9]{0,63}[a-f])(?=[a-f]{0,63}[0-9])(?![0-9]{1,63}[a-f]\b)[0-9a-f]{8,64}+(?![\w:+-]|\.\S)"
+    rb"(?<![^\s@\[(=#])(?=1{0,63}[a-f])(?=[a-f]{0,63}1)(?!1{1,63}[a-f]\b)[1a-f]{8,64}+(?![\w\x80-\xff:+-]|\.\S)"
 )
 """A word that is an id with any digits and letters. Elsewhere, numbers, times and addresses continue in such a word.
 Its last letter may be a unit."""

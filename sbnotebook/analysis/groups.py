@@ -31,6 +31,7 @@ from sbnotebook.analysis.descriptions import (
     Cause,
     cause_of,
     cause_of_form,
+    form_without_ids,
     masked_reason,
 )
 from sbnotebook.errors import ConfigurationError, near_match
@@ -213,18 +214,23 @@ class CauseReader:
         """Return the cause that a description names; one that says so where the time is spent."""
         return self._known(description) if self._left > 0 else _UNREAD
 
-    def all(self, descriptions: Sequence[str | None]) -> list[Cause]:
+    def all(self, descriptions: Sequence[str | None], column: Any = None) -> list[Cause]:
         """Return the cause that each description names.
 
         Descriptions often differ only in ids and numbers. This method gives each a form without them, and reads the
         cause once for each form.
+
+        Args:
+            descriptions: of messages.
+            column: the same in Arrow, if they are from a table.
         """
         if len(descriptions) < _FEW:
             return [*map(self, descriptions)]
+        texts = array_of_values(descriptions, pa.string()) if column is None else column
         causes: list[Cause] = []
         for start in range(0, len(descriptions), _AT_ONCE):
-            part = descriptions[start : start + _AT_ONCE]
-            causes += [self._of_form(form, said) for form, said in zip(_forms(part), part, strict=True)]
+            part, forms = descriptions[start : start + _AT_ONCE], _forms(texts[start : start + _AT_ONCE])
+            causes += [self._of_form(form, said) for form, said in zip(forms, part, strict=True)]
         return causes
 
     def _of_form(self, form: bytes | None, description: str | None) -> Cause:
@@ -232,9 +238,11 @@ class CauseReader:
             return self(description)
         if form not in self._forms:
             started = self._clock()
-            if len(self._forms) >= _KEPT:
-                self._forms.clear()
-            self._forms[form] = cause_of_form(form.decode())
+            form = form_without_ids(form)
+            if form not in self._forms:
+                if len(self._forms) >= _KEPT:
+                    self._forms.clear()
+                self._forms[form] = cause_of_form(form.decode())
             self._left -= self._clock() - started
         return self._forms[form] or self(description)
 
@@ -245,10 +253,9 @@ class CauseReader:
         return cause
 
 
-def _forms(descriptions: Sequence[str | None]) -> list[bytes | None]:
+def _forms(texts: Any) -> list[bytes | None]:
     """Return the forms of descriptions, as far as descriptions are read: see :func:`cause_of_form`."""
     kernels: Any = pc
-    texts = array_of_values(descriptions, pa.string())
     if (kernels.max(kernels.binary_length(texts)).as_py() or 0) > MATCHED_CHARACTERS:
         texts = kernels.utf8_slice_codeunits(texts, 0, MATCHED_CHARACTERS)
     without = kernels.replace_substring_regex(texts, ANY_GUID, NO_GUID).cast(pa.binary()).to_pylist()
@@ -284,7 +291,9 @@ def group_by_cause(
         take = take or partial(_in_places, messages)
     found: dict[tuple[str | None, ...], list[tuple[int, _Row]]] = {}
     rows, needs_causes = _rows(messages), "description" in by or "frame" in by
-    causes = (read or CauseReader()).all([row.description for row in rows]) if needs_causes else repeat(Cause("", None))
+    column = messages.column("dead_letter_error_description") if isinstance(messages, pa.Table) else None
+    read = read or CauseReader()
+    causes = read.all([row.description for row in rows], column) if needs_causes else repeat(Cause("", None))
     reason_of = cache(masked_reason)
     for place, (row, cause) in enumerate(zip(rows, causes, strict=False)):
         reason = None if row.reason is None else reason_of(row.reason)
