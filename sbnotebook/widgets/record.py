@@ -12,6 +12,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import ipywidgets as widgets
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 from IPython.display import display
 
 from sbnotebook.analysis import tables
+from sbnotebook.analysis.arrays import array_of_flags, array_of_values
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.table.rows import RowModel
@@ -27,6 +29,7 @@ from sbnotebook.widgets.text_view import Block, cell, paragraph, rows_block
 
 __all__ = ["Record", "causes_block"]
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_CAUSES: Final = 50
 _MAX_CHARACTERS: Final = 300_000
 """Of the whole record: the notebook has to stay small enough for GitHub to show it."""
@@ -153,25 +156,27 @@ def causes_block(model: RowModel) -> Block | None:
         removed = rows.removed.copy()
     if len(found.fingerprints) != len(rows):
         return None
-    columns: dict[str, Any] = {"cause": pa.array(found.fingerprints, pa.string()), "time": rows.table["enqueued_time"]}
-    times_sent: Any = rows.table["resubmit_count"]
-    columns["back"] = pc.cast(pc.greater(times_sent, pa.scalar(0)), pa.int64())
-    counted = pa.table(columns).filter(pa.array(~removed)).group_by("cause")
-    tallies = counted.aggregate([("cause", "count"), ("time", "min"), ("time", "max"), ("back", "sum")]).to_pylist()
+    # Arrow's own groups, scalars and times would import pandas.
+    columns: dict[str, Any] = {"cause": array_of_values(found.fingerprints, pa.string())}
+    columns |= {"time": pc.cast(rows.table["enqueued_time"], pa.int64()), "back": rows.table["resubmit_count"]}
+    kept: Any = pa.table(columns).filter(array_of_flags(~removed))
+    kernels: Any = pc
+    counts = {each["values"]: each["counts"] for each in kernels.value_counts(kept["cause"]).to_pylist()}
     told = {cause["fingerprint"]: cause for cause in found.told}
-    largest = sorted(tallies, key=lambda tally: -tally["cause_count"])
-    listed = [tally for tally in largest if tally["cause"] in told][:_MAX_CAUSES]
+    listed = sorted((each for each in counts if each in told), key=lambda each: -counts[each])[:_MAX_CAUSES]
     lines: list[list[object]] = []
-    for tally in listed:
-        cause = told[tally["cause"]]
+    for fingerprint in listed:
+        cause, only = told[fingerprint], array_of_values([fingerprint], pa.string())
+        its = kept.filter(kernels.is_in(kept["cause"], value_set=only))
         traits = (cause["reason"] or "(no reason)", cause["cause"], cause["frame"])
-        times = (cell(tally["time_min"]), cell(tally["time_max"]))
-        when, count = resubmits.get(tally["cause"], (None, 0))
+        times = kernels.min_max(its["time"]).as_py().values()
+        when, count = resubmits.get(fingerprint, (None, 0))
         sent = f"{count:,}, {cell(when)}" if count else ""
-        back = tally["back_sum"] or ""
-        lines.append([tally["cause_count"], *traits, *times, sent, back, notes.get(tally["cause"], "")])
-    others = sum(tally["cause_count"] for tally in largest) - sum(tally["cause_count"] for tally in listed)
+        back = kernels.sum(kernels.sign(its["back"])).as_py() or ""
+        span = [cell(None if time is None else _EPOCH + timedelta(microseconds=time)) for time in times]
+        lines.append([counts[fingerprint], *traits, *span, sent, back, notes.get(fingerprint, "")])
+    others = sum(counts.values()) - sum(counts[each] for each in listed)
     if others:
-        lines.append([others, f"{len(largest) - len(listed):,} more causes", *[""] * (len(_COLUMNS) - 2)])
+        lines.append([others, f"{len(counts) - len(listed):,} more causes", *[""] * (len(_COLUMNS) - 2)])
     used = [place for place in range(len(_COLUMNS)) if any(line[place] != "" for line in lines)]
     return rows_block([_COLUMNS[place] for place in used], [[line[place] for place in used] for line in lines])

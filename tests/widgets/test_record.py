@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -62,3 +64,26 @@ def test_causes_say_how_many_messages_are_left_and_came_back() -> None:
     block = causes_block(model) or {}
     assert block.get("columns") == ["count", "reason", "resubmitted", "came back"]
     assert block.get("rows") == [[2, "B", "3, 2026-11-20 12:00:00Z", 1], [1, "A", "", ""]]
+
+
+WITHOUT_PANDAS = """
+import sys
+from datetime import UTC, datetime
+from sbnotebook import PeekedMessage
+from sbnotebook.widgets.record import causes_block
+from sbnotebook.widgets.table.rows import RowModel
+
+times = [datetime(2026, 11, day, tzinfo=UTC) for day in (20, 22, 21)]
+letters = [PeekedMessage(entity="o/$dlq", sequence_number=time.day, enqueued_time=time) for time in times]
+model = RowModel(letters, causes=True)
+model.find_causes()
+model.wait_for_causes(10)
+print(causes_block(model)["rows"], "pandas" in sys.modules)
+"""
+
+
+def test_causes_have_their_first_and_last_time_without_pandas() -> None:
+    # In a new kernel, the triage would wait for its import.
+    done = subprocess.run([sys.executable, "-c", WITHOUT_PANDAS], capture_output=True, text=True, check=True)
+    row = [3, "(no reason)", "2026-11-20 00:00:00Z", "2026-11-22 00:00:00Z"]
+    assert done.stdout.strip() == f"{[row]} False"
