@@ -148,7 +148,9 @@ function tableView(store, element, options) {
   on("selection", () => grid.endRange());
   on("rows", ({ detail }) => detail.kind !== "patched" && grid.endRange());
   on("failed", (event) => toolbar.fail(event.detail));
-  for (const type of ["rows", "filter", "sort", "shown", "selection", "columns", "focus"]) on(type, draw);
+  for (const type of ["rows", "shown", "selection", "columns", "focus"]) on(type, draw);
+  const drawBehind = () => setTimeout(() => store.isBehind && draw()); // most rows are found before
+  for (const type of ["filter", "sort"]) on(type, drawBehind);
   draw();
   const disposers = [() => listen.abort(), () => grid.dispose()];
   if (options.facets === null || options.facets.length) disposers.push(facetsView(store, side, options));
