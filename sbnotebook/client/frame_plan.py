@@ -20,7 +20,7 @@ from sbnotebook.client.decisions import COLUMNS, check_columns, decision_of, dec
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.frame_rows import DECISIONS, FrameRows
 from sbnotebook.client.scrubbing import in_words, scrubbed
-from sbnotebook.client.settle_task import SettleTask, TaskStorage, outcome_table, outcomes_of
+from sbnotebook.client.settle_task import SettleTask, TaskStorage, outcome_table, outcomes_of, packed, unpacked
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
@@ -45,6 +45,8 @@ _COLUMNS: Final = (
 _PASSES: Final = 100
 _PARTITIONS: Final = 8
 _ROWS: Final = 10_000
+_CELL: Final = 250
+"""Rows that stay together, so that each task of a small plan has as many."""
 _TOO_MANY: Final = (
     f"Not attempted: it is not deferred, and there are more than {_PASSES} different decisions, each of which would "
     "take a search from the head of the entity: defer the messages first, with defer_all."
@@ -166,7 +168,8 @@ class FramePlan:
         settle = SettleTask(target, max_in_flight, self._storage)
         try:
             with scrubbed(target.secrets):
-                done = self._spark.createDataFrame(rows).mapInArrow(settle, f"{_COLUMNS}, repeated boolean").toArrow()
+                decided = self._spark.createDataFrame(packed(rows, _CELL))
+                done = unpacked(decided.mapInArrow(settle, decided.schema).toArrow())
         except SbNotebookError as error:
             raise SbNotebookError(
                 f"The Spark job failed, and it is unknown which of the {rows.num_rows:,} messages its tasks had "

@@ -1,20 +1,31 @@
 from __future__ import annotations
 
+import gc
 import pickle
 import uuid
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
-from sbnotebook.client.settle_task import MessageKey, TaskStorage, outcome_table, outcomes_of, settle_deferred_rows
+from sbnotebook.client.settle_task import (
+    MessageKey,
+    SettleTask,
+    TaskStorage,
+    outcome_table,
+    outcomes_of,
+    settle_deferred_rows,
+)
+from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Complete, DeadLetter, Decision, EntityAddress, Message, Outcome, OutcomeStatus
 from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.locking.lock_table import Hold
 
 
 def with_deferred(namespace: Namespace, count: int) -> str:
@@ -49,6 +60,43 @@ def test_outcome_table_round_trips() -> None:
     assert list(outcomes_of(table)) == outcomes
     assert table.column("entity").to_pylist()[0] == "events/subscriptions/audit/$dlq"
     assert outcome_table([]).num_rows == 0
+
+
+def test_messages_do_not_wait_for_the_garbage_collector(
+    shared_emulator: RunningEmulator, namespace: Namespace, tmp_path: Path
+) -> None:
+    queue = with_deferred(namespace, 60)
+    archive = Archive(tmp_path / "archive.sqlite")
+    own = AsyncNamespace(
+        Connection(shared_emulator.connection_string), journal=Journal(tmp_path / "journal.sqlite"), archive=archive
+    )
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(isinstance(each, Hold) for each in gc.get_objects())
+        ends = settle(own, {(queue, number): Complete() for number in range(1, 61)}, journalled=True)
+        assert {end.status for end in ends.values()} == {OutcomeStatus.SETTLED}
+        assert sum(isinstance(each, Hold) for each in gc.get_objects()) == before
+    finally:
+        gc.enable()
+
+
+def test_tasks_seldom_look_for_garbage(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
+    queue = with_deferred(namespace, 600)
+    rows = pa.RecordBatch.from_pydict(
+        {"entity": [queue] * 600, "sequence_number": [*range(1, 601)], "decision": ["dead-letter"] * 600}
+    )
+    task = SettleTask(NamespaceTarget(shared_emulator.connection_string), 10, TaskStorage())
+    usual = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)  # Python's own
+    try:
+        before = gc.get_stats()[0]["collections"]
+        ((_, outcomes),) = task.settle([rows])
+        assert {outcome.status for outcome in outcomes} == {OutcomeStatus.SETTLED}
+        assert gc.get_stats()[0]["collections"] - before < 5
+        assert gc.get_threshold() == (700, 10, 10)
+    finally:
+        gc.set_threshold(*usual)
 
 
 def test_unreachable_entity_does_not_hide_other_outcomes(

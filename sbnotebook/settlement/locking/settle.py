@@ -299,6 +299,7 @@ class Settling:
 
         for part in self._requests(holds):
             await settle(part)
+        doubts.clear()  # settle refers to itself, and would keep the messages until Python looks for cycles
         await self._look_at_lost(lost)
 
     def _note_asked(
