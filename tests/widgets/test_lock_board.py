@@ -32,7 +32,13 @@ def everything(widget: ipywidgets.Widget) -> list[ipywidgets.Widget]:
 
 
 def named(board: LockBoard, description: str) -> Any:
-    return next(each for each in everything(board) if getattr(each, "description", None) == description)
+    """Return a button or field, as soon as it is on the screen: news of a selection or a plan may come in between."""
+
+    def found() -> list[ipywidgets.Widget]:
+        return [each for each in everything(board) if getattr(each, "description", None) == description]
+
+    until(lambda: bool(found()), description)
+    return found()[0]
 
 
 def shown(board: LockBoard) -> str:
@@ -50,7 +56,6 @@ def act(board: LockBoard, name: str, **fields: str) -> None:
     for field, value in fields.items():
         named(board, field.replace("_", " ")).value = value
     named(board, "Show the plan").click()
-    until(lambda: any(getattr(each, "description", "") == "Carry out" for each in everything(board)), shown(board))
     named(board, "Carry out").click()
     until(lambda: board.actions.report is not None and not board.actions.busy, "the report")
 
