@@ -28,7 +28,7 @@ RESOURCES: Final = (
     "environment",
     "executors",
 )
-AT_ONCE: Final = 4
+AT_ONCE: Final = 2
 """Attempts that fail at the same time."""
 PAGES: Final = ("jobs", "stages", "SQL", "environment", "executors", "StreamingQuery")
 
