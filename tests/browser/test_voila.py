@@ -129,11 +129,15 @@ def _look_at_hostile_messages(page: Page) -> None:
     search.fill("Hostile")
     expect(page.get_by_text(f"{HOSTILE} of {18 + HOSTILE} shown")).to_be_visible()
     grid = page.get_by_role("grid")
-    grid.focus()
-    for _ in range(HOSTILE):
+    title = page.get_by_role("region", name="Message", exact=True).locator("strong").first
+    grid.press("Enter")
+    expect(title).to_have_text(re.compile(r"Message \d+ of"))
+    titles = [title.inner_text()]
+    for _ in range(HOSTILE - 1):
         grid.press("ArrowDown")
-        grid.press("Enter")
-    expect(page.get_by_text("Properties").first).to_be_visible()
+        expect(title).not_to_have_text(re.compile(f"^(Message|{re.escape(titles[-1])})$"))
+        titles.append(title.inner_text())
+    assert len(set(titles)) == HOSTILE
     search.fill("")
 
 
