@@ -40,7 +40,8 @@ async def make_ready(sender: ServiceBusSender) -> None:
 
 
 async def _open_with_token(sender: Sender) -> None:
-    await sender._open()
+    if not sender._running:
+        await sender._open()
     handler: Any = sender._handler
     try:
         while not await handler.client_ready_async():  # noqa: ASYNC110 (the SDK has no event for it)

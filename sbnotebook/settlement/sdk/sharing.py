@@ -92,14 +92,17 @@ class _Turn:
 
     def __init__(self) -> None:
         self.reader: asyncio.Task[Any] | None = None
-        self.has_read = asyncio.Event()
+        self._has_read: asyncio.Event | None = None
+
+    async def wait(self) -> None:
+        self._has_read = self._has_read or asyncio.Event()
+        await self._has_read.wait()
 
     def end(self) -> None:
         self.reader = None
-        if self.has_read.is_set():
-            return
-        self.has_read.set()
-        self.has_read = asyncio.Event()
+        if self._has_read is not None:
+            self._has_read.set()
+            self._has_read = None
 
 
 async def _listen(connection: AmqpConnection, wait: float | bool = False, batch: int = 1, **options: Any) -> None:
@@ -114,7 +117,7 @@ async def _listen(connection: AmqpConnection, wait: float | bool = False, batch:
             raise connection._error
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_seconds(connection, wait)):
-                await turn.has_read.wait()
+                await turn.wait()
         return
     if turn.reader is me:  # a frame is processed that makes it read another one
         await _listen_alone(connection, wait=wait, batch=batch, **options)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
@@ -408,8 +409,7 @@ class _Delivery:
                     return
                 pack.in_doubt = True
                 try:
-                    with self._waiting(pack):
-                        numbers = await self._method.deliver(sender, pack)
+                    numbers = await self._ask(sender, pack)
                 except Exception as error:
                     pack.in_doubt = _is_unanswered(error)
                     raise
@@ -418,18 +418,18 @@ class _Delivery:
             if scope.cancelled_caught:
                 raise OperationTimeoutError(message=f"No answer came within {answer_within:.0f} seconds.")
 
-    @contextmanager
-    def _waiting(self, pack: Pack) -> Generator[None]:
-        """Count a transfer that waits for its answer, and learn from the time that this takes."""
-        flight, count, start = in_flight(), len(pack.items), anyio.current_time()
+    async def _ask(self, sender: ServiceBusSender, pack: Pack) -> Sequence[int | None]:
+        """Deliver a pack; count its messages while they wait for the answer, and learn from the time that it takes."""
+        flight, count, start = in_flight(), len(pack.items), time.monotonic()
         flight.began(count)
         self._window.began()
         waiting = self._window.waiting
         try:
-            yield
+            numbers = await self._method.deliver(sender, pack)
             self._answers += 1
             if self._answers >= _BEFORE_MORE:
-                self._window.answered(anyio.current_time() - start, in_flight=waiting)
+                self._window.answered(time.monotonic() - start, in_flight=waiting)
+            return numbers
         finally:
             flight.ended(count)
             self._window.ended()
