@@ -21,12 +21,12 @@ from sbnotebook.model import OutcomeStatus, Report, Resubmit
 from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.plan import Limits, Preview
 from sbnotebook.widgets import background
-from sbnotebook.widgets.background import Callbacks
+from sbnotebook.widgets.background import Callbacks, must_wait
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown
-from sbnotebook.widgets.plan_code import PlanCode
 from sbnotebook.widgets.plan_run import PlanEnd, PlanRun, key_of, status_of
 from sbnotebook.widgets.plan_text import (
     REMOVING,
+    PlanCode,
     can_resume,
     can_undo,
     failure_groups,
@@ -34,7 +34,6 @@ from sbnotebook.widgets.plan_text import (
     report_blocks,
 )
 from sbnotebook.widgets.plan_trial import PlanTrial, canary_blocks, rehearsal_blocks
-from sbnotebook.widgets.subshell import must_wait
 from sbnotebook.widgets.table.message_view import MessageView
 from sbnotebook.widgets.table.rows import Table
 from sbnotebook.widgets.text_view import Block, TextView, cell, heading, paragraph

@@ -1,24 +1,42 @@
-"""Work beside the kernel's own thread, so that a panel never blocks a cell and its errors are seen in it.
+"""Work beside the kernel's own thread: a panel never blocks a cell, and is answered while a cell runs.
 
-What a callback prints or raises appears in no cell, and all callbacks share one thread (see
-:mod:`sbnotebook.widgets.subshell`): so callbacks only start work here, and the work says how it ended.
+What a callback prints or raises appears in no cell, and all callbacks share one thread: so callbacks only start work
+here, and the work says how it ended.
+
+What the browser sends to a panel goes to a subshell of the kernel. A kernel handles the messages of one shell in their
+order, so a click would wait for the cell that runs. A subshell is one more shell of the same kernel, with a thread of
+its own: https://jupyter.org/enhancement-proposals/91-kernel-subshells.
+Which shell gets a comm's messages depends on the front end, and in ipykernel 7.4 on the shell that last published on
+the comm: with widgets that a cell made, that is the main one. So sbnotebook asks the kernel for one subshell, with the
+public ``create_subshell_request``, and sends the messages of all its widgets there, in the order of the clicks.
 """
 
 from __future__ import annotations
 
-import asyncio
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakSet
+
+import ipywidgets as widgets
 
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.widgets.in_marimo import thread_class
+from sbnotebook.widgets.front_end import thread_class
 
 if TYPE_CHECKING:
     import threading
 
-__all__ = ["Callbacks", "Patience", "sentence", "start"]
+__all__ = ["Callbacks", "answer_at_once", "must_wait", "sentence", "start"]
+
+_ROUTE: Final = "_reply_subshell_for"
+"""The attribute of a comm that ipykernel reads for the subshell of a message."""
+_FEATURE: Final = "kernel subshells"
+_TIMEOUT: Final = 10.0
+"""Seconds for the kernel's control thread, which also answers while a cell runs."""
+_answered: Final[WeakSet[widgets.Widget]] = WeakSet()
 
 
 class Callbacks:
@@ -59,56 +77,6 @@ class Callbacks:
                 self._failed(sentence(error))
 
 
-_TICK: Final = 0.5
-"""Seconds."""
-
-
-class Patience:
-    """Calls a function after a time in which an answer could have been taken.
-
-    What the browser sends waits while the kernel runs a cell, so only the time counts in which the kernel's event loop
-    comes round: it ticks, and a tick that comes late is not counted. Where no loop runs, as in a script, nothing is
-    ever called.
-
-    Args:
-        seconds: of waiting.
-        over: is called after that.
-
-    Example:
-        >>> waiting = Patience(15.0, lambda: print("no answer"))
-        >>> waiting.stop()  # as soon as an answer comes
-    """
-
-    def __init__(self, seconds: float, over: Callable[[], object]) -> None:
-        self._over = over
-        self._left = max(1, round(seconds / _TICK))
-        self._due = 0.0
-        self._is_stopped = False
-        try:
-            self._loop = asyncio.get_running_loop()
-        except RuntimeError:
-            return
-        self._wait()
-
-    def stop(self) -> None:
-        """Call nothing any more."""
-        self._is_stopped = True
-
-    def _wait(self) -> None:
-        self._due = self._loop.time() + _TICK
-        self._loop.call_later(_TICK, self._tick)
-
-    def _tick(self) -> None:
-        if self._is_stopped:
-            return
-        if self._loop.time() < self._due + _TICK:
-            self._left -= 1
-        if self._left > 0:
-            self._wait()
-        else:
-            self._over()
-
-
 T = TypeVar("T")
 
 
@@ -145,3 +113,73 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, SbNotebookError):
         return scrub(str(error))
     return f"{type(error).__name__}: {explained(error)}" if isinstance(error, Exception) else type(error).__name__
+
+
+def answer_at_once(widget: widgets.Widget) -> None:
+    """Have the kernel answer a widget, and all that is or comes into it, also while a cell runs.
+
+    Without a kernel, or in one without subshells, this does nothing: see :func:`must_wait`.
+
+    Args:
+        widget: of ours; its callbacks are called in the subshell's thread, one after the other.
+    """
+    subshell = _subshell()
+    if subshell is not None:
+        _send_to(subshell, widget)
+
+
+@cache
+def must_wait() -> bool:
+    """Tell whether what a user clicks waits for the cell that runs.
+
+    That is so in kernels without subshells, such as ipykernel 6. Of ipykernel 7.0 to 7.3 it is said, too: there it
+    depends on the front end.
+    """
+    return _kernel() is not None and _subshell() is None
+
+
+def _send_to(subshell: str, widget: widgets.Widget) -> None:
+    if widget in _answered:
+        return
+    _answered.add(widget)
+    if hasattr(widget.comm, _ROUTE):
+        setattr(widget.comm, _ROUTE, lambda _data, _default: subshell)
+    if isinstance(widget, widgets.Box):
+
+        def follow(change: Any) -> None:
+            for child in change["new"]:
+                _send_to(subshell, child)
+
+        widget.observe(follow, "children")
+        follow({"new": widget.children})
+
+
+def _kernel() -> Any:
+    """Return the kernel of this process, None for none."""
+    kernelbase = sys.modules.get("ipykernel.kernelbase")
+    return kernelbase.Kernel.instance() if kernelbase and kernelbase.Kernel.initialized() else None
+
+
+@cache
+def _subshell() -> str | None:
+    """Ask the kernel for a subshell; None where it has none."""
+    kernel = _kernel()
+    if kernel is None or _FEATURE not in kernel.kernel_info.get("supported_features", ()):
+        return None
+    from ipykernel.comm.comm import BaseComm
+    from ipykernel.connect import get_connection_file
+    from jupyter_client.blocking.client import BlockingKernelClient
+
+    if not hasattr(BaseComm, _ROUTE):
+        return None
+    try:
+        client = BlockingKernelClient(connection_file=get_connection_file())
+        client.load_connection_file()
+        try:
+            client.control_channel.send(client.session.msg("create_subshell_request", {}))
+            content = client.control_channel.get_msg(timeout=_TIMEOUT)["content"]
+        finally:
+            client.stop_channels()
+    except Exception:  # noqa: BLE001 (an embedded kernel may have no connection file: its panels wait, and say so)
+        return None
+    return content.get("subshell_id")

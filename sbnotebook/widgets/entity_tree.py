@@ -18,8 +18,8 @@ from sbnotebook.client import Namespace
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.administration import EntityCounts
 from sbnotebook.widgets import background
+from sbnotebook.widgets.front_end import module, style
 from sbnotebook.widgets.panel import button, row, text
-from sbnotebook.widgets.static_files import module, style
 
 __all__ = ["EntityList", "EntityTree"]
 

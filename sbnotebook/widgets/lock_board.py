@@ -19,7 +19,7 @@ from sbnotebook.settlement.locking.lock_events import LockEventKind, numbered
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.message_actions import lock_actions
-from sbnotebook.widgets.in_marimo import thread_class
+from sbnotebook.widgets.front_end import thread_class
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.selection_bar import SelectionBar

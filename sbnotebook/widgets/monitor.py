@@ -21,10 +21,9 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.model.durations import duration_text
 from sbnotebook.widgets import background
-from sbnotebook.widgets.background import Patience
+from sbnotebook.widgets.background import must_wait
+from sbnotebook.widgets.front_end import Patience, module, style
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, text
-from sbnotebook.widgets.static_files import module, style
-from sbnotebook.widgets.subshell import must_wait
 
 if TYPE_CHECKING:
     import pandas as pd

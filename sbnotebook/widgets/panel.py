@@ -9,10 +9,8 @@ from typing import Any, Final
 import ipywidgets as widgets
 import traitlets
 
-from sbnotebook.widgets.in_marimo import is_in_marimo, panel_of
-from sbnotebook.widgets.rich_or_plain import Rich, RichOrPlain
-from sbnotebook.widgets.static_files import module, style
-from sbnotebook.widgets.subshell import answer_at_once
+from sbnotebook.widgets.background import answer_at_once
+from sbnotebook.widgets.front_end import Rich, RichOrPlain, is_in_marimo, module, panel_of, style
 
 __all__ = ["NO_MATHEMATICS", "SCRIPTS", "THROUGH", "Panel", "button", "panel_style", "row", "set_shown", "text"]
 

@@ -10,11 +10,11 @@ import ipywidgets as widgets
 
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.background import must_wait
 from sbnotebook.widgets.forms.fields import FORM_CHANGED, on_change, problems_of
 from sbnotebook.widgets.forms.message_actions import Action, PlanForm, TaskForm, ViewForm
 from sbnotebook.widgets.panel import THROUGH, button, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
-from sbnotebook.widgets.subshell import must_wait
 from sbnotebook.widgets.table.rows import MessageKey, Table
 
 __all__ = ["SelectionBar"]

@@ -14,9 +14,8 @@ import ipywidgets
 import traitlets
 
 from sbnotebook.analysis import tables
+from sbnotebook.widgets.front_end import Rich, RichOrPlain, module, style
 from sbnotebook.widgets.pretty import visible
-from sbnotebook.widgets.rich_or_plain import Rich, RichOrPlain
-from sbnotebook.widgets.static_files import module, style
 
 __all__ = ["Block", "TextView", "Tone", "cell", "code_block", "heading", "paragraph", "rows_block"]
 

@@ -23,7 +23,7 @@ from sbnotebook.settlement.memory.notes import Resubmitted
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.message_actions import triage_actions
-from sbnotebook.widgets.in_marimo import is_in_marimo
+from sbnotebook.widgets.front_end import is_in_marimo
 from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown, text
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.plan_run import key_of, removed_by

@@ -20,7 +20,7 @@ from playwright.sync_api import expect
 from sbnotebook import RejectMessage, Triage, connect
 from sbnotebook.emulator import running
 from sbnotebook.widgets import panel as panels
-from sbnotebook.widgets.static_files import module, style
+from sbnotebook.widgets.front_end import module, style
 from tests.browser.conftest import RUN_TIMEOUT
 from tests.filled_queues import filled_client_queue
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from sbnotebook.widgets.static_files import module
+from sbnotebook.widgets.front_end import module
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -19,7 +19,7 @@ from sbnotebook.model import Message, OutcomeStatus, ReceivedMessage
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.processing.policy import RejectMessage
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.plan_code import PlanCode
+from sbnotebook.widgets.plan_text import PlanCode
 from tests.widgets.conftest import buttons, click, said, shown, until, write
 
 COPY = ["Copy as cell", "Copy as Python"]

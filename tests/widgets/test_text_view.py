@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 
-from sbnotebook.widgets import rich_or_plain
+from sbnotebook.widgets import front_end
 from sbnotebook.widgets.text_view import TextView, cell, heading, paragraph, rows_block
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def test_it_changes_to_the_plain_box_and_back() -> None:
 
 
 def test_a_browser_that_answers_while_the_view_is_made_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rich_or_plain, "_PLAIN_AFTER", 0.5)
+    monkeypatch.setattr(front_end, "_PLAIN_AFTER", 0.5)
     opened = ipywidgets.Widget.open
 
     def answered(widget: Any) -> None:

@@ -11,6 +11,7 @@ import ipywidgets as widgets
 
 from sbnotebook.client import Entity, Plan
 from sbnotebook.client.coercions import duration
+from sbnotebook.client.difference import MessageDifference, last_good
 from sbnotebook.client.messages import DeferredMessages, Messages
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
@@ -28,11 +29,12 @@ from sbnotebook.model.decision import AUTO as DEFAULT_LIMIT
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.pace import AUTO
 from sbnotebook.settlement.plan import Edit, Limits
-from sbnotebook.widgets.forms.comparison import comparison_view
+from sbnotebook.widgets import background
 from sbnotebook.widgets.forms.edit_form import EditForm
 from sbnotebook.widgets.forms.fields import Field, as_it_is, number, optional, queue_or_topic, required, whole_number
 from sbnotebook.widgets.panel import row
 from sbnotebook.widgets.table.rows import Table, keys_of
+from sbnotebook.widgets.text_view import Block, TextView, paragraph, rows_block
 
 __all__ = [
     "Action",
@@ -42,6 +44,7 @@ __all__ = [
     "ResubmitForm",
     "TaskForm",
     "ViewForm",
+    "comparison_view",
     "deferred_actions",
     "lock_actions",
     "resubmit_form",
@@ -51,6 +54,10 @@ __all__ = [
 
 _KEPT: Final = "They are kept in the archive on this machine first, so that this can be undone."
 _LOST: Final = "There is no archive, so this cannot be undone."
+_MOST_DIFFERENCES: Final = 100
+"""Differences that are shown."""
+_PAIR: Final = 2
+_ABSENT: Final = "(absent)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,6 +491,42 @@ def _compare_form(entity: Entity, whole: Entity, selected: Messages) -> ViewForm
     """Return a form that shows what differs between the selected messages."""
     words = "Fields, properties and values in JSON bodies that differ; places, ids and times are left out."
     return ViewForm("Compare", words, (comparison_view(selected, entity, whole),))
+
+
+def comparison_view(selected: Messages, entity: Entity, whole: Entity) -> TextView:
+    """Return a view of what differs between the selected messages; it shows that when it is found.
+
+    Args:
+        selected: two messages; or one dead letter, to compare it with the last message of the same subject that was
+            neither dead-lettered nor resubmitted.
+        entity: where they are.
+        whole: the entity to which that belongs, where the good message is.
+    """
+    view = TextView()
+    view.show(paragraph("Comparing …", "quiet"))
+    background.start(
+        partial(_compared, selected, entity, whole),
+        done=lambda found: view.show(*_blocks(found)),
+        failed=lambda why: view.show(paragraph(why, "error")),
+    )
+    return view
+
+
+def _compared(selected: Messages, entity: Entity, whole: Entity) -> MessageDifference:
+    if len(selected) == _PAIR:
+        return MessageDifference(selected[0], selected[1])
+    if len(selected) != 1 or entity.address.sub_queue is None:
+        one = ", or one dead letter to compare it with the last good message" if entity.address.sub_queue else ""
+        raise DecisionError(f"Select two messages{one}; {len(selected):,} are selected.")
+    return MessageDifference(selected[0], last_good(entity, whole, selected[0]))
+
+
+def _blocks(found: MessageDifference) -> list[Block]:
+    if not found:
+        return [paragraph(found.summary)]
+    rows = [[_ABSENT if value is None else value for value in row] for row in found.rows(_MOST_DIFFERENCES)]
+    more = f" The first {_MOST_DIFFERENCES}:" if len(found) > _MOST_DIFFERENCES else ""
+    return [paragraph(f"{found.summary}{more}"), rows_block(found.headers, rows)]
 
 
 def _select_form(table: Table) -> TaskForm:

@@ -20,9 +20,8 @@ from sbnotebook.analysis.arrays import array_of_values
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets import background
-from sbnotebook.widgets.background import Callbacks
-from sbnotebook.widgets.static_files import module, style
-from sbnotebook.widgets.subshell import answer_at_once
+from sbnotebook.widgets.background import Callbacks, answer_at_once
+from sbnotebook.widgets.front_end import module, style
 from sbnotebook.widgets.table.body_values import checked_path
 from sbnotebook.widgets.table.cause_finder import MOST
 from sbnotebook.widgets.table.message_detail import body_part, detail_of

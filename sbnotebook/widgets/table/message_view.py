@@ -10,9 +10,9 @@ import ipywidgets as widgets
 
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
-from sbnotebook.widgets.background import Callbacks, Patience
+from sbnotebook.widgets.background import Callbacks, answer_at_once
+from sbnotebook.widgets.front_end import Patience
 from sbnotebook.widgets.panel import button, row, set_shown, text
-from sbnotebook.widgets.subshell import answer_at_once
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.plain_table import PlainTable
 from sbnotebook.widgets.table.rows import RowModel, Table

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from sbnotebook.widgets.background import Patience
+from sbnotebook.widgets.front_end import Patience
 
 
 async def until(over: Sequence[object]) -> None:

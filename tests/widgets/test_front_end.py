@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sbnotebook.widgets import static_files
-from sbnotebook.widgets.static_files import module, style
+from sbnotebook.widgets import front_end
+from sbnotebook.widgets.front_end import module, style
 from sbnotebook.widgets.table.message_table import MessageTable
 
-FOLDER = Path(static_files.__file__).with_name("static")
+FOLDER = Path(front_end.__file__).with_name("static")
 TOP_LEVEL = re.compile(r"^(?:async )?(?:function\*?|class|const|let) ([A-Za-z_$][\w$]*)", re.MULTILINE)
 REACHES_OUT = re.compile(r"https?://(?!www\.w3\.org/)|\bfetch\(|XMLHttpRequest|WebSocket|sendBeacon|@import|url\(")
 EVALUATES = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function\(|srcdoc")
@@ -35,7 +35,7 @@ def test_module_drops_imports_and_keeps_words_in_strings(tmp_path: Path, monkeyp
     (tmp_path / "two.js").write_text(
         'import {\n  one,\n} from "./one.js";\nimport "./one.js";\nexport default () => one;\n'
     )
-    monkeypatch.setattr(static_files, "_FOLDER", tmp_path)
+    monkeypatch.setattr(front_end, "_FOLDER", tmp_path)
     assert module("one.js", "two.js") == 'const one = "import x from y";\n\nexport default () => one;\n'
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from sbnotebook.client import Namespace
-from sbnotebook.widgets.plan_code import PlanCode
+from sbnotebook.widgets.plan_text import PlanCode
 from tests.filled_queues import filled_client_queue
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from sbnotebook.client import Namespace
 from sbnotebook.model import Message
-from sbnotebook.widgets.forms.comparison import comparison_view
+from sbnotebook.widgets.forms.message_actions import comparison_view
 from sbnotebook.widgets.text_view import TextView
 from tests.filled_queues import filled_client_queue
 from tests.widgets.conftest import until

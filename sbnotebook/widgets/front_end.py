@@ -1,0 +1,216 @@
+"""What each front end can draw: the widgets' JavaScript and CSS, the plain widgets in their place, and marimo.
+
+The scripts and styles are plain files in ``static``. A widget is sent to the browser as one ES module, so that it needs
+no server for its parts. The files are ES modules, too, which editors and browsers understand as they are; joined, they
+share one scope, so their top-level names differ.
+
+marimo keeps the models of all ipywidgets and shows anywidgets only. There, a panel is one anywidget that draws its
+parts: see ``static/panel_view.js``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import anywidget
+import ipywidgets
+
+__all__ = ["Patience", "Rich", "RichOrPlain", "is_in_marimo", "module", "panel_of", "style", "thread_class"]
+
+_FOLDER: Final = Path(__file__).with_name("static")
+_IMPORT: Final = re.compile(r"""^import\s[^;"']{0,300}+["']\./[^"'\n]++["'];?[ \t]*\n""", re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export (?!default\b)", re.MULTILINE)
+_TICK: Final = 0.5
+"""Seconds."""
+_PLAIN_AFTER: Final = 15.0
+"""Seconds of an idle kernel, in which nothing is seen where the front end has no views of ours."""
+
+
+@cache
+def module(*names: str) -> str:
+    """Join files of JavaScript to one ES module.
+
+    Args:
+        names: of files in ``static``, each after those that it imports when it is loaded. The last has the default
+            export.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+
+    Example:
+        >>> "import" in module("transport.js")
+        False
+    """
+    parts = (_EXPORT.sub("", _IMPORT.sub("", _read(name))) for name in names)
+    script = "\n".join(parts)
+    return _as_address(script) if is_in_marimo() else script
+
+
+@cache
+def style(*names: str) -> str:
+    """Join files of CSS.
+
+    Args:
+        names: of files in ``static``.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+
+    Example:
+        >>> "sbn-table" in style("message_table.css")
+        True
+    """
+    return "\n".join(map(_read, names))
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def is_in_marimo() -> bool:
+    """Tell whether a cell of marimo runs this, or a thread or a click that belongs to one."""
+    marimo = _marimo()
+    return marimo is not None and marimo.running_in_notebook()
+
+
+def thread_class() -> type[threading.Thread]:
+    """Return the class of threads that change widgets: those of marimo know the page to which they belong."""
+    marimo = _marimo()
+    return threading.Thread if marimo is None else marimo.Thread
+
+
+def _as_address(script: str) -> str:
+    """Return a script as a ``data:`` address.
+
+    marimo serves other scripts as files of the cell that runs, and so refuses widgets that a click makes.
+
+    Example:
+        >>> _as_address("1")
+        'data:text/javascript;base64,MQ=='
+    """
+    return f"data:text/javascript;base64,{base64.b64encode(script.encode()).decode()}"
+
+
+def panel_of(widget: object) -> object:
+    """Return a panel as an element of marimo."""
+    return _marimo().ui.anywidget(widget)
+
+
+def _marimo() -> Any:
+    return sys.modules.get("marimo")
+
+
+class Patience:
+    """Calls a function after a time in which an answer could have been taken.
+
+    What the browser sends waits while the kernel runs a cell, so only the time counts in which the kernel's event loop
+    comes round: it ticks, and a tick that comes late is not counted. Where no loop runs, as in a script, nothing is
+    ever called.
+
+    Args:
+        seconds: of waiting.
+        over: is called after that.
+
+    Example:
+        >>> waiting = Patience(15.0, lambda: print("no answer"))
+        >>> waiting.stop()  # as soon as an answer comes
+    """
+
+    def __init__(self, seconds: float, over: Callable[[], object]) -> None:
+        self._over = over
+        self._left = max(1, round(seconds / _TICK))
+        self._due = 0.0
+        self._is_stopped = False
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        self._wait()
+
+    def stop(self) -> None:
+        """Call nothing any more."""
+        self._is_stopped = True
+
+    def _wait(self) -> None:
+        self._due = self._loop.time() + _TICK
+        self._loop.call_later(_TICK, self._tick)
+
+    def _tick(self) -> None:
+        if self._is_stopped:
+            return
+        if self._loop.time() < self._due + _TICK:
+            self._left -= 1
+        if self._left > 0:
+            self._wait()
+        else:
+            self._over()
+
+
+class Rich(anywidget.AnyWidget):
+    """A view of our own, whose script sends a message when a browser has loaded it."""
+
+    is_ready = False
+    """True once a browser has loaded it."""
+
+    def open(self) -> None:
+        """Open the comm to the browser, which may answer on another thread before the constructor ends."""
+        self.on_msg(self._note)
+        super().open()
+
+    def _note(self, _widget: object, _content: object, _buffers: object) -> None:
+        self.is_ready = True
+
+
+class RichOrPlain(ipywidgets.VBox):
+    """Shows a view of our own, or a plain widget.
+
+    The plain one is shown where the browser does not say that it has loaded the other, although the kernel could have
+    heard it, and where the environment has ``SBNOTEBOOK_WIDGETS=plain``. If the browser answers later, the other
+    returns.
+
+    Args:
+        rich: the view.
+        plain: the widget in its place.
+        options: of the box.
+    """
+
+    def __init__(self, rich: Rich, plain: ipywidgets.Widget, **options: Any) -> None:
+        self._rich, self._plain = rich, plain
+        super().__init__(**options)
+        self._patience: Patience | None = None
+        self._is_always_plain = os.environ.get("SBNOTEBOOK_WIDGETS") == "plain"
+        self.use_plain(self._is_always_plain)
+        if not self._is_always_plain:
+            self._patience = Patience(_PLAIN_AFTER, lambda: self.use_plain(not rich.is_ready))
+            rich.on_msg(self._heard)
+            if rich.is_ready:  # the browser answered on another thread before this
+                self._heard(rich, None, None)
+
+    def use_plain(self, plain: bool) -> None:
+        """Show the plain widget, or the view."""
+        self.children = (self._plain if plain or self._is_always_plain else self._rich,)
+
+    def _heard(self, _widget: object, _content: object, _buffers: object) -> None:
+        """Show the view, because the browser has loaded it."""
+        if self._patience is not None:
+            self._patience.stop()
+        is_new = self.children != (self._rich,)
+        self.use_plain(False)
+        if not is_new:  # a page that was being loaded may have missed the change
+            self.send_state("children")
+
+    def close(self) -> None:
+        """Take it from the screen; the plain widget stays open."""
+        if self._patience is not None:
+            self._patience.stop()
+        self._rich.close()
+        super().close()
