@@ -95,13 +95,13 @@ def options(
 @app.command(context_settings=_PASS_ON)
 def demo(context: typer.Context) -> None:
     """Run the main job on real data against the emulator."""
-    _run("demo", context)
+    _run("demo.command", context)
 
 
 @app.command(context_settings=_PASS_ON)
 def emulator(context: typer.Context) -> None:
     """Start the emulator and print its connection string."""
-    _run("emulator", context)
+    _run("emulator.command", context)
 
 
 @app.command(context_settings=_PASS_ON)
@@ -217,10 +217,10 @@ def doctor() -> None:
         raise typer.Exit(1)
 
 
-def _run(name: str, context: typer.Context) -> None:
-    """Hand the rest of the line to the function of this name in the command's own module, as its options."""
+def _run(module: str, context: typer.Context) -> None:
+    """Hand the rest of the line to the function of the command's name in its own module, as its options."""
     command = typer.Typer(add_completion=False)
-    command.command()(getattr(import_module(f"sbnotebook.{name}.command"), name))
+    command.command()(getattr(import_module(f"sbnotebook.{module}"), str(context.info_name)))
     code = command(context.args, prog_name=context.command_path, standalone_mode=False)
     raise typer.Exit(code or 0)
 

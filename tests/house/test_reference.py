@@ -197,7 +197,8 @@ def test_every_fixture_is_documented() -> None:
 
 def test_every_option_of_the_command_line_is_documented() -> None:
     commands = [command.callback for command in app.registered_commands if command.callback]
-    commands += [resolve_name(f"sbnotebook.{name}.command:{name}") for name in ("demo", "emulator", "probe")]
+    modules = ("demo.command:demo", "emulator.command:emulator", "probe:probe")
+    commands += [resolve_name(f"sbnotebook.{name}") for name in modules]
     text = page("reference/command-line.md")
     for command in commands:
         single = typer.Typer(add_completion=False)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sbnotebook.probe.report import markdown, summary
+from sbnotebook.probe import markdown, summary
 from sbnotebook.settlement.probing.probe import Finding, ProbeVerdict
 from sbnotebook.settlement.probing.redaction import kind_of_host, without_names
 from sbnotebook.settlement.probing.run import PROBES

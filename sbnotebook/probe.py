@@ -1,8 +1,16 @@
-"""``sbnotebook probe``."""
+"""``sbnotebook probe``, and its report to attach to an issue, without secrets or the name of the namespace.
+
+The command line shows the help of the command without loading the settlement library.
+"""
 
 from __future__ import annotations
 
+import platform
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from html import escape
+from importlib.metadata import version
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -13,9 +21,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from sbnotebook.settlement import Connection
+    from sbnotebook.settlement.probing.probe import Finding
     from sbnotebook.settlement.probing.run import ProbeRun
 
-__all__ = ["probe"]
+__all__ = ["markdown", "probe", "summary"]
 
 _INTERRUPTED: Final = 130
 
@@ -117,7 +126,6 @@ def _show(run: ProbeRun, console: Console) -> None:
     from rich.table import Column, Table
     from rich.text import Text
 
-    from sbnotebook.probe.report import summary
     from sbnotebook.settlement.probing.probe import ProbeVerdict
 
     colours = {ProbeVerdict.EXPECTED: "green", ProbeVerdict.DIFFERENT: "red", ProbeVerdict.UNKNOWN: "yellow"}
@@ -130,8 +138,51 @@ def _show(run: ProbeRun, console: Console) -> None:
 
 
 def _write(run: ProbeRun, path: Path, tier: str, when: datetime) -> None:
-    from sbnotebook.probe.report import markdown
-
     text = markdown(run.findings, host=run.connection.host, tier=tier, when=when)
     with path.open("x", encoding="utf-8") as file:
         file.write(text)
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Return the number of findings of each verdict, in words."""
+    from sbnotebook.settlement.probing.probe import ProbeVerdict
+
+    counts = Counter(finding.verdict for finding in findings)
+    return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in ProbeVerdict)
+
+
+def markdown(findings: Sequence[Finding], *, host: str, tier: str, when: datetime) -> str:
+    """Return the report of a run.
+
+    Args:
+        findings: without names and secrets.
+        host: of the namespace, of which only the public part is shown.
+        tier: of the namespace.
+        when: of the run.
+    """
+    from sbnotebook.settlement.probing.redaction import kind_of_host
+
+    versions = f"sbnotebook {version('sbnotebook')}, azure-servicebus {version('azure-servicebus')}"
+    lines = [
+        "# What sbnotebook found in a namespace",
+        "",
+        f"- {kind_of_host(host)}, tier {_cell(tier)}, on {when:%Y-%m-%d}",
+        f"- {versions}, Python {platform.python_version()}, {platform.system()}",
+        f"- {summary(findings)}",
+        "",
+        "| probe | expectation | found | saw |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{each.probe.name}` | {_cell(each.probe.expectation)} | {each.verdict.value} | {_cell(each.saw)} |"
+        for each in findings
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _cell(text: str) -> str:
+    """Return a text that cannot end its cell, nor be a link or markup."""
+    shown = escape(" ".join(text.split()), quote=False)
+    for sign in "\\`*_[]|":
+        shown = shown.replace(sign, f"\\{sign}")
+    return shown

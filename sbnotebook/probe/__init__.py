@@ -1,1 +1,0 @@
-"""The command that checks a namespace of your own."""
