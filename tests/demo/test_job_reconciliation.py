@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.demo.reconciliation import Reconciliation
+from sbnotebook.demo.job import Reconciliation
 
 
 def balanced() -> Reconciliation:

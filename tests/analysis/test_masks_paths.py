@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.analysis.value_paths import Step, change_at, parse_path
+from sbnotebook.analysis.masks import Step, change_at, parse_path
 from sbnotebook.model.amqp import Array, Described, Int, Symbol
 from sbnotebook.model.budget import LEVELS
 
