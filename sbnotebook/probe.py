@@ -160,7 +160,7 @@ def markdown(findings: Sequence[Finding], *, host: str, tier: str, when: datetim
         tier: of the namespace.
         when: of the run.
     """
-    from sbnotebook.settlement.probing.redaction import kind_of_host
+    from sbnotebook.settlement.probing.probe import kind_of_host
 
     versions = f"sbnotebook {version('sbnotebook')}, azure-servicebus {version('azure-servicebus')}"
     lines = [

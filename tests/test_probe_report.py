@@ -3,8 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from sbnotebook.probe import markdown, summary
-from sbnotebook.settlement.probing.probe import Finding, ProbeVerdict
-from sbnotebook.settlement.probing.redaction import kind_of_host, without_names
+from sbnotebook.settlement.probing.probe import Finding, ProbeVerdict, kind_of_host, without_names
 from sbnotebook.settlement.probing.run import PROBES
 
 WHEN = datetime(2026, 11, 22, 10, tzinfo=UTC)

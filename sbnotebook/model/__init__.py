@@ -19,9 +19,8 @@ from sbnotebook.model.decision import (
     SettleEach,
     Undo,
 )
-from sbnotebook.model.fate import Fate, FateStatus
 from sbnotebook.model.message import LockedMessage, Message, MessageState, PeekedMessage, ReceivedMessage
-from sbnotebook.model.outcome import Outcome, OutcomeStatus
+from sbnotebook.model.outcome import Fate, FateStatus, Outcome, OutcomeStatus
 from sbnotebook.model.report import Report, RunSpeed, Tally
 
 __all__ = [

@@ -1,6 +1,16 @@
 """Message bodies as text: plain, JSON, compressed, the formats of the older .NET clients, and those of others.
 
 Bodies are hostile input. Nothing in them is ever evaluated, and packed bodies are unpacked up to a limit only.
+
+Other packages decode Protobuf, Avro, or an application's own format. Such a package names its decoders as entry points
+of the group ``sbnotebook.body_decoders``. Each is a function that takes the body's bytes and the content type, and
+returns the text. It returns None for a body of another format. In ``pyproject.toml``::
+
+    [project.entry-points."sbnotebook.body_decoders"]
+    orders = "acme.messages:decode_order"
+
+The first decoder that returns a text wins, in the order of their names. A decoder that fails is skipped, with one
+warning for each decoder.
 """
 
 from __future__ import annotations
@@ -10,10 +20,13 @@ import gzip
 import html
 import json
 import re
+import warnings
 import zlib
+from collections.abc import Callable
 from email.message import Message as MimeHeaders
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.metadata import entry_points
 from typing import Any, Final
 
 from sbnotebook.errors import AmqpDecodeError
@@ -26,9 +39,16 @@ from sbnotebook.model.budget import (
     UNPACKED_TIMES,
     Allowance,
 )
-from sbnotebook.model.decoders import decoded_by_others, has_others
 
-__all__ = ["UNUSUAL_STARTS", "BodyType", "body_of_text", "body_text", "decode_body", "is_usually_utf8", "json_letters"]
+__all__ = [
+    "UNUSUAL_STARTS",
+    "BodyType",
+    "body_of_text",
+    "body_text",
+    "decode_body",
+    "is_usually_utf8",
+    "json_letters",
+]
 
 _XML_STRING: Final = re.compile(
     rf'\s*(?:<\?xml[^>]*\?>\s*)?<string xmlns="{re.escape(DATA_CONTRACT)}">(.*)</string>\s*', re.DOTALL
@@ -45,6 +65,12 @@ UNUSUAL_STARTS: Final = b"@< \n\r\t\xef\xff\xfe"
 _CHARSETS: Final = re.compile(
     r"utf-(?:8|16|32)(?:-[bl]e)?|ascii|iso8859-\d+|cp\d+|koi8-[ru]|shift_jis|euc_(?:jp|kr)|gb(?:2312|k|18030)|big5"
 )
+_GROUP: Final = "sbnotebook.body_decoders"
+_BodyDecoder = Callable[[bytes, str | None], str | None]
+"""Takes the bytes of a body and its content type; gives its text, or None when the body is not its own."""
+
+_SHOWN_OF_ERROR: Final = 200
+_warned_of: Final = set[str]()
 
 
 class BodyType(StrEnum):
@@ -98,8 +124,7 @@ def body_text(
 
     Returns:
         JSON as it was written; the content of the string and byte wrappers of the older .NET clients, and their objects
-        as XML; value and sequence bodies as text or JSON. For other bytes, the text of an installed decoder
-        (:mod:`sbnotebook.model.decoders`).
+        as XML; value and sequence bodies as text or JSON. For other bytes, the text of an installed decoder.
 
     Example:
         >>> body_text(b'{"carrier": "UA"}', BodyType.DATA)
@@ -114,7 +139,7 @@ def body_text(
     end = ""
     if content_encoding is not None:
         body, end = _unpacked(body, content_encoding[:_LONGEST_HEADER].strip().lower(), unpacking)
-    text = decoded_by_others(body, content_type)
+    text = _decoded(body, content_type)
     if text is None:
         text = _data_text(body, _charset(content_type), is_cut=bool(end))
     return None if text is None else text + end
@@ -147,7 +172,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 def is_usually_utf8(content_type: str | None) -> bool:
     """Return whether the text of bodies is their bytes as UTF-8, but for those that begin with ``UNUSUAL_STARTS``."""
-    return not has_others() and _charset(content_type) in (None, "utf-8")
+    return not _has_decoders() and _charset(content_type) in (None, "utf-8")
 
 
 def body_of_text(text: str, content_type: str | None = None, content_encoding: str | None = None) -> bytes:
@@ -244,3 +269,44 @@ def _json_ready(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _json_ready(item) for key, item in items.items()}
     return value
+
+
+def _decoded(body: bytes, content_type: str | None) -> str | None:
+    """Return the text that the first decoder to know the body returns; None when there is none."""
+    for name, decoder in _decoders():
+        try:
+            text = decoder(body, content_type)
+        except Exception as error:  # noqa: BLE001 (a broken decoder must not hide the message)
+            _warn_once(name, f"{type(error).__name__}: {error}")
+            continue
+        if isinstance(text, str):
+            return text
+        if text is not None:
+            _warn_once(name, f"it gave {type(text).__name__}, not str or None")
+    return None
+
+
+def _has_decoders() -> bool:
+    """Return whether decoders are installed."""
+    return bool(_decoders())
+
+
+@cache
+def _decoders() -> tuple[tuple[str, _BodyDecoder], ...]:
+    """Return the installed decoders; found once, because that reads a file of each package."""
+    found: list[tuple[str, _BodyDecoder]] = []
+    for entry in sorted(entry_points(group=_GROUP), key=lambda entry: entry.name):
+        try:
+            found.append((entry.name, entry.load()))
+        except Exception as error:  # noqa: BLE001 (any package's import)
+            _warn_once(entry.name, f"{type(error).__name__}: {error}")
+    return tuple(found)
+
+
+def _warn_once(name: str, why: str) -> None:
+    if name in _warned_of:
+        return
+    _warned_of.add(name)
+    # An error may quote the message.
+    shown = "".join(character if character.isprintable() else "·" for character in why[:_SHOWN_OF_ERROR])
+    warnings.warn(f"The body decoder {name!r} failed and is passed over: {shown}", RuntimeWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""Outcomes: what the service confirmed for one message."""
+"""How one message ended: the outcome that the service confirmed, and the fate of a clone that was sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sbnotebook.model.address import EntityAddress
 
-__all__ = ["Outcome", "OutcomeStatus", "frame_of_outcomes"]
+__all__ = ["Fate", "FateStatus", "Outcome", "OutcomeStatus", "frame_of_outcomes"]
 
 # Texts stay objects, which may hold half a character of a broken sender.
 _TYPES: Final = {
@@ -100,3 +100,37 @@ def frame_of_outcomes(outcomes: Iterable[Outcome]) -> Any:
     for name in ("entity", "status"):
         frame[name] = frame[name].map(str)
     return frame.astype(_TYPES)
+
+
+class FateStatus(StrEnum):
+    """The kinds of fates."""
+
+    WAITING = "waiting"
+    """It is where it was sent to: active, locked by a consumer, scheduled or deferred."""
+    CAME_BACK = "came back"
+    """It was dead-lettered again."""
+    CONSUMED = "consumed"
+    """It has left its destination, and only a consumer can have removed it."""
+    UNKNOWN = "unknown"
+    """It is not to be found, and more than a consumer can be the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """The fate of one clone.
+
+    Args:
+        status: the fate.
+        clone_id: the message id of the clone.
+        entity: where the clone is now; None where it is not to be found.
+        sequence_number: its number there.
+        reason: why it was dead-lettered again, as the consumer or Service Bus wrote it.
+        description: the consumer's description of that reason; for an unknown fate, the reason in a sentence.
+    """
+
+    status: FateStatus
+    clone_id: str
+    entity: EntityAddress | None = None
+    sequence_number: int | None = None
+    reason: str | None = None
+    description: str | None = None

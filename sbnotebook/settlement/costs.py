@@ -1,8 +1,8 @@
-"""The costs of a plan: the operations that Service Bus bills a Standard namespace for it.
+"""The costs of a plan: the operations that Service Bus bills a Standard namespace for it, and the time that it takes.
 
-Source: Azure, "Service Bus pricing", FAQ "How is the operations meter calculated for queues and topics?": an operation
-is any API interaction. To send or receive a message counts one for each 64 KB or part of it. To complete, abandon or
-defer it counts one more, and each delivery counts by itself. To renew a lock counts, too.
+Source of the operations: Azure, "Service Bus pricing", FAQ "How is the operations meter calculated for queues and
+topics?": an operation is any API interaction. To send or receive a message counts one for each 64 KB or part of it. To
+complete, abandon or defer it counts one more, and each delivery counts by itself. To renew a lock counts, too.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from sbnotebook.model import Message
+from sbnotebook.model.durations import duration_text
 
-__all__ = ["Cost"]
+__all__ = ["Cost", "Speeds"]
 
 _BILLED: Final = 64 * 1024
 """Bytes of one operation."""
 _LEAST: Final = 100
 """Messages from which on the cost is worth a sentence."""
+_LEAST_MEASURED: Final = 100
+"""Messages of a run from which on its speed says something about the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +58,52 @@ class Cost:
         moved = parts / len(messages) * count if messages else count
         operations = round(moved * self.transfers) + count * self.settlements + 2 * self.others
         return f"It costs a Standard namespace about {operations:,} operations."
+
+
+class Speeds:
+    """Remembers the messages a second of the last run of each action, for as long as the namespace is connected.
+
+    Example:
+        >>> speeds = Speeds()
+        >>> speeds.estimate("purge", 5_000)
+        ''
+        >>> speeds.note("purge", 2_000, seconds=4.0)
+        >>> speeds.estimate("purge", 5_000)
+        'This takes about 10s at 500 messages a second, the speed of the last purge over this connection.'
+    """
+
+    def __init__(self) -> None:
+        self._speeds: dict[str, float] = {}
+
+    def note(self, verb: str, count: int, seconds: float) -> None:
+        """Remember a run that was complete and that no rate held back. A run of few messages says nothing.
+
+        Args:
+            verb: the action.
+            count: messages of the run.
+            seconds: from its start to its end.
+        """
+        if count >= _LEAST_MEASURED and seconds > 0:
+            self._speeds[verb] = count / seconds
+
+    def estimate(self, verb: str, count: int) -> str:
+        """Return how long an action takes, as a sentence; an empty text where no run was measured.
+
+        Args:
+            verb: the action.
+            count: messages of the plan.
+        """
+        speed = self._speeds.get(verb)
+        if speed is None or not count:
+            return ""
+        seconds = count / speed
+        return (
+            f"This takes {_in_words(seconds)} at {speed:,.0f} messages a second, the speed of the last {verb} over "
+            "this connection."
+        )
+
+
+def _in_words(seconds: float) -> str:
+    if seconds < 1:
+        return "less than a second"
+    return f"about {duration_text(seconds, rounded=True)}"

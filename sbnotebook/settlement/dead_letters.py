@@ -23,7 +23,7 @@ from sbnotebook.model.sections import APPLICATION_PROPERTIES, HEADER, MESSAGE_AN
 from sbnotebook.settlement.administration import EntityCounts, list_entities
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.in_parallel import in_parallel
-from sbnotebook.settlement.memory.looks import Look
+from sbnotebook.settlement.memory.notes import Look
 from sbnotebook.settlement.peek import PAGE, Peeker
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sequence_numbers import last_number

@@ -26,9 +26,8 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.costs import Cost
+from sbnotebook.settlement.costs import Cost, Speeds
 from sbnotebook.settlement.pace import AUTO, InFlight, Pace, Pause, check_in_flight
-from sbnotebook.settlement.speeds import Speeds
 from sbnotebook.settlement.terms import Progress
 
 __all__ = [

@@ -9,18 +9,17 @@ import anyio.to_thread
 
 from sbnotebook.model import Complete, EntityAddress, ReceivedMessage
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.connecting.namespace_identity import identity_of
+from sbnotebook.settlement.connecting.identity import identity_of
+from sbnotebook.settlement.costs import Speeds
 from sbnotebook.settlement.locking.records import DeferralRecord, Record, RemovalRecord
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.locking.wake_up import WakeUps
 from sbnotebook.settlement.memory.archive import Archive, archive_of
 from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
 from sbnotebook.settlement.memory.journal import Journal
-from sbnotebook.settlement.memory.looks import Looks
-from sbnotebook.settlement.memory.notes import Notes
+from sbnotebook.settlement.memory.notes import Looks, Notes
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.sending.sender_pool import SenderPool
-from sbnotebook.settlement.speeds import Speeds
 
 __all__ = ["Resources"]
 
@@ -61,7 +60,7 @@ class Resources:
     def identity(self) -> str:
         """Return the identity of the namespace in local files. Call it in a thread: the first call asks an emulator.
 
-        See :func:`sbnotebook.settlement.connecting.namespace_identity.identity_of`.
+        See :func:`sbnotebook.settlement.connecting.identity.identity_of`.
 
         Raises:
             ServiceBusConnectionError: the emulator does not answer.

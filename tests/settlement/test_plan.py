@@ -25,10 +25,10 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
+from sbnotebook.settlement.costs import Speeds
 from sbnotebook.settlement.engine import Run, carry_out
 from sbnotebook.settlement.pace import Pause, transfers
 from sbnotebook.settlement.plan import Change, Edit, Limits, Plan, Preview
-from sbnotebook.settlement.speeds import Speeds
 from sbnotebook.settlement.terms import Progress
 from sbnotebook.testing.strategies import peeked_messages
 

@@ -1,15 +1,23 @@
-"""A connection to one namespace, and the SDK's senders and receivers on it."""
+"""A connection to one namespace, its transport, and the SDK's senders and receivers on it.
+
+The transport is AMQP over TCP, or over a WebSocket on the port of HTTPS: networks of companies often let only HTTPS
+out. Source: azure-servicebus, ``TransportType``. The name and the values in a connection string are those of
+Microsoft's client for .NET.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import re
+import ssl
 import string
 import threading
 from collections.abc import AsyncIterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from azure.servicebus import ServiceBusReceiveMode, ServiceBusSubQueue, TransportType
@@ -18,21 +26,21 @@ from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.model import EntityAddress, SubQueue
-from sbnotebook.settlement.connecting import connection_strings, refusals, transport
+from sbnotebook.settlement.connecting import connection_strings, refusals
 from sbnotebook.settlement.connecting.administration_clients import (
     AsyncServiceBusAdministrationClient,
     async_administration_client,
 )
-from sbnotebook.settlement.connecting.connection_strings import ConnectionString, Hidden
-from sbnotebook.settlement.connecting.known_addresses import known_addresses
+from sbnotebook.settlement.connecting.connection_strings import TRANSPORTS, ConnectionString, Hidden
 from sbnotebook.settlement.sdk import errors, links, management, receivers, senders
 from sbnotebook.settlement.sdk.patches import prepare_sdk
+from sbnotebook.settlement.sdk.protocol import certificates
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
     from azure.servicebus.exceptions import ServiceBusError
 
-__all__ = ["Connection", "scrub"]
+__all__ = ["TRANSPORT_VARIABLE", "Connection", "is_over_websocket", "scrub", "tls_context"]
 
 # A secret's name, the separator (as text, JSON, HTML or in a URL), and the secret. All in
 # lower case: to ignore case takes the engine three times as long.
@@ -49,6 +57,8 @@ _SUB_QUEUES: Final = {
     SubQueue.DEAD_LETTER: ServiceBusSubQueue.DEAD_LETTER,
     SubQueue.TRANSFER_DEAD_LETTER: ServiceBusSubQueue.TRANSFER_DEAD_LETTER,
 }
+TRANSPORT_VARIABLE: Final = "SBNOTEBOOK_TRANSPORT"
+"""The environment variable for all connections of a process, except those to an emulator."""
 
 
 def scrub(text: str, most: int | None = None) -> str:
@@ -309,7 +319,7 @@ class Connection:
     async def missing(self, address: EntityAddress) -> str:
         """Return that an entity is not there, with the one that may be meant where this connection may list them."""
         async with self.administration_client() as client:
-            return scrub(refusals.missing(address, self.host, await known_addresses(client, address)))
+            return scrub(refusals.missing(address, self.host, await refusals.known_addresses(client, address)))
 
     def administration_client(self) -> AsyncServiceBusAdministrationClient:
         """Return the SDK's administration client of the namespace, not open yet."""
@@ -332,10 +342,10 @@ class Connection:
             over_websocket: whether it uses a WebSocket; None for what the connection string or the environment says.
         """
         options: dict[str, Any] = {"retry_total": retries, "logging_enable": False}
-        options["ssl_context"] = transport.tls_context()
+        options["ssl_context"] = tls_context()
         if over_websocket is None:
             said = None if self.parsed is None else self.parsed.transport
-            over_websocket = transport.is_over_websocket(said, is_emulator=self.is_emulator)
+            over_websocket = is_over_websocket(said, is_emulator=self.is_emulator)
         if over_websocket:
             options["transport_type"] = TransportType.AmqpOverWebsocket
         if self.parsed is not None:
@@ -385,3 +395,38 @@ class _InThreads:
 
     async def __aexit__(self, *_: object) -> None:
         return None
+
+
+def is_over_websocket(said: str | None = None, *, is_emulator: bool = False) -> bool:
+    """Return whether to use a WebSocket on port 443 instead of AMQP on port 5671.
+
+    Args:
+        said: the TransportType of the connection string, one of `TRANSPORTS`, which goes before the
+            environment; None where it has none.
+        is_emulator: whether to ignore the environment.
+
+    Raises:
+        ConfigurationError: the transport of the environment has an unknown name.
+
+    Example:
+        >>> is_over_websocket("amqpwebsockets")
+        True
+    """
+    kind = said or ("" if is_emulator else os.environ.get(TRANSPORT_VARIABLE, "").casefold())
+    if not kind:
+        return False
+    if kind not in TRANSPORTS:
+        raise ConfigurationError(f"{TRANSPORT_VARIABLE} is websocket for port 443, or amqp for port 5671.")
+    return TRANSPORTS[kind]
+
+
+@cache
+def tls_context() -> ssl.SSLContext:
+    """Return what all connections of this process check the service's certificate with.
+
+    The SDK reads the certificates that it trusts for each connection, one to an emulator without TLS included, which
+    takes 20 to 30 ms in the event loop. This reads the same file once. Source: azure-servicebus, ``_build_ssl_opts``.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks the certificate and the host name
+    context.load_verify_locations(certificates())
+    return context

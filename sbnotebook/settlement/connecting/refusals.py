@@ -7,10 +7,13 @@ although the answer stays the same.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Collection
-from typing import Final
+from collections.abc import AsyncIterator, Collection
+from typing import Any, Final
 
+import anyio
+from azure.core.exceptions import AzureError
 from azure.servicebus.exceptions import (
     MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
@@ -20,8 +23,9 @@ from azure.servicebus.exceptions import (
 
 from sbnotebook.errors import near_match
 from sbnotebook.model import EntityAddress
+from sbnotebook.settlement.connecting.administration_clients import AsyncServiceBusAdministrationClient
 
-__all__ = ["is_missing", "missing", "refusal", "unreachable"]
+__all__ = ["is_missing", "known_addresses", "missing", "refusal", "unreachable"]
 
 _NOT_FOUND: Final = 404
 _REFUSED: Final = frozenset({400, 401, 403})
@@ -43,6 +47,10 @@ _NOTHING_LISTENS: Final = re.compile(r"Errno (?:111|61|10061|1225)\]|Connect cal
 _NOISE: Final = re.compile(
     r"(?i)\AService request failed\. b[\"']| ?(?:tracking-?id|reference) ?:.*| ?Error condition: ?[\w:.-]++ ?$"
 )
+_LISTED_WITHIN: Final = 3.0
+"""Seconds that a suggestion may take."""
+_MOST_LISTED: Final = 1_000
+"""Queues, topics, or subscriptions that are listed: each hundred takes a management operation."""
 
 
 def is_missing(error: ServiceBusError) -> bool:
@@ -129,3 +137,34 @@ def _answer(error: ServiceBusError) -> tuple[int | None, str]:
 
 def _kind(address: EntityAddress) -> str:
     return "subscription" if address.subscription is not None else "queue or topic"
+
+
+async def known_addresses(client: AsyncServiceBusAdministrationClient, address: EntityAddress) -> list[str]:
+    """Return addresses of a namespace that a misspelt address may mean, as far as the connection may list them.
+
+    Args:
+        client: of the namespace. Listing needs the right Manage.
+        address: tells whether subscriptions and sub-queues are of interest.
+    """
+    found: list[str] = []
+    # Without the right to list, or without a quick answer, there is only less to suggest.
+    with anyio.move_on_after(_LISTED_WITHIN), contextlib.suppress(AzureError, OSError):
+        async for queue in _names(client.list_queues()):
+            found += (queue, f"{queue}/$dlq")
+        topics = [topic async for topic in _names(client.list_topics())]
+        found += topics
+        near = near_match(address.name.partition("/")[0], topics)
+        if near is not None:
+            async for name in _names(client.list_subscriptions(near)):
+                subscription = EntityAddress(near, name, address.sub_queue)
+                found.append(str(subscription))
+    return found
+
+
+async def _names(listed: Any) -> AsyncIterator[str]:
+    count = 0
+    async for each in listed:
+        yield str(each.name)
+        count += 1
+        if count == _MOST_LISTED:
+            return

@@ -31,8 +31,7 @@ from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, 
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.locking.records import Record
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, Renewing, SystemClock
-from sbnotebook.settlement.locking.settle import ActElsewhere, Settling, group_size, settled_elsewhere
-from sbnotebook.settlement.locking.turns import RunsInTurn
+from sbnotebook.settlement.locking.settle import ActElsewhere, RunsInTurn, Settling, group_size, settled_elsewhere
 from sbnotebook.settlement.pace import AUTO, InFlight, Window
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Limits

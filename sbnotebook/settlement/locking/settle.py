@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.locking.records import Record
     from sbnotebook.settlement.peek import Peeker
 
-__all__ = ["ActElsewhere", "Settling", "group_size", "settled_elsewhere"]
+__all__ = ["ActElsewhere", "RunsInTurn", "Settling", "group_size", "settled_elsewhere"]
 
 ActElsewhere: TypeAlias = "Callable[[Hold], Awaitable[Outcome]]"
 """Settles a message over another connection, given its lock, and returns the outcome."""
@@ -498,3 +499,49 @@ def _operation(decision: Decision) -> tuple[str, str | None, str | None]:
 def _sendable(text: str | None) -> str | None:
     """Replace what UTF-8 has no bytes for: the text of an error may quote a file name that has some."""
     return None if text is None else str(text).encode(errors="replace").decode()
+
+
+class RunsInTurn:
+    """Lets groups of one run settle at once, and those of different runs one after the other.
+
+    The groups of a run have no message in common; two runs may have. A run makes room for another between two groups.
+
+    Example:
+        >>> async def settle_some(turns: RunsInTurn, run: object) -> None:
+        ...     async with turns.turn_of(run):
+        ...         await anyio.sleep(1)
+    """
+
+    def __init__(self) -> None:
+        self._run: object = None
+        self._under_way = 0
+        self._waiting: list[object] = []
+        self._changed = anyio.Condition()
+
+    @asynccontextmanager
+    async def turn_of(self, run: object) -> AsyncGenerator[None]:
+        """Wait for the turn of a run, and have it in the block."""
+        async with self._changed:
+            self._waiting.append(run)
+            try:
+                while not self._may_begin(run):
+                    await self._changed.wait()
+                self._run = run
+                self._under_way += 1
+            finally:
+                self._waiting.remove(run)
+                self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                async with self._changed:
+                    self._under_way -= 1
+                    if not self._under_way and not self._waiting:
+                        self._run = None
+                    self._changed.notify_all()
+
+    def _may_begin(self, run: object) -> bool:
+        if run is not self._run:
+            return not self._under_way
+        return all(other is run for other in self._waiting)

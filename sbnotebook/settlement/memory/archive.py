@@ -19,8 +19,7 @@ import platformdirs
 
 from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.memory.local_database import LocalDatabase, insert_rows
-from sbnotebook.settlement.memory.namespaces import adopt, canonical_version
+from sbnotebook.settlement.memory.local_database import LocalDatabase, adopt, canonical_version, insert_rows
 
 __all__ = ["Archive", "ArchiveState", "ArchivedCount", "ArchivedMessage", "archive_of"]
 
@@ -334,7 +333,7 @@ class Archive:
     def adopt(self, namespace: str, earlier: Iterable[str]) -> None:
         """Give a namespace what earlier versions wrote under its addresses.
 
-        See :func:`sbnotebook.settlement.memory.namespaces.adopt`.
+        See :func:`sbnotebook.settlement.memory.local_database.adopt`.
 
         Raises:
             ArchiveError: the archive cannot be used.

@@ -16,10 +16,9 @@ import platformdirs
 
 from sbnotebook.errors import JournalError
 from sbnotebook.model import EntityAddress, ReceivedMessage
-from sbnotebook.settlement.memory import deferral_ledger, looks, notes, seen
+from sbnotebook.settlement.memory import deferral_ledger, notes, seen
 from sbnotebook.settlement.memory.deferral_ledger import time_text
-from sbnotebook.settlement.memory.local_database import LocalDatabase, insert_rows
-from sbnotebook.settlement.memory.namespaces import adopt, canonical_version
+from sbnotebook.settlement.memory.local_database import LocalDatabase, adopt, canonical_version, insert_rows
 
 if TYPE_CHECKING:
     import sqlite3
@@ -57,10 +56,10 @@ _VERSIONS: Final = (
         *deferral_ledger.VERSION,
         *seen.VERSION,
     ),
-    notes.VERSION,
+    notes.NOTES_VERSION,
     ("CREATE INDEX resubmits_by_number ON resubmits (namespace, sequence_number)",),
     canonical_version(*_TABLES),
-    looks.VERSION,
+    notes.LOOKS_VERSION,
     ("ALTER TABLE resubmits ADD COLUMN destination_namespace TEXT NOT NULL DEFAULT ''",),
     notes.RESUBMITS_VERSION,
 )
@@ -252,7 +251,7 @@ class Journal:
     def adopt(self, namespace: str, earlier: Iterable[str]) -> None:
         """Give a namespace what earlier versions wrote under its addresses.
 
-        See :func:`sbnotebook.settlement.memory.namespaces.adopt`.
+        See :func:`sbnotebook.settlement.memory.local_database.adopt`.
         """
         adopt(self.database, _TABLES, name=namespace, earlier=earlier)
 

@@ -1,13 +1,16 @@
-"""An SQLite file of one user on one machine: the journal, the archive."""
+"""An SQLite file of one user on one machine, the journal or the archive, and the namespaces that it knows.
+
+Each namespace is known by its identity, also where a version before identities wrote its address.
+"""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Final
 from weakref import finalize
@@ -15,7 +18,7 @@ from weakref import finalize
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement.connecting.connection_strings import canonical_host
 
-__all__ = ["LocalDatabase", "insert_rows"]
+__all__ = ["LocalDatabase", "adopt", "canonical_version", "insert_rows"]
 
 _WAIT: Final = 30.0
 """Seconds that one kernel waits for another that is writing."""
@@ -179,3 +182,42 @@ def insert_rows(database: sqlite3.Connection, insert: str, rows: Sequence[Sequen
         last = cursor.lastrowid or 0
         ids += range(last - len(some) + 1, last + 1)
     return ids
+
+
+def canonical_version(*tables: str) -> tuple[str, ...]:
+    """Return the statements of a version of a file that knows each namespace by one spelling.
+
+    A row that exists under both spellings keeps its own: nothing is lost.
+
+    Args:
+        tables: those with a column ``namespace``.
+    """
+    return (
+        "CREATE TABLE adopted (namespace TEXT PRIMARY KEY) WITHOUT ROWID",
+        *(
+            f"UPDATE OR IGNORE {table} SET namespace = canonical_host(namespace)"  # noqa: S608
+            " WHERE namespace != canonical_host(namespace)"
+            for table in tables
+        ),
+    )
+
+
+def adopt(database: LocalDatabase, tables: Iterable[str], *, name: str, earlier: Iterable[str]) -> None:
+    """Give a namespace what earlier versions wrote under its addresses; once, as later rows there are another's.
+
+    Args:
+        database: the journal's, or the archive's.
+        tables: those with a column ``namespace``.
+        name: the namespace's identity.
+        earlier: its addresses, as patterns of GLOB.
+    """
+    if not database.path.exists():
+        return
+    with database.transaction() as transaction:
+        met = transaction.execute("INSERT OR IGNORE INTO adopted VALUES (?)", (name,)).rowcount
+        if met:
+            for table, pattern in product(tables, earlier):
+                transaction.execute(
+                    f"UPDATE OR IGNORE {table} SET namespace = ? WHERE namespace GLOB ?",  # noqa: S608
+                    (name, pattern),
+                )

@@ -1,21 +1,23 @@
-"""Notes on the causes of dead letters, and how many of their messages were resubmitted, kept in the journal."""
+"""Notes on dead letters in the journal: a text for each cause, its resubmits, and the counts at the last look."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import EntityAddress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from sbnotebook.model import EntityAddress
     from sbnotebook.settlement.memory.local_database import LocalDatabase
 
-__all__ = ["MAX_NOTE", "RESUBMITS_VERSION", "VERSION", "Notes", "Resubmitted"]
 
-VERSION: Final = (
+__all__ = ["LOOKS_VERSION", "MAX_NOTE", "NOTES_VERSION", "RESUBMITS_VERSION", "Look", "Looks", "Notes", "Resubmitted"]
+
+NOTES_VERSION: Final = (
     """
     CREATE TABLE notes (
         namespace TEXT NOT NULL,
@@ -45,6 +47,18 @@ MAX_NOTE: Final = 2_000
 _MAX_FINGERPRINT: Final = 100
 _KEPT: Final = timedelta(days=30)
 """For how long the counts of resubmits are kept after the last one, as the journal keeps the resubmits themselves."""
+LOOKS_VERSION: Final = (
+    """
+    CREATE TABLE IF NOT EXISTS looks (
+        namespace TEXT NOT NULL,
+        entity TEXT NOT NULL,
+        messages INTEGER NOT NULL,
+        time TEXT NOT NULL,
+        PRIMARY KEY (namespace, entity)
+    ) WITHOUT ROWID
+    """,
+)
+"""The table that version 6 of the journal adds."""
 
 
 class Resubmitted(NamedTuple):
@@ -132,3 +146,42 @@ def _checked(text: str, what: str, longest: int) -> str:
     except UnicodeEncodeError:
         raise ConfigurationError(f"{what} cannot be kept: a character in it is only half of one.") from None
     return text
+
+
+class Look(NamedTuple):
+    """The count of a queue at one time."""
+
+    messages: int
+    time: datetime
+
+
+class Looks:
+    """The journal's table of looks; use it in a thread, the file may be busy.
+
+    Args:
+        database: the journal's.
+        namespace: returns the identity of the namespace; called in the thread of each method.
+    """
+
+    def __init__(self, database: LocalDatabase, namespace: Callable[[], str]) -> None:
+        self._database = database
+        self._namespace = namespace
+
+    def replace(self, counts: Mapping[EntityAddress, int], now: datetime) -> dict[EntityAddress, Look]:
+        """Keep the counts of queues for the next look, and return those of the last one.
+
+        Args:
+            counts: by the address of the queue; other queues keep theirs.
+            now: the time of this look, with a time zone.
+        """
+        namespace = self._namespace().casefold()
+        wanted = {address.path.casefold(): address for address in counts}
+        rows = [(namespace, path, counts[each], now.astimezone(UTC).isoformat()) for path, each in wanted.items()]
+        with self._database.transaction() as database:
+            found = database.execute(
+                "SELECT entity, messages, time FROM looks WHERE namespace = ?", (namespace,)
+            ).fetchall()
+            database.executemany("INSERT OR REPLACE INTO looks VALUES (?, ?, ?, ?)", rows)
+        return {
+            wanted[path]: Look(count, datetime.fromisoformat(time)) for path, count, time in found if path in wanted
+        }

@@ -1,19 +1,23 @@
-"""What a probe is: an expectation, and a function that looks at a namespace whether it is met."""
+"""What a probe is: an expectation, and a function that checks it. Its findings name neither secrets nor namespaces."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.settlement.connecting.connection_strings import canonical_host
 from sbnotebook.settlement.probing.site import Site
 from sbnotebook.settlement.sdk.errors import condition_of
 
-__all__ = ["Finding", "Probe", "ProbeVerdict", "Saw", "probe", "words_of"]
+__all__ = ["Finding", "Probe", "ProbeVerdict", "Saw", "kind_of_host", "probe", "without_names", "words_of"]
 
 _MAX_WORDS: Final = 240
+_WORD: Final = re.compile(r"[\w-]++")
+_ADDRESS: Final = re.compile(r"(?<!\d)(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?")
 
 
 class ProbeVerdict(StrEnum):
@@ -98,3 +102,30 @@ def probe(name: str, expectation: str, *, operations: int, seconds: int = 5) -> 
         return Probe(name, expectation, look, operations, seconds)
 
     return make
+
+
+def without_names(text: str, host: str) -> str:
+    """Return a text without secrets, and with NAMESPACE in place of the namespace's own name.
+
+    Args:
+        text: such as the text of an error, with its host and its tracking id.
+        host: of the namespace.
+
+    Example:
+        >>> without_names("Shop.servicebus.windows.net:5671, SystemTracker:shop:queue", "shop.servicebus.windows.net")
+        'NAMESPACE.servicebus.windows.net:5671, SystemTracker:NAMESPACE:queue'
+    """
+    name = canonical_host(host).partition(".")[0].partition(":")[0].lower()
+    shown = _WORD.sub(lambda match: "NAMESPACE" if match[0].lower() == name else match[0], scrub(text))
+    return _ADDRESS.sub("ADDRESS", shown)
+
+
+def kind_of_host(host: str) -> str:
+    """Return the public part of a namespace's host name.
+
+    Example:
+        >>> kind_of_host("shop.servicebus.windows.net")
+        'NAMESPACE.servicebus.windows.net'
+    """
+    _, dot, domain = canonical_host(host).partition(".")
+    return f"NAMESPACE.{domain.partition(':')[0]}" if dot and not domain[-1:].isdigit() else "an address"

@@ -16,8 +16,7 @@ from sbnotebook.settlement.connecting.connection import Connection, scrub
 from sbnotebook.settlement.probing.deferring import DEFERRING
 from sbnotebook.settlement.probing.locking import HOLDING, LOCKING
 from sbnotebook.settlement.probing.looking import LOOKING
-from sbnotebook.settlement.probing.probe import Finding, Probe, ProbeVerdict, Saw, words_of
-from sbnotebook.settlement.probing.redaction import without_names
+from sbnotebook.settlement.probing.probe import Finding, Probe, ProbeVerdict, Saw, without_names, words_of
 from sbnotebook.settlement.probing.sending import SENDING
 from sbnotebook.settlement.probing.site import Site, new_prefix, remove_queue, second_name
 from sbnotebook.settlement.probing.transactions import TRANSACTIONS

@@ -11,9 +11,9 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 from sbnotebook.emulator import running
 from sbnotebook.model import Complete, Defer, Message
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.connecting import namespace_identity
+from sbnotebook.settlement.connecting import identity
 from sbnotebook.settlement.connecting.connection_strings import canonical_host
-from sbnotebook.settlement.connecting.namespace_identity import identity_of
+from sbnotebook.settlement.connecting.identity import identity_of
 from sbnotebook.settlement.memory.journal import ResubmitEntry
 from sbnotebook.settlement.memory.seen import Seen
 from tests.other_emulators import silent, stranger
@@ -84,7 +84,7 @@ def test_an_emulator_without_identity_is_known_by_its_address(answer: bytes) -> 
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_silence_about_http_is_no_failure(at_once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(namespace_identity, "_WITHIN", 1.0)
+    monkeypatch.setattr(identity, "_ANSWERS_WITHIN", 1.0)
     with silent(speaks=b"AMQP\x03\x01\x00\x00", at_once=at_once) as connection:
         began = time.monotonic()
         assert identity_of(connection).name.startswith("address:localhost:")
@@ -92,7 +92,7 @@ def test_silence_about_http_is_no_failure(at_once: bool, monkeypatch: pytest.Mon
 
 
 def test_an_emulator_that_answers_nothing_is_not_guessed_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(namespace_identity, "_WITHIN", 0.2)
+    monkeypatch.setattr(identity, "_ANSWERS_WITHIN", 0.2)
     with silent() as connection, pytest.raises(ServiceBusConnectionError, match="does not answer"):
         identity_of(connection)
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sbnotebook.model import BodyType, Message, decoders
+from sbnotebook.model import BodyType, Message, body
 from sbnotebook.model.body import body_text, is_usually_utf8
-from sbnotebook.model.decoders import decoded_by_others
 
 MODULE = """
 def order(body, content_type):
@@ -36,13 +35,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
 
     def use(*names: str, module: str = "acme_bodies") -> None:
-        points = EntryPoints(EntryPoint(name, f"{module}:{name}", decoders.GROUP) for name in names)
-        monkeypatch.setattr(decoders, "entry_points", points.select)
+        points = EntryPoints(EntryPoint(name, f"{module}:{name}", "sbnotebook.body_decoders") for name in names)
+        monkeypatch.setattr(body, "entry_points", points.select)
         clear()
 
     def clear() -> None:
-        decoders._decoders.cache_clear()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-        decoders._told.clear()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+        body._decoders.cache_clear()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+        body._warned_of.clear()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
 
     yield use
     clear()
@@ -65,7 +64,7 @@ def test_texts_are_usually_utf8_without_decoders(install: Install) -> None:
 
 def test_the_first_that_knows_it_wins_in_the_order_of_the_names(install: Install) -> None:
     install("order", "by_type")
-    assert decoded_by_others(b"\x01UA", "application/x-mine") == "typed"
+    assert body_text(b"\x01UA", BodyType.DATA, "application/x-mine") == "typed"
 
 
 def test_a_failing_decoder_is_told_of_once_and_passed_over(install: Install) -> None:
@@ -91,4 +90,4 @@ def test_a_decoder_that_cannot_be_imported_is_passed_over(install: Install) -> N
 
 def test_without_decoders_nobody_is_asked(install: Install) -> None:
     install()
-    assert decoded_by_others(b"text", None) is None
+    assert body_text(b"text", BodyType.DATA) == "text"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.settlement.speeds import Speeds
+from sbnotebook.settlement.costs import Speeds
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Complete, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.connecting.connection import TRANSPORT_VARIABLE, is_over_websocket, tls_context
 from sbnotebook.settlement.connecting.connection_strings import read
-from sbnotebook.settlement.connecting.transport import VARIABLE, is_over_websocket, tls_context
 from sbnotebook.settlement.sdk import links
 from sbnotebook.settlement.sdk.protocol import certificates, transport_module
 from tests.filled_queues import filled_queue
@@ -28,11 +28,11 @@ def test_the_connection_string_goes_before_the_environment(monkeypatch: pytest.M
     assert read(AZURE).transport is None
     assert not is_over_websocket()
     assert is_over_websocket(read(f"{AZURE};TransportType=AmqpWebSockets").transport)
-    monkeypatch.setenv(VARIABLE, "websocket")
+    monkeypatch.setenv(TRANSPORT_VARIABLE, "websocket")
     assert is_over_websocket()
     assert not is_over_websocket(read(f"{AZURE};transporttype = amqp ;").transport)
     assert not is_over_websocket(is_emulator=True)
-    monkeypatch.setenv(VARIABLE, "pigeon")
+    monkeypatch.setenv(TRANSPORT_VARIABLE, "pigeon")
     with pytest.raises(ConfigurationError, match="SBNOTEBOOK_TRANSPORT is websocket for port 443, or amqp"):
         is_over_websocket()
 
