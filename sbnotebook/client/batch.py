@@ -18,10 +18,9 @@ from weakref import WeakSet
 from sbnotebook.analysis import query, tables
 from sbnotebook.client.choosing import Choice, chosen_of
 from sbnotebook.client.coercions import address, dead_letter, duration
-from sbnotebook.client.mirroring import mirrors
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import portal, run
-from sbnotebook.client.sdk_names import SdkNames
+from sbnotebook.client.verbs import SdkNames, mirrors
 from sbnotebook.errors import BatchClosedError
 from sbnotebook.model import (
     Abandon,

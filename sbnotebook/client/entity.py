@@ -25,8 +25,8 @@ from sbnotebook.client.messages import DeferredMessages, Messages, parts_of
 from sbnotebook.client.plan import Plan, SendPlan, count_of
 from sbnotebook.client.portal import progress_bar, run
 from sbnotebook.client.processing import Processing, process_options
-from sbnotebook.client.sdk_names import SdkNames
 from sbnotebook.client.unread import watched
+from sbnotebook.client.verbs import SdkNames
 from sbnotebook.model import (
     Decision,
     EntityAddress,

@@ -1,12 +1,15 @@
-"""The resubmits of the journal, with the fate of each clone: consumed, waiting, or back in a dead-letter queue."""
+"""The history of a namespace in the files of this machine: all that they remember, and the fates of its resubmits.
+
+The clone of a resubmit is consumed, waiting, or back in a dead-letter queue.
+"""
 
 from __future__ import annotations
 
 import html
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, overload
 
@@ -16,13 +19,14 @@ from sbnotebook.analysis import tables
 from sbnotebook.model import EntityAddress, Fate, FateStatus
 from sbnotebook.settlement.actions.fates import Fates, SentClone, lineage_of
 from sbnotebook.settlement.in_parallel import in_parallel
+from sbnotebook.settlement.memory.archive import ArchivedCount, ArchiveState
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 from sbnotebook.settlement.resources import Resources
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MOST_RESUBMITS", "History", "HistoryEntry", "history_of"]
+__all__ = ["MOST_RESUBMITS", "History", "HistoryEntry", "Remembered", "history_of"]
 
 MOST_RESUBMITS: Final = 1_000
 """Resubmits that are looked up by default, the last ones."""
@@ -41,6 +45,14 @@ _COLUMNS: Final = (
 )
 _NOT_SENT: Final = "not sent"
 _MAX_ROWS: Final = 20
+_HEADERS: Final = ("what", "where", "messages", "last", "go on with")
+_STATES: Final = {
+    ArchiveState.REMOVED: "{}: removed",
+    ArchiveState.REMOVING: "{}: perhaps removed",
+    ArchiveState.RETURNING: "{}: perhaps undone",
+    ArchiveState.RETURNED: "{}: undone",
+}
+_UNKNOWN: Final = (ArchiveState.REMOVING, ArchiveState.RETURNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,3 +250,78 @@ def _told(entry: ResubmitEntry, fate: Fate | None, again: ResubmitEntry | None) 
         description=description,
         to_namespace=entry.destination_namespace,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The records of this machine for a namespace. Shown as a table, with the magic that continues each of them.
+
+    Args:
+        unfinished: resubmits that have not ended.
+        deferred: entities with the number of their deferred messages, and the time of the last.
+        removed: the number of archived messages by entity and by action.
+        notes: the notes on causes of dead letters, by fingerprint.
+        retention: for how long the archive keeps removed messages; None where there is no archive.
+    """
+
+    unfinished: Sequence[ResubmitEntry]
+    deferred: Sequence[tuple[EntityAddress, int, datetime]]
+    removed: Sequence[ArchivedCount]
+    notes: Mapping[str, str]
+    retention: timedelta | None
+
+    def __len__(self) -> int:
+        return len(self._rows())
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        return tables.text_table(_HEADERS, rows, self._caption) if rows else self._caption
+
+    def _repr_html_(self) -> str:
+        rows = self._rows()
+        return tables.html_table(_HEADERS, rows, self._caption) if rows else f"<p>{self._caption}</p>"
+
+    @property
+    def _caption(self) -> str:
+        kept = "there is no archive" if self.retention is None else f"removed messages for {self.retention.days:,} days"
+        return f"{'Remembered' if self._rows() else 'Nothing is remembered'} on this machine ({kept})."
+
+    def _rows(self) -> list[list[Any]]:
+        days = self.retention.days if self.retention is not None else 1
+        return [
+            *_unfinished_rows(self.unfinished),
+            *map(_deferred_row, self.deferred),
+            *(_removed_row(row, days) for row in self.removed),
+            *(["note", f"{cause}: {note}", None, None, None] for cause, note in self.notes.items()),
+        ]
+
+
+def _unfinished_rows(entries: Iterable[ResubmitEntry]) -> list[list[Any]]:
+    ways = Counter((entry.source, entry.destination) for entry in entries)
+    last: dict[tuple[str, str], datetime | None] = {(e.source, e.destination): e.changed for e in entries}
+    return [
+        [
+            "resubmit not ended",
+            f"{_short(source)} to {_short(to)}",
+            count,
+            last[source, to],
+            f"%sb_resume {_short(source)}",
+        ]
+        for (source, to), count in ways.items()
+    ]
+
+
+def _deferred_row(row: tuple[EntityAddress, int, datetime]) -> list[Any]:
+    entity, count, last = row
+    return ["deferred", str(entity), count, last, f"%sb_deferred {entity}"]
+
+
+def _removed_row(row: ArchivedCount, days: int) -> list[Any]:
+    how = _STATES.get(row.state, "{}").format(row.verb)
+    unknown = " --include-unknown" if row.state in _UNKNOWN else ""
+    back = None if row.state is ArchiveState.RETURNED else f"%sb_undo {row.entity} --since {days}d{unknown}"
+    return [how, str(row.entity), row.count, row.last, back]
+
+
+def _short(path: str) -> str:
+    return str(EntityAddress.parse(path))

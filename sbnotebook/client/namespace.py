@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any, Self
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.tables import printable
 from sbnotebook.client.about import About, about
-from sbnotebook.client.administering import Administering
 from sbnotebook.client.batch import close_batches
 from sbnotebook.client.choosing import Choice
 from sbnotebook.client.coercions import address, duration, start_time, whole_number
+from sbnotebook.client.entities import NamespaceEntities
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.frame_plan import FramePlan, outcomes_in
+from sbnotebook.client.history import Remembered
 from sbnotebook.client.messages import Messages
-from sbnotebook.client.overview import Overview
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
-from sbnotebook.client.remembered import Remembered
 from sbnotebook.client.targets import EMULATOR, Target, resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Outcome
@@ -79,7 +78,7 @@ def connect(
     return Namespace(found, archive=archive)
 
 
-class Namespace(Administering, Overview):
+class Namespace(NamespaceEntities):
     """A Service Bus namespace.
 
     Args:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_pandas, to_send
 from sbnotebook.client.coercions import duration, time_to_come
-from sbnotebook.client.mirroring import mirrors
 from sbnotebook.client.plan_code import CodeOptions, cell_of, python_of
 from sbnotebook.client.portal import Work, portal, progress_bar, run
 from sbnotebook.client.unread import watched
+from sbnotebook.client.verbs import mirrors
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Decision, EntityAddress, Message, Outcome, ReceivedMessage, Report, Send
 from sbnotebook.settlement.entity import AsyncEntity

@@ -1,31 +1,50 @@
 """Plans as runnable text, so that clicks in a panel become a runbook: a cell with a magic, or Python.
 
-Texts of a plan may come from messages. A magic would evaluate ``{…}`` in them, so a magic gets plain texts only, and
-Python gets all texts as literals.
+Texts of a plan may come from messages, which are hostile input. A magic would evaluate ``{…}`` in them, so a magic gets
+plain texts only, and Python gets all texts as literals.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Final
+from math import isfinite
+from typing import Any, Final, cast
+from uuid import UUID
 
-from sbnotebook.client.literals import imports_of, literal, message_literal
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Abandon,
+    BodyType,
     Complete,
     DeadLetter,
     Decision,
     Defer,
+    EntityAddress,
     LockedMessage,
     Message,
     MessageState,
     Resubmit,
     Send,
     Undo,
+)
+from sbnotebook.model.amqp import (
+    Byte,
+    Char,
+    Float,
+    Int,
+    Long,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+    type_name,
 )
 from sbnotebook.model.decision import AUTO, CancelScheduled, Purge
 from sbnotebook.model.durations import duration_text
@@ -45,6 +64,20 @@ _EDIT: Final = "# Define the function edit(message) first: it is not part of the
 _HELD: Final = "# Release the messages first: this plan was made while a kernel held them, and locks them again."
 _OTHER: Final = "elsewhere"
 """The variable of the entity in another namespace."""
+_PLAIN_TYPES: Final = {int: int, float: float, str: str, bytes: bytes, bool: bool, type(None): None}
+_TYPED: Final = {
+    **dict.fromkeys((UByte, UShort, UInt, ULong, Byte, Short, Int, Long, Timestamp), int),
+    **dict.fromkeys((Char, Symbol), str),
+    Float: float,
+}
+"""Classes of AMQP types, with the plain type of their values."""
+_IMPORTS: Final = {
+    "datetime.fromisoformat(": "from datetime import datetime",
+    "timedelta(": "from datetime import timedelta",
+    "UUID(": "from uuid import UUID",
+    "amqp.": "from sbnotebook.model import amqp",
+    "BodyType(": "from sbnotebook.model import BodyType",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +129,7 @@ def python_of(plan: Plan, options: CodeOptions) -> str:
     """
     _check(plan, options)
     made = [*_elsewhere(plan), *_messages(plan, options), f"plan = {_call(plan)}{_canary_call(options.canary)}"]
-    imports = imports_of("\n".join(made))
+    imports = _imports_of("\n".join(made))
     standard = [line for line in imports if "sbnotebook" not in line]
     lines = [
         *standard,
@@ -152,7 +185,7 @@ def _messages(plan: Plan, options: CodeOptions) -> list[str]:
         return _removed(plan)
     if not options.sent:
         return [f"messages = {_numbers_in_python(_numbers(plan))}"]
-    made = [f"    {message_literal(message)}," for message in options.sent]
+    made = [f"    {_message_literal(message)}," for message in options.sent]
     if sum(map(len, made)) > _MOST_CHARACTERS:
         raise DecisionError("The messages of this plan are too large for code: send the frame or the file of them.")
     return ["messages = [", *made, "]"]
@@ -326,4 +359,91 @@ def _canary_call(canary: Canary | None) -> str:
 def _fields(decision: Decision) -> str:
     """Return the arguments of a decision as literals."""
     given = {each.name: getattr(decision, each.name) for each in fields(decision)}
-    return ", ".join(f"{name}={literal(value)}" for name, value in given.items() if value is not None)
+    return ", ".join(f"{name}={_literal(value)}" for name, value in given.items() if value is not None)
+
+
+# ---------------------------------------------------------------- literals
+
+
+def _imports_of(code: str) -> list[str]:
+    """Return the lines that import what the literals in some code need, besides sbnotebook itself.
+
+    Args:
+        code: with literals.
+    """
+    return [line for name, line in _IMPORTS.items() if name in code]
+
+
+def _literal(value: Any) -> str:
+    """Return a value as a literal.
+
+    Args:
+        value: of a decision or of a message.
+
+    Raises:
+        DecisionError: it has a type without a literal.
+
+    Example:
+        >>> _literal(timedelta(minutes=5)), _literal(UInt(3)), _literal({"a": [1, None]})
+        ('timedelta(seconds=300.0)', 'amqp.UInt(3)', "{'a': [1, None]}")
+    """
+    kind = cast("type[object]", type(value))
+    if kind is float and not isfinite(value):
+        return f"float({str(value)!r})"
+    if kind in _PLAIN_TYPES:
+        return repr(value)
+    if kind in _TYPED:
+        return f"amqp.{kind.__name__}({_literal(_TYPED[kind](value))})"
+    if isinstance(value, BodyType):
+        return f"BodyType({str(value)!r})"
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[Any, Any]", value).items()
+        return f"{{{', '.join(f'{_literal(name)}: {_literal(each)}' for name, each in pairs)}}}"
+    if kind is list:
+        return f"[{', '.join(map(_literal, value))}]"
+    return _other(value)
+
+
+def _other(value: object) -> str:
+    match value:
+        case timedelta():
+            return f"timedelta(seconds={value.total_seconds()!r})"
+        case datetime():
+            return f"datetime.fromisoformat({value.isoformat()!r})"
+        case UUID():
+            return f"UUID({str(value)!r})"
+        case EntityAddress():
+            return f"sbnotebook.EntityAddress.parse({str(value)!r})"
+        case _:
+            name = type_name(value)  # pyright: ignore[reportArgumentType]
+            raise DecisionError(f"A message has a value of the AMQP type {name}, which has no code.")
+
+
+def _message_literal(message: Message) -> str:
+    """Return a message as a call that makes the same message to send.
+
+    Args:
+        message: any message; the place and the state of a received one are left out.
+
+    Raises:
+        DecisionError: a value of it has a type without a literal.
+
+    Example:
+        >>> _message_literal(Message(body="hello", subject="greeting"))
+        "sbnotebook.Message(body='hello', subject='greeting')"
+    """
+    said: list[str] = []
+    for each in fields(Message):
+        value = getattr(message, each.name)
+        default: Any = each.default if each.default is not MISSING else {}
+        if value != default:
+            said.append(f"{each.name}={_body(message) if each.name == 'body' else _literal(value)}")
+    return f"sbnotebook.Message({', '.join(said)})"
+
+
+def _body(message: Message) -> str:
+    """Return the body as a text, where it is one, and as bytes elsewhere."""
+    try:
+        return repr(message.body.decode()) if message.body_type is BodyType.DATA else repr(message.body)
+    except UnicodeDecodeError:
+        return repr(message.body)

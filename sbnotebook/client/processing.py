@@ -10,9 +10,9 @@ from typing import Self
 
 from sbnotebook.analysis import tables
 from sbnotebook.client.coercions import duration
-from sbnotebook.client.mirroring import mirrors
 from sbnotebook.client.portal import portal
 from sbnotebook.client.unread import watched
+from sbnotebook.client.verbs import mirrors
 from sbnotebook.model import Report
 from sbnotebook.settlement.processing.policy import Policy
 from sbnotebook.settlement.processing.process import Processing as AsyncProcessing

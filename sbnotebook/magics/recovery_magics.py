@@ -10,8 +10,7 @@ from IPython.display import display
 
 from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace, Plan
-from sbnotebook.client.history import MOST_RESUBMITS, History
-from sbnotebook.client.remembered import Remembered
+from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.magics.arguments import (
     DRY_RUN,

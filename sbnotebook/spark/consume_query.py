@@ -18,7 +18,7 @@ from sbnotebook.client.scrubbing import in_words
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState, SubQueue
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, administration
-from sbnotebook.settlement.locking.deleting import DeferredDeleter
+from sbnotebook.settlement.locking.by_number import DeferredDeleter
 from sbnotebook.settlement.locking.lock_events import LockEvent
 from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.settlement.peek import PeekCursor

@@ -39,7 +39,7 @@ class Locker(Protocol):
 
 
 class Deleter(Protocol):
-    """Removes deferred messages: see :class:`sbnotebook.settlement.locking.deleting.DeferredDeleter`."""
+    """Removes deferred messages: see :class:`sbnotebook.settlement.locking.by_number.DeferredDeleter`."""
 
     async def delete(self, sequence_numbers: Iterable[int]) -> None: ...
 

@@ -129,8 +129,8 @@ def test_settle_frame_settles_sessions_from_the_driver(
 def test_settle_frame_settles_more_rows_than_a_job_takes(
     read: Read, own: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbnotebook.client.frame_rows._ROWS", 3)
-    monkeypatch.setattr("sbnotebook.client.frame_rows._PAGES", 2)
+    monkeypatch.setattr("sbnotebook.client.frame_plan._ROWS", 3)
+    monkeypatch.setattr("sbnotebook.client.frame_plan._PAGES", 2)
     partly_deferred_queue(own, queue, 20, deferred=16)
     plan = own.plan_settle_frame(read(queue).selectExpr("entity", "sequence_number", "'abandon' AS decision"))
     assert [len(plan), len(plan.to_pandas())] == [20, 20]

@@ -36,7 +36,7 @@ from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import BESIDE, GROUP, Run
 from sbnotebook.settlement.locking.ahead import AheadBatch, LockedAhead, Search, needs_session
-from sbnotebook.settlement.locking.deleting import DeferredDeleter
+from sbnotebook.settlement.locking.by_number import DeferredDeleter
 from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.locking.settle import ActElsewhere
 from sbnotebook.settlement.patience import PATIENCE

@@ -1,4 +1,50 @@
 """Everything that touches the private side of azure-servicebus, written for version 7.15.
 
 :mod:`~sbnotebook.settlement.sdk.protocol` names each private part once, and says where in the SDK it is from.
+:func:`check_version` refuses any other version.
 """
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Final
+
+from azure.servicebus import __version__
+
+from sbnotebook.errors import ConfigurationError
+
+__all__ = ["ANY_VERSION", "check_version"]
+
+_MINOR: Final = "7.15"
+_REQUIREMENT: Final = "azure-servicebus>=7.15,<7.16"  # as in pyproject.toml
+ANY_VERSION: Final = "SBNOTEBOOK_ANY_SDK"
+"""The environment variable that turns the check into a line in the log, for tests with a newer version."""
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def check_version(installed: str = __version__) -> None:
+    """Refuse a version of azure-servicebus other than the minor version that sbnotebook is written for.
+
+    Args:
+        installed: the version of azure-servicebus, by default the one that is imported.
+
+    Raises:
+        ConfigurationError: sbnotebook does not work with this version. The text says which one to install.
+
+    Example:
+        >>> check_version("7.15.3")
+        >>> check_version("7.16.0")
+        Traceback (most recent call last):
+        ...
+        sbnotebook.errors.ConfigurationError: sbnotebook works with azure-servicebus 7.15 only, ...
+    """
+    if installed.split(".")[:2] == _MINOR.split("."):
+        return
+    sentence = (
+        f"sbnotebook works with azure-servicebus {_MINOR} only, and {installed} is installed: "
+        f"run pip install '{_REQUIREMENT}'."
+    )
+    if not os.environ.get(ANY_VERSION):
+        raise ConfigurationError(sentence)
+    _LOGGER.warning(sentence)

@@ -13,10 +13,10 @@ from azure.core.exceptions import AzureError
 from azure.servicebus import __version__
 
 from sbnotebook.errors import render_traceback
+from sbnotebook.settlement.sdk import check_version
 from sbnotebook.settlement.sdk.protocol import sender_module, session_module, transport_module
 from sbnotebook.settlement.sdk.sharing import LAST_WAIT, frame_come, share_connections
 from sbnotebook.settlement.sdk.tokens import refresh_beside_work
-from sbnotebook.settlement.sdk.version import check_version
 
 __all__ = ["Encoded", "EncodedFrames", "prepare_sdk"]
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, overload
 
-from sbnotebook.settlement.sdk.version import check_version
+from sbnotebook.settlement.sdk import check_version
 
 try:
     from azure.servicebus._common import constants

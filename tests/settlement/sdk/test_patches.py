@@ -7,8 +7,8 @@ from textwrap import dedent
 import pytest
 
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.settlement.sdk import ANY_VERSION
 from sbnotebook.settlement.sdk.patches import prepare_sdk
-from sbnotebook.settlement.sdk.version import ANY_VERSION
 
 # Compares all that modules of the SDK, and the classes in them, have before and after each step.
 SCRIPT = dedent("""

@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.remembered import Remembered
+from sbnotebook.client.history import Remembered
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.memory.archive import ArchivedCount, ArchiveState
 from sbnotebook.settlement.memory.journal import ResubmitEntry

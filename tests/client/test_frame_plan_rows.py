@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sbnotebook.client.decisions import read_decisions
-from sbnotebook.client.frame_rows import FrameRows
+from sbnotebook.client.frame_plan import FrameRows
 from sbnotebook.client.settle_task import outcome_table, outcomes_of
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus

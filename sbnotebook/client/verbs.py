@@ -1,10 +1,12 @@
-"""Answers to names that users know from Microsoft's SDK."""
+"""Verbs of this package: their docstrings are the asynchronous library's, and names of Microsoft's SDK lead to them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-__all__ = ["SdkNames"]
+__all__ = ["SdkNames", "mirrors"]
 
 _LOCK: Final = "lock(10) locks messages, peek() looks at them, and process(function) consumes them"
 _SETTLE: Final = "lock messages with lock(10) and settle them with batch.{0}(…), or settle chosen ones with pick(…)"
@@ -37,6 +39,7 @@ _HINTS: Final = {
         ),
     },
 }
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class SdkNames:
@@ -51,3 +54,23 @@ class SdkNames:
                 if hint is not None:
                     raise AttributeError(f"There is no {name} here: {hint}.", name=name, obj=self)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+
+def mirrors(verb: object) -> Callable[[F], F]:
+    """Give a synchronous verb the docstring of the asynchronous verb that does its work.
+
+    Args:
+        verb: an asynchronous function or method, or a property.
+
+    Example:
+        >>> @mirrors(sorted)
+        ... def in_order(items): ...
+        >>> in_order.__doc__[:21]
+        'Return a new list con'
+    """
+
+    def take_docstring(function: F) -> F:
+        function.__doc__ = inspect.getdoc(verb)
+        return function
+
+    return take_docstring

@@ -13,8 +13,8 @@ from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import Abandon, Defer, Message
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.locking import deleting
-from sbnotebook.settlement.locking.deleting import DeferredDeleter
+from sbnotebook.settlement.locking import by_number
+from sbnotebook.settlement.locking.by_number import DeferredDeleter
 from sbnotebook.settlement.sdk import management
 
 if TYPE_CHECKING:
@@ -103,11 +103,11 @@ async def test_what_another_receiver_holds_is_waited_for(
     deleter = DeferredDeleter(namespace.connection, queue.address)
     async with queue.batch() as other:
         await other.receive_deferred(numbers[1:3])
-        monkeypatch.setattr(deleting, "_PAUSES", (0.0, 0.1))
+        monkeypatch.setattr(by_number, "_PAUSES", (0.0, 0.1))
         with pytest.raises(SbNotebookError, match=r"^2 deferred messages .*first is #2.*another receiver holds"):
             await deleter.delete(numbers)
         assert [message.sequence_number for message in await queue.peek()] == numbers[1:3]
-        monkeypatch.setattr(deleting, "_PAUSES", (0.0, *[0.1] * 300))
+        monkeypatch.setattr(by_number, "_PAUSES", (0.0, *[0.1] * 300))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(deleter.delete, numbers)
             assert (await other.settle(Abandon())).ok

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.settlement.sdk.version import ANY_VERSION, check_version
+from sbnotebook.settlement.sdk import ANY_VERSION, check_version
 
 HERE = Path(__file__).parent
 
