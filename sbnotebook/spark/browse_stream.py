@@ -23,9 +23,8 @@ from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.settlement.sequence_numbers import first_numbers, last_number, last_numbers, next_number_of
 from sbnotebook.spark.options import StreamOptions
-from sbnotebook.spark.peek_reader import read_ranges
+from sbnotebook.spark.peek_reader import RangesOfTask, divide, read_ranges
 from sbnotebook.spark.schema import MessageBatches
-from sbnotebook.spark.sequence_ranges import RangesOfTask, divide
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,21 +1,24 @@
-"""A parser for the options of ``format("servicebus")``, which refuses wrong names and values."""
+"""A parser for the options of ``format("servicebus")``, which refuses wrong names and values.
+
+For an option that does not exist, it names the near match, or our name for the option of another source.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
+from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import Final, TypeAlias, TypeVar
 
 from sbnotebook.client.scrubbing import secrets_of
 from sbnotebook.client.targets import NamespaceTarget
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.connecting.connection_strings import Hidden
-from sbnotebook.spark.unknown_options import sentence_about
 
 __all__ = ["MAX_NUMBER", "NamespaceTarget", "Option", "OptionParser", "hidden_options", "secrets_in"]
 
@@ -32,6 +35,65 @@ _EMPTY: Final = Hidden("")
 Choice = TypeVar("Choice", bound=StrEnum)
 Option: TypeAlias = str | Hidden | NamespaceTarget
 """The value of an option; a target is that of a registered connection string."""
+_SUBSCRIPTION: Final = ", where a subscription is TOPIC/subscriptions/NAME"
+_FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
+    # The entity.
+    "subscribe": ("entity",),
+    "subscribePattern": ("entity",),
+    "assign": ("entity",),
+    "topic": ("entity",),
+    "topicName": ("entity",),
+    "queue": ("entity",),
+    "queueName": ("entity",),
+    "entityPath": ("entity",),
+    "table": ("entity",),
+    "eventhubs.name": ("entity",),
+    "subscription": ("entity",),
+    "subscriptionName": ("entity",),
+    "consumerGroup": ("entity",),
+    "eventhubs.consumerGroup": ("entity",),
+    "kafka.group.id": ("entity",),
+    "groupIdPrefix": ("entity",),
+    # The namespace.
+    "namespace": ("fullyQualifiedNamespace",),
+    "host": ("fullyQualifiedNamespace",),
+    "hostname": ("fullyQualifiedNamespace",),
+    "endpoint": ("fullyQualifiedNamespace",),
+    "kafka.bootstrap.servers": ("fullyQualifiedNamespace",),
+    "connection": ("connectionString",),
+    "eventhubs.connectionString": ("connectionString",),
+    "servicebus.connectionString": ("connectionString",),
+    # Where to begin and to end.
+    "startingOffsets": ("fromSequenceNumber",),
+    "startingOffset": ("fromSequenceNumber",),
+    "startingPosition": ("fromSequenceNumber",),
+    "startingPositions": ("fromSequenceNumber",),
+    "startingTimestamp": ("fromSequenceNumber",),
+    "startingVersion": ("fromSequenceNumber",),
+    "initialPosition": ("fromSequenceNumber",),
+    "eventhubs.startingPosition": ("fromSequenceNumber",),
+    "endingOffsets": ("toSequenceNumber",),
+    "endingPosition": ("toSequenceNumber",),
+    "endingTimestamp": ("toSequenceNumber",),
+    "eventhubs.endingPosition": ("toSequenceNumber",),
+    # How much at once.
+    "maxOffsetsPerTrigger": ("maxMessagesPerTrigger", "maxMessages"),
+    "maxEventsPerTrigger": ("maxMessagesPerTrigger", "maxMessages"),
+    "maxRowsPerTrigger": ("maxMessagesPerTrigger", "maxMessages"),
+    "maxFilesPerTrigger": ("maxMessagesPerTrigger", "maxMessages"),
+    "rowsPerBatch": ("maxMessagesPerTrigger", "maxMessages"),
+    "limit": ("maxMessages", "maxMessagesPerTrigger"),
+    "minPartitions": ("partitions",),
+    "numPartitions": ("partitions",),
+    "receiveMode": ("mode",),
+    "readMode": ("mode",),
+    "concurrency": ("maxInFlight",),
+}
+"""Options of Kafka, Event Hubs, Kinesis, Delta Lake and of the Service Bus SDKs, with the names of ours, best first."""
+_SPELLED: Final = {name.lower(): name for name in _FOREIGN}
+_READS_A_SUBSCRIPTION: Final = frozenset(
+    ("subscription", "subscriptionName", "consumerGroup", "eventhubs.consumerGroup", "kafka.group.id", "groupIdPrefix")
+)
 
 
 class OptionParser:
@@ -53,7 +115,7 @@ class OptionParser:
         known = dict.fromkeys((*_EVERYWHERE, *(name for place in here for name in places[place])))
         elsewhere = {place: names for place, names in places.items() if place not in here}
         for name in sorted(self._values.keys() - {each.lower() for each in known}):
-            raise ConfigurationError(sentence_about(name, " and ".join(here), known, elsewhere))
+            raise ConfigurationError(_sentence_about(name, " and ".join(here), known, elsewhere))
 
     @property
     def secrets(self) -> list[str]:
@@ -199,3 +261,56 @@ def _from_environment(variable: str) -> Hidden:
             "set it before the Spark session starts."
         )
     return value
+
+
+def _sentence_about(name: str, here: str, known: Collection[str], elsewhere: Mapping[str, Collection[str]]) -> str:
+    """Return a sentence about an option that does not exist here, and about what to use instead.
+
+    Spark hands on the names of options in lower case. The sentence spells them as the user most likely did.
+
+    Args:
+        name: of the option, in lower case.
+        here: where it was given, such as ``spark.read``.
+        known: the options that exist here.
+        elsewhere: options by where they exist.
+
+    Example:
+        >>> _sentence_about("startingoffsets", "spark.read", ["entity", "fromSequenceNumber"], {})
+        "There is no option 'startingOffsets' in spark.read; use fromSequenceNumber."
+        >>> _sentence_about("mode", "spark.read", ["entity"], {"spark.readStream": ["mode"]})
+        'mode is an option of spark.readStream, and this is spark.read: use spark.readStream, or leave it out.'
+    """
+    for place, names in elsewhere.items():
+        for each in names:
+            if each.lower() == name:
+                return f"{each} is an option of {place}, and this is {here}: use {place}, or leave it out."
+    if name in _SPELLED:
+        return _about_foreign(_SPELLED[name], here, known, elsewhere)
+    near = near_match(name, known)
+    if near is None:
+        return f"There is no option {name[:_SHOWN]!r} in {here}; there are {', '.join(known)}."
+    return f"There is no option {_spelled_like(name, near)[:_SHOWN]!r} in {here}; did you mean {near}?"
+
+
+def _about_foreign(name: str, here: str, known: Collection[str], elsewhere: Mapping[str, Collection[str]]) -> str:
+    ours = _FOREIGN[name]
+    note = _SUBSCRIPTION if name in _READS_A_SUBSCRIPTION else ""
+    if (use := next((each for each in ours if each in known), None)) is not None:
+        return f"There is no option {name!r} in {here}; use {use}{note}."
+    use = " or ".join(f"{each} of {place}" for place, names in elsewhere.items() for each in ours if each in names)
+    return (
+        f"There is no option {name!r} in {here}; there is {use}." if use else f"There is no option {name!r} in {here}."
+    )
+
+
+def _spelled_like(name: str, near: str) -> str:
+    """Return a lower-case name with the capitals of a similar one.
+
+    Example:
+        >>> _spelled_like("maxmesages", "maxMessages")
+        'maxMesages'
+    """
+    spelled = list(name)
+    for block in SequenceMatcher(None, name, near.lower(), autojunk=False).get_matching_blocks():
+        spelled[block.a : block.a + block.size] = near[block.b : block.b + block.size]
+    return "".join(spelled)

@@ -21,7 +21,7 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
 from sbnotebook.spark.browse_stream import BrowseStream
 from sbnotebook.spark.options import StreamOptions
-from sbnotebook.spark.sequence_ranges import RangesOfTask
+from sbnotebook.spark.peek_reader import RangesOfTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,9 +18,8 @@ from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Message
 from sbnotebook.model.amqp import Timestamp, ULong
 from sbnotebook.spark.options import ReadOptions
-from sbnotebook.spark.peek_reader import PeekReader
+from sbnotebook.spark.peek_reader import PeekReader, RangesOfTask, SequenceRange
 from sbnotebook.spark.schema import message_schema
-from sbnotebook.spark.sequence_ranges import RangesOfTask, SequenceRange
 
 Read = Callable[..., DataFrame]
 

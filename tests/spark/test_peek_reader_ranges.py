@@ -11,9 +11,8 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement.patience import PATIENCE
-from sbnotebook.spark.peek_reader import prefetched, read_ranges
+from sbnotebook.spark.peek_reader import SequenceRange, prefetched, read_ranges
 from sbnotebook.spark.schema import MessageBatches, message_schema
-from sbnotebook.spark.sequence_ranges import SequenceRange
 
 LONGEST = 60
 

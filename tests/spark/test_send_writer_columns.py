@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.schema import COLUMNS, SENT_COLUMNS
 from sbnotebook.spark.schema import message_schema
-from sbnotebook.spark.sent_columns import check_sent_columns
+from sbnotebook.spark.send_writer import check_sent_columns
 
 TEXT = StringType()
 

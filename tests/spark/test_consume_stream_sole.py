@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CLAIM: Final = """
 import sys
 from sbnotebook.model import EntityAddress
-from sbnotebook.spark.sole_consumer import be_sole_consumer
+from sbnotebook.spark.consume_stream import be_sole_consumer
 
 for _ in range(2):
     be_sole_consumer("shop.servicebus.windows.net", EntityAddress.parse(sys.argv[1]), 0.1)
