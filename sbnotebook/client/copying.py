@@ -20,8 +20,7 @@ from sbnotebook.emulator.entities import MessageState as BrokeredState
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError
 from sbnotebook.model import EntityAddress, MessageState, ReceivedMessage
 from sbnotebook.settlement import Connection, Journal
-from sbnotebook.settlement.administration import tier_of
-from sbnotebook.settlement.replicas import replicate
+from sbnotebook.settlement.administration import replicate, tier_of
 from sbnotebook.settlement.wire.encoding import payload_of
 
 __all__ = ["MOST", "Copied", "copied", "empty_emulator", "messages_to_copy", "put"]

@@ -1,4 +1,4 @@
-"""The entities of a namespace: list them with their counts, create and delete them."""
+"""The entities of a namespace: list them with their counts, create and delete them, and replicate them elsewhere."""
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ __all__ = [
     "delete_queue",
     "describe",
     "detects_duplicates",
-    "explaining",
     "list_entities",
     "lock_duration",
-    "name_of",
+    "replicate",
     "takes_all",
     "tier_of",
 ]
@@ -49,6 +48,24 @@ _AT_ONCE: Final = 8
 """Management operations that wait for their answers at once."""
 _DETAIL: Final = re.compile(r"<Detail>([^<]*)")
 _NOISE: Final = re.compile(r"(?i) ?(?:SubCode=\d+\.|To know more visit|TrackingId).*")
+_BOTH: Final = (
+    "default_message_time_to_live",
+    "duplicate_detection_history_time_window",
+    "enable_partitioning",
+    "max_message_size_in_kilobytes",
+    "requires_duplicate_detection",
+)
+"""Options that replicas of queues and of topics keep; the next ones are those of queues and subscriptions."""
+_RECEIVING: Final = (
+    "dead_lettering_on_message_expiration",
+    "default_message_time_to_live",
+    "lock_duration",
+    "max_delivery_count",
+    "requires_session",
+)
+_FILTERED: Final = ("dead_lettering_on_filter_evaluation_exceptions",)
+_TARGETS: Final = ("forward_to", "forward_dead_lettered_messages_to")
+_DEFAULT_RULE: Final = "$Default"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -108,7 +125,7 @@ async def describe(connection: Connection, name: str) -> DestinationDescription:
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client, explaining(connection, EntityAddress(name)):
+    async with client_of(connection) as client, _explaining(connection, EntityAddress(name)):
         found, is_topic = await _queue_or_topic(client, name)
         places, addresses = [found], [EntityAddress(name)]
         if is_topic:
@@ -123,7 +140,7 @@ async def describe(connection: Connection, name: str) -> DestinationDescription:
         is_topic,
         window,
         tuple(addresses),
-        tuple(EntityAddress(name_of(target)) for target in targets if target),
+        tuple(EntityAddress(_name_of(target)) for target in targets if target),
         min(lives) if dropped else None,
     )
 
@@ -135,7 +152,7 @@ async def takes_all(connection: Connection, subscription: EntityAddress) -> bool
         azure.core.exceptions.ResourceNotFoundError: there is no such subscription.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client, explaining(connection, subscription):
+    async with client_of(connection) as client, _explaining(connection, subscription):
         rules = client.list_rules(subscription.name, subscription.subscription or "")
         return any([isinstance(rule.filter, TrueRuleFilter) async for rule in rules])
 
@@ -147,7 +164,7 @@ async def lock_duration(connection: Connection, address: EntityAddress) -> timed
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client, explaining(connection, address):
+    async with client_of(connection) as client, _explaining(connection, address):
         if address.subscription is not None:
             found: Any = await client.get_subscription(address.name, address.subscription)
         else:
@@ -162,7 +179,7 @@ async def detects_duplicates(connection: Connection, name: str) -> bool:
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client, explaining(connection, EntityAddress(name)):
+    async with client_of(connection) as client, _explaining(connection, EntityAddress(name)):
         found, _ = await _queue_or_topic(client, name)
         return bool(found.requires_duplicate_detection)
 
@@ -174,7 +191,7 @@ async def _queue_or_topic(client: AsyncServiceBusAdministrationClient, name: str
         return await client.get_topic(name), True
 
 
-def name_of(target: str) -> str:
+def _name_of(target: str) -> str:
     """Return the name of the entity to which another one forwards."""
     # The service returns the address of the entity, such as sb://NAMESPACE/NAME.
     return urlsplit(target).path.strip("/") if "://" in target else target
@@ -192,7 +209,7 @@ async def list_entities(connection: Connection, topics: Collection[str] | None =
         topics: list the subscriptions of these topics only; None for all.
     """
     wanted = None if topics is None else {name.casefold() for name in topics}
-    async with client_of(connection) as client, explaining(connection):
+    async with client_of(connection) as client, _explaining(connection):
 
         async def queues() -> list[EntityCounts]:
             return [_queue(counts) async for counts in client.list_queues_runtime_properties()]
@@ -227,7 +244,7 @@ async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) 
     found: list[EntityCounts] = []
     async with client_of(connection) as client:
         for address in addresses:
-            async with explaining(connection, address):
+            async with _explaining(connection, address):
                 found.append(await _counts(client, address))
     return found
 
@@ -272,7 +289,7 @@ async def create_queue(
     """
     connection.require_writing()
     options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
-    async with client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
+    async with client_of(connection) as client, _explaining(connection, EntityAddress.parse(name)):
         await client.create_queue(name, **options)
 
 
@@ -284,7 +301,7 @@ async def create_topic(connection: Connection, name: str) -> None:
         ReadOnlyError: the connection is read-only.
     """
     connection.require_writing()
-    async with client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
+    async with client_of(connection) as client, _explaining(connection, EntityAddress.parse(name)):
         await client.create_topic(name)
 
 
@@ -314,7 +331,7 @@ async def create_subscription(
     """
     connection.require_writing()
     options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
-    async with client_of(connection) as client, explaining(connection, EntityAddress(topic, name)):
+    async with client_of(connection) as client, _explaining(connection, EntityAddress(topic, name)):
         await client.create_subscription(topic, name, **options)
 
 
@@ -333,7 +350,7 @@ async def delete_queue(connection: Connection, name: str) -> None:
         ReadOnlyError: the connection is read-only.
     """
     connection.require_writing()
-    async with client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
+    async with client_of(connection) as client, _explaining(connection, EntityAddress.parse(name)):
         await client.delete_queue(name)
 
 
@@ -345,7 +362,7 @@ async def client_of(connection: Connection) -> AsyncGenerator[AsyncServiceBusAdm
 
 
 @asynccontextmanager
-async def explaining(connection: Connection, address: EntityAddress | None = None) -> AsyncGenerator[None]:
+async def _explaining(connection: Connection, address: EntityAddress | None = None) -> AsyncGenerator[None]:
     """Raise the SDK's errors, whose texts have the service's XML, with a sentence that says what to do.
 
     Args:
@@ -420,3 +437,76 @@ def _subscription(topic: str, counts: Any) -> EntityCounts:
         dead_letter=counts.dead_letter_message_count,
         transfer_dead_letter=counts.transfer_dead_letter_message_count,
     )
+
+
+async def replicate(source: Connection, target: Connection, names: Iterable[str]) -> None:
+    """Create queues and topics of a namespace in an empty one, with their subscriptions, rules and forwarding targets.
+
+    Keys, metadata, the size of the entity and its automatic deletion are left out. The source only answers questions.
+
+    Args:
+        source: the namespace that has them.
+        target: the namespace that gets them.
+        names: of queues and topics.
+
+    Raises:
+        azure.core.exceptions.ResourceNotFoundError: the source has no such entity.
+        azure.core.exceptions.AzureError: a request failed; it needs the right Manage on the source.
+    """
+    async with client_of(source) as asked, client_of(target) as told:
+        made: set[str] = set()
+        for name in names:
+            async with _explaining(source, EntityAddress(name)):
+                await _replicate(asked, told, name, made)
+
+
+async def _replicate(
+    asked: AsyncServiceBusAdministrationClient,
+    told: AsyncServiceBusAdministrationClient,
+    name: str,
+    made: set[str],
+) -> None:
+    """Create one queue or topic; the entities to which it forwards come first."""
+    if name.casefold() in made:
+        return
+    made.add(name.casefold())
+    try:
+        queue: Any = await asked.get_queue(name)
+    except (ResourceNotFoundError, AttributeError):  # the SDK looks for a queue's description in a topic's
+        topic: Any = await asked.get_topic(name)
+        await told.create_topic(name, **_options(topic, _BOTH))
+        for subscription in [each async for each in asked.list_subscriptions(name)]:
+            await _forwarding(asked, told, subscription, made)
+            options = _options(subscription, (*_RECEIVING, *_FILTERED, *_TARGETS))
+            await told.create_subscription(name, subscription.name, **options)
+            await _rules(asked, told, name, subscription.name)
+        return
+    await _forwarding(asked, told, queue, made)
+    await told.create_queue(name, **_options(queue, dict.fromkeys((*_BOTH, *_RECEIVING, *_TARGETS))))
+
+
+async def _forwarding(
+    asked: AsyncServiceBusAdministrationClient,
+    told: AsyncServiceBusAdministrationClient,
+    place: Any,
+    made: set[str],
+) -> None:
+    for option in _TARGETS:
+        if target := getattr(place, option):
+            await _replicate(asked, told, _name_of(target), made)
+
+
+async def _rules(
+    asked: AsyncServiceBusAdministrationClient, told: AsyncServiceBusAdministrationClient, topic: str, subscription: str
+) -> None:
+    rules: list[Any] = [rule async for rule in asked.list_rules(topic, subscription)]
+    await told.delete_rule(topic, subscription, _DEFAULT_RULE)
+    for rule in rules:
+        action = rule.action if getattr(rule.action, "sql_expression", None) else None
+        await told.create_rule(topic, subscription, rule.name, filter=rule.filter, action=action)
+
+
+def _options(properties: Any, names: Iterable[str]) -> dict[str, Any]:
+    found = {name: getattr(properties, name) for name in names}
+    found |= {name: _name_of(found[name]) for name in _TARGETS if found.get(name)}
+    return {name: value for name, value in found.items() if value is not None}
