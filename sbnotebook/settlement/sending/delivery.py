@@ -407,32 +407,35 @@ class _Delivery:
                 await senders.make_ready(sender)  # until then it is certain that nothing was sent
                 if self._is_withheld(pack):
                     return
-                pack.in_doubt = True
+                begun = self._begin(pack)
                 try:
-                    numbers = await self._ask(sender, pack)
+                    numbers = await self._method.deliver(sender, pack)
+                    self._learn(*begun)
                 except Exception as error:
                     pack.in_doubt = _is_unanswered(error)
                     raise
+                finally:
+                    self._end(pack)
                 self._finish_pack(pack, Outcome(OutcomeStatus.SETTLED, self._method.verb, self._pool.address), numbers)
             await anyio.lowlevel.checkpoint_if_cancelled()
             if scope.cancelled_caught:
                 raise OperationTimeoutError(message=f"No answer came within {answer_within:.0f} seconds.")
 
-    async def _ask(self, sender: ServiceBusSender, pack: Pack) -> Sequence[int | None]:
-        """Deliver a pack; count its messages while they wait for the answer, and learn from the time that it takes."""
-        flight, count, start = in_flight(), len(pack.items), time.monotonic()
-        flight.began(count)
+    def _begin(self, pack: Pack) -> tuple[float, int]:
+        """Count a pack as waiting for its answer. Return the time and the number of packs that wait."""
+        pack.in_doubt = True
+        in_flight().began(len(pack.items))
         self._window.began()
-        waiting = self._window.waiting
-        try:
-            numbers = await self._method.deliver(sender, pack)
-            self._answers += 1
-            if self._answers >= _BEFORE_MORE:
-                self._window.answered(time.monotonic() - start, in_flight=waiting)
-            return numbers
-        finally:
-            flight.ended(count)
-            self._window.ended()
+        return time.monotonic(), self._window.waiting
+
+    def _learn(self, start: float, waiting: int) -> None:
+        self._answers += 1
+        if self._answers >= _BEFORE_MORE:
+            self._window.answered(time.monotonic() - start, in_flight=waiting)
+
+    def _end(self, pack: Pack) -> None:
+        in_flight().ended(len(pack.items))
+        self._window.ended()
 
     def _is_withheld(self, pack: Pack) -> bool:
         """Take out the messages that are not to be sent any more; tell whether none is left."""
