@@ -219,7 +219,7 @@ class AllowedRate:
     @property
     def is_limited(self) -> bool:
         """Return whether Service Bus refused an operation of late."""
-        if self.now() - self._filled_at > _FORGET_AFTER:
+        if self._rate != math.inf and self.now() - self._filled_at > _FORGET_AFTER:
             self._rate, self._is_searching, self._searched_at = math.inf, True, -math.inf
         return self._rate != math.inf
 
@@ -250,10 +250,12 @@ class AllowedRate:
 
     def accepted(self, count: int = 1) -> None:
         """Count operations that were not refused."""
+        if self._rate == math.inf:
+            return
         quiet = self.now() - self._refused_at
         if quiet >= _ANSWERED:
             self._is_refused = False
-        if self._is_refused or not self._is_used or self._rate == math.inf:
+        if self._is_refused or not self._is_used:
             return
         doubled = 2 ** min(max(quiet - _QUIET, 0.0), _DOUBLINGS)
         step = _SEARCH_STEP if self._is_searching else _STEP_UP * doubled

@@ -6,6 +6,7 @@ Everything else that sbnotebook changes belongs to one sender or receiver, which
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from azure.servicebus import __version__
 
 from sbnotebook.errors import render_traceback
 from sbnotebook.settlement.sdk import check_version
-from sbnotebook.settlement.sdk.protocol import sender_module, session_module, transport_module
+from sbnotebook.settlement.sdk.protocol import TransferFrame, sender_module, session_module, transport_module
 from sbnotebook.settlement.sdk.sharing import LAST_WAIT, frame_come, share_connections
 from sbnotebook.settlement.sdk.tokens import refresh_beside_work
 
@@ -24,6 +25,14 @@ _MESSAGE_FORMAT, _BATCH_FORMAT = 0, 0x80013700
 """Formats of a single message and of a batch (the SDK's ``Message`` and ``BatchMessage``)."""
 _WAITED: Final = 0.001
 """Seconds from which on a frame had not come when it was to be read."""
+# A transfer frame begins with its size and the size of the head with the type; the SDK writes the channel behind them.
+# The list of fields has a descriptor, its size, and their number (AMQP 1.0 sections 2.3.1 and 2.7.5).
+_HEAD, _TRANSFER = struct.Struct(">I2s"), struct.Struct(">4sBBBIBIBB4sBIBB")
+_CODE, _TRUE, _FALSE, _UINT, _BINARY = b"\x00\x53\x14\xc0", 0x41, 0x42, 0x70, 0xA0
+_TAG: Final = 4
+"""Bytes of the tag that the SDK gives to a delivery."""
+_USUAL, _UNUSED = 6, (None,) * 5
+"""The number of fields that each transfer has, and the others, which few have."""
 _FRAME_ROOM: Final = bytes(64)
 """The most bytes that a transfer frame of the SDK takes beside its payload (AMQP 1.0 section 2.7.5)."""
 
@@ -89,8 +98,21 @@ _encode_sdk_frame: Final[Any] = transport_module.encode_frame
 
 
 def _encode_frame(frame: Any, *options: Any, **more: Any) -> tuple[bytes, bytes | None]:
-    # The SDK writes the first part alone where there is no second.
-    return (frame.frames, None) if isinstance(frame, EncodedFrames) else _encode_sdk_frame(frame, *options, **more)
+    if isinstance(frame, EncodedFrames):
+        return frame.frames, None  # the SDK writes the first part alone where there is no second
+    if isinstance(frame, TransferFrame) and frame[_USUAL:-1] == _UNUSED and len(frame.delivery_tag or b"") == _TAG:
+        return _encode_transfer(frame)
+    return _encode_sdk_frame(frame, *options, **more)
+
+
+def _encode_transfer(frame: Any) -> tuple[bytes, bytes]:
+    # The SDK encodes field by field, which takes a tenth of the time of sending a small message.
+    fields = _TRANSFER.pack(
+        *(_CODE, _TRANSFER.size - len(_CODE) - 1, _USUAL),
+        *(_UINT, frame.handle, _UINT, frame.delivery_id, _BINARY, _TAG, frame.delivery_tag),
+        *(_UINT, frame.message_format, _TRUE if frame.settled else _FALSE, _TRUE if frame.more else _FALSE),
+    )
+    return _HEAD.pack(8 + len(fields) + len(frame.payload), b"\x02\x00"), fields + frame.payload
 
 
 def _measure_frame(frame: Any) -> tuple[None, bytes]:  # noqa: ARG001 (each frame gets the same room)

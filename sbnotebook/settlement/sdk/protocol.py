@@ -42,6 +42,7 @@ try:
     from azure.servicebus._pyamqp.error import AMQPError, AMQPException, AuthenticationException
     from azure.servicebus._pyamqp.message import _MessageDelivery as MessageDelivery
     from azure.servicebus._pyamqp.outcomes import Accepted, Modified, Rejected, Released
+    from azure.servicebus._pyamqp.performatives import TransferFrame
     from azure.servicebus._pyamqp.receiver import check_disposition_outcome, outcome_name
     from azure.servicebus._pyamqp.types import AMQPTypes, ObjDefinition
     from azure.servicebus._pyamqp.utils import utc_from_timestamp
@@ -96,6 +97,7 @@ __all__ = [
     "SenderLink",
     "Session",
     "Socket",
+    "TransferFrame",
     "Transport",
     "authenticator_class",
     "certificates",

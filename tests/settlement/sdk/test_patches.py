@@ -5,10 +5,15 @@ import sys
 from textwrap import dedent
 
 import pytest
+from azure.servicebus._pyamqp._decode import decode_frame
+from azure.servicebus._pyamqp._encode import encode_frame
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement.sdk import ANY_VERSION
 from sbnotebook.settlement.sdk.patches import prepare_sdk
+from sbnotebook.settlement.sdk.protocol import TransferFrame, transport_module
 
 # Compares all that modules of the SDK, and the classes in them, have before and after each step.
 SCRIPT = dedent("""
@@ -63,3 +68,36 @@ def test_preparing_refuses_another_version(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv(ANY_VERSION, raising=False)
     with pytest.raises(ConfigurationError, match=r"7\.15 only, and 8\.0\.0 is installed"):
         prepare_sdk("8.0.0")
+
+
+NUMBERS = st.integers(0, 2**32 - 1)
+
+
+@given(
+    numbers=st.tuples(NUMBERS, NUMBERS),
+    tag=st.binary(max_size=6),
+    message_format=NUMBERS,
+    flags=st.tuples(st.booleans(), st.booleans()),
+    aborted=st.none() | st.booleans(),
+    payload=st.binary(max_size=300),
+)
+def test_transfer_frames_say_what_the_sdk_says(
+    numbers: tuple[int, int],
+    tag: bytes,
+    message_format: int,
+    flags: tuple[bool, bool],
+    aborted: bool | None,
+    payload: bytes,
+) -> None:
+    prepare_sdk()
+    frame = TransferFrame(*numbers, tag, message_format, *flags, aborted=aborted, payload=payload)
+    theirs, ours = encode_frame(frame), transport_module.encode_frame(frame)
+    for head, rest in (theirs, ours):
+        assert rest is not None
+        assert head == (len(head) + 2 + len(rest)).to_bytes(4, "big") + b"\2\0"  # two bytes are the channel
+    assert read(ours[1]) == read(theirs[1])
+
+
+def read(frame: bytes | None) -> tuple[int, list[object]]:
+    code, fields = decode_frame(memoryview(frame or b""))
+    return code, [*fields[:-1], bytes(fields[-1])]
