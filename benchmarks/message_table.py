@@ -76,7 +76,7 @@ ACTIONS: Final = """async () => {
             await shown;
             await drawn();
             measured[name].push(performance.now() - started);
-            await pause(300);
+            await pause(300 + 17 * Math.random()); // 300 ms are 18 frames: each would begin at the same time in a frame
         }
     };
     const find = (word) => () => store.setFilter('text', (row) => store.searchText(row).includes(word));
