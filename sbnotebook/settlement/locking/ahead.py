@@ -89,8 +89,7 @@ class AheadBatch(LockedBatch):
             receiver, asked = self._open_receiver(), self.clock.now()
             receivers.keep_bodies_of(receiver, wanted)
             received = await receivers.take(receiver, count, wait)
-            holds = [self._hold_unread(message, asked) for message in received]
-        self._read([hold for hold in holds if hold.message.sequence_number in wanted])
+            holds = self._hold_all(received, asked, wanted)
         return tuple(hold.message for hold in holds if self._held.of(hold.message) is hold)
 
     def forget(self, message: LockedMessage) -> None:

@@ -14,16 +14,19 @@ from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.lock_table import Hold
 from sbnotebook.settlement.locking.settle import Settling
 from sbnotebook.settlement.sdk import receivers
-from sbnotebook.settlement.wire.conversion import locked_from_payload
 
 if TYPE_CHECKING:
-    from azure.servicebus.aio import ServiceBusReceiver
+    from datetime import datetime
+
+    from azure.servicebus import ServiceBusReceivedMessage
 
 __all__ = ["BodilessBatch"]
 
 
 class BodilessBatch(LockedBatch):
     """A batch that reads what Service Bus wrote into each message, and drops the rest. It records nothing."""
+
+    _sections = ()
 
     def size_of(self, message: LockedMessage) -> int:
         """Return the bytes of a message that is held, as it came; 0 when it is not held any more."""
@@ -82,16 +85,8 @@ class BodilessBatch(LockedBatch):
         await self._close_emptied()
         return dict(chain.from_iterable(each.items() for each in outcomes))
 
-    def _new_receiver(self) -> ServiceBusReceiver:
-        receiver = super()._new_receiver()
-        receivers.build_bare_locks(receiver)
-        return receiver
-
-    def _read(self, holds: Sequence[Hold]) -> None:
-        for hold in holds:
-            payload = receivers.payload_of_received(hold.received) or b""
-            message = locked_from_payload(payload, self.address, hold.message.lock_token, ())
-            if message.sequence_number != hold.message.sequence_number:  # it is unreadable; the SDK found its number
-                message = message.with_changes(sequence_number=hold.message.sequence_number)
-            hold.message, hold.size, hold.is_read = message, len(payload), True
-            receivers.drop_payload(hold.received)
+    def _hold_lock(self, lock: ServiceBusReceivedMessage, asked: datetime, *, is_read: bool) -> Hold:
+        hold = super()._hold_lock(lock, asked, is_read=is_read)
+        hold.size = len(receivers.payload_of_received(lock) or b"")
+        receivers.drop_payload(lock)
+        return hold

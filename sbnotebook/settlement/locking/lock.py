@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Final, Self
@@ -24,6 +24,7 @@ from sbnotebook.model import (
     Report,
 )
 from sbnotebook.model.durations import duration_text
+from sbnotebook.model.sections import SECTIONS
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.engine import BESIDE, Run, carry_out
 from sbnotebook.settlement.locking.by_number import receive_those_there, same_partition_chunks
@@ -75,6 +76,7 @@ class LockedBatch:
 
     per_link: ClassVar[int] = PER_LINK
     """Messages of one link that may be unsettled."""
+    _sections: ClassVar[Collection[int]] = SECTIONS  # that are read of each message
 
     def __init__(
         self,
@@ -97,14 +99,11 @@ class LockedBatch:
         """Held by the task that receives, or opens a link. Settlements and requests by number need no turn."""
         self._requests = 0
         self._settling = RunsInTurn()
-        held, clock = HeldMessages(address), clock or SystemClock()
-        now = clock.now()
-        events = LockEvents(now)
+        self.clock = clock = clock or SystemClock()
+        self._held = held = HeldMessages(address)
+        self._events = events = LockEvents(now := clock.now())
         links = Links(self._receivers, self._new_receiver, self._busy, clock)
-        self.clock = clock
-        self._held = held
         self._renewal: Renewing = Renewal(held, links, events, clock=clock, until=now + renew_for)
-        self._events = events
         self._peeker = Peeker(connection, address)
         self._window = Window(AUTO)
         self._deferred_at_once = _FIRST_DEFERRED
@@ -319,13 +318,9 @@ class LockedBatch:
     async def _receive_some(self, count: int, wait: float) -> list[Hold]:
         async with self._busy:
             receiver, asked = await self._receiver_with_room(), self.clock.now()
-            room = self.per_link - settling.unsettled(receiver)
-            most = min(count, receivers.waiting(receiver) or room)
+            most = min(count, receivers.waiting(receiver) or self.per_link - settling.unsettled(receiver))
             received = await links.receive(receiver, most, wait)
-            # All are held before any of them is read: reading may fail, or be cancelled while it peeks.
-            holds = [self._hold_unread(message, asked) for message in received]
-        self._read(holds)
-        return holds
+            return self._hold_all(received, asked)
 
     async def _receiver_with_room(self) -> ServiceBusReceiver:
         """Return the receiver for more messages: another one, if too many messages of the last one are unsettled."""
@@ -354,15 +349,30 @@ class LockedBatch:
                 if self._receiver is not None:
                     await receivers.withdraw_credit(self._receiver)
 
-    def _hold_unread(self, received: ServiceBusReceivedMessage, asked: datetime) -> Hold:
-        until = received.locked_until_utc
-        unread = LockedMessage(
-            entity=self.address,
-            sequence_number=int(received.sequence_number or 0),
-            lock_token=receivers.token_of(received),
-            locked_until=until.astimezone(UTC) if until else None,
-        )
-        return self._hold(received, asked, unread, is_read=False)
+    def _hold_all(
+        self, received: Sequence[ServiceBusReceivedMessage], asked: datetime, wanted: Container[int] | None = None
+    ) -> list[Hold]:
+        """Hold messages that have come, and read those that are wanted; by default all are."""
+        holds: list[Hold] = []
+        try:
+            for lock in received:
+                is_read = wanted is None or (lock.sequence_number or 0) in wanted
+                holds.append(self._hold_lock(lock, asked, is_read=is_read))
+        finally:
+            for lock in received[len(holds) :]:  # where one of them raised, the others are to be released, too
+                self._hold_lock(lock, asked, is_read=False)
+        return holds
+
+    def _hold_lock(self, lock: ServiceBusReceivedMessage, asked: datetime, *, is_read: bool) -> Hold:
+        number, token, until = lock.sequence_number or 0, receivers.token_of(lock), lock.locked_until_utc
+        if is_read:
+            payload = receivers.payload_of_received(lock) or b""
+            message = locked_from_payload(payload, self.address, token, self._sections)
+        else:
+            message = LockedMessage(entity=self.address, sequence_number=number, lock_token=token, locked_until=until)
+        if message.sequence_number != number:  # it cannot be read, and may have lost its number
+            message = message.with_changes(sequence_number=number)
+        return self._hold(lock, asked, message, is_read=is_read)
 
     def _hold(
         self, received: ServiceBusReceivedMessage, asked: datetime, message: LockedMessage, *, is_read: bool = True
@@ -370,17 +380,6 @@ class LockedBatch:
         hold = Hold(message, received, asked, message.locked_until or asked + timedelta(minutes=1), is_read=is_read)
         self._held.add(hold)
         return hold
-
-    def _read(self, holds: Sequence[Hold]) -> None:
-        """Give each hold its message; one that cannot be read says so, and is held like the others."""
-        for hold in holds:
-            payload = receivers.payload_of_received(hold.received) or b""
-            message = locked_from_payload(payload, self.address, hold.message.lock_token)
-            number = hold.message.sequence_number
-            # An unreadable message may have lost its number, but the SDK has found it.
-            is_numbered = message.sequence_number == number
-            hold.message = message if is_numbered else message.with_changes(sequence_number=number)
-            hold.is_read = True
 
     # ---------------------------------------------------------------- settling
 
@@ -581,7 +580,9 @@ class LockedBatch:
                 await _close(each)
 
     def _new_receiver(self) -> ServiceBusReceiver:
-        return self._connection.receiver(self.address)
+        receiver = self._connection.receiver(self.address)
+        receivers.build_bare_locks(receiver)
+        return receiver
 
     def _receivers(self) -> list[ServiceBusReceiver]:
         """Return the receivers whose messages may be held, the one for more messages last; none when it is closed."""

@@ -211,6 +211,7 @@ class SessionBatch(LockedBatch):
             session_id=NEXT_AVAILABLE_SESSION if self._asked_id is None else self._asked_id,
             max_wait_time=self._max_wait,
         )
+        receivers.build_bare_locks(receiver)
         receivers.keep_between_calls(receiver)
         return receiver
 

@@ -40,6 +40,7 @@ try:
     )
     from azure.servicebus._pyamqp.constants import ManagementExecuteOperationResult as PutResult
     from azure.servicebus._pyamqp.error import AMQPError, AMQPException, AuthenticationException
+    from azure.servicebus._pyamqp.message import Message as AmqpMessage
     from azure.servicebus._pyamqp.message import _MessageDelivery as MessageDelivery
     from azure.servicebus._pyamqp.outcomes import Accepted, Modified, Rejected, Released
     from azure.servicebus._pyamqp.performatives import TransferFrame
@@ -68,6 +69,7 @@ __all__ = [
     "Accepted",
     "AmqpConnection",
     "AmqpLink",
+    "AmqpMessage",
     "Answer",
     "AnyClient",
     "Auth",
@@ -218,6 +220,7 @@ class AmqpLink(Protocol):
 
     state: LinkState
     current_link_credit: int
+    delivery_count: int
     link_credit: int
     _error: Exception | None
     _is_closed: bool
@@ -231,12 +234,10 @@ class ReceiverLink(AmqpLink, Protocol):
 
     _session: Session
     _received_delivery_tags: set[bytes]
-    _received_payload: bytearray
     _first_frame: Frame
     _pending_dispositions: dict[int, dict[str, Any]]
     _incoming_transfer: Callable[[Frame], Awaitable[None]]
     _incoming_disposition: Callable[[Frame], Awaitable[None]]
-    _on_transfer: Callable[[Frame, Any], Awaitable[Any]]
 
     async def _process_incoming_message(self, frame: Frame, message: Any) -> Any: ...
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from uuid import UUID
 
 from sbnotebook.settlement.sdk.protocol import (
+    AmqpMessage,
     Frame,
     ReceiveHandler,
     Receiver,
@@ -42,7 +43,6 @@ __all__ = [
 
 # Attributes that sbnotebook adds to the SDK's messages, links and receivers.
 _PAYLOAD: Final = "_sbnotebook_payload"
-_WHOLE: Final = "_sbnotebook_whole"
 _WANTED: Final = "_sbnotebook_wanted"
 _KEEPS: Final = "_sbnotebook_keeps"
 _NUMBER: Final = b"x-opt-sequence-number"
@@ -86,34 +86,34 @@ def keep_payloads(receiver: ServiceBusReceiver) -> None:
 
 
 def _join_frames(link: ReceiverLink) -> None:
-    """Have a link pass on the bytes of all frames of a message, and the SDK decode only what the service wrote in it.
+    """Have a link pass on the bytes of all frames of a message, and decode only what the service wrote in it.
 
     A sender chooses the rest. The SDK would decode it without a limit on its size in memory, and receive nothing more
-    after bytes that it cannot decode.
+    after bytes that it cannot decode. All else is as in its ``ReceiverLink._incoming_transfer``; the messages of these
+    links are settled later, and not by what the callback returns.
     """
-    if hasattr(link, _WHOLE):
+    if "_incoming_transfer" in vars(link):  # it does already
         return
-    take, pass_on = link._incoming_transfer, link._on_transfer
-    setattr(link, _WHOLE, b"")
     joined = bytearray()
 
     async def take_and_join(frame: Frame) -> None:
-        joined.extend(frame[_FRAME_PAYLOAD])
-        bare = [*frame]
-        bare[_FRAME_PAYLOAD] = b""
-        if not frame[_FRAME_MORE]:  # this is the last frame of its message
-            whole = bytes(joined)
+        if frame[_FRAME_ID] is not None:
+            link._first_frame = frame
+        if frame[_FRAME_MORE]:
+            joined.extend(frame[_FRAME_PAYLOAD])
+            return
+        whole = bytes(frame[_FRAME_PAYLOAD])
+        if joined:
+            whole = bytes(joined + whole)
             joined.clear()
-            setattr(link, _WHOLE, whole)
-            bare[_FRAME_PAYLOAD] = memoryview(lock_annotations(whole))
-        await take(bare)
+        first = link._first_frame
+        link.delivery_count += 1
+        link.current_link_credit -= 1
+        link._received_delivery_tags.add(first[_FRAME_TAG])
+        message = AmqpMessage(message_annotations=lock_annotations(whole))
+        await link._process_incoming_message([*first[:_FRAME_PAYLOAD], whole], message)
 
-    async def pass_whole(frame: Frame, message: Any) -> Any:
-        whole = [*frame]
-        whole[_FRAME_PAYLOAD] = getattr(link, _WHOLE)
-        return await pass_on(whole, message)
-
-    link._incoming_transfer, link._on_transfer = take_and_join, pass_whole
+    link._incoming_transfer = take_and_join
 
 
 def payload_of_received(message: ServiceBusReceivedMessage) -> bytes | None:
@@ -216,6 +216,8 @@ def build_bare_locks(receiver: ServiceBusReceiver) -> None:
 
     def build_bare(received: tuple[Frame, Any]) -> ServiceBusReceivedMessage:
         frame, message = received
+        if isinstance(message, BareLock):
+            return cast("ServiceBusReceivedMessage", message)
         lock = BareLock(frame, message.message_annotations or {})
         setattr(lock, _PAYLOAD, bytes(frame[_FRAME_PAYLOAD]))
         return cast("ServiceBusReceivedMessage", lock)

@@ -17,14 +17,13 @@ from typing import Any, Final, NamedTuple
 
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import MessageState
-from sbnotebook.model.amqp import AmqpValue, Long, Timestamp, encode, skip
+from sbnotebook.model.amqp import AmqpValue, Timestamp, encode, skip
 from sbnotebook.model.message import HEADER_EXTRAS
 from sbnotebook.model.sections import (
     DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
-    encode_section,
     map_start,
     readable_items,
     readable_start,
@@ -58,6 +57,7 @@ from sbnotebook.settlement.wire.layout import (
 
 __all__ = ["ServicePart", "expiry", "lock_annotations", "read_service_part", "what_can_be_read"]
 
+_SEQUENCE_NUMBER, _LOCKED_UNTIL = SEQUENCE_NUMBER.encode(), LOCKED_UNTIL.encode()
 _STATES: Final = {0: MessageState.ACTIVE, 1: MessageState.DEFERRED, 2: MessageState.SCHEDULED}
 _MAX_COUNT, _MAX_LONG = 2**31 - 1, 2**63 - 1
 _MOST_TEMPLATES: Final = 8
@@ -94,16 +94,6 @@ _VARYING: Final[dict[int, dict[bytes, _Varying]]] = {
     DELIVERY_ANNOTATIONS: {encode(LOCK_TOKEN) + _UUID: _Varying("lock_token", "16s", None)},
 }
 """Annotations that differ from message to message, by their section and the bytes in front of their value."""
-
-
-_NUMBER: Final = Struct(">q").pack
-_SAMPLE: Final = 2**62
-_LOCK: Final = tuple(
-    encode_section(MESSAGE_ANNOTATIONS, {SEQUENCE_NUMBER: Long(_SAMPLE), LOCKED_UNTIL: Timestamp(_SAMPLE)}).split(
-        _NUMBER(_SAMPLE)
-    )
-)
-"""The bytes of :func:`lock_annotations` in front of its two numbers."""
 
 
 class ServicePart(NamedTuple):
@@ -170,10 +160,10 @@ def what_can_be_read(payload: bytes) -> dict[str, Any]:
     return _fields(header, annotations)
 
 
-def lock_annotations(payload: bytes) -> bytes:
-    """Return a message with nothing but the sequence number and the end of the lock of another, both encoded.
+def lock_annotations(payload: bytes) -> dict[str | bytes, int]:
+    """Return the sequence number of a message and the end of its lock, in milliseconds, by the names of annotations.
 
-    It is small, and holds no byte that a sender chose. Of bytes that are not a message, it has the readable parts.
+    Nothing in it was chosen by a sender. Of bytes that are not a message, it has the readable parts.
     """
     for layout, constants, varying, _ in _templates:
         try:
@@ -184,21 +174,21 @@ def lock_annotations(payload: bytes) -> bytes:
             numbers = {each.name: value for each, value in zip(varying, found[1::2], strict=True)}
             until = numbers.get("locked_until", LAST_MOMENT + 1)
             if FIRST_MOMENT <= until <= LAST_MOMENT:
-                return b"".join((_LOCK[0], _NUMBER(numbers["sequence_number"]), _LOCK[1], _NUMBER(until)))
+                return {_SEQUENCE_NUMBER: numbers["sequence_number"], _LOCKED_UNTIL: until}
             break
     return _lock_annotations(payload)
 
 
-def _lock_annotations(payload: bytes) -> bytes:
+def _lock_annotations(payload: bytes) -> dict[str | bytes, int]:
     try:
         fields = read_service_part(payload).fields
     except AmqpDecodeError:
         fields = what_can_be_read(payload)
     until: datetime | None = fields["locked_until"]
-    annotations: dict[Any, AmqpValue] = {SEQUENCE_NUMBER: Long(fields["sequence_number"])}
+    annotations: dict[str | bytes, int] = {_SEQUENCE_NUMBER: fields["sequence_number"]}
     if until is not None:
-        annotations[LOCKED_UNTIL] = Timestamp.from_datetime(until)
-    return encode_section(MESSAGE_ANNOTATIONS, annotations)
+        annotations[_LOCKED_UNTIL] = Timestamp.from_datetime(until)
+    return annotations
 
 
 def expiry(enqueued: datetime | None, ttl: timedelta | None) -> datetime | None:
