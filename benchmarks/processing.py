@@ -1,16 +1,20 @@
 """Consuming with a function: against locking and completing without one, and against the limit that a slow one sets.
 
-The emulator is a process of its own. Connections are opened and closed within the time that is measured, both times.
+The emulator is a process of its own. Connections are opened and closed within the time that is measured, each time. The
+plain SDK's loop receives up to 500 and completes one after the other, as its samples do, and calls no function.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Final
+
+from azure.servicebus.aio import ServiceBusClient
 
 from benchmarks.emulators import QUEUE, emulator
 from benchmarks.results import Result
@@ -28,6 +32,7 @@ AT_ONCE: Final = 20
 EACH: Final = 0.05
 ROUNDS: Final = 3
 LEAST: Final = 0.6
+LEAST_OF_SDK: Final = 1.5
 MOST: Final = 1.25
 
 
@@ -39,6 +44,10 @@ def measure() -> list[Result]:
         Namespace(Target(Connection(running.connection_string), ""), archive=False) as names,
     ):
         queue = names.entity(QUEUE)
+        plain = median(
+            seconds(queue, COUNT, lambda: asyncio.run(complete_by_sdk(running.connection_string)))
+            for _ in range(ROUNDS)
+        )
         bare = median(seconds(queue, COUNT, lambda: complete_all(queue)) for _ in range(ROUNDS))
         quick = median(seconds(queue, COUNT, lambda: process(queue, COUNT, 1)) for _ in range(ROUNDS))
         many = median(seconds(queue, COUNT, lambda: process(queue, COUNT, AT_ONCE)) for _ in range(ROUNDS))
@@ -56,6 +65,13 @@ def measure() -> list[Result]:
             bare / quick >= LEAST,
         ),
         Result(
+            "the same against the plain SDK's loop",
+            f"{plain / quick:.2f} x receiving up to {WINDOW} and completing each "
+            f"({COUNT / quick:,.0f} against {COUNT / plain:,.0f} a second)",
+            f"at least {LEAST_OF_SDK} x",
+            plain / quick >= LEAST_OF_SDK,
+        ),
+        Result(
             f"process {SLOW_COUNT:,} messages with a function of {EACH * 1000:.0f} ms, {AT_ONCE} at once",
             f"{slow / limit:.2f} x the limit of {limit:.0f} s",
             f"at most {MOST} x, and 2 s to open and close",
@@ -70,6 +86,19 @@ def seconds(queue: Entity, count: int, consume: Callable[[], None]) -> float:
     started = time.perf_counter()
     consume()
     return time.perf_counter() - started
+
+
+async def complete_by_sdk(connection_string: str) -> None:
+    """Lock and complete with the plain SDK."""
+    left = COUNT
+    async with (
+        ServiceBusClient.from_connection_string(connection_string) as client,
+        client.get_queue_receiver(QUEUE) as receiver,
+    ):
+        while left:
+            for message in await receiver.receive_messages(min(WINDOW, left), max_wait_time=5):
+                await receiver.complete_message(message)
+                left -= 1
 
 
 def complete_all(queue: Entity) -> None:
