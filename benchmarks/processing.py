@@ -16,7 +16,7 @@ from typing import Final
 
 from azure.servicebus.aio import ServiceBusClient
 
-from benchmarks.emulators import QUEUE, emulator
+from benchmarks.emulators import QUEUE, Emulator, emulator
 from benchmarks.results import Result
 from sbnotebook.client import Entity, Namespace
 from sbnotebook.client.targets import Target
@@ -44,10 +44,7 @@ def measure() -> list[Result]:
         Namespace(Target(Connection(running.connection_string), ""), archive=False) as names,
     ):
         queue = names.entity(QUEUE)
-        plain = median(
-            seconds(queue, COUNT, lambda: asyncio.run(complete_by_sdk(running.connection_string)))
-            for _ in range(ROUNDS)
-        )
+        plain = median(seconds(queue, COUNT, lambda: complete_by_sdk(running)) for _ in range(ROUNDS))
         bare = median(seconds(queue, COUNT, lambda: complete_all(queue)) for _ in range(ROUNDS))
         quick = median(seconds(queue, COUNT, lambda: process(queue, COUNT, 1)) for _ in range(ROUNDS))
         many = median(seconds(queue, COUNT, lambda: process(queue, COUNT, AT_ONCE)) for _ in range(ROUNDS))
@@ -88,17 +85,21 @@ def seconds(queue: Entity, count: int, consume: Callable[[], None]) -> float:
     return time.perf_counter() - started
 
 
-async def complete_by_sdk(connection_string: str) -> None:
+def complete_by_sdk(running: Emulator) -> None:
     """Lock and complete with the plain SDK."""
-    left = COUNT
-    async with (
-        ServiceBusClient.from_connection_string(connection_string) as client,
-        client.get_queue_receiver(QUEUE) as receiver,
-    ):
-        while left:
-            for message in await receiver.receive_messages(min(WINDOW, left), max_wait_time=5):
-                await receiver.complete_message(message)
-                left -= 1
+
+    async def complete() -> None:
+        left = COUNT
+        async with (
+            ServiceBusClient.from_connection_string(running.connection_string) as client,
+            client.get_queue_receiver(QUEUE) as receiver,
+        ):
+            while left:
+                for message in await receiver.receive_messages(min(WINDOW, left), max_wait_time=5):
+                    await receiver.complete_message(message)
+                    left -= 1
+
+    asyncio.run(complete())
 
 
 def complete_all(queue: Entity) -> None:
