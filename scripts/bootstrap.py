@@ -125,7 +125,8 @@ def install_locked(root: Path, python: Path) -> None:
     run([str(python), "-m", "pip", "install", "--quiet", "--require-hashes", "-r", str(locks / "bootstrap.txt")])
     install = [str(python.with_name("uv")), "pip", "install", "--python", str(python)]
     install += ["--build-constraints", str(locks / "build.txt")]
-    run([*install, "--require-hashes", "-r", str(locks / "dev.txt")])
+    # Compiled here: Spark waits 10 seconds for a Python to start, and the first ones on a busy machine took longer.
+    run([*install, "--compile-bytecode", "--require-hashes", "-r", str(locks / "dev.txt")])
     run([*install, "--quiet", "--no-deps", "--editable", str(root)])
 
 
