@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BareLock",
+    "build_bare_locks",
     "drain_credit",
     "drop_payload",
     "has_more_coming",
