@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
@@ -238,6 +238,14 @@ class Run:
     def expect(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> None:
         """Note the outcomes to report for messages if their steps end here."""
         self._outcomes |= self._place(messages, outcomes)
+
+    @contextmanager
+    def waiting(self, messages: Iterable[ReceivedMessage]) -> Generator[None]:
+        """Report messages of a group as not attempted if the run ends in the block, in which they wait for others."""
+        positions = set(map(self._position, messages))
+        self._begun -= positions
+        yield
+        self._begun |= positions
 
     def forget(self, messages: Iterable[ReceivedMessage]) -> None:
         """Forget the outcomes of messages that are tried once more."""

@@ -46,7 +46,6 @@ TOO_OFTEN: Final = "ResubmittedTooOften"
 _MAX_DESCRIPTION: Final = 500
 _FINISHED: Final = "Another run has finished it meanwhile, or it is another message now."
 _NOT_COMPLETED: Final = "The clone was sent, and the original is not completed: resubmit again to complete it."
-_NOT_YET: Final = "Not attempted: the clones of messages before it are sent first."
 _TOO_LATE: Final = "The lock had ended before its clone was sent: nothing was sent."
 
 
@@ -177,6 +176,7 @@ class ResubmitSteps:
         steps = [Step(message) for message in locked]
         # What earlier runs have done of it.
         to_complete, to_send, outcomes = await self._recall(steps)
+        self._owe(to_complete)
         self._expect(outcomes, steps)
         outcomes += await self._stop_too_often(holder, [step for step in to_send if self._is_too_often(step)])
         self._expect(outcomes, steps)
@@ -198,11 +198,8 @@ class ResubmitSteps:
     async def _wait_for(self, turn: anyio.Event, steps: Sequence[Step]) -> None:
         """Wait until earlier groups have sent their clones; nothing of these steps is begun until then."""
         if not turn.is_set():
-            originals = [step.original for step in steps]
-            skipped = OutcomeStatus.SKIPPED
-            self._run.expect(originals, [outcome_for(m, self._decision, skipped, _NOT_YET) for m in originals])
-            await turn.wait()
-            self._run.forget(originals)
+            with self._run.waiting([step.original for step in steps]):
+                await turn.wait()
 
     async def _recall(self, steps: Sequence[Step]) -> tuple[list[Step], list[Step], list[Outcome]]:
         """Separate messages that earlier runs have sent, messages to send, and others, with their outcomes."""
@@ -292,20 +289,21 @@ class ResubmitSteps:
         limit = self._run.limits.max_in_flight
         ends = await send_many(self.pool, clones, max_in_flight=limit, withhold=withhold)
         sent = [step for step, end in zip(steps, ends, strict=True) if end.ok]
-        self._owed |= {step.original.sequence_number for step in sent}
+        # Messages that were not sent stay held until the batch closes: released now, they would come again in the next
+        # window.
+        outcomes = [
+            _as_resubmit(step, end, self._decision) for step, end in zip(steps, ends, strict=True) if not end.ok
+        ]
         # Noted before the journal, which may fail: an unconfirmed clone may have arrived.
-        self._expect([_as_resubmit(step, end, self._decision) for step, end in zip(steps, ends, strict=True)], steps)
-        self._expect_completion(sent)
+        self._expect(outcomes, steps)
+        self._owe(sent)
         never = (OutcomeStatus.FAILED, OutcomeStatus.SKIPPED, OutcomeStatus.LOCK_LOST)
         refused = [step.entry for step, end in zip(steps, ends, strict=True) if end.status in never and step.is_new]
         await self._mark(refused, ResubmitState.NOT_SENT)
         # Only now: had the new one been refused, the earlier one would still be in doubt.
         replaced = [step.earlier.id for step in sent if step.earlier is not None and step.is_new]
         await self._mark(replaced, ResubmitState.GONE)
-        # Messages that were not sent stay held until the batch closes: released now, they would come again in the next
-        # window.
-        unsent = [(step, end) for step, end in zip(steps, ends, strict=True) if not end.ok]
-        return [_as_resubmit(step, end, self._decision) for step, end in unsent]
+        return outcomes
 
     async def _move(self, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
         """Send the clones and complete their originals in transactions; the outcomes of all."""
@@ -336,7 +334,7 @@ class ResubmitSteps:
                 new.append(step)
         if is_edited:
             self._journal.mark_edited(entry.id for entry in again if not entry.edited)
-        entries = [replace(self._entry(step.original, step.clone), edited=is_edited) for step in new]
+        entries = [self._entry(step.original, step.clone, edited=is_edited) for step in new]
         done = tuple(self._done)
         ended = dict.fromkeys(done, ResubmitState.DONE)
         for step, entry in zip(new, self._journal.intend(entries, ended=ended), strict=True):
@@ -344,8 +342,6 @@ class ResubmitSteps:
         del self._done[: len(done)]  # other groups may have added more meanwhile
 
     async def _complete(self, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
-        self._owed |= {step.original.sequence_number for step in steps}
-        self._expect_completion(steps)
         errors: list[Exception] = []
         ends: Sequence[Outcome] = ()
 
@@ -387,8 +383,10 @@ class ResubmitSteps:
         originals = {step.original.sequence_number: step.original for step in steps}
         self._run.expect([originals[outcome.sequence_number or 0] for outcome in known], known)
 
-    def _expect_completion(self, steps: Sequence[Step]) -> None:
+    def _owe(self, steps: Sequence[Step]) -> None:
+        """Note originals whose clone is confirmed: they are to be completed."""
         originals = [step.original for step in steps]
+        self._owed |= {original.sequence_number for original in originals}
         unconfirmed = OutcomeStatus.UNCONFIRMED
         self._run.expect(originals, [outcome_for(m, self._decision, unconfirmed, _NOT_COMPLETED) for m in originals])
 
@@ -396,7 +394,7 @@ class ResubmitSteps:
         if ids := [*entries]:
             await anyio.to_thread.run_sync(self._journal.mark, ids, state)
 
-    def _entry(self, original: ReceivedMessage, clone: Message | None = None) -> ResubmitEntry:
+    def _entry(self, original: ReceivedMessage, clone: Message | None = None, *, edited: bool = False) -> ResubmitEntry:
         return ResubmitEntry(
             namespace=self._identity,
             source=original.entity.path,
@@ -407,6 +405,7 @@ class ResubmitSteps:
             enqueued_time=time_text(original.enqueued_time),
             destination_namespace=self._to_identity,
             scheduled=clone.scheduled_enqueue_time if clone else None,
+            edited=edited,
         )
 
     async def close(self) -> None:
