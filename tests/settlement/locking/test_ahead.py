@@ -115,13 +115,21 @@ async def test_locks_are_renewed_for_as_long_as_the_search_goes_on(
 async def test_one_full_link_that_is_the_only_one_ends_the_search(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "ahead-one", 30)
     numbers = await sequence_numbers(queue)
-    search = Search(frozenset({numbers[29]}), max_held=20, per_link=20, limit="the one link of a session")
-    ahead = ahead_in(queue, search)
+    search = Search(frozenset({numbers[0], numbers[29]}), max_held=20, per_link=20, limit="the one link of a session")
+    batches: list[AheadBatch] = []
+
+    def make_batch() -> AheadBatch:
+        batches.append(ahead_batch(queue))
+        return batches[-1]
+
+    ahead = LockedAhead(make_batch, search)
     async with ahead:
+        assert (await settle(ahead, Complete(), await ahead.find())).ok
         assert await found_by(ahead) == []
         assert ahead.stopped == "20 messages are held, and the one link of a session allows no more."
+    assert len(batches) == 1
     assert len(ahead.rest) == 20
-    assert await counts(queue) == dict.fromkeys(numbers, 0)
+    assert await counts(queue) == dict.fromkeys(numbers[1:], 0)
 
 
 async def test_no_more_are_held_than_allowed(namespace: AsyncNamespace) -> None:
