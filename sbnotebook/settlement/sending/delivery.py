@@ -345,8 +345,7 @@ class _Delivery:
         return nullcontext() if key is None else self._order.setdefault(key, anyio.Lock())
 
     def _forget_turn(self, key: str | None) -> None:
-        turn = self._order.get(key) if key is not None else None
-        if key is not None and turn is not None and not turn.locked():
+        if key is not None and not self._order[key].locked():
             del self._order[key]
 
     # ------------------------------------------------------------------ one pack

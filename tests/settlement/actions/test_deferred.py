@@ -325,6 +325,16 @@ async def test_a_decision_that_fails_keeps_the_outcomes_of_others(namespace: Asy
     assert [message.sequence_number for message in await queue.peek()] == [2, 4]
 
 
+async def test_a_lost_connection_ends_other_decisions_too(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    queue = await filled_queue(own, "each-lost", 4)
+    assert (await (await queue.defer_all()).apply()).settled == 4
+    emulator.faults.entity("each-lost").drop_after_nth = 2  # the first request receives all of them
+    report = await queue.settle_deferred({1: DeadLetter("Bad"), 2: Complete(), 3: DeadLetter("Bad"), 4: Complete()})
+    assert [outcome.status for outcome in report] == [OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED] * 2
+    assert "the connection may be lost" in str(report[1].description)
+    assert [message.sequence_number for message in await queue.peek()] == [2, 4]
+
+
 async def test_a_message_that_is_given_twice_has_one_outcome(namespace: AsyncNamespace) -> None:
     queue = namespace.entity(await with_deferred(namespace, 2, 2))
     first, again = await queue.peek(), await queue.peek()

@@ -283,6 +283,30 @@ async def test_what_others_hear_does_not_keep_it_waiting(
     assert [type(error).__name__ for error in ends[0]] == ["ServiceBusConnectionError"]
 
 
+async def test_a_broken_link_waits_for_room_in_a_shared_window(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    window, ends = Window(1), dict[int, list[Exception | None]]()
+    async with received(namespace, "sdk-settling-shared", 1) as (_, receiver, messages):
+        shared_emulator.drop_connections("sdk-settling-shared")
+        assert await settled(receiver, "complete", [messages]) != [[None]]
+        window.began()  # by another task, which needs its turn to notice that its link is broken, too
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(
+                lambda: LinkSettling(receiver, "complete").run(
+                    [messages],
+                    window=window,
+                    answer_within=lambda: 20.0,
+                    began=lambda _: True,
+                    ended=ends.__setitem__,
+                )
+            )
+            await anyio.sleep(0.1)
+            assert not ends
+            window.ended()
+    assert [isinstance(error, Exception) for error in ends[0]] == [True]
+
+
 async def test_a_cancellation_leaves_the_link_as_it_can_be_used(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-settling-cut", 40) as (queue, receiver, messages):
         with anyio.move_on_after(0.01):
