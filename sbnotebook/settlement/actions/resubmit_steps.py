@@ -165,6 +165,7 @@ class ResubmitSteps:
         except BaseException:
             # Clones of the next groups would overtake those of this group.
             self._is_broken = True
+            self._expect_completion(locked)
             raise
         finally:
             sent.set()
@@ -176,7 +177,7 @@ class ResubmitSteps:
         steps = [Step(message) for message in locked]
         # What earlier runs have done of it.
         to_complete, to_send, outcomes = await self._recall(steps)
-        self._owe(to_complete)
+        self._owed |= {step.original.sequence_number for step in to_complete}
         self._expect(outcomes, steps)
         outcomes += await self._stop_too_often(holder, [step for step in to_send if self._is_too_often(step)])
         self._expect(outcomes, steps)
@@ -296,7 +297,7 @@ class ResubmitSteps:
         ]
         # Noted before the journal, which may fail: an unconfirmed clone may have arrived.
         self._expect(outcomes, steps)
-        self._owe(sent)
+        self._owed |= {step.original.sequence_number for step in sent}
         never = (OutcomeStatus.FAILED, OutcomeStatus.SKIPPED, OutcomeStatus.LOCK_LOST)
         refused = [step.entry for step, end in zip(steps, ends, strict=True) if end.status in never and step.is_new]
         await self._mark(refused, ResubmitState.NOT_SENT)
@@ -383,12 +384,10 @@ class ResubmitSteps:
         originals = {step.original.sequence_number: step.original for step in steps}
         self._run.expect([originals[outcome.sequence_number or 0] for outcome in known], known)
 
-    def _owe(self, steps: Sequence[Step]) -> None:
-        """Note originals whose clone is confirmed: they are to be completed."""
-        originals = [step.original for step in steps]
-        self._owed |= {original.sequence_number for original in originals}
+    def _expect_completion(self, locked: Sequence[LockedMessage]) -> None:
+        owed = [m for m in locked if m.sequence_number in self._owed and self._run.outcome_of(m) is None]
         unconfirmed = OutcomeStatus.UNCONFIRMED
-        self._run.expect(originals, [outcome_for(m, self._decision, unconfirmed, _NOT_COMPLETED) for m in originals])
+        self._run.expect(owed, [outcome_for(m, self._decision, unconfirmed, _NOT_COMPLETED) for m in owed])
 
     async def _mark(self, entries: Iterable[int], state: ResubmitState) -> None:
         if ids := [*entries]:

@@ -284,7 +284,7 @@ class ReceiveHandler(Handler, Protocol):
     """``ReceiveClientAsync`` in ``_pyamqp/aio/_client_async.py``."""
 
     _link: ReceiverLink | None
-    _received_messages: queue.Queue[tuple[Frame, Any]]
+    _received_messages: queue.SimpleQueue[tuple[Frame, Any]]
     _message_received_async: Callable[[Frame, Any], Awaitable[None]]
 
 
