@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import gc
 import socket
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
@@ -63,8 +61,6 @@ OUTCOMES: Final = pa.schema(
 
 _ROWS_AT_ONCE: Final = 5_000
 _ipc: Any = pa.ipc
-_COLLECT_EVERY: Final = 20_000
-"""New objects after which Python looks for cycles. Messages have none, and the search took a fifth of the time."""
 _MAX_VERB: Final = 40
 _PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds to wait for messages that a killed run before this one has locked; a lock lasts a minute by default."""
@@ -160,7 +156,7 @@ class SettleTask(Shipped):
         Raises:
             ConfigurationError: a column is missing, or completed messages could not be archived.
         """
-        with scrubbed(self.target.secrets), _collecting_seldom():
+        with scrubbed(self.target.secrets):
             namespace = self.storage.namespace(self.target.connection())
             try:
                 for batch in batches:
@@ -226,16 +222,6 @@ class SettleTask(Shipped):
             place = self.entity or address(entity)
             keys.append(Outcome(OutcomeStatus.FAILED, verb[:_MAX_VERB], place, number, description=problem))
         return keys, decided
-
-
-@contextmanager
-def _collecting_seldom() -> Generator[None]:
-    usual = gc.get_threshold()
-    gc.set_threshold(_COLLECT_EVERY, *usual[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*usual)
 
 
 def _decision(entity: str, verb: str, reason: str | None, description: str | None) -> Decision:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
 from sbnotebook.client.portal import Interrupts, portal, run
@@ -161,3 +163,30 @@ def test_interrupt_without_outcomes_has_an_empty_report() -> None:
         run(work)
     assert caught.value.__dict__["report"] == Report()
     assert not hasattr(caught.value, "__notes__")
+
+
+async def first_threshold() -> int:
+    return gc.get_threshold()[0]
+
+
+def test_cycles_are_looked_for_seldom_while_work_is_done() -> None:
+    usual = gc.get_threshold()
+    ends = threading.Event()
+    with ThreadPoolExecutor() as pool:
+        longer = pool.submit(run, anyio.to_thread.run_sync, ends.wait)
+        assert run(first_threshold) == 20_000
+        assert run(first_threshold) == 20_000, "the longer work goes on"
+        ends.set()
+        longer.result()
+    assert gc.get_threshold() == usual
+
+
+@pytest.mark.parametrize("own", [0, 50_000], ids=["never", "more seldom"])
+def test_a_user_who_looks_for_cycles_more_seldom_keeps_that(own: int) -> None:
+    usual = gc.get_threshold()
+    gc.set_threshold(own)
+    try:
+        assert run(first_threshold) == own
+        assert gc.get_threshold()[0] == own
+    finally:
+        gc.set_threshold(*usual)
