@@ -25,7 +25,7 @@ from sbnotebook.model import Report
 from sbnotebook.settlement.terms import Progress
 from sbnotebook.settlement.watch import Tell, Watch, ignore_outcomes, in_flight
 
-__all__ = ["Interrupts", "Work", "portal", "progress_bar", "run"]
+__all__ = ["Interrupts", "Work", "collecting_seldom", "portal", "progress_bar", "run"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,27 +49,12 @@ class _Loop:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.portal: BlockingPortal | None = None
-        self._usual = gc.get_threshold()
-        self._working = 0
+        self.usual_collection = gc.get_threshold()
+        self.collects_seldom = 0
 
     def forget(self) -> None:
         # The child of a fork has the objects but not the thread.
         self.__init__()
-
-    @contextmanager
-    def collecting_seldom(self) -> Generator[None]:
-        """Have Python look for cycles less often while the work of the block is done, beside that of others."""
-        if not self._working:
-            self._usual = gc.get_threshold()
-            if self._usual[0]:  # 0: it never looks
-                gc.set_threshold(max(_COLLECT_EVERY, self._usual[0]), *self._usual[1:])
-        self._working += 1
-        try:
-            yield
-        finally:
-            self._working -= 1
-            if not self._working:
-                gc.set_threshold(*self._usual)
 
 
 _LOOP: Final = _Loop()
@@ -83,6 +68,24 @@ def portal() -> BlockingPortal:
         if _LOOP.portal is None:
             _LOOP.portal = _start()
         return _LOOP.portal
+
+
+@contextmanager
+def collecting_seldom() -> Generator[None]:
+    """Have Python look for cycles of objects less often in the block, as it does in calls of :func:`run`."""
+    with _LOOP.lock:
+        if not _LOOP.collects_seldom:
+            often, *others = _LOOP.usual_collection = gc.get_threshold()
+            if often:  # 0: it never looks
+                gc.set_threshold(max(_COLLECT_EVERY, often), *others)
+        _LOOP.collects_seldom += 1
+    try:
+        yield
+    finally:
+        with _LOOP.lock:
+            _LOOP.collects_seldom -= 1
+            if not _LOOP.collects_seldom:
+                gc.set_threshold(*_LOOP.usual_collection)
 
 
 def _start() -> BlockingPortal:
@@ -131,7 +134,7 @@ class Work(Generic[T]):
             InterruptedError: it was cancelled.
         """
         try:
-            with _LOOP.collecting_seldom(), self._watch, anyio.CancelScope() as self._scope:
+            with collecting_seldom(), self._watch, anyio.CancelScope() as self._scope:
                 return await self._function(*self._args)
             raise InterruptedError(_INTERRUPTED)
         finally:

@@ -18,7 +18,7 @@ import anyio
 import pyarrow as pa
 
 from sbnotebook.client.decisions import conflicts, decision_of, read_decisions
-from sbnotebook.client.portal import run
+from sbnotebook.client.portal import collecting_seldom, run
 from sbnotebook.client.scrubbing import in_words, scrubbed
 from sbnotebook.client.shipping import Shipped
 from sbnotebook.client.targets import NamespaceTarget
@@ -156,7 +156,7 @@ class SettleTask(Shipped):
         Raises:
             ConfigurationError: a column is missing, or completed messages could not be archived.
         """
-        with scrubbed(self.target.secrets):
+        with scrubbed(self.target.secrets), collecting_seldom():
             namespace = self.storage.namespace(self.target.connection())
             try:
                 for batch in batches:
