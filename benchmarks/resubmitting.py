@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -21,7 +21,7 @@ from benchmarks.emulators import emulator
 from benchmarks.results import Result, show
 from sbnotebook.model import EntityAddress, Message, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
+from sbnotebook.settlement.memory.journal import OriginalKey, ResubmitEntry, ResubmitState
 from sbnotebook.settlement.pace import AUTO, transfers
 
 __all__ = ["measure"]
@@ -45,9 +45,9 @@ class NoJournal(Journal):
     def mark(self, ids: Iterable[int], state: ResubmitState) -> None:
         """Write nothing."""
 
-    def find_unfinished(self, entries: Sequence[ResubmitEntry]) -> dict[tuple[str, int, str], ResubmitEntry]:
+    def find_begun(self, namespace: str, keys: Collection[OriginalKey]) -> dict[OriginalKey, ResubmitEntry]:
         """Know nothing."""
-        del entries
+        del namespace, keys
         return {}
 
 

@@ -19,7 +19,7 @@ from sbnotebook.settlement.actions.fates import Fates, SentClone
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import PickReport
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
-from sbnotebook.settlement.memory.journal import ResubmitEntry
+from sbnotebook.settlement.memory.journal import original_key
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Canary, Limits, Plan
 from sbnotebook.settlement.resources import Resources
@@ -162,11 +162,11 @@ class _Trial:
         originals = [message for message, outcome in outcomes if outcome.status is OutcomeStatus.SETTLED]
         namespace = self._place.namespace
         identity = await anyio.to_thread.run_sync(namespace.identity)
-        entries = [ResubmitEntry.to_find(message, identity) for message in originals]
-        begun = await anyio.to_thread.run_sync(namespace.journal.find_begun, entries)
+        keys = [original_key(message) for message in originals]
+        begun = await anyio.to_thread.run_sync(namespace.journal.find_begun, identity, keys)
         clones: list[SentClone] = []
-        for message, wanted in zip(originals, entries, strict=True):
-            entry = begun.get(wanted.key)
+        for message, key in zip(originals, keys, strict=True):
+            entry = begun.get(key)
             clone_id = entry.clone_id if entry else clone_id_of(message)
             is_scheduled = entry.scheduled is not None if entry else self._decision.delay is not None
             clones.append(SentClone(clone_id, sent, message.time_to_live, is_scheduled))

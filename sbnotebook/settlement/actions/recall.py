@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from sbnotebook.model import EntityAddress, Resubmit
 from sbnotebook.settlement.actions.destination import Destination
-from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
+from sbnotebook.settlement.memory.journal import Journal, OriginalKey, ResubmitEntry, ResubmitState
 
 __all__ = ["Recall", "Recalled", "Verdict"]
 
@@ -74,15 +74,18 @@ class Recall:
         self._to = to
         self._decision = decision
 
-    async def of(self, entries: Sequence[ResubmitEntry], *, can_make_edited: bool = True) -> list[Recalled]:
+    async def of(
+        self, namespace: str, originals: Sequence[OriginalKey], *, can_make_edited: bool = True
+    ) -> list[Recalled]:
         """Return the records of some originals, one for each.
 
         Args:
-            entries: which ones.
+            namespace: the identity of the namespace that the originals are in.
+            originals: which ones.
             can_make_edited: False where an earlier edit is not known any more.
         """
-        earlier = await anyio.to_thread.run_sync(self._journal.find_begun, entries)
-        begun = [earlier.get(entry.key) for entry in entries]
+        earlier = await anyio.to_thread.run_sync(self._journal.find_begun, namespace, originals)
+        begun = [earlier.get(original) for original in originals]
         there = await self._clones_there([entry for entry in begun if entry is not None])
         return [await self._judge(entry, there, can_make_edited=can_make_edited) for entry in begun]
 

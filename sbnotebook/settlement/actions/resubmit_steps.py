@@ -32,7 +32,7 @@ from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.in_parallel import in_parallel
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.memory.deferral_ledger import time_text
-from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
+from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState, original_key
 from sbnotebook.settlement.plan import Edit
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sending.delivery import send_many
@@ -210,11 +210,12 @@ class ResubmitSteps:
             self._to_identity = "" if to == self._identity else to
             self._destinations = destinations_of(self._namespace, {to: self._to_namespace})
         recall = Recall(self._journal, self._destinations, (self._to_identity, self.pool.address), self._decision)
-        entries = [self._entry(step.original) for step in steps]
         sent: list[Step] = []
         to_send: list[Step] = []
         outcomes: list[Outcome] = []
-        known = await recall.of(entries, can_make_edited=self._edit is not None or not self._only_begun)
+        keys = [original_key(step.original) for step in steps]
+        can_make_edited = self._edit is not None or not self._only_begun
+        known = await recall.of(self._identity, keys, can_make_edited=can_make_edited)
         for step, recalled in zip(steps, known, strict=True):
             step.earlier = recalled.earlier
             if recalled.verdict is Verdict.SENT and recalled.earlier is not None:
@@ -393,7 +394,7 @@ class ResubmitSteps:
         if ids := [*entries]:
             await anyio.to_thread.run_sync(self._journal.mark, ids, state)
 
-    def _entry(self, original: ReceivedMessage, clone: Message | None = None, *, edited: bool = False) -> ResubmitEntry:
+    def _entry(self, original: ReceivedMessage, clone: Message | None, *, edited: bool) -> ResubmitEntry:
         return ResubmitEntry(
             namespace=self._identity,
             source=original.entity.path,

@@ -128,7 +128,7 @@ async def _survey(
     destinations = destinations_of(place.namespace, others)
     for destination, those in _by_destination(entries).items():
         recall = Recall(place.namespace.journal, destinations, destination, decision)
-        known = await recall.of(those, can_make_edited=False)
+        known = await recall.of(those[0].namespace, [entry.key for entry in those], can_make_edited=False)
         for entry, recalled in zip(those, known, strict=True):
             message = found.get(entry.sequence_number)
             original = message if message is not None and entry.is_of(message) else None

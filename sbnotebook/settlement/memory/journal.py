@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import platformdirs
 
@@ -23,7 +23,10 @@ from sbnotebook.settlement.memory.local_database import LocalDatabase, adopt, ca
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["Journal", "ResubmitEntry", "ResubmitState"]
+__all__ = ["Journal", "OriginalKey", "ResubmitEntry", "ResubmitState", "original_key"]
+
+OriginalKey: TypeAlias = tuple[str, int, str]
+"""The entity of an original, its number, and the time that it was enqueued at."""
 
 _TABLES: Final = ("resubmits", "deferrals", "seen", "notes")
 """Those that versions before the identities of namespaces wrote to."""
@@ -132,19 +135,8 @@ class ResubmitEntry:
     id: int = field(default=0, compare=False)
     changed: datetime | None = field(default=None, compare=False)
 
-    @classmethod
-    def to_find(cls, message: ReceivedMessage, namespace: str) -> Self:
-        """Return an entry with the key of a message, for :meth:`Journal.find_begun`.
-
-        Args:
-            message: the original.
-            namespace: the identity of the namespace that it is in.
-        """
-        time = time_text(message.enqueued_time)
-        return cls(namespace, message.entity.path, message.sequence_number, message.message_id, "", "", time)
-
     @property
-    def key(self) -> tuple[str, int, str]:
+    def key(self) -> OriginalKey:
         """Return the key of the original."""
         return (self.source.casefold(), self.sequence_number, self.enqueued_time)
 
@@ -156,6 +148,11 @@ class ResubmitEntry:
     def is_of(self, message: ReceivedMessage) -> bool:
         """Tell whether it is the resubmit of this message, and not of another that had its number before."""
         return (message.sequence_number, time_text(message.enqueued_time)) == (self.sequence_number, self.enqueued_time)
+
+
+def original_key(message: ReceivedMessage) -> OriginalKey:
+    """Return what tells an original from all others of its namespace."""
+    return message.entity.path.casefold(), message.sequence_number, time_text(message.enqueued_time)
 
 
 class Journal:
@@ -234,19 +231,19 @@ class Journal:
         with self.database.transaction() as database:
             return [_entry(row) for row in database.execute(_LAST, (namespace, path, path, most))]
 
-    def find_begun(self, entries: Sequence[ResubmitEntry]) -> dict[tuple[str, int, str], ResubmitEntry]:
+    def find_begun(self, namespace: str, keys: Collection[OriginalKey]) -> dict[OriginalKey, ResubmitEntry]:
         """Return the last resubmit of each of some originals whose clone was or may have been sent, by key.
 
         If an original exists although its resubmit has ended, it counted as gone too early: a peek had missed it.
+
+        Args:
+            namespace: the identity of the namespace that the originals are in.
+            keys: of the originals.
         """
-        wanted = {entry.key for entry in entries}
-        found: dict[tuple[str, int, str], ResubmitEntry] = {}
-        numbers = json.dumps([entry.sequence_number for entry in entries])
+        wanted, numbers = set(keys), json.dumps([number for _, number, _ in keys])
         with self.database.transaction() as database:
-            for namespace in {entry.namespace for entry in entries}:
-                rows = database.execute(_BEGUN, (namespace, numbers)).fetchall()
-                found |= {entry.key: entry for entry in map(_entry, rows) if entry.key in wanted}
-        return found
+            rows = database.execute(_BEGUN, (namespace, numbers)).fetchall()
+        return {entry.key: entry for entry in map(_entry, rows) if entry.key in wanted}
 
     def adopt(self, namespace: str, earlier: Iterable[str]) -> None:
         """Give a namespace what earlier versions wrote under its addresses.

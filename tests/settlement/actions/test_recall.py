@@ -27,7 +27,9 @@ async def recalled(
         database.execute("UPDATE resubmits SET changed = ?", (begun,))
     decision = Resubmit(resend_unknown=resend)
     recall = Recall(namespace.journal, destinations_of(namespace), ("", EntityAddress(now)), decision)
-    found, new = await recall.of([entry, replace(entry, enqueued_time="another")], can_make_edited=not edited)
+    found, new = await recall.of(
+        entry.namespace, [entry.key, replace(entry, enqueued_time="another").key], can_make_edited=not edited
+    )
     assert new == Recalled(Verdict.NEW)
     assert found.earlier == entry
     return found

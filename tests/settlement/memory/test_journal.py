@@ -102,7 +102,7 @@ def test_an_edit_of_a_later_attempt_is_written_down(journal: Journal) -> None:
 def test_unfinished_ones_are_found_by_their_original(journal: Journal) -> None:
     first, again, other = entry(1), replace(entry(1), clone_id="later"), replace(entry(1), enqueued_time="another")
     journal.intend([first, other, again])
-    found = journal.find_begun([replace(first, source=first.source.upper()), entry(2)])
+    found = journal.find_begun(HOST, [replace(first, source=first.source.upper()).key, entry(2).key])
     assert found == {again.key: again}
     assert journal.unfinished(HOST, "ORDERS/$deadletterqueue") == [first, other, again]
     assert journal.unfinished(HOST, "elsewhere") == []
