@@ -150,14 +150,17 @@ class Suite:
     running: Mapping[tuple[str, int], Sequence[str]]
 
     def of(self, mutant: Mutant) -> dict[str, float]:
-        """Return the tests that run the line of a change, the quick ones first, as many as fit into two minutes.
+        """Return the tests that run the line of a change, as many as fit into two minutes.
 
-        A line that runs on import has the tests of its module's folder.
+        Those of the module's own file come first, and the quick ones of each. A line that runs on import has the tests
+        of its module's folder.
         """
         found = self.running.get((mutant.module, mutant.line)) or self._near(mutant.module)
-        times = sorted((self.seconds.get(test, 0.0), test) for test in found)
-        ends = accumulate(seconds for seconds, _ in times)
-        return {test: seconds for (seconds, test), end in zip(times, ends, strict=True) if end <= SECONDS_EACH}
+        own = _tests_of(mutant.module)
+        prefix = str(own.with_name(f"test_{own.stem}"))
+        times = sorted((not test.startswith(prefix), self.seconds.get(test, 0.0), test) for test in found)
+        ends = accumulate(seconds for _, seconds, _ in times)
+        return {test: seconds for (_, seconds, test), end in zip(times, ends, strict=True) if end <= SECONDS_EACH}
 
     def _near(self, module: str) -> list[str]:
         folders = (f"{folder}/" for folder in _tests_of(module).parents)

@@ -83,3 +83,12 @@ def test_mutants_run_the_tests_of_their_line_first() -> None:
     tests = Suite(seconds, {(mutant.module, mutant.line): ["tests/other.py::one", "tests/model/test_a.py::slow"]})
     assert list(tests.of(mutant)) == ["tests/model/test_a.py::slow", "tests/other.py::one"]
     assert list(Suite(seconds, {}).of(mutant)) == ["tests/model/test_a.py::quick", "tests/model/test_a.py::slow"]
+
+
+def test_mutants_run_the_tests_of_their_module_before_others() -> None:
+    (mutant, *_) = sample(ROOT, ["sbnotebook/model"], 1, 1)
+    module = Path(mutant.module)
+    own = f"{Path('tests', *module.parts[1:-1], f'test_{module.stem}.py')}::slow"
+    seconds = {"tests/a.py::quick": 70.0, own: 80.0, "tests/b.py::quicker": 30.0}
+    tests = Suite(seconds, {(mutant.module, mutant.line): [*seconds]})
+    assert tests.of(mutant) == {own: 80.0, "tests/b.py::quicker": 30.0}
