@@ -49,7 +49,7 @@ class _Loop:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.portal: BlockingPortal | None = None
-        self.usual_collection = gc.get_threshold()
+        self.usual_collection = self.seldom_collection = gc.get_threshold()
         self.collects_seldom = 0
 
     def forget(self) -> None:
@@ -78,13 +78,15 @@ def collecting_seldom() -> Generator[None]:
             often, *others = _LOOP.usual_collection = gc.get_threshold()
             if often:  # 0: it never looks
                 gc.set_threshold(max(_COLLECT_EVERY, often), *others)
+            _LOOP.seldom_collection = gc.get_threshold()
         _LOOP.collects_seldom += 1
     try:
         yield
     finally:
         with _LOOP.lock:
             _LOOP.collects_seldom -= 1
-            if not _LOOP.collects_seldom:
+            # Other code that has set it meanwhile, such as a user's function, keeps what it set.
+            if not _LOOP.collects_seldom and gc.get_threshold() == _LOOP.seldom_collection:
                 gc.set_threshold(*_LOOP.usual_collection)
 
 

@@ -181,6 +181,19 @@ def test_cycles_are_looked_for_seldom_while_work_is_done() -> None:
     assert gc.get_threshold() == usual
 
 
+def test_how_often_cycles_are_looked_for_stays_as_set_during_work() -> None:
+    usual = gc.get_threshold()
+
+    async def set_own() -> None:
+        gc.set_threshold(5_000)
+
+    try:
+        run(set_own)
+        assert gc.get_threshold()[0] == 5_000
+    finally:
+        gc.set_threshold(*usual)
+
+
 @pytest.mark.parametrize("own", [0, 50_000], ids=["never", "more seldom"])
 def test_a_user_who_looks_for_cycles_more_seldom_keeps_that(own: int) -> None:
     usual = gc.get_threshold()
