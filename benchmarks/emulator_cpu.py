@@ -35,7 +35,8 @@ COUNT = 20_000
 ROUNDS = 7
 IN_FLIGHT = 100
 MESSAGE = b"\x00\x53\x73" + encode(["id", None, "bench"]) + b"\x00\x53\x75" + encode(b"x" * 1000)
-BATCH = (b"\x00\x53\x75" + encode(MESSAGE)) * 100
+BATCHED = 50  # as many as fit into one frame
+BATCH = (b"\x00\x53\x75" + encode(MESSAGE)) * BATCHED
 BATCH_FORMAT = 0x80013700
 FLOW, TRANSFER, DISPOSITION = 0x13, 0x14, 0x15
 WINDOW = 2**31 - 1
@@ -167,7 +168,7 @@ def measure(in_memory: Emulator, on_disk: Emulator) -> dict[str, list[Round]]:
     phases: dict[str, Callable[[Client], Callable[[], None]]] = {
         "send, one after the other": lambda client: sending(client, MESSAGE, 0, COUNT, 1),
         "send, 100 in flight": lambda client: sending(client, MESSAGE, 0, COUNT, IN_FLIGHT),
-        "send, batches of 100": lambda client: sending(client, BATCH, BATCH_FORMAT, COUNT // 100, 2),
+        f"send, batches of {BATCHED}": lambda client: sending(client, BATCH, BATCH_FORMAT, COUNT // BATCHED, 2),
         "peek, 250 at once": peeking,
         "receive and complete": receiving,
         "receive and delete": deleting,

@@ -154,8 +154,10 @@ class EntityFaults:
     def rejects(self, count: int) -> bool:
         """Return whether the message to refuse is among the ``count`` messages that have just come in."""
         left = self.reject_nth
+        if not left:
+            return False
         self.reject_nth = max(left - count, 0)
-        return 0 < left <= count
+        return left <= count
 
     def drop(self) -> Drop | None:
         """Return when the connection ends with the request that has just come in; None if it does not."""

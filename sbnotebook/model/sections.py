@@ -93,7 +93,7 @@ _make_section: Final = cast("Callable[[type[Section], tuple[int, int, int, int]]
 """To call the class itself takes twice as long."""
 
 
-def split(payload: bytes, *, in_order: bool = True) -> list[Section]:
+def split(payload: bytes, *, in_order: bool = True, up_to: int = FOOTER + 1) -> list[Section]:
     """Find the sections of an encoded message.
 
     The values are skipped, so the inside of a section may still turn out to be damaged.
@@ -101,6 +101,7 @@ def split(payload: bytes, *, in_order: bool = True) -> list[Section]:
     Args:
         payload: the message of a transfer, its frames joined.
         in_order: refuse sections out of order.
+        up_to: look for no sections behind the first of this code or a higher one; by default, find all.
 
     Returns:
         The sections in their order; none for an empty payload. Data and sequence
@@ -126,6 +127,8 @@ def split(payload: bytes, *, in_order: bool = True) -> list[Section]:
             previous = _in_order(code, previous, start) if in_order else _once(code, previous, start, sections)
         end = skip(payload, value_start)
         sections.append(_make_section(Section, (code, start, value_start, end)))
+        if code >= up_to:
+            break
         start = end
     return sections
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from itertools import product
+from statistics import median
 
 import pytest
 
@@ -22,15 +23,17 @@ ROUNDS = int(os.environ.get("SBNOTEBOOK_CRASHES", "1"))
 TEXTS = 240
 LENGTHS, LONGEST = (20, 256, 2_048), 2**21
 MEASURABLE, ENDLESS = 0.001, 0.015
-MOST_GROWTH = 2.6
-"""For twice the text a linear pattern takes twice as long, a quadratic one four times; the rest is noise."""
+TIMES_AS_LONG, MOST_GROWTH = 4, 8
+"""For four times the text a linear pattern takes four times as long, a quadratic one sixteen times."""
+MEASURED = 5
+"""Growths whose median counts: a processor is slow at times, for the short text or for the long one."""
 MOST_OF_ORDINARY = 6
 """The most expensive text takes about three times as long as an ordinary stack trace."""
 DEAD = EntityAddress.parse("orders/$dlq")
 
 
 def growth(pattern: Pattern, chance: random.Random, count: int) -> float:
-    """Return how many times as long the slowest text takes when it is twice as long."""
+    """Return how many times as long the slowest text takes when it is ``TIMES_AS_LONG`` times as long."""
     texts = list(hostile_texts(pattern.compiled, chance, count))
     costs: dict[Writer, float] = {}
     for length, text in product(LENGTHS, texts):
@@ -40,12 +43,8 @@ def growth(pattern: Pattern, chance: random.Random, count: int) -> float:
     slowest, length = max(costs, key=lambda text: costs[text]), LENGTHS[-1]
     while length < LONGEST and cpu_time(partial(pattern.run, slowest(length)), times=2) < MEASURABLE:
         length *= 2
-    measured = (growth_from(pattern, slowest(length), slowest(2 * length)) for _ in range(3))
-    return next((times for times in measured if times <= MOST_GROWTH), float("inf"))
-
-
-def growth_from(pattern: Pattern, short: str, long: str) -> float:
-    return cpu_time(partial(pattern.run, long)) / cpu_time(partial(pattern.run, short))
+    short, long = partial(pattern.run, slowest(length)), partial(pattern.run, slowest(TIMES_AS_LONG * length))
+    return median(times_as_dear(long, short) for _ in range(MEASURED))
 
 
 def test_every_pattern_is_a_constant_of_its_module() -> None:

@@ -1,15 +1,18 @@
 """One connection from a client, without I/O.
 
 The owner of a socket gives what it read to ``receive_data`` (or ``receive_eof``), then handles
-``events_received()`` until there are none, then writes ``data_to_send()``; and again ``data_to_send()``
-whenever it called a method of a link. After ``closed`` it writes the remaining bytes and closes the socket::
+``events_received()``, again as long as the connection ``has_paused``, then writes ``data_to_send()``; and again
+``data_to_send()`` whenever it called a method of a link. After ``closed`` it writes the remaining bytes and closes the
+socket::
 
     connection.receive_data(data)
-    while events := connection.events_received():
-        for event in events:
+    has_more = True
+    while has_more:
+        for event in connection.events_received():
             match event:
                 case LinkAttaching(link=link): link.accept()
                 case TransferReceived(link=link, delivery_id=delivery_id): link.settle(delivery_id, Accepted())
+        has_more = connection.has_paused
     writer.write(connection.data_to_send())
 
 Source: AMQP 1.0 part 2, transport, sections 2.2 and 2.4.
@@ -60,6 +63,8 @@ _CHANNEL_MAX: Final = 4095
 _MAX_FRAME_SIZE: Final = 65_536
 """Bytes, as in every trace of Azure."""
 _OF_A_SESSION: Final = (Transfer, Disposition, Flow, Attach, Detach)
+_FRAMES_AT_ONCE: Final = 64
+"""Frames that are read before their events are handled."""
 
 
 class _State(Enum):
@@ -133,16 +138,19 @@ class AmqpConnection:
         if self._state is _State.NOTHING:
             return
         self._reader.receive(data)
-        if not (self._has_paused and self._events):
+        if not self._has_paused:
             self._read()
 
     def _read(self) -> None:
+        self._has_paused = False
         try:
-            while self._receive_next():
+            for _ in range(_FRAMES_AT_ONCE):
+                if not self._receive_next():
+                    return
                 # Not beyond an attach: what follows on the link makes sense only once its owner has answered it.
                 if self._events and type(self._events[-1]) is LinkAttaching:
-                    self._has_paused = True
-                    return
+                    break
+            self._has_paused = True
         except ProtocolViolationError as error:
             self._fail(Error(error.condition, str(error)))
         except AmqpDecodeError as error:
@@ -160,15 +168,19 @@ class AmqpConnection:
         self._end(None)
 
     def events_received(self) -> list[Event]:
-        """Return the events since the last call, in order. Call it until there are none."""
+        """Return the events since the last call, in order. Call it again as long as ``has_paused``."""
         if self._has_paused and not self._events:
-            self._has_paused = False
             self._read()
-        if not self._events:
+        if not self._has_paused:
             self._count_unread()
         events = self._events[:]
         self._events.clear()
         return events
+
+    @property
+    def has_paused(self) -> bool:
+        """Return whether more was received than was read: the next call of ``events_received`` reads on."""
+        return self._has_paused
 
     def data_to_send(self) -> bytes:
         """Return the bytes to write to the socket, since the last call."""

@@ -398,8 +398,9 @@ class ReceivingLink(Link):
             if not settled:
                 self.settle(delivery_id, Rejected(Error("amqp:link:message-size-exceeded", text)))
             return None
+        txn_id = None if first.state is None else _txn_id(first)  # nearly no message has a state
         return TransferReceived(
-            self, delivery_id, first.delivery_tag or b"", first.message_format or 0, payload, settled, _txn_id(first)
+            self, delivery_id, first.delivery_tag or b"", first.message_format or 0, payload, settled, txn_id
         )
 
 

@@ -47,6 +47,8 @@ _OUTGOING_WINDOW: Final = 2**31 - 1
 _HANDLE_MAX: Final = 4095
 _MAX_ENDED: Final = 1000
 """Deliveries of a session that have ended without the peer and that the peer may still have something to say about."""
+_NO_OUTCOMES: Final = (Received, Declared, TransactionalState)
+"""States that settle nothing."""
 _SESSION_SIZE: Final = 4096
 """Bytes that a session takes in memory."""
 _TRANSFER_SIZE: Final = len(encode_transfer(0, 0, b"", 0, settled=False, more=False))
@@ -262,7 +264,7 @@ class AmqpSession:
         outcome, txn_id = disposition.state, None
         if isinstance(outcome, TransactionalState):
             outcome, txn_id = outcome.outcome, outcome.txn_id
-        if outcome is None or isinstance(outcome, Received | Declared | TransactionalState):
+        if outcome is None or isinstance(outcome, _NO_OUTCOMES):
             if not disposition.settled:
                 return
             outcome = Released()

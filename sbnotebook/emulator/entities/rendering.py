@@ -106,7 +106,7 @@ def render(
     items: list[bytes] = []
     rest = len(payload)
     # Take the header and both annotations apart; the rest stays as it is.
-    for section in split(payload):
+    for section in split(payload, up_to=PROPERTIES):
         if section.code == HEADER:
             header = cast("list[Any]", section_value(payload, section))
         elif section.code == DELIVERY_ANNOTATIONS:

@@ -182,10 +182,13 @@ class Broker:
 
     def is_throttled(self) -> bool:
         """Return whether the namespace has done all operations of this second, so that the next one is refused."""
-        allowed, second = self.faults.operations_per_second, self.clock.now() // 1000
-        if not allowed or second != self._second:
+        allowed = self.faults.operations_per_second
+        if not allowed:
+            return False
+        second = self.clock.now() // 1000
+        if second != self._second:
             self._second, self._operations = second, 0
-        return 0 < allowed <= self._operations
+        return allowed <= self._operations
 
     def charge(self, operations: int) -> None:
         """Count operations of the namespace, as Service Bus does in the tier Standard: each message counts.

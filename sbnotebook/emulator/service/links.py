@@ -176,10 +176,12 @@ class SenderLink(LinkHandler):
         try:
             transaction = None if event.txn_id is None else self._peer.transactions.find(event.txn_id)
             # All messages of a batch are checked before the first is taken in.
-            self._check_batch(event)
-            messages = _messages(event)
             if event.message_format == _BATCH_FORMAT:
+                self._check_size(event)
+                messages = _batched(event.payload)
                 self._destination.admission.check_batch(messages)
+            else:
+                messages = [read_sent(event.payload)]
             self._destination.admission.check(messages)
             # A fault on demand refuses messages that are valid.
             fault = _fault(self._peer.broker, faults, len(messages))
@@ -201,9 +203,9 @@ class SenderLink(LinkHandler):
             transaction.failure = "A message that was sent settled in it was refused."
         return _refused(self._peer, self._link, error, event.txn_id)
 
-    def _check_batch(self, event: TransferReceived) -> None:
+    def _check_size(self, event: TransferReceived) -> None:
         limit = self._peer.broker.registry.tier.quotas.max_batch_size
-        if event.message_format == _BATCH_FORMAT and len(event.payload) > limit:
+        if len(event.payload) > limit:
             text = f"The batch has {len(event.payload)} bytes, the limit is {limit}."
             raise RefusedError(Refusal.TOO_LARGE, text)
 
@@ -234,8 +236,9 @@ class ReceiverLink(LinkHandler):
     @property
     def can_take(self) -> bool:
         """Return whether a message can be sent to the client now."""
-        is_stopped = self._faults.stops_link(len(self._given))
-        return self._link.credit > len(self._late) and self._peer.is_writable and not is_stopped
+        if self._link.credit <= len(self._late) or not self._peer.is_writable:
+            return False
+        return not (self._given and self._faults.stops_link(len(self._given)))
 
     @property
     def is_draining(self) -> bool:
@@ -261,10 +264,11 @@ class ReceiverLink(LinkHandler):
         self._late.append((tag, payload, message.lock_token))
         if message.lock_token is not None:
             self._given[message.lock_token] = now
-            if len(self._given) > self._most_given and not faults.max_unsettled:
+            if faults.max_unsettled:
+                if faults.detaches_link(len(self._given)):
+                    asyncio.get_running_loop().call_soon(self._detach_forced)
+            elif len(self._given) > self._most_given:
                 self._forget_ended(now)
-            if faults.detaches_link(len(self._given)):
-                asyncio.get_running_loop().call_soon(self._detach_forced)
         if delay:
             asyncio.get_running_loop().call_later(delay, self._arrive)
         else:
@@ -284,20 +288,14 @@ class ReceiverLink(LinkHandler):
         if event.txn_id is not None:
             self._settle_in_transaction(event, event.txn_id, token, delay)
             return
-        now = self._peer.broker.moment()
-        since = self._given.pop(token, now)
         try:
-            is_held, echo = (False, _ACCEPTED)
-            faults.break_off(partial(self._settle, token, event.outcome))
-            if not faults.refuses_on_link(now - since):
-                is_held, echo = self._settle(token, event.outcome)
+            is_held, echo = self._settle_on_link(token, event.outcome, faults)
         except RefusedError as error:
             is_held, echo = True, Rejected(condition_for(error).error(str(error)))
         # Echo the outcome, or the loss of the lock.
         if not is_held:
             echo = Rejected(self.lock_lost.error(_LOCK_LOST))
-        is_released = isinstance(event.outcome, Released)
-        if (faults.unconfirmed == "released" and is_released) or (faults.unconfirmed == "ranges" and event.in_range):
+        if faults.unconfirmed and _is_unconfirmed(event, faults.unconfirmed):
             self._link.forget(event.delivery_tag)
         elif delay:
             _confirm_later(self._peer, partial(self._link.settle, event.delivery_tag, echo), delay)
@@ -305,6 +303,16 @@ class ReceiverLink(LinkHandler):
             self._link.settle(event.delivery_tag, echo)
         if faults.max_unsettled:
             self.credit_changed()
+
+    def _settle_on_link(self, token: UUID, outcome: Outcome, faults: EntityFaults) -> tuple[bool, Outcome]:
+        """Carry out a decision, unless a fault on demand keeps the link from it."""
+        now = self._peer.broker.moment()
+        since = self._given.pop(token, now)
+        if faults.broken_off:
+            faults.break_off(partial(self._settle, token, outcome, now))
+        if faults.refuses_on_link(now - since):
+            return False, _ACCEPTED
+        return self._settle(token, outcome, now)
 
     def _settle_in_transaction(self, event: DispositionReceived, txn_id: bytes, token: UUID, delay: float) -> None:
         """Let a transaction settle a message. Whether it is settled for the client before the discharge is a choice."""
@@ -344,9 +352,8 @@ class ReceiverLink(LinkHandler):
 
     def _settle_at_last(self, token: UUID, outcome: Outcome, now: int) -> None:
         """Settle a message as a transaction is committed."""
-        del now  # The time that _settle asks for is the same.
         self._given.pop(token, None)
-        self._settle(token, outcome)
+        self._settle(token, outcome, now)
         self._link.forget(token.bytes_le)
 
     def detached(self) -> None:
@@ -384,9 +391,8 @@ class ReceiverLink(LinkHandler):
             self.entity.release(token, self._peer.broker.moment())  # The client is gone, or took its credit back.
         self._peer.broker.touch(self._peer)
 
-    def _settle(self, token: UUID, outcome: Outcome) -> tuple[bool, Outcome]:
+    def _settle(self, token: UUID, outcome: Outcome, now: int) -> tuple[bool, Outcome]:
         """Carry out a decision, and return whether the lock was held and the echo that confirms it."""
-        now = self._peer.broker.moment()
         match outcome:
             case Accepted():
                 return self.entity.complete(token, now), outcome
@@ -536,6 +542,10 @@ def _fault(broker: Broker, faults: EntityFaults, count: int) -> Error | None:
     return None
 
 
+def _is_unconfirmed(event: DispositionReceived, unconfirmed: str) -> bool:
+    return event.in_range if unconfirmed == "ranges" else isinstance(event.outcome, Released)
+
+
 def _echo(outcome: Outcome) -> Outcome:
     """Return the outcome that confirms a decision: without the properties and the reason that were sent along."""
     match outcome:
@@ -570,11 +580,9 @@ def _confirm_later(peer: LinkPeer, settle: Callable[[], None], delay: float) -> 
     asyncio.get_running_loop().call_later(delay, confirm)
 
 
-def _messages(event: TransferReceived) -> list[SentMessage]:
-    if event.message_format != _BATCH_FORMAT:
-        return [read_sent(event.payload)]
-    sections = split(event.payload, in_order=False)
-    bodies = [section_value(event.payload, section) for section in sections if section.code == DATA]
+def _batched(payload: bytes) -> list[SentMessage]:
+    sections = split(payload, in_order=False)
+    bodies = [section_value(payload, section) for section in sections if section.code == DATA]
     if not bodies:
         raise AmqpDecodeError("The batch cannot be read: it has no data section, so it holds no message.")
     return [_read_batched(body) for body in bodies]

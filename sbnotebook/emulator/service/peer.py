@@ -45,8 +45,6 @@ _IDLE_TIMEOUT: Final = 240.0
 """Seconds within which a client has to send something, as in Azure. One that is silent for twice as long is gone."""
 _SHORTEST_BEAT: Final = 0.05
 """The least time in seconds between two signs of life, even if the client asks for less."""
-_PIECE: Final = 8192
-"""Bytes that are handled without a look at the clock: at most some hundred small frames."""
 _SLICE: Final = 0.002
 """Seconds for which a connection is handled before it is the turn of the others."""
 _MAX_UNSENT: Final = 134_217_728
@@ -115,28 +113,16 @@ class AmqpPeer(asyncio.Protocol):
         if self._is_frozen or self._is_busy:
             self._unheard += data  # Bytes that arrived before reading was paused.
             return
+        self._hear(data)
+
+    def _hear(self, data: bytes) -> None:
         self._was_heard = True
         self.broker.moment()
-        if len(data) <= _PIECE:
-            self._connection.receive_data(data)
-            self._handle_events()
-        else:
-            self._handle_for_a_while(data)
+        self._connection.receive_data(data)
+        self._handle_events()
         self.broker.touch(self)
         if self._heartbeat is None and self._connection.peer_idle_timeout_ms:
             self._beat()
-
-    def _handle_for_a_while(self, data: bytes) -> None:
-        end = time.monotonic() + _SLICE
-        for at in range(0, len(data), _PIECE):
-            if at and time.monotonic() > end:
-                # The rest after the other connections.
-                self._unheard, self._is_busy = data[at:], True
-                self._adjust()
-                asyncio.get_running_loop().call_soon(self._go_on)
-                return
-            self._connection.receive_data(data[at : at + _PIECE])
-            self._handle_events()
 
     def _go_on(self) -> None:
         self._is_busy = False
@@ -146,8 +132,7 @@ class AmqpPeer(asyncio.Protocol):
 
     def _hear_the_rest(self) -> None:
         unheard, self._unheard = self._unheard, b""
-        if unheard:
-            self.data_received(unheard)
+        self._hear(unheard)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up, because the connection is gone. The client's locks stay until they end."""
@@ -301,8 +286,9 @@ class AmqpPeer(asyncio.Protocol):
             self.held.keep(self._unsent - before)
 
     def _handle_events(self) -> None:
-        while events := self._connection.events_received():
-            for event in events:
+        end = time.monotonic() + _SLICE
+        while True:
+            for event in self._connection.events_received():
                 try:
                     self._handle(event)
                 except Exception:
@@ -312,6 +298,14 @@ class AmqpPeer(asyncio.Protocol):
                 most = _MAX_UNSENT if self.is_trusted else _MAX_UNSENT_TO_A_STRANGER
                 if self._connection.unsent_bytes > most and not self._is_cut:
                     self.drop("the client asked for too much at once.")
+            if not self._connection.has_paused:
+                return
+            if time.monotonic() > end:
+                # The rest after the other connections.
+                self._is_busy = True
+                self._adjust()
+                asyncio.get_running_loop().call_soon(self._go_on)
+                return
 
     def _handle(self, event: Event) -> None:
         match event:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -116,9 +117,17 @@ class Peer:
         return self.write(Transfer(**given), payload)
 
 
+def events_of(connection: AmqpConnection) -> Iterator[Event]:
+    """What happens, one after the other, until nothing more does."""
+    has_more = True
+    while has_more:
+        yield from connection.events_received()
+        has_more = connection.has_paused
+
+
 def all_events(connection: AmqpConnection) -> list[Event]:
     """What happened, until nothing more has."""
-    return [event for events in iter(connection.events_received, []) for event in events]
+    return list(events_of(connection))
 
 
 def split_body(body: bytes) -> tuple[Any, bytes]:

@@ -272,3 +272,13 @@ def test_thousands_of_frames_in_one_read(peer: Peer) -> None:
     one = frame(Transfer(handle=1, delivery_id=0, delivery_tag=b"t", settled=True), b"x" * 100)
     assert len(peer.write_bytes(one * 20_000)) == 20_000
     assert link.credit == -20_000
+
+
+def test_frames_are_read_some_at_a_time(peer: Peer) -> None:
+    peer.sender()
+    one = frame(Transfer(handle=1, delivery_id=0, delivery_tag=b"t", settled=True), b"x")
+    peer.connection.receive_data(EMPTY_FRAME * 200 + one * 200)
+    assert peer.connection.events_received() == []
+    assert peer.connection.has_paused
+    assert len(all_events(peer.connection)) == 200
+    assert not peer.connection.has_paused

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 from azure.servicebus._pyamqp import _encode as sdk_encode
@@ -32,7 +32,7 @@ from sbnotebook.emulator.amqp import (
 )
 from sbnotebook.emulator.amqp.composites import decode_composite
 from sbnotebook.emulator.amqp.performatives import Close
-from tests.emulator.amqp.conftest import all_events
+from tests.emulator.amqp.conftest import all_events, events_of
 
 _SASL = b"AMQP\x03\x01\x00\x00"
 _AMQP = b"AMQP\x00\x01\x00\x00"
@@ -127,7 +127,7 @@ class _Broker:
 
     def receive(self, data: bytes) -> None:
         self.connection.receive_data(data)
-        for event in chain.from_iterable(iter(self.connection.events_received, [])):
+        for event in events_of(self.connection):
             self.told.append(event)
             self._answer(event)
         self.sent += self.connection.data_to_send()

@@ -218,3 +218,23 @@ def test_a_dropped_client_keeps_no_session_it_gave_back(connect: Connect, emulat
     other = connect()
     other.write(Attach(name="a", handle=2, initial_delivery_count=0, **given))
     assert other.read(Attach).source is not None
+
+
+@pytest.mark.anyio
+async def test_a_client_that_sends_much_at_once_lets_others_in_between() -> None:
+    async with EmulatorServer(queues=["orders"]) as server:
+        client = await asyncio.to_thread(RawClient, server.connection_string)
+        await asyncio.to_thread(client.sender, "orders")
+        (peer,), writer = server.broker.peers, FrameWriter()
+        assert isinstance(peer, AmqpPeer)
+        for number in range(5000):
+            transfer = Transfer(handle=0, delivery_id=number, delivery_tag=b"0", message_format=0, settled=True)
+            writer.write(0, encode_composite(transfer), b"\0\x53\x77\x40")
+        peer.data_received(writer.take())
+        queue = server.broker.registry.find_queue("orders")
+        assert queue is not None
+        assert 0 < queue.message_count < 5000
+        async with asyncio.timeout(30):
+            while queue.message_count < 5000:  # noqa: ASYNC110 (it is the work of this loop)
+                await asyncio.sleep(0)
+        client.socket.close()
