@@ -1,9 +1,8 @@
 """One connection from a client, without I/O.
 
-The owner of a socket gives what it read to ``receive_data`` (or ``receive_eof``), then handles
-``events_received()``, again as long as the connection ``has_paused``, then writes ``data_to_send()``; and again
-``data_to_send()`` whenever it called a method of a link. After ``closed`` it writes the remaining bytes and closes the
-socket::
+The owner of a socket gives what it read to ``receive_data`` (or ``receive_eof``). Then it handles
+``events_received()``, again as long as the connection ``has_paused``, and writes ``data_to_send()``. It writes that
+again whenever it called a method of a link. After ``closed`` it writes the remaining bytes and closes the socket::
 
     connection.receive_data(data)
     has_more = True

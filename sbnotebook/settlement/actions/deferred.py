@@ -116,7 +116,9 @@ async def compared(
         messages |= {message.sequence_number: message for message in page if message.state is MessageState.DEFERRED}
         if progress is not None:
             progress(len(page))
-    after = await anyio.to_thread.run_sync(ledger.entries, entity)
+    after = before
+    if before.keys() != messages.keys():
+        after = await anyio.to_thread.run_sync(ledger.entries, entity)
     gone = {number: entry for number, entry in before.items() if number in after and number not in messages}
     known = {
         number: entry
