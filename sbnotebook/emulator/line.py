@@ -43,7 +43,10 @@ class _Line(asyncio.Protocol, asyncio.Transport):
         self._protocol.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
-        self._inward.carry(self._pass_on, data)
+        if self._inward.is_free:
+            self._pass_on(data)
+        else:
+            self._inward.carry(self._pass_on, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._socket = None
@@ -84,7 +87,10 @@ class _Line(asyncio.Protocol, asyncio.Transport):
         return 0 if self._socket is None else self._socket.get_write_buffer_size()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._outward.carry(self._send, bytes(data))
+        if self._outward.is_free:
+            self._send(data)
+        else:
+            self._outward.carry(self._send, bytes(data))
 
     def close(self) -> None:
         self._is_closing = True
@@ -95,7 +101,7 @@ class _Line(asyncio.Protocol, asyncio.Transport):
         if self._socket is not None:
             self._socket.abort()
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes | bytearray | memoryview) -> None:
         if self._socket is not None and not self._socket.is_closing():
             self._socket.write(data)
 
@@ -112,6 +118,11 @@ class _Lane:
         self._under_way: deque[tuple[Callable[..., None], Any]] = deque()
         self._free_at = 0.0
 
+    @property
+    def is_free(self) -> bool:
+        """Return whether calls happen at once: there is no delay, and none is waiting."""
+        return not (self._free_at or self._delay())
+
     def hold(self, seconds: float) -> None:
         """Carry nothing for so long, in addition to the delay."""
         if seconds:
@@ -119,12 +130,11 @@ class _Lane:
 
     def carry(self, act: Callable[..., None], *arguments: Any) -> None:
         """Call ``act`` after the delay; at once where there is none."""
-        delay = self._delay()
-        if not (delay or self._free_at):
+        if self.is_free:
             act(*arguments)
             return
         loop = asyncio.get_running_loop()
-        self._free_at = max(self._free_at, loop.time() + delay)
+        self._free_at = max(self._free_at, loop.time() + self._delay())
         self._under_way.append((act, arguments))
         loop.call_at(self._free_at, self._arrive)
 

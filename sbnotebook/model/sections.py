@@ -123,7 +123,7 @@ def split(payload: bytes, *, in_order: bool = True, up_to: int = FOOTER + 1) -> 
         # In order; the check for itself, because the emulator splits every message.
         if previous < code != DELIVERY_ANNOTATIONS:
             previous = code
-        else:
+        elif code != previous or code not in _REPEATABLE:
             previous = _in_order(code, previous, start) if in_order else _once(code, previous, start, sections)
         end = skip(payload, value_start)
         sections.append(_make_section(Section, (code, start, value_start, end)))

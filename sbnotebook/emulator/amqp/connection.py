@@ -157,6 +157,8 @@ class AmqpConnection:
 
     def _count_unread(self) -> None:
         before, self._unread = self._unread, self._reader.unread
+        if self._unread == before:
+            return
         try:
             self._held.messages.add(self._unread - before)
         except ProtocolViolationError as error:
