@@ -52,6 +52,7 @@ __all__ = [
     "to_arrow",
     "to_pandas",
     "to_send",
+    "values_of_column",
 ]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -147,11 +148,12 @@ def messages_of_table(table: pa.Table) -> list[PeekedMessage]:
     untyped: Any = table
     names = PEEKED_COLUMNS if untyped.column("body").null_count else PEEKED_COLUMNS - {"body_text"}
     found = {name: untyped.column(name) for name in names}
-    columns = {name: _values_of(column) for name, column in found.items() if column.null_count < len(column)}
+    columns = {name: values_of_column(column) for name, column in found.items() if column.null_count < len(column)}
     return peeked_from_columns(columns, table.num_rows) if columns else []
 
 
-def _values_of(column: Any) -> list[Any]:
+def values_of_column(column: Any) -> list[Any]:
+    """Return the values of a column of a table that :func:`to_arrow` made."""
     if not pa.types.is_timestamp(column.type):
         return column.to_pylist()
     # Arrow takes several times as long to make each moment.

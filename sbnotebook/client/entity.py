@@ -21,7 +21,7 @@ from sbnotebook.client.coercions import (
     time_to_come,
     whole_number,
 )
-from sbnotebook.client.messages import DeferredMessages, Messages, parts_of
+from sbnotebook.client.messages import DeferredMessages, Messages, deferred_messages, parts_of
 from sbnotebook.client.plan import Plan, SendPlan, count_of
 from sbnotebook.client.portal import progress_bar, run
 from sbnotebook.client.processing import Processing, process_options
@@ -157,7 +157,7 @@ class Entity(SdkNames):
             show_progress: False for no bar.
         """
         with progress_bar(f"look into {self.address}", None, shown=show_progress) as advance:
-            return DeferredMessages(self._entity, run(self._entity.deferred, advance))
+            return run(deferred_messages, self._entity, advance)
 
     # ---------------------------------------------------------------- locking
 

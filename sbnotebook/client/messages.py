@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, overload
 
 import pyarrow as pa
 
@@ -14,16 +16,18 @@ from sbnotebook.analysis.json_columns import json_columns
 from sbnotebook.client.choosing import Choice, chosen_of
 from sbnotebook.client.coercions import dead_letter
 from sbnotebook.client.plan import Plan
-from sbnotebook.model import Abandon, Complete, Decision, PeekedMessage
-from sbnotebook.settlement.actions.deferred import Deferrals
+from sbnotebook.model import Abandon, Complete, Decision, MessageState, PeekedMessage
+from sbnotebook.settlement.actions.deferred import Deferrals, compared
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
+from sbnotebook.settlement.peek import Page, PeekCursor
+from sbnotebook.settlement.terms import Progress
 
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-__all__ = ["DeferredMessages", "Messages", "parts_of", "read_messages"]
+__all__ = ["DeferredMessages", "Messages", "deferred_messages", "parts_of", "read_messages"]
 
 _OBJECTS_AT_ONCE: Final = 500
 
@@ -194,6 +198,13 @@ class Messages(Sequence[PeekedMessage]):
         return self.as_html()
 
 
+class DeferredRow(NamedTuple):
+    """The place of a deferred message in a table, and its enqueued time."""
+
+    place: int
+    enqueued_time: datetime | None
+
+
 class DeferredMessages(Messages):
     """The deferred messages of an entity, compared with the journal. Made by ``entity.deferred()``.
 
@@ -201,18 +212,20 @@ class DeferredMessages(Messages):
 
     Args:
         entity: their entity.
-        found: those that are in the entity, and those that are in the journal.
+        table: the messages that are in the entity, with all message columns.
+        found: their rows in the table, and those that are in the journal.
     """
 
-    def __init__(self, entity: AsyncEntity, found: Deferrals) -> None:
-        super().__init__(found.messages.values(), where_from=str(found))
+    def __init__(self, entity: AsyncEntity, table: pa.Table, found: Deferrals[DeferredRow]) -> None:
+        super().__init__(table, where_from=str(found))
         self._entity = entity
         self._found = found
 
     @property
     def orphans(self) -> Messages:
         """Return those that are not in this journal: another machine deferred them, or the journal was lost."""
-        return Messages(self._found.orphans, where_from=f"Orphans in {self._entity.address}")
+        rows = self._in_places([row.place for row in self._found.orphans])
+        return Messages(rows.to_arrow(), where_from=f"Orphans in {self._entity.address}")
 
     @property
     def gone(self) -> tuple[DeferralEntry, ...]:
@@ -260,6 +273,36 @@ class DeferredMessages(Messages):
             error_description: the name of ``description`` in the SDK, which is accepted, too.
         """
         return self.plan(dead_letter(reason, description, error_description), messages, where=where)
+
+
+async def deferred_messages(entity: AsyncEntity, progress: Progress | None = None) -> DeferredMessages:
+    """Compare the journal with the entity, which is peeked to its end.
+
+    Args:
+        entity: which one.
+        progress: called with the number of messages of each page.
+    """
+    table = frames.to_arrow(())
+
+    async def look() -> dict[int, DeferredRow]:
+        nonlocal table
+        cursor = PeekCursor(state=MessageState.DEFERRED)
+        pages = _counted(entity.unread_pages(cursor), progress)
+        table = await frames.one_table(frames.tables_of_pages(pages, cursor))
+        numbers = frames.values_of_column(table.column("sequence_number"))
+        times = frames.values_of_column(table.column("enqueued_time"))
+        return dict(zip(numbers, map(DeferredRow, range(len(table)), times), strict=True))
+
+    found = await compared(entity, look)
+    return DeferredMessages(entity, table, found)
+
+
+async def _counted(pages: AsyncIterator[Page], progress: Progress | None) -> AsyncGenerator[Page]:
+    async with aclosing(cast("AsyncGenerator[Page]", pages)):
+        async for page in pages:
+            if progress is not None:
+                progress(len(page.payloads))
+            yield page
 
 
 def read_messages(path: Path | str) -> Messages:

@@ -23,7 +23,7 @@ from sbnotebook.model import (
 from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.by_token import Lock, plan_by_token
 from sbnotebook.settlement.actions.defer_all import plan_defer_all
-from sbnotebook.settlement.actions.deferred import Deferrals, compared, plan_deferred, plan_deferred_each
+from sbnotebook.settlement.actions.deferred import Deferrals, find_deferred, plan_deferred, plan_deferred_each
 from sbnotebook.settlement.actions.pick import plan_pick
 from sbnotebook.settlement.actions.purge import plan_purge
 from sbnotebook.settlement.actions.receive_and_delete import WARNING as RECEIVE_AND_DELETE_WARNING
@@ -193,9 +193,9 @@ class AsyncEntity(Place):
         """
         return plan_resubmit(self, messages, decision, edit=edit, to_namespace=to_namespace)
 
-    async def deferred(self, progress: Progress | None = None) -> Deferrals:
+    async def deferred(self, progress: Progress | None = None) -> Deferrals[PeekedMessage]:
         """List the deferred messages, by the journal and by peeking at all messages: see :class:`Deferrals`."""
-        return await compared(self.namespace.deferral_ledger, self.address, self.pages(), progress)
+        return await find_deferred(self, progress)
 
     def plan_deferred(self, messages: Iterable[ReceivedMessage], decision: Decision) -> Plan:
         """Return a plan to settle deferred messages, which are locked by their numbers.

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sbnotebook.client import Namespace
+from sbnotebook.client.targets import Target
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import DecisionError
+from sbnotebook.settlement import Connection, Journal
 from tests.filled_queues import filled_client_queue
 
 
@@ -26,6 +31,28 @@ def test_deferred_messages_are_listed_and_settled(namespace: Namespace) -> None:
     assert [m.message_id for m in queue.peek()] == ["m3", "m4"]
     with pytest.raises(DecisionError, match="not deferred in deferred"):
         found.complete(queue.peek())
+
+
+def test_another_journal_has_orphans_and_knows_gone_messages(
+    namespace: Namespace, shared_emulator: RunningEmulator, tmp_path: Path
+) -> None:
+    filled_client_queue(namespace, "two-journals", 5)
+    queue = namespace.entity("two-journals")
+    with queue.lock(2) as batch:
+        batch.defer().raise_for_failures()
+    there = Target(Connection(shared_emulator.connection_string), "a test")
+    with Namespace(there, journal=Journal(tmp_path / "another.sqlite")) as another:
+        same = another.entity("two-journals")
+        with same.lock(1) as batch:
+            batch.defer().raise_for_failures()
+        found = same.deferred()
+        assert [m.message_id for m in found] == ["m0", "m1", "m2"]
+        assert [m.message_id for m in found.orphans] == ["m0", "m1"]
+        assert found.complete(found.orphans[:1]).apply().settled == 1
+    found = queue.deferred()
+    assert [m.message_id for m in found.orphans] == ["m2"]
+    assert [entry.sequence_number for entry in found.gone] == [1]
+    assert "2 deferred in two-journals: 1 in the journal, 1 orphans; 1 in the journal only" in repr(found)
 
 
 def test_batch_delays_in_each_way(namespace: Namespace) -> None:

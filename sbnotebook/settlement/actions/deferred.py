@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -30,7 +32,7 @@ from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.reach import Holder, Reach, Steps, settling
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
-from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry, DeferralLedger, time_text
+from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry, time_text
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.terms import Progress, check_decision, outcome_for
@@ -40,6 +42,7 @@ __all__ = [
     "Standing",
     "check_decision_of_deferred",
     "compared",
+    "find_deferred",
     "plan_deferred",
     "plan_deferred_each",
 ]
@@ -57,18 +60,26 @@ class Standing(StrEnum):
     not done."""
 
 
+class _Enqueued(Protocol):
+    @property
+    def enqueued_time(self) -> datetime | None: ...
+
+
+D = TypeVar("D", bound=_Enqueued)
+
+
 @dataclass(frozen=True, slots=True)
-class Deferrals:
+class Deferrals(Generic[D]):
     """The deferred messages of an entity.
 
     Args:
         entity: which one.
-        messages: the messages that are deferred there now, by number.
+        messages: the messages that are deferred there now, or what stands for them, by number.
         entries: what the journal has of the entity, by number.
     """
 
     entity: EntityAddress
-    messages: Mapping[int, PeekedMessage]
+    messages: Mapping[int, D]
     entries: Mapping[int, DeferralEntry]
 
     def standing(self, sequence_number: int) -> Standing | None:
@@ -78,7 +89,7 @@ class Deferrals:
         return Standing.GONE if sequence_number in self.entries else None
 
     @property
-    def orphans(self) -> tuple[PeekedMessage, ...]:
+    def orphans(self) -> tuple[D, ...]:
         """Deferred messages that the journal does not have."""
         return tuple(message for number, message in self.messages.items() if number not in self.entries)
 
@@ -95,27 +106,36 @@ class Deferrals:
         )
 
 
-async def compared(
-    ledger: DeferralLedger,
-    entity: EntityAddress,
-    pages: AsyncIterable[list[PeekedMessage]],
-    progress: Progress | None = None,
-) -> Deferrals:
-    """Compare the journal with the entity.
+async def find_deferred(place: Place, progress: Progress | None = None) -> Deferrals[PeekedMessage]:
+    """Compare the journal with the entity, which is peeked to its end.
 
     Args:
-        ledger: the journal's table.
-        entity: which one.
-        pages: the peeked messages of the entity.
-        progress: told of every message that was looked at.
+        place: the entity.
+        progress: called with the number of messages of each page.
     """
+
+    async def look() -> dict[int, PeekedMessage]:
+        found: dict[int, PeekedMessage] = {}
+        async for page in place.pages():
+            found |= {message.sequence_number: message for message in page if message.state is MessageState.DEFERRED}
+            if progress is not None:
+                progress(len(page))
+        return found
+
+    return await compared(place, look)
+
+
+async def compared(place: Place, look: Callable[[], Awaitable[Mapping[int, D]]]) -> Deferrals[D]:
+    """Compare the journal with the messages that are deferred in an entity.
+
+    Args:
+        place: the entity.
+        look: returns the messages that are deferred there now, or what stands for them, by number.
+    """
+    ledger, entity = place.namespace.deferral_ledger, place.address
     # A message that is deferred or settled meanwhile must not look as if it were gone.
     before = await anyio.to_thread.run_sync(ledger.entries, entity)
-    messages: dict[int, PeekedMessage] = {}
-    async for page in pages:
-        messages |= {message.sequence_number: message for message in page if message.state is MessageState.DEFERRED}
-        if progress is not None:
-            progress(len(page))
+    messages = await look()
     after = before
     if before.keys() != messages.keys():
         after = await anyio.to_thread.run_sync(ledger.entries, entity)
