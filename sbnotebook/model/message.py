@@ -127,7 +127,7 @@ class Message:
     reply_to_session_id: str | None = None
     time_to_live: timedelta | None = None
     scheduled_enqueue_time: datetime | None = None
-    application_properties: Mapping[str, AmqpValue] = field(default_factory=dict[str, AmqpValue])
+    application_properties: Mapping[str, AmqpValue] = field(default_factory=lambda: _NOTHING)
     extras: Mapping[str, AmqpValue] = field(default_factory=lambda: _NOTHING)
 
     def __post_init__(self) -> None:

@@ -167,19 +167,18 @@ class LinkSettling:
         own = operations or {}
         states = {operation: _EndState.of(*operation) for operation in set(own.values())}
         coming = deque(range(len(parts)))
+
+        def make(index: int) -> _Waiting:
+            state = states[own[index]] if index in own else self._end_state
+            return _Waiting(index, parts[index], state, answer_within(), window, self._confirmed)
+
         try:
             while True:
-                begun: list[_Waiting] = []
-                # One at a time where the connection is broken: its error ends the others before they begin.
-                while coming and window.has_room and not (begun and self._is_broken):
-                    if not began(coming[0]):
-                        coming.clear()
-                        break
-                    index = coming.popleft()
-                    state = states[own[index]] if index in own else self._end_state
-                    begun.append(_Waiting(index, parts[index], state, answer_within(), window, self._confirmed))
-                for index, errors in await self._send(begun):
-                    ended(index, errors)
+                # In two writes: the service settles the second half while the answers to the first are read.
+                for _ in range(2):
+                    begun = self._begin(coming, window, began)
+                    for index, errors in await self._send([make(index) for index in begun]):
+                        ended(index, errors)
                 if not self._waiting and not coming:
                     return
                 broken = await self._listen()
@@ -188,6 +187,18 @@ class LinkSettling:
         finally:
             for part in tuple(self._waiting.values()):
                 self._end(part)
+
+    def _begin(self, coming: deque[int], window: Window, began: Callable[[int], bool]) -> Iterator[int]:
+        """Yield the indexes of the next parts, for up to half of the window, each to be sent."""
+        for _ in range(math.ceil(window.size / 2)):
+            if not coming or not window.has_room:
+                return
+            if not began(coming[0]):
+                coming.clear()
+                return
+            yield coming.popleft()
+            if self._is_broken:  # its error ends the others before they begin
+                return
 
     @property
     def _is_broken(self) -> bool:

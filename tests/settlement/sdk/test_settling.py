@@ -118,7 +118,7 @@ async def test_many_are_settled_whatever_the_number_in_flight(namespace: AsyncNa
 
 @pytest.mark.parametrize(
     ("operation", "description", "count"),
-    [("complete", "", 1), ("dead-letter", "d" * 4_000, 34)],
+    [("complete", "", 2), ("dead-letter", "d" * 4_000, 34)],
     ids=["short", "long"],
 )
 async def test_settlements_that_may_wait_together_leave_in_few_writes(
