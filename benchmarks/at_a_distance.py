@@ -180,13 +180,12 @@ def _lock_and_dead_letter(names: Namespace) -> None:
 
 def _resubmit(names: Namespace) -> None:
     letters = names.entity("resubmit/$dlq")
-    _apply(letters.resubmit(list(letters.peek(COUNT, show_progress=False))[::5]), 2_000)
+    _apply(letters.resubmit(letters.peek(COUNT, show_progress=False)[::5]), 2_000)
 
 
 def _pick(names: Namespace) -> None:
     queue = names.entity("pick")
-    numbers = [message.sequence_number for message in queue.peek(show_progress=False)]
-    _apply(queue.pick(numbers[79::80], Complete(), show_progress=False), 100)
+    _apply(queue.pick(queue.peek(show_progress=False)[79::80], Complete(), show_progress=False), 100)
 
 
 def _purge(names: Namespace) -> None:
