@@ -293,10 +293,11 @@ class Window:
     """Says how many settlements may wait for their answer at once: a number, or as many as the network bears.
 
     With ``"auto"`` it begins with 10 and doubles each round trip while answers come about as fast as the fastest of
-    late. Once they come later, settlements queue up on the way. From then on it grows and shrinks by a few each round
-    trip, so that three to six of them queue up, or a quarter of a large window. When Service Bus refuses settlements
-    because it is busy, the window also limits their rate. It finds the rate that a namespace allows, and shares it with
-    other clients.
+    late. Once half a window of them come later, settlements queue up on the way. From then on it grows and shrinks by a
+    few each round trip, so that three to six of them queue up, or a quarter of a large window. After a whole window of
+    fast answers it doubles again: a busy machine can be late for a moment. When Service Bus refuses settlements because
+    it is busy, the window also limits their rate. It finds the rate that a namespace allows, and shares it with other
+    clients.
 
     Source: L. Brakmo, S. O'Malley, L. Peterson, "TCP Vegas: New techniques for congestion detection and avoidance",
     1994, which counts segments where this counts settlements.
@@ -324,7 +325,7 @@ class Window:
         self._size: float = _LEAST if limit == AUTO else limit
         self._now = now
         self._most = most
-        self._grows_fast = True
+        self._grows_fast, self._late = True, 0.0
         self._shortest = self._shortest_before = math.inf
         self._since: float | None = None
         self._allowed_rate = AllowedRate(now)
@@ -365,10 +366,14 @@ class Window:
             return  # it says nothing about more
         surely = seconds if at_least is None else at_least
         queued = self._size * (1 - min(self._shortest, self._shortest_before) / surely) if surely > 0 else 0.0
-        if queued > max(_MOST_QUEUED, self._size * _TOLERATED):
-            self._grows_fast = False
+        is_late = queued > max(_MOST_QUEUED, self._size * _TOLERATED)
+        is_prompt = queued < max(_LEAST_QUEUED, self._size * _TOLERATED / 2)
+        self._late = min(max(self._late + is_late - is_prompt, -self._size), self._size / 2)
+        if self._late in (-self._size, self._size / 2):
+            self._grows_fast = self._late < 0
+        if is_late and not self._grows_fast:
             self._size = max(self._size - _STEP / self._size, min(self._size, _LEAST))
-        elif queued < max(_LEAST_QUEUED, self._size * _TOLERATED / 2):
+        elif is_prompt:
             self._size = min(self._size + (1 if self._grows_fast else _STEP / self._size), self._most)
 
     def refused(self) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import anyio
 import pytest
 
@@ -144,6 +146,25 @@ def test_auto_follows_a_line_that_becomes_longer(time: Time) -> None:
     service.seconds = 0.1
     service.serve(window, 40)
     assert service.serve(window, 5) >= 0.9 * 5 * 1000
+
+
+@pytest.mark.parametrize("late", [0.2, 0.6])
+def test_auto_grows_fast_again_after_late_answers(time: Time, late: float) -> None:
+    window, service = Window("auto", lambda: time.now), FarService(time, 0.05, 10_000)
+    service.serve(window, 0.11)
+    assert 30 <= window.size <= 50
+    for _ in range(round(late * window.size)):
+        window.answered(0.2, in_flight=window.size)
+    assert 30 <= window.size <= 50
+    service.serve(window, 0.5)
+    assert window.size == 400
+
+
+def test_auto_grows_slowly_once_most_answers_are_late(time: Time) -> None:
+    window, service = Window("auto", lambda: time.now), FarService(time, 0.05, 1_000)
+    service.serve(window, 0.5)
+    sizes = [window.size for _ in range(100) if service.serve(window, 0.05)]
+    assert max(abs(size - before) for before, size in pairwise(sizes)) <= 4
 
 
 def test_auto_learns_nothing_from_a_line_that_is_hardly_used(time: Time) -> None:
