@@ -27,16 +27,17 @@ _FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOM
 
 # One JupyterLab and one Chromium, one Spark, and one cluster.
 _SHARED = ("tests/browser/", "tests/spark/", "tests/cluster/")
+# Those with a Spark of their own are apart: more than two cores bear would start at once.
 _LONG = (
     *_SHARED,
-    "tests/demo/test_job.py",
     "tests/house/test_docs.py",
     "tests/conformance/",
-    "notebooks/",
-    "tests/spark/test_source_secrets.py",
     "tests/emulator/test_store_crash.py",
     "tests/settlement/actions/test_undo_crash.py",
     "tests/settlement/actions/test_resubmit_crash.py",
+    "notebooks/",
+    "tests/spark/test_source_secrets.py",
+    "tests/demo/test_job.py",
 )
 _LAST = (0, len(_LONG))
 # Dealt out last, test by test, so that all processes end at the same time.

@@ -77,7 +77,7 @@ def test_the_demo_accounts_for_every_message(tmp_path: Path) -> None:
         "--data-dir",
         str(tmp_path / "d"),
     ]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=540, check=False)
     assert ended.returncode == 0, ended.stdout[-3_000:] + ended.stderr[-3_000:]
     assert "Nothing is lost and nothing is doubled." in ended.stdout
     assert "SAS_KEY_VALUE" not in ended.stdout + ended.stderr

@@ -198,7 +198,7 @@ def test_repeated_task_sends_the_same_message_ids(
         check=False,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=540,
         env=environment,
     )
     assert ended.returncode == 0, ended.stderr

@@ -33,7 +33,7 @@ def said(
     wrong, control = (elsewhere.replace(secret, key) for key in (WRONG, CONTROL))
     command = [sys.executable, "-m", connect_client.__name__, str(folder), f"sc://127.0.0.1:{port}"]
     result = subprocess.run(
-        [*command, connection_string, wrong, control], capture_output=True, text=True, check=False, timeout=280
+        [*command, connection_string, wrong, control], capture_output=True, text=True, check=False, timeout=540
     )
     assert result.returncode == 0, result.stderr
     return {"stdout": result.stdout.encode(), "stderr": result.stderr.encode(), **files(folder)}

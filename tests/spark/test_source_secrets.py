@@ -36,7 +36,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("secrets")
     command = [sys.executable, "-m", secrets_run.__name__, str(folder), PLANTED, WRONG, CONTROL]
     with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as err:
-        result = subprocess.run(command, stdout=out, stderr=err, check=False, timeout=420)
+        result = subprocess.run(command, stdout=out, stderr=err, check=False, timeout=540)
     assert result.returncode == 0, (folder / "stderr").read_text()[-5000:]
     return files(folder)
 

@@ -33,7 +33,7 @@ with running(queues=["orders"]) as emulator:
 def test_a_write_with_speculation_is_refused_unless_allowed() -> None:
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     command = [sys.executable, "-c", WRITE_WITH_SPECULATION]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=540, env=environment)
     assert ended.returncode == 0, ended.stderr
     assert "spark.speculation is on, so Spark may run a task twice at once" in ended.stdout
     assert ended.stdout.splitlines()[-2:] == ["0", "1"]

@@ -190,14 +190,14 @@ class Settling:
 
     def _settle_on_link(self, receiver: ServiceBusReceiver, holds: Sequence[Hold]) -> Awaitable[None]:
         parts = self._parts(holds)
-        doubts: dict[int, list[bool]] = {}
+        doubted = {hold for hold in holds if hold.in_doubt}
 
         def begin(index: int) -> bool:
             if self._stopped or self._interrupted or (len(parts[index]) > 1 and not self._may_send_range()):
                 return False
-            doubts[index] = [hold.in_doubt for hold in parts[index]]
+            now = self._now()
             for hold in parts[index]:
-                hold.in_doubt, hold.asked_at = True, self._now()
+                hold.in_doubt, hold.asked_at = True, now
             self._flight.began(len(parts[index]))
             return True
 
@@ -205,11 +205,11 @@ class Settling:
             self._flight.ended(len(parts[index]))
             if self._is_silent_range(receiver, errors):
                 return  # in doubt: their tokens are tried next
-            for hold, error, doubt in zip(parts[index], errors, doubts[index], strict=True):
+            for hold, error in zip(parts[index], errors, strict=True):
                 if not isinstance(self.decision, Release) and (_is_refused_by_link(hold, error) or _may_pass(error)):
-                    hold.in_doubt = doubt or _is_unclear(error)  # its token is tried next
+                    hold.in_doubt = hold in doubted or _is_unclear(error)  # its token is tried next
                 else:
-                    self._note(hold, self._ended(hold, error, receiver), was_in_doubt=doubt)
+                    self._note(hold, self._ended(hold, error, receiver), was_in_doubt=hold in doubted)
 
         received = [[hold.received for hold in part] for part in parts]
         numbers = [part[0].message.sequence_number for part in parts]
@@ -275,7 +275,7 @@ class Settling:
         No source says whether a request that is refused for one lost lock has settled the other messages: the second
         attempt may find the lock of a message lost that the first has settled.
         """
-        doubts = {hold: hold.in_doubt for hold in holds}
+        doubted = {hold for hold in holds if hold.in_doubt}
         lost: list[tuple[Hold, Outcome]] = []
 
         async def settle(part: Sequence[Hold], may_be_done: bool = False, pauses: Sequence[float] = _PAUSES) -> None:
@@ -291,28 +291,28 @@ class Settling:
                 await in_parallel(lambda half: settle(half, may_be_done, pauses), halves, len(halves))
             elif or_on_link and not may_be_done and error is not None and _is_answered(error):
                 for hold in part:
-                    hold.in_doubt = doubts[hold]
+                    hold.in_doubt = hold in doubted
             else:
                 outcomes = [
                     skip or self._ended(hold, error, receiver) for hold, skip in zip(part, skipped, strict=True)
                 ]
-                lost.extend(self._note_asked(part, outcomes, doubts, may_be_done=may_be_done))
+                lost.extend(self._note_asked(part, outcomes, doubted, may_be_done=may_be_done))
 
         for part in self._requests(holds):
             await settle(part)
-        doubts.clear()  # settle refers to itself, and would keep the messages until Python looks for cycles
+        doubted.clear()  # settle refers to itself, and would keep the messages until Python looks for cycles
         await self._look_at_lost(lost)
 
     def _note_asked(
-        self, part: Sequence[Hold], outcomes: Sequence[Outcome], doubts: Mapping[Hold, bool], *, may_be_done: bool
+        self, part: Sequence[Hold], outcomes: Sequence[Outcome], doubted: Collection[Hold], *, may_be_done: bool
     ) -> list[tuple[Hold, Outcome]]:
         """Note the outcomes of a request, and return those of locks that another request may have settled before."""
         lost: list[tuple[Hold, Outcome]] = []
         for hold, outcome in zip(part, outcomes, strict=True):
-            if may_be_done and outcome.status is OutcomeStatus.LOCK_LOST and not doubts[hold]:
+            if may_be_done and outcome.status is OutcomeStatus.LOCK_LOST and hold not in doubted:
                 lost.append((hold, outcome))
             else:
-                self._note(hold, outcome, was_in_doubt=may_be_done or doubts[hold])
+                self._note(hold, outcome, was_in_doubt=may_be_done or hold in doubted)
         return lost
 
     def _requests(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
