@@ -50,7 +50,6 @@ _SINGLY = (
 # What a file's tests name if they use the Spark of their folder.
 _SPARK = re.compile("SparkSession|DataFrame")
 _ROOT = Path(__file__).parent
-_FIRST = ("tests/spark/", "tests/cluster/")
 _NICE = 5
 """A process of it gets a third of the processor time of another, while both want it."""
 # Quick to start and light on two cores, where nothing runs long enough to be worth optimising.
@@ -85,9 +84,9 @@ def _turn(nodeid: str) -> int:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let Spark go first where tests run beside each other: it gives the Python of a stream 10 s to start."""
+    """Let Spark and browsers go first beside other tests: Spark gives the Python of a stream 10 s to start."""
     is_beside_others = "PYTEST_XDIST_WORKER" in os.environ
-    if is_beside_others and not item.nodeid.startswith(_FIRST) and not os.nice(0):
+    if is_beside_others and not item.nodeid.startswith(_SHARED) and not os.nice(0):
         os.nice(_NICE)
 
 
