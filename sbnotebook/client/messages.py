@@ -224,8 +224,8 @@ class DeferredMessages(Messages):
     @property
     def orphans(self) -> Messages:
         """Return those that are not in this journal: another machine deferred them, or the journal was lost."""
-        rows = self._in_places([row.place for row in self._found.orphans])
-        return Messages(rows.to_arrow(), where_from=f"Orphans in {self._entity.address}")
+        orphans = self._in_places([row.place for row in self._found.orphans])
+        return Messages(orphans.to_arrow(), where_from=f"Orphans in {self._entity.address}")
 
     @property
     def gone(self) -> tuple[DeferralEntry, ...]:

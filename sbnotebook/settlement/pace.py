@@ -325,7 +325,9 @@ class Window:
         self._size: float = _LEAST if limit == AUTO else limit
         self._now = now
         self._most = most
-        self._grows_fast, self._late = True, 0.0
+        self._grows_fast = True
+        self._late = 0.0
+        """Late answers less prompt ones, from a whole window of prompt ones to half a window of late ones."""
         self._shortest = self._shortest_before = math.inf
         self._since: float | None = None
         self._allowed_rate = AllowedRate(now)
