@@ -55,6 +55,10 @@ def code_of(panel: ActionPanel, name: str) -> str:
     return found.shown
 
 
+def _emulators() -> int:
+    return sum(thread.name == "sbnotebook-emulator" for thread in threading.enumerate())
+
+
 def test_a_plan_is_rehearsed_in_the_panel(
     namespace: Namespace, shared_emulator: RunningEmulator, notebook: dict[str, Any]
 ) -> None:
@@ -99,15 +103,16 @@ def test_a_rehearsal_is_cancelled_while_a_consumer_works(namespace: Namespace, n
     notebook["slow"] = slow
     panel = ActionPanel(namespace)
     propose(panel, letters)
-    threads = threading.active_count()
+    assert _emulators() == 1
     write(panel, "Consumer", "slow")
     click(panel, "Rehearse")
     assert begun.wait(60)
+    assert _emulators() == 2
     click(panel, "Cancel")
     assert not panel.busy
     assert "The rehearsal was cancelled." in repr(panel)
     go_on.set()
-    until(lambda: threading.active_count() <= threads, "the end of the emulator")
+    until(lambda: _emulators() == 1, "the end of the rehearsal's emulator")
     assert "Rehearsed on copies" not in repr(panel)
     write(panel, "Consumer", "")
     click(panel, "Rehearse")
