@@ -91,6 +91,7 @@ def test_all_causes_can_be_reached_and_found(browser: Browser, lab: Lab) -> None
     expect(region).to_contain_text("Reading 2 more messages…")
     _answers_come_late(page, region)
     _an_example(notebook, region)
+    _a_note_is_written_while_rows_come(notebook, region)
     _filters_outlive_a_reload(page)
     _chosen_cause_stays_in_its_list(notebook, region)
     assert (notebook.external, notebook.errors) == ([], [])
@@ -150,6 +151,28 @@ def _an_example(notebook: Notebook, region: Locator) -> None:
     page.get_by_role("grid").press("Enter")
     expect(page.locator(".sbn-main + .sbn-detail")).to_be_visible()
     expect(message).to_be_in_viewport(ratio=0.5)
+
+
+def _a_note_is_written_while_rows_come(notebook: Notebook, region: Locator) -> None:
+    """Its field keeps the focus while its cause has no rows, and while the causes of other rows are not known yet."""
+    keyboard, counts = notebook.page.keyboard, notebook.page.locator(".sbn-counts")
+    cause = region.get_by_role("listitem").first
+    cause.get_by_role("button", name="Note").click()
+    field = region.get_by_label("Note on")
+    keyboard.type("see ")
+    notebook.kernel("before = list(table.messages); table.show([])")
+    expect(region).not_to_contain_text("260 causes")
+    keyboard.type("INC-")
+    notebook.kernel("table.show([dead(900, 'reasonother')])")
+    expect(region).to_contain_text("1 cause")
+    keyboard.type("47")
+    notebook.kernel("table.show(before)")
+    expect(counts).to_contain_text("266 shown")
+    expect(region).to_contain_text("260 causes")
+    expect(field).to_be_focused()
+    keyboard.type("11")
+    keyboard.press("Enter")
+    expect(region.get_by_text("see INC-4711")).to_be_visible()
 
 
 def _filters_outlive_a_reload(page: Page) -> None:

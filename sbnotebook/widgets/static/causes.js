@@ -168,6 +168,7 @@ class CauseItem {
       this.isEdited = false;
       this.drawNote(this.store.notes[this.cause.fingerprint] ?? "");
       this.write.focus();
+      this.store.tell("causes");
     };
     const save = () => this.keep(input.value.trim()).then(end, (error) => (failed.textContent = error.message));
     input.addEventListener("keydown", (event) => {
@@ -186,7 +187,6 @@ class CauseItem {
     const { fingerprint } = this.cause;
     await store.request("note", { fingerprint, text });
     store.notes = { ...store.notes, [fingerprint]: text };
-    store.tell("causes");
   }
 }
 
@@ -277,7 +277,7 @@ class CauseList {
 
   *draw() {
     const { store } = this;
-    this.element.hidden = !store.rowCount;
+    this.element.hidden = !store.rowCount && !this.edited.length;
     if (this.known !== store.causes) this.forget();
     const chosen = chosenCauses(store);
     this.hint.hidden = !store.causes.length;
@@ -286,7 +286,7 @@ class CauseList {
     this.title.textContent = "Looking for the causes…";
     for (const part of [this.search, this.reading, this.more, this.fewer]) part.hidden = true;
     this.place = -1;
-    return arrange(this.list, []);
+    return this.arrange([]);
   }
 
   /** Take over other causes; a note that is being written stays. */
@@ -341,12 +341,22 @@ class CauseList {
       items[index].draw(own, most, time);
       yield;
     }
-    arrange(this.list, items.map(({ element }) => element));
+    this.arrange(items);
     this.keepInSight(shown.findIndex(([fingerprint]) => chosen.has(fingerprint)));
     const rest = (this.found ? Math.max(this.foundCount, sought.length) : sought.length) - this.limit;
     this.more.hidden = rest <= 0 || this.limit >= sought.length;
     this.more.textContent = `${counted(rest, "more cause")}…`;
     this.fewer.hidden = this.limit === FEW_CAUSES;
+  }
+
+  /** Those whose notes are being written. */
+  get edited() {
+    return [...this.items.values()].filter(({ isEdited }) => isEdited);
+  }
+
+  /** Show these, and those whose notes are being written: without its field, the user would type into the page. */
+  arrange(items) {
+    arrange(this.list, [...new Set([...items, ...this.edited])].map(({ element }) => element));
   }
 
   /** Scroll the list to the first chosen cause, where its place has changed; the page does not scroll. */
