@@ -29,6 +29,7 @@ __all__ = ["measure"]
 COUNT: Final = 10_000
 ROUNDS: Final = 3
 TARGET: Final = 0.6
+A_SECOND: Final = 4_000
 BODY: Final = b'{"order": 12345, "total": 99.5, "carrier": "UA"}' * 10
 
 
@@ -78,13 +79,14 @@ def measure() -> list[Result]:
             folder = Path(directory) / str(number)
             without.append(anyio.run(resubmit_all, connection_string, NoJournal(folder / "none"), next(names)))
             with_journal.append(anyio.run(resubmit_all, connection_string, Journal(folder / "journal"), next(names)))
-    ratio = median(without) / median(with_journal)
+    seconds, bare = median(with_journal), median(without)
+    ratio = bare / seconds
     return [
         Result(
             f"resubmit {COUNT:,} with journal",
-            f"{ratio:.2f} x the speed without ({median(with_journal):.2f} s, without {median(without):.2f} s)",
-            f"{TARGET} x the same without a journal",
-            ratio >= TARGET,
+            f"{ratio:.2f} x the speed without ({seconds:.2f} s, without {bare:.2f} s; {COUNT / seconds:,.0f}/s)",
+            f"{TARGET} x the same without a journal, and {A_SECOND:,}/s",
+            ratio >= TARGET and COUNT / seconds >= A_SECOND,
         )
     ]
 
