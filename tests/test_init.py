@@ -27,6 +27,12 @@ def test_import_loads_none_of_the_packages_behind_it() -> None:
     assert answer.stdout.strip() == "[]"
 
 
+def test_a_process_that_only_moves_messages_loads_no_aiohttp() -> None:
+    script = "import sys, sbnotebook.settlement; print('azure.servicebus' in sys.modules, 'aiohttp' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "True False"
+
+
 def test_type_checkers_see_every_public_name() -> None:
     assert sorted(declared()) == sorted(sbnotebook.__all__)
 

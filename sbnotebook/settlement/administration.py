@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from azure.core.exceptions import (
@@ -20,10 +20,12 @@ from azure.core.exceptions import (
 from azure.servicebus.management import TrueRuleFilter
 
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.connecting.administration_clients import AsyncServiceBusAdministrationClient
 from sbnotebook.settlement.connecting.connection import Connection, scrub
 from sbnotebook.settlement.connecting.refusals import unreachable
 from sbnotebook.settlement.in_parallel import in_parallel
+
+if TYPE_CHECKING:
+    from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 __all__ = [
     "DestinationDescription",
@@ -184,7 +186,7 @@ async def detects_duplicates(connection: Connection, name: str) -> bool:
         return bool(found.requires_duplicate_detection)
 
 
-async def _queue_or_topic(client: AsyncServiceBusAdministrationClient, name: str) -> tuple[Any, bool]:
+async def _queue_or_topic(client: ServiceBusAdministrationClient, name: str) -> tuple[Any, bool]:
     try:
         return await client.get_queue(name), False
     except (ResourceNotFoundError, AttributeError):  # the SDK looks for a queue's description in a topic's
@@ -249,7 +251,7 @@ async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) 
     return found
 
 
-async def _counts(client: AsyncServiceBusAdministrationClient, address: EntityAddress) -> EntityCounts:
+async def _counts(client: ServiceBusAdministrationClient, address: EntityAddress) -> EntityCounts:
     if address.subscription is None:
         return _queue(await client.get_queue_runtime_properties(address.name))
     counts = await client.get_subscription_runtime_properties(address.name, address.subscription)
@@ -355,7 +357,7 @@ async def delete_queue(connection: Connection, name: str) -> None:
 
 
 @asynccontextmanager
-async def client_of(connection: Connection) -> AsyncGenerator[AsyncServiceBusAdministrationClient]:
+async def client_of(connection: Connection) -> AsyncGenerator[ServiceBusAdministrationClient]:
     """Open the SDK's administration client of a namespace while the block runs."""
     async with connection.administration_client() as client:
         yield client
@@ -461,8 +463,8 @@ async def replicate(source: Connection, target: Connection, names: Iterable[str]
 
 
 async def _replicate(
-    asked: AsyncServiceBusAdministrationClient,
-    told: AsyncServiceBusAdministrationClient,
+    asked: ServiceBusAdministrationClient,
+    told: ServiceBusAdministrationClient,
     name: str,
     made: set[str],
 ) -> None:
@@ -486,8 +488,8 @@ async def _replicate(
 
 
 async def _forwarding(
-    asked: AsyncServiceBusAdministrationClient,
-    told: AsyncServiceBusAdministrationClient,
+    asked: ServiceBusAdministrationClient,
+    told: ServiceBusAdministrationClient,
     place: Any,
     made: set[str],
 ) -> None:
@@ -497,7 +499,7 @@ async def _forwarding(
 
 
 async def _rules(
-    asked: AsyncServiceBusAdministrationClient, told: AsyncServiceBusAdministrationClient, topic: str, subscription: str
+    asked: ServiceBusAdministrationClient, told: ServiceBusAdministrationClient, topic: str, subscription: str
 ) -> None:
     rules: list[Any] = [rule async for rule in asked.list_rules(topic, subscription)]
     await told.delete_rule(topic, subscription, _DEFAULT_RULE)

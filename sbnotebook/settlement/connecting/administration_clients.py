@@ -7,12 +7,12 @@ another one.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from azure.core.pipeline.transport import AioHttpTransport, RequestsTransport
+from azure.core.pipeline.transport import RequestsTransport
 from azure.servicebus import ServiceBusClient
-from azure.servicebus.aio import management as aio_management
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbnotebook.settlement.connecting.connection_strings import (
@@ -23,15 +23,16 @@ from sbnotebook.settlement.connecting.connection_strings import (
     refuse_remote_emulator,
 )
 
+if TYPE_CHECKING:
+    from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncServiceBusAdministrationClient
+
 __all__ = [
-    "AsyncServiceBusAdministrationClient",
     "ServiceBusAdministrationClient",
     "ServiceBusClient",
     "administration_client",
     "async_administration_client",
+    "async_client_class",
 ]
-
-AsyncServiceBusAdministrationClient = aio_management.ServiceBusAdministrationClient
 
 
 def administration_client(
@@ -73,8 +74,19 @@ def async_administration_client(
     """
     connection_string = hidden(connection_string)
     parsed = _parsed(connection_string, allow_remote=allow_remote)
-    options = {"transport": _AsyncPlainHttpTransport(parsed.host)} | given if parsed.is_emulator else given
-    return AsyncServiceBusAdministrationClient.from_connection_string(parsed.for_sdk.reveal(), **options)
+    options = {"transport": _async_plain_http_transport()(parsed.host)} | given if parsed.is_emulator else given
+    return async_client_class().from_connection_string(parsed.for_sdk.reveal(), **options)
+
+
+def async_client_class() -> type[AsyncServiceBusAdministrationClient]:
+    """Import the SDK's asynchronous client, with its aiohttp, when it is first used.
+
+    That takes a quarter of the time to import sbnotebook.settlement, and a task of Spark that moves messages does
+    without.
+    """
+    from azure.servicebus.aio.management import ServiceBusAdministrationClient as Imported
+
+    return Imported
 
 
 class _PlainHttpTransport(RequestsTransport):
@@ -90,16 +102,22 @@ class _PlainHttpTransport(RequestsTransport):
         return parent.send(request, **options)
 
 
-class _AsyncPlainHttpTransport(AioHttpTransport):
-    def __init__(self, host: str) -> None:
-        parent: Any = super()
-        parent.__init__(use_env_settings=False)
-        self._host = host
+@cache
+def _async_plain_http_transport() -> type[Any]:
+    from azure.core.pipeline.transport import AioHttpTransport
 
-    async def send(self, request: Any, **config: Any) -> Any:
-        request.url = _plain(request.url, self._host)
-        parent: Any = super()
-        return await parent.send(request, **config)
+    class AsyncPlainHttpTransport(AioHttpTransport):
+        def __init__(self, host: str) -> None:
+            parent: Any = super()
+            parent.__init__(use_env_settings=False)
+            self._host = host
+
+        async def send(self, request: Any, **config: Any) -> Any:
+            request.url = _plain(request.url, self._host)
+            parent: Any = super()
+            return await parent.send(request, **config)
+
+    return AsyncPlainHttpTransport
 
 
 def _parsed(connection_string: Hidden, *, allow_remote: bool) -> ConnectionString:

@@ -27,10 +27,7 @@ from azure.servicebus.exceptions import MessagingEntityNotFoundError
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.model import EntityAddress, SubQueue
 from sbnotebook.settlement.connecting import connection_strings, refusals
-from sbnotebook.settlement.connecting.administration_clients import (
-    AsyncServiceBusAdministrationClient,
-    async_administration_client,
-)
+from sbnotebook.settlement.connecting.administration_clients import async_administration_client, async_client_class
 from sbnotebook.settlement.connecting.connection_strings import TRANSPORTS, ConnectionString, Hidden
 from sbnotebook.settlement.sdk import errors, links, management, receivers, senders
 from sbnotebook.settlement.sdk.patches import prepare_sdk
@@ -38,6 +35,7 @@ from sbnotebook.settlement.sdk.protocol import certificates
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
+    from azure.servicebus.aio.management import ServiceBusAdministrationClient
     from azure.servicebus.exceptions import ServiceBusError
 
 __all__ = ["TRANSPORT_VARIABLE", "Connection", "is_over_websocket", "scrub", "tls_context"]
@@ -321,13 +319,13 @@ class Connection:
         async with self.administration_client() as client:
             return scrub(refusals.missing(address, self.host, await refusals.known_addresses(client, address)))
 
-    def administration_client(self) -> AsyncServiceBusAdministrationClient:
+    def administration_client(self) -> ServiceBusAdministrationClient:
         """Return the SDK's administration client of the namespace, not open yet."""
         options: dict[str, Any] = {} if self.has_answered else {"retry_connect": 0}
         if self.parsed is not None:
             # The connection was allowed to go where it goes.
             return async_administration_client(self.parsed.text, allow_remote=True, **options)
-        return AsyncServiceBusAdministrationClient(*self.host_and_credential(), **options)
+        return async_client_class()(*self.host_and_credential(), **options)
 
     def _client(self, retries: int) -> ServiceBusClient:
         if retries not in self._clients:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import AsyncIterator, Collection
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from azure.core.exceptions import AzureError
@@ -23,7 +23,9 @@ from azure.servicebus.exceptions import (
 
 from sbnotebook.errors import near_match
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.connecting.administration_clients import AsyncServiceBusAdministrationClient
+
+if TYPE_CHECKING:
+    from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 __all__ = ["is_missing", "known_addresses", "missing", "refusal", "unreachable"]
 
@@ -139,7 +141,7 @@ def _kind(address: EntityAddress) -> str:
     return "subscription" if address.subscription is not None else "queue or topic"
 
 
-async def known_addresses(client: AsyncServiceBusAdministrationClient, address: EntityAddress) -> list[str]:
+async def known_addresses(client: ServiceBusAdministrationClient, address: EntityAddress) -> list[str]:
     """Return addresses of a namespace that a misspelt address may mean, as far as the connection may list them.
 
     Args:
