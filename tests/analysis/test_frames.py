@@ -88,6 +88,7 @@ def test_peeked_messages_come_back_with_what_the_service_set(way: str, sent: lis
 
 
 @pytest.mark.parametrize("name", PRIMITIVES)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_pandas_keeps_properties_of_every_type(name: str, data: st.DataObject) -> None:
     value = data.draw(PRIMITIVES[name])

@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Route, WebSocket, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Request, WebSocket, expect, sync_playwright
 
 from sbnotebook.emulator import stop
 from tests.browser.firefox import firefox
@@ -113,13 +113,18 @@ class Notebook:
         self.page.evaluate(SHUT_DOWN)
         self.page.close()
 
-    def _watch(self) -> None:
+    def _watch(self, lab: Lab) -> None:
+        def ask(request: Request) -> None:
+            if request.url.startswith("http") and not request.url.startswith(lab.url):
+                self.external.append(request.url)
+
         def receive(message: str | bytes) -> None:
             self.largest = max(self.largest, len(message))
 
         def open_socket(socket: WebSocket) -> None:
             socket.on("framereceived", receive)
 
+        self.page.on("request", ask)
         self.page.on("websocket", open_socket)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
 
@@ -141,11 +146,17 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
+@pytest.fixture(scope="session")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which Chromium keeps JupyterLab's scripts, compiled."""
+    return tmp_path_factory.mktemp("profile")
+
+
 # Not for the session: while it is open, no other test of the process could run an event loop.
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chosen = {"chromium": chromium, "firefox": firefox}[os.environ.get("SBNOTEBOOK_BROWSER", "chromium")]
-    with chosen() as browser:
+def browser(profile: Path) -> Iterator[Browser]:
+    is_firefox = os.environ.get("SBNOTEBOOK_BROWSER") == "firefox"
+    with firefox() if is_firefox else chromium(profile=profile) as browser:
         yield browser
 
 
@@ -175,13 +186,23 @@ def running_lab(home: Path) -> Generator[Lab]:
 
 
 @contextmanager
-def chromium(*arguments: str) -> Generator[Browser]:
-    """A browser without a window."""
+def chromium(*arguments: str, profile: Path | None = None) -> Generator[Browser]:
+    """A browser without a window, which reaches this machine only.
+
+    Args:
+        arguments: of its command line.
+        profile: its first context keeps what pages load in this folder.
+    """
     executable = next(filter(None, map(shutil.which, BROWSERS)), None)
     assert executable, f"There is no browser to test with: install one of {', '.join(BROWSERS)}."
+    options = ["--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", *arguments]
     with sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-gpu", *arguments]
-        browser = playwright.chromium.launch(executable_path=executable, args=options)
+        if profile is None:
+            browser = playwright.chromium.launch(executable_path=executable, args=options)
+        else:
+            context = playwright.chromium.launch_persistent_context(profile, executable_path=executable, args=options)
+            browser = context.browser
+            assert browser
         yield browser
         browser.close()
 
@@ -205,23 +226,15 @@ def run_notebook(
         blocked: addresses with this part are not loaded, as behind a firewall.
         patience: milliseconds that the cells may take.
     """
-    page = browser.new_page(viewport={"width": 1400, "height": 1600})
+    page = (browser.contexts or [browser])[0].new_page()
+    page.set_viewport_size({"width": 1400, "height": 1600})
     notebook = Notebook(page)
     _open.append(notebook)
-    notebook._watch()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-
-    def only_this_machine(route: Route) -> None:
-        if blocked and blocked in route.request.url:
-            route.abort()
-        elif route.request.url.startswith(lab.url):
-            route.continue_()
-        else:
-            notebook.external.append(route.request.url)
-            route.abort()
-
+    notebook._watch(lab)  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
     if script:
         page.add_init_script(script)
-    page.route("**/*", only_this_machine)
+    if blocked:
+        page.route(lambda url: blocked in url, lambda route: route.abort())
     name = f"t{time.time_ns()}"
     (lab.folder / f"{name}.ipynb").write_text(json.dumps(cells_of(cells)))
     page.goto(f"{lab.url}/lab/workspaces/{name}/tree/{name}.ipynb?reset")
