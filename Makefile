@@ -30,8 +30,7 @@ test: setup ## Set up, then check
 check: ## Everything that CI runs: format, lint, types, layers, tests, notebooks, browser
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	@# One core checks types. The other compiles the tests, or each process of pytest would.
-	@$(BIN)/pytest --collect-only -q > /dev/null 2>&1 & $(BIN)/basedpyright && wait
+	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
