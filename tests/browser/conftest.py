@@ -115,7 +115,7 @@ class Notebook:
 
     def _watch(self, lab: Lab) -> None:
         def ask(request: Request) -> None:
-            if request.url.startswith("http") and not request.url.startswith(lab.url):
+            if not request.url.startswith((lab.url, "data:", "blob:")):
                 self.external.append(request.url)
 
         def receive(message: str | bytes) -> None:
@@ -233,6 +233,9 @@ def run_notebook(
     notebook._watch(lab)  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
     if script:
         page.add_init_script(script)
+    # Chromium reaches no other machine, and loads everything anew where a page has routes.
+    if browser.browser_type.name == "firefox":
+        page.route(lambda url: not url.startswith(lab.url), lambda route: route.abort())
     if blocked:
         page.route(lambda url: blocked in url, lambda route: route.abort())
     name = f"t{time.time_ns()}"
