@@ -41,6 +41,14 @@ HOLD = """() => {
         return answer;
     };
 }"""
+CHOOSE_AND_SCROLL = """(region) => {
+    const list = region.querySelector("ul");
+    list.children[250].querySelector("button").click();
+    list.scrollTop = list.scrollHeight;
+    const isLong = list.scrollTop > 0;
+    list.scrollTop = 0;
+    return isLong;
+}"""
 FILTERS = "(count) => document.querySelector('.sbn-table').store.filters.size === count"
 SAVE = "async () => { await window.jupyterapp.commands.execute('docmanager:save') }"
 LET_GO = "() => { for (const resolve of window.held.splice(0)) resolve(); }"
@@ -65,6 +73,7 @@ def test_all_causes_can_be_reached_and_found(browser: Browser, lab: Lab) -> None
         expect(causes).to_have_count(listed)
         expect(region.get_by_role("button", name=f"{rest} more causes…")).to_have_count(int(rest > 0))
     expect(region).not_to_contain_text("All other messages")
+    _list_stays_under_the_pointer(region)
 
     region.get_by_placeholder("Find in causes").fill("SONZJ")
     expect(causes).to_have_count(1)
@@ -95,6 +104,18 @@ def test_all_causes_can_be_reached_and_found(browser: Browser, lab: Lab) -> None
     _filters_outlive_a_reload(page)
     _chosen_cause_stays_in_its_list(notebook, region)
     assert (notebook.external, notebook.errors) == ([], [])
+
+
+def _list_stays_under_the_pointer(region: Locator) -> None:
+    """The user scrolls on before the choice is drawn; a list that moved then would move under the next click."""
+    region.get_by_role("list").hover()
+    assert region.evaluate(CHOOSE_AND_SCROLL)
+    chosen = region.locator(".sbn-cause-main[aria-pressed=true]")
+    expect(chosen).to_have_count(1)
+    chosen.page.wait_for_timeout(300)  # until the list is drawn
+    assert region.get_by_role("list").evaluate("(list) => list.scrollTop") == 0
+    region.get_by_role("button", name="Show all").click()
+    expect(chosen).to_have_count(0)
 
 
 def _answers_come_late(page: Page, region: Locator) -> None:

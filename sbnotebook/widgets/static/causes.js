@@ -359,11 +359,11 @@ class CauseList {
     arrange(this.list, [...new Set([...items, ...this.edited])].map(({ element }) => element));
   }
 
-  /** Scroll the list to the first chosen cause, where its place has changed; the page does not scroll. */
+  /** Scroll the list to the first chosen cause, where its place has changed, unless the list is held; the page does not scroll. */
   keepInSight(place) {
     const isElsewhere = place !== this.place;
     this.place = place;
-    if (!isElsewhere || place < 0) return;
+    if (!isElsewhere || place < 0 || this.isHeld) return;
     const [inner, outer] = [this.list.children[place], this.list].map((each) => each.getBoundingClientRect());
     this.list.scrollTop += Math.min(0, inner.top - outer.top) + Math.max(0, inner.bottom - outer.bottom);
   }
