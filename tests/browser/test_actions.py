@@ -10,8 +10,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import RUN_TIMEOUT, Lab, run_notebook, write
 
 # Jupyter would render text between two dollar signs as a formula.
-HOSTILE = """<img src=x: onerror=detected('image')> $x^2$ and $y$"""
-CONTROL = """<img src=x: onerror=detected('control')>"""
+HOSTILE = """<img src=data:, onerror=detected('image')> $x^2$ and $y$"""
+CONTROL = """<img src=data:, onerror=detected('control')>"""
 DETECTOR = "window.found = []; window.detected = (what) => window.found.push(what)"
 CELLS = [
     f"""\

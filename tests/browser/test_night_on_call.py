@@ -89,6 +89,7 @@ IN_LIST = """(element) => {
     const [inner, outer] = [element, list ?? element].map((each) => each.getBoundingClientRect());
     return list && outer.top >= 0 && inner.bottom > outer.bottom ? [outer.left + 100, outer.top + 50] : null;
 }"""
+ACTIVE = "() => document.activeElement?.outerHTML.slice(0, 120)"
 FOCUSED = "(element) => element === document.activeElement"
 
 
@@ -128,12 +129,14 @@ class Hand:
 
     def tab_to(self, target: Locator) -> None:
         """Press Tab until an element has the focus."""
+        passed: list[str] = []
         for _ in range(MOST_TABS):
             if target.evaluate(FOCUSED):
                 return
             self.page.keyboard.press("Tab")
             self.tabs += 1
-        pytest.fail(f"{MOST_TABS} Tabs do not lead to {target}.")
+            passed.append(self.page.evaluate(ACTIVE))
+        pytest.fail(f"{MOST_TABS} Tabs do not lead to {target}, but to {passed}.")
 
     def step(self, name: str) -> None:
         """End a step: keep a picture and the counts until now.
@@ -249,7 +252,9 @@ def _by_keyboard(hand: Hand, panel: Locator) -> None:
     assert hand.tabs - before <= 3, "the way from the cause to its action is short"
     hand.page.keyboard.press("Enter")
     expect(panel.locator(".sbn-form").locator("input, select").first).to_be_focused()
-    hand.tab_to(panel.get_by_role("button", name="Show the plan"))
+    plan = panel.get_by_role("button", name="Show the plan")
+    expect(plan).to_be_visible()  # the form's parts are drawn one by one
+    hand.tab_to(plan)
     hand.page.keyboard.press("Enter")
     expect(panel.get_by_text("Resubmit 40 messages of orders/$dlq to orders.")).to_be_in_viewport()
     hand.tab_to(panel.get_by_role("button", name="Carry out"))

@@ -7,8 +7,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.conftest import Lab, Notebook, run_notebook
 
-HOSTILE = """<img src=x: onerror=detected('reason')> $x^2$ and $y$"""
-CONTROL = """<img src=x: onerror=detected('control')>"""
+HOSTILE = """<img src=data:, onerror=detected('reason')> $x^2$ and $y$"""
+CONTROL = """<img src=data:, onerror=detected('control')>"""
 DETECTOR = "window.found = []; window.detected = (what) => window.found.push(what)"
 CELLS = [
     "%load_ext sbnotebook\n%sb_connect emulator --into namespace",
@@ -71,7 +71,7 @@ def _rehearsed(notebook: Notebook, panel: Locator) -> None:
     consumer.press("Tab")
     panel.get_by_role("button", name="Rehearse").click()
     expect(words).to_contain_text("10 consumed, 2 dead-lettered again. The namespace is as it was.")
-    expect(words.get_by_role("row").filter(has_text="CarrierUnknown").first).to_contain_text("<img src=x: onerror=")
+    expect(words.get_by_role("row").filter(has_text="CarrierUnknown").first).to_contain_text("<img src=data:, onerror=")
     assert notebook.kernel(LETTERS) == "12 0"
 
 
