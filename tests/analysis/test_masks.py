@@ -161,7 +161,7 @@ def test_body_that_is_not_json_is_masked_as_a_whole(body: bytes, fields: dict[st
     masks = Masks("$..email")
     masked = masks.masked(peeked(body=body, **fields))
     assert (masked.body_text or "").startswith("masked-")
-    assert b"ada" not in masked.body
+    assert b"ada@" not in masked.body
     assert (masks.whole, masks.found, masks.missed) == (1, {"$..email": 0}, [])
     assert masked.body == masks.masked(peeked(body=body, **fields)).body
     assert payload_of(masked)
