@@ -162,9 +162,10 @@ class Run:
             # A message that comes again, because its lock was lost, has its first outcome before its second.
             comes_again = not all(map(positions.isdisjoint, self._under_way))
             await self._wait_for_room(1 if comes_again else max(beside, 1))
+            if self.stopped is None:
+                await self._wait_for_pace(len(group))
             if self.stopped is not None:
                 return
-            await self._pace.wait(len(group))
             if beside and self._tasks is not None:
                 self._under_way.append(positions)
                 self._tasks.start_soon(self._beside, group, positions, steps, finish_within)
@@ -208,6 +209,13 @@ class Run:
                 await self._ended.wait()
         if self._error is not None:
             await self.finish()
+
+    async def _wait_for_pace(self, count: int) -> None:
+        await self._pace.wait(count)
+        # Meanwhile a group beside may have failed, or the run may have been interrupted.
+        if self._error is not None:
+            await self.finish()
+        await anyio.lowlevel.checkpoint_if_cancelled()
 
     def end(self, messages: Iterable[ReceivedMessage], status: OutcomeStatus, why: str) -> None:
         """Give messages an outcome that the service did not give.

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from sbnotebook.errors import DecisionError
@@ -25,6 +26,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
 from sbnotebook.settlement.engine import BESIDE, GROUP, PickReport, Run, carry_out
+from sbnotebook.settlement.pace import Pause
 from sbnotebook.settlement.terms import outcome_for
 from sbnotebook.settlement.watch import Watch
 from tests.filled_queues import filled_queue
@@ -244,6 +246,39 @@ async def test_a_stop_says_how_to_go_on() -> None:
     done, left = await carry_out(peeked(2), Complete(), look, Limits())
     assert done.ok
     assert left.description == "Not attempted: the connection was lost before. Complete again to continue."
+
+
+@pytest.mark.parametrize("end", ["stop", "interrupt", "error"])
+async def test_a_group_that_waits_for_its_pace_may_not_begin(end: str) -> None:
+    scope, pause = anyio.CancelScope(), Pause()
+
+    async def steps(group: Sequence[ReceivedMessage]) -> list[Outcome]:
+        if group[0].sequence_number == 2:
+            while not pause.holds:  # until the third waits
+                await anyio.lowlevel.checkpoint()
+            pause.end()
+            match end:
+                case "stop":
+                    run_of[0].stop("Not attempted: the connection was lost before.")
+                case "interrupt":
+                    scope.cancel()
+                case _:
+                    raise DecisionError("The disk is full.")
+        return await settle(group)
+
+    run_of: list[Run] = []
+
+    async def look(run: Run) -> None:
+        run_of.append(run)
+        await run.take(run.messages[:1], steps)
+        await run.take(run.messages[1:2], steps, beside=BESIDE)
+        pause.begin()
+        await run.take(run.messages[2:], steps, beside=BESIDE)
+
+    with Watch() as watch, scope, anyio.fail_after(10):
+        await carry_out(peeked(3), Complete(), look, Limits(pause=pause))
+    assert [outcome.ok for outcome in watch.report] == [True, end != "error", False]
+    assert watch.report[2].status is OutcomeStatus.SKIPPED
 
 
 async def test_an_empty_plan_has_a_report_like_any_other(namespace: AsyncNamespace) -> None:
