@@ -7,7 +7,7 @@ import inspect
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, cast
 
@@ -19,7 +19,7 @@ from sbnotebook.settlement.locking.renewal import Clock
 from sbnotebook.settlement.memory.seen import Seen, key_of
 from sbnotebook.settlement.processing.policy import End, Fault, RejectMessage, SkipMessage, StopProcessing
 
-__all__ = ["AnyFunction", "AsyncFunction", "CallGroup", "EndedCall", "Function", "FunctionCaller"]
+__all__ = ["AnyFunction", "AsyncFunction", "CallGroup", "EndedCall", "Function", "FunctionCaller", "LostCalls"]
 
 Function = Callable[[LockedMessage], object]
 """Does the work for one message; raises SkipMessage, RejectMessage or StopProcessing to say how it ended."""
@@ -30,6 +30,8 @@ AnyFunction = Function | AsyncFunction
 _GROUP_SECONDS: Final = 0.005
 """Seconds of quick calls in one thread hop, because a hop to a thread and back takes as long as some functions."""
 _MAX_GROUP: Final = 50
+_LOST_KEPT: Final = 10_000
+"""Calls kept until their messages come again: more than lose their locks together."""
 _ENDS: Final[dict[type[Exception], End]] = {
     SkipMessage: End.SKIPPED,
     RejectMessage: End.REJECTED,
@@ -54,6 +56,47 @@ class EndedCall:
     fault: Fault | None = None
     error: BaseException | None = None
     done_at: datetime | None = None
+
+
+class LostCalls:
+    """Ended calls whose settlement was not confirmed. If their messages come again, these are only settled.
+
+    It keeps the last calls only, and not the content of their messages: some never come again, because another
+    consumer has settled them.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[int, tuple[EndedCall, int]] = {}
+
+    def keep(self, ended: EndedCall, index: int) -> None:
+        """Keep a call until its message comes again.
+
+        Args:
+            ended: the call.
+            index: the position of the message in the report.
+        """
+        message = ended.message
+        bare = LockedMessage(
+            entity=message.entity,
+            sequence_number=message.sequence_number,
+            enqueued_time=message.enqueued_time,
+            lock_token=message.lock_token,
+        )
+        self.forget(message)
+        self._calls[message.sequence_number] = (replace(ended, message=bare, error=None), index)
+        if len(self._calls) > _LOST_KEPT:
+            del self._calls[next(iter(self._calls))]
+
+    def forget(self, message: LockedMessage) -> None:
+        """Forget the call of a message that does not come again."""
+        self._calls.pop(message.sequence_number, None)
+
+    def take(self, message: LockedMessage) -> tuple[EndedCall, int] | None:
+        """Return the call of a message that has come again, and its position in the report; None if there was none."""
+        ended, index = self._calls.pop(message.sequence_number, (None, 0))
+        if ended is None or ended.message.enqueued_time != message.enqueued_time:
+            return None
+        return replace(ended, message=message), index
 
 
 @dataclass(slots=True)

@@ -46,6 +46,7 @@ _IN_SESSION: Final = 50
 _PAUSES: Final = (0.0, 1.0, 5.0)
 """Seconds before each attempt to settle. Unanswered, skipped and retryable settlements are attempted again."""
 _MAX_DESCRIPTION: Final = 1_000
+_LOST: Final = "The lock had ended before: nothing was done, and the message is delivered again."
 _HOW_IT_ENDED: Final = {
     End.SKIPPED: "skipped it",
     End.REJECTED: "rejected it",
@@ -198,13 +199,25 @@ class Finisher:
             # The user's max_in_flight limits the functions, and not this.
             in_flight = _IN_SESSION if isinstance(batch, SessionBatch) else AUTO
             return await batch.settle(decision, messages, max_in_flight=in_flight)
-        except DecisionError as error:  # a message that is rejected in a dead-letter queue stays there
+        except DecisionError as error:
+            if not all(map(batch.holds, messages)):
+                return await self._settle_held(batch, decision, messages)
+            # A message that is rejected in a dead-letter queue stays there.
             return [outcome_for(m, decision, OutcomeStatus.FAILED, str(error)) for m in messages]
         except Exception as error:  # noqa: BLE001 (the journal or archive failed before anything was settled)
             if not isinstance(error, ServiceBusError):
                 self.error = self.error or error
             why = f"Not attempted: {type(error).__name__}: {error}"
             return [outcome_for(m, decision, OutcomeStatus.SKIPPED, scrub(why, _MAX_DESCRIPTION)) for m in messages]
+
+    async def _settle_held(
+        self, batch: LockedBatch, decision: Decision, messages: Sequence[LockedMessage]
+    ) -> Sequence[Outcome]:
+        """Settle those that are held: the batch refuses all if one lock ended so long ago that it has forgotten it."""
+        held = {message.lock_token: message for message in messages if batch.holds(message)}
+        settled = await self._settle_group(batch, decision, [*held.values()])
+        known = dict(zip(held, settled, strict=True))
+        return [known.get(m.lock_token) or outcome_for(m, decision, OutcomeStatus.LOCK_LOST, _LOST) for m in messages]
 
 
 def _key(destination: EntityAddress, message: LockedMessage) -> tuple[EntityAddress, int, datetime | None]:

@@ -11,7 +11,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -22,7 +21,7 @@ from sbnotebook.model import LockedMessage, Outcome, OutcomeStatus
 from sbnotebook.settlement.engine import BESIDE, GROUP
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch
-from sbnotebook.settlement.processing.calls import CallGroup, EndedCall
+from sbnotebook.settlement.processing.calls import CallGroup, EndedCall, LostCalls
 from sbnotebook.settlement.processing.finish import can_retry
 from sbnotebook.settlement.processing.run import SERVICE_ERRORS, ConsumerRun
 
@@ -97,8 +96,7 @@ class SharedWorkers:
         self._unremembered: deque[EndedCall] = deque()
         self._unsettled: deque[EndedCall] = deque()
         self._held_back: list[EndedCall] = []
-        self._lost: dict[int, tuple[EndedCall, int]] = {}
-        """Ended messages whose settlement was not confirmed. If they come again, they are only settled."""
+        self._lost = LostCalls()
         self._put_off: list[EndedCall] = []
         """Ended messages that are held, and that Service Bus could not settle. It is asked again after a while."""
         self._asked_again = time.monotonic()
@@ -202,12 +200,11 @@ class SharedWorkers:
 
     def _settle_again(self, message: LockedMessage) -> bool:
         """Settle a message once more if its work is done and only its settlement was lost. Return True if so."""
-        lost = self._lost.get(message.sequence_number)
-        if lost is None or lost[0].message.enqueued_time != message.enqueued_time:
+        lost = self._lost.take(message)
+        if lost is None:
             return False
-        del self._lost[message.sequence_number]
-        self._indexes[message.lock_token] = lost[1]  # it keeps its position in the report
-        self._unsettled.append(replace(lost[0], message=message))
+        ended, self._indexes[message.lock_token] = lost  # it keeps its position in the report
+        self._unsettled.append(ended)
         return True
 
     # ---------------------------------------------------------------- working
@@ -290,7 +287,11 @@ class SharedWorkers:
 
     def _ask_again(self) -> None:
         """Have the messages settled that could not be. Those whose locks were lost meanwhile come again."""
-        self._unsettled.extend(ended for ended in self._put_off if self._batch.holds(ended.message))
+        for ended in self._put_off:
+            if self._batch.holds(ended.message):
+                self._unsettled.append(ended)
+            else:  # its position in the report is kept with its call
+                self._indexes.pop(ended.message.lock_token, None)
         self._put_off.clear()
         self._asked_again = time.monotonic()
 
@@ -343,7 +344,9 @@ class SharedWorkers:
         is_going_on = self._run.options.max_wait is None and not self._over.is_set()
         is_put_off = is_going_on and can_retry(outcome) and self._batch.holds(ended.message)
         if (is_lost or is_put_off) and not self._run.finisher.returns(ended):
-            self._lost[ended.message.sequence_number] = (ended, index)
+            self._lost.keep(ended, index)
+        elif outcome.ok:
+            self._lost.forget(ended.message)
         if is_put_off:
             self._indexes[ended.message.lock_token] = index
             self._put_off.append(ended)
@@ -368,8 +371,7 @@ class SessionWorkers:
         self._next_session = next_session
         self._waiting: dict[int, int] = {}
         """Locked messages that wait, by worker."""
-        self._lost: dict[int, tuple[EndedCall, int]] = {}
-        """Ended messages whose settlement was not confirmed. If they come again, they are only settled."""
+        self._lost = LostCalls()
         self._awaited: dict[str, dict[int, int]] = {}
         """Messages of each session that were given back and have not come again, and how often they were awaited."""
         self._in_work: dict[int, anyio.Event] = {}
@@ -523,10 +525,8 @@ class SessionWorkers:
         if not await run.wait_for_pace(1):
             return False
         # Call the function, unless only the settlement of its last call was lost.
-        ended, index = self._lost.pop(message.sequence_number, (None, None))
-        if ended is not None and ended.message.enqueued_time == message.enqueued_time:
-            ended = replace(ended, message=message)
-        else:
+        ended, index = self._lost.take(message) or (None, None)
+        if ended is None:
             run.taken += 1
             run.leases.work_on(worker, message.sequence_number, run.clock.now())
             group = CallGroup(deque([message]))
@@ -545,7 +545,7 @@ class SessionWorkers:
         index = run.note_outcome(outcome, index)
         is_removed = not run.finisher.returns(ended)
         if is_removed and not outcome.ok:
-            self._lost[message.sequence_number] = (ended, index)
+            self._lost.keep(ended, index)
         return outcome.ok and is_removed
 
 

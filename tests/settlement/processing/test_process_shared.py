@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import threading
 import time
 
@@ -150,6 +151,36 @@ async def test_endless_run_settles_what_the_service_refused_before(
     assert await queue.peek() == []
 
 
+async def test_settled_message_is_not_kept_by_an_endless_run(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbnotebook.settlement.processing.finish._PAUSES", (0.0,))
+    monkeypatch.setattr("sbnotebook.settlement.processing.workers._ASK_AGAIN_AFTER", 0.1)
+
+    def work(message: LockedMessage) -> None:
+        if message.message_id == "m0":
+            emulator.close_links("busy")
+            emulator.faults.entity("busy").server_busy = 1_000
+
+    kept: list[int] = []
+    queue = await filled_queue(own, "busy", 1)
+    processing = queue.processing(work, max_wait=None, archived=False)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(processing.run)
+        await until(processing, 1)
+        assert not processing.report.settled
+        emulator.faults.entity("busy").server_busy = 0
+        with anyio.fail_after(20):
+            while not processing.report.settled:  # noqa: ASYNC110 (as in until)
+                await anyio.sleep(0.05)
+        await queue.send([Message(message_id="m1")])  # then no task is about the first one any more
+        await until(processing, 2)
+        gc.collect()
+        kept += [each.sequence_number for each in gc.get_objects() if type(each) is LockedMessage]
+        processing.stop()
+    assert 1 not in kept
+
+
 async def test_broken_journal_completes_the_message_and_ends_the_run(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "forgetful", 2)
     done: list[str | None] = []
@@ -262,3 +293,24 @@ async def test_a_redelivered_message_in_work_is_not_done_twice(
     assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED]
     assert len(calls) == 1
     assert await queue.peek() == []
+
+
+async def test_a_forgotten_lock_keeps_no_others_from_going_back(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbnotebook.settlement.locking.lock_table._REMEMBERED", 20)
+    calls: list[str | None] = []
+
+    def work(message: LockedMessage) -> None:
+        calls.append(message.message_id)
+        if message.message_id == "m1" and calls.count("m1") == 1:
+            shared_emulator.lose_locks("given-back")
+        if message.message_id == "m0":
+            raise ValueError("It fails.")
+
+    queue = await filled_queue(namespace, "given-back", 60)
+    report = await queue.process(work, policy=Policy(failed=PolicyRow(Abandon(), Then.GO_ON)), max_wait=1)
+    given_back = [outcome for outcome in report if outcome.message_id == "m0"]
+    assert [outcome.status for outcome in given_back] == [OutcomeStatus.LOCK_LOST, OutcomeStatus.SETTLED]
+    assert "It fails. The lock had ended before" in str(given_back[0].description)
+    assert (report.settled, calls.count("m0")) == (60, 2)
