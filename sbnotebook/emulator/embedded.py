@@ -193,7 +193,11 @@ class RunningEmulator:
         self._break("lose_locks", path)
 
     def close_links(self, path: str | None = None) -> None:
-        """Detach all links, or those to one entity, as when it was changed; raise the errors of ``lose_locks``."""
+        """Detach all links, or those to one entity, as when it was changed; raise the errors of ``lose_locks``.
+
+        The path ``orders/$management`` means the links to the management node of ``orders`` alone, as after ten minutes
+        without a request.
+        """
         self._break("close_links", path)
 
     def drop_connections(self, path: str | None = None) -> None:

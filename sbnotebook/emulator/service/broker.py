@@ -39,8 +39,10 @@ class Peer(Protocol):
         """Drop the connection without writing the waiting bytes."""
         ...
 
-    def detach_from(self, entities: Collection[object], condition: Condition, sentence: str) -> None:
-        """Detach the links to these entities."""
+    def detach_from(
+        self, entities: Collection[object], condition: Condition, sentence: str, *, is_node: bool = False
+    ) -> None:
+        """Detach the links to these entities, or only those to their management nodes."""
         ...
 
     def freeze(self) -> None:
@@ -158,10 +160,12 @@ class Broker:
             self.detach(each, Condition.NOT_FOUND, f"The entity '{each.path}' was deleted.")
         self.schedule_turn()
 
-    def detach(self, entity: AnyEntity | Receivable, condition: Condition, sentence: str) -> None:
-        """Detach the links to an entity and its sub-queues, or to one sub-queue."""
+    def detach(
+        self, entity: AnyEntity | Receivable, condition: Condition, sentence: str, *, is_node: bool = False
+    ) -> None:
+        """Detach the links to an entity and its sub-queues, or to one sub-queue, or only those to management nodes."""
         for peer in list(self.peers):
-            peer.detach_from(boxes(entity), condition, sentence)
+            peer.detach_from(boxes(entity), condition, sentence, is_node=is_node)
 
     def is_in_use(self, entity: AnyEntity) -> bool:
         """Return whether a client is attached to an entity."""

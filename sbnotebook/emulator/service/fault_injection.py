@@ -21,6 +21,8 @@ __all__ = [
     "thaw",
 ]
 
+_MANAGEMENT: Final = "/$management"
+
 
 def lose_locks(broker: Broker, path: str | None = None) -> None:
     """Drop all locks, as when the service moves an entity. No delivery counts as failed.
@@ -40,9 +42,15 @@ def lose_locks(broker: Broker, path: str | None = None) -> None:
 
 
 def close_links(broker: Broker, path: str | None = None) -> None:
-    """Detach the links, as when an entity was changed; arguments and errors as for ``lose_locks``."""
+    """Detach the links, as when an entity was changed; arguments and errors as for ``lose_locks``.
+
+    The path of a management node, such as ``orders/$management``, means the links to it alone, as after ten idle
+    minutes.
+    """
+    is_node = path is not None and path.endswith(_MANAGEMENT)
     for entity in _named(broker, path):
-        broker.detach(entity, Condition.DETACH_FORCED, f"The entity '{entity.path}' was changed.")
+        sentence = f"The entity '{entity.path}' was changed."
+        broker.detach(entity, Condition.DETACH_FORCED, sentence, is_node=is_node)
     broker.schedule_turn()
 
 
@@ -129,7 +137,7 @@ def _named(broker: Broker, path: str | None) -> list[AnyEntity | Receivable]:
     registry = broker.registry
     if path is None:
         return [*registry.entities, *(each for topic in registry.topics for each in topic.subscriptions)]
-    entity = registry.find(path)
+    entity = registry.find(path.removesuffix(_MANAGEMENT))
     if entity is None:
         raise ConfigurationError(f"There is no entity {path[:80]!r}.")
     return [entity]

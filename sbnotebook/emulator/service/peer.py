@@ -30,6 +30,7 @@ from sbnotebook.emulator.service.attaching import attach, authorization_error
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.emulator.service.links import LinkHandler
+from sbnotebook.emulator.service.requests import ReplyLink, RequestLink
 from sbnotebook.emulator.service.transactions import Transactions, ViaEntities
 
 __all__ = ["AmqpPeer"]
@@ -201,10 +202,12 @@ class AmqpPeer(asyncio.Protocol):
         _LOGGER.warning("A connection was dropped: %s", reason)
         self.abort()
 
-    def detach_from(self, entities: Collection[object], condition: Condition, sentence: str) -> None:
-        """Detach the links to these entities."""
+    def detach_from(
+        self, entities: Collection[object], condition: Condition, sentence: str, *, is_node: bool = False
+    ) -> None:
+        """Detach the links to these entities, or only those to their management nodes."""
         for link, handler in list(self.handlers.items()):
-            if handler.attached_to in entities:
+            if handler.attached_to in entities and (not is_node or isinstance(handler, RequestLink | ReplyLink)):
                 self.detach(link, condition.error(sentence))
 
     def detach(self, link: Link, error: Error) -> None:

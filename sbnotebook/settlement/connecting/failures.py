@@ -28,7 +28,7 @@ from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.sdk import errors
 
-__all__ = ["explained", "is_broken_off", "outcome_of_error"]
+__all__ = ["explained", "is_broken_off", "is_refusal", "outcome_of_error"]
 
 _ANSWER: Final = re.compile(r"\AService request failed\. b([\"'])(.*)\1\. Error condition: \S++ Status Code: \d++\.?\Z")
 """The SDK's text for an answer of a management node: the bytes of the answer, between words of its own."""
@@ -102,6 +102,16 @@ def outcome_of_error(
 def is_broken_off(error: BaseException) -> bool:
     """Return whether Service Bus answered that it broke off an operation: how far it came is unknown."""
     return errors.condition_of(error)[0] in _BROKEN_OFF
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether Service Bus refused an operation, so that it did nothing; False where the outcome is unknown.
+
+    Example:
+        >>> is_refusal(ServiceBusQuotaExceededError()), is_refusal(ServiceBusConnectionError())
+        (True, False)
+    """
+    return _status(error, errors.condition_of(error)[0]) is not OutcomeStatus.UNCONFIRMED
 
 
 def explained(error: BaseException, secrets: Iterable[str] = ()) -> str:

@@ -14,7 +14,6 @@ import anyio.lowlevel
 from azure.servicebus.exceptions import (
     MessageLockLostError,
     MessageSizeExceededError,
-    OperationTimeoutError,
     ServiceBusConnectionError,
     ServiceBusError,
     ServiceBusServerBusyError,
@@ -35,7 +34,7 @@ from sbnotebook.model import (
     Report,
 )
 from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement.connecting.failures import is_broken_off, outcome_of_error
+from sbnotebook.settlement.connecting.failures import is_broken_off, is_refusal, outcome_of_error
 from sbnotebook.settlement.engine import GROUP
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.in_parallel import in_parallel
@@ -177,8 +176,12 @@ class Settling:
             await self._settle_by_tokens(last, holds, or_on_link=True)
         for receiver in receivers:
             here = [hold for hold in self._left(holds) if settling.is_on_link(receiver, hold.received)]
-            if here:
-                await self._settle_on_link(receiver, here)
+            waiting: set[Hold] = set()
+            try:
+                if here:
+                    await self._settle_on_link(receiver, here, waiting)
+            finally:
+                self._flight.ended(len(waiting))  # where it was interrupted
         await self._settle_by_tokens(last, self._left(holds))
         await self._look_at_deferred(holds)
 
@@ -188,7 +191,9 @@ class Settling:
     def _interrupt(self) -> None:
         self._interrupted = "It was interrupted before."
 
-    def _settle_on_link(self, receiver: ServiceBusReceiver, holds: Sequence[Hold]) -> Awaitable[None]:
+    def _settle_on_link(
+        self, receiver: ServiceBusReceiver, holds: Sequence[Hold], waiting: set[Hold]
+    ) -> Awaitable[None]:
         parts = self._parts(holds)
         doubted = {hold for hold in holds if hold.in_doubt}
 
@@ -198,10 +203,12 @@ class Settling:
             now = self._now()
             for hold in parts[index]:
                 hold.in_doubt, hold.asked_at = True, now
+            waiting.update(parts[index])
             self._flight.began(len(parts[index]))
             return True
 
         def end(index: int, errors: list[Exception | None]) -> None:
+            waiting.difference_update(parts[index])
             self._flight.ended(len(parts[index]))
             if self._is_silent_range(receiver, errors):
                 return  # in doubt: their tokens are tried next
@@ -289,7 +296,7 @@ class Settling:
                 may_be_done = may_be_done or isinstance(error, _LOST)
                 halves = part[: len(part) // 2], part[len(part) // 2 :]
                 await in_parallel(lambda half: settle(half, may_be_done, pauses), halves, len(halves))
-            elif or_on_link and not may_be_done and error is not None and _is_answered(error):
+            elif or_on_link and not may_be_done and error and not isinstance(error, _LOST) and is_refusal(error):
                 for hold in part:
                     hold.in_doubt = hold in doubted
             else:
@@ -440,12 +447,6 @@ def _is_refused_by_link(hold: Hold, error: Exception | None) -> bool:
 def _may_pass(error: Exception | None) -> bool:
     """Return whether Service Bus answered, and another attempt may succeed."""
     return isinstance(error, ServiceBusServerBusyError) or _is_unclear(error)
-
-
-def _is_answered(error: Exception) -> bool:
-    """Return whether Service Bus refused a request as such, so that it did nothing."""
-    is_refusal = isinstance(error, ServiceBusError) and not isinstance(error, (*_LOST, ServiceBusConnectionError))
-    return is_refusal and not _is_unclear(error) and not isinstance(error, OperationTimeoutError)
 
 
 def _is_unclear(error: Exception | None) -> bool:

@@ -20,6 +20,7 @@ from sbnotebook.settlement.sdk.protocol import (
     Client,
     Handler,
     LinkState,
+    ManagementLinkState,
     ReceiverLink,
     Socket,
     private,
@@ -43,6 +44,7 @@ __all__ = [
     "spare_waits",
 ]
 
+_OPEN_LINKS: Final = (ManagementLinkState.OPENING, ManagementLinkState.OPEN)
 _LOOKS: Final = 20
 """Frames that may come before a client is open: twice as many as do."""
 _GLANCE: Final = 0.005
@@ -229,14 +231,18 @@ def _look_often(handler: Handler) -> None:
 
 
 def _take_more_answers(parts: Client, handler: Handler) -> None:
-    """Give the service new credit for answers, and wait for each for a limited time.
+    """Give the service new credit for answers, wait for each for a limited time, and replace a link that is gone.
 
-    The SDK gives credit once, for 10,000 answers, and waits without end.
+    The SDK gives credit once, for 10,000 answers, and waits without end. The service detaches a link that is idle for
+    ten minutes, and the SDK does not open another one.
     """
     ask = handler.mgmt_request_async
 
     async def ask_for_more(*request: Any, **options: Any) -> Any:
-        for node in tuple(handler._mgmt_links.values()):
+        for name, node in tuple(handler._mgmt_links.items()):
+            if node._mgmt_error is not None or node._mgmt_link.state not in _OPEN_LINKS:
+                del handler._mgmt_links[name]  # the SDK would raise it for each further request, and opens another now
+                continue
             answers: ReceiverLink = node._mgmt_link._response_link
             if answers.current_link_credit < answers.link_credit // 2:
                 answers._received_delivery_tags.clear()  # the SDK keeps those of all answers, and uses none of them

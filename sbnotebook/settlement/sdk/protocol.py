@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, overload
 
@@ -37,6 +37,7 @@ try:
         SEND_DISPOSITION_REJECT,
         CbsAuthState,
         LinkState,
+        ManagementLinkState,
     )
     from azure.servicebus._pyamqp.constants import ManagementExecuteOperationResult as PutResult
     from azure.servicebus._pyamqp.error import AMQPError, AMQPException, AuthenticationException
@@ -84,6 +85,7 @@ __all__ = [
     "Handler",
     "LinkState",
     "ManagementLink",
+    "ManagementLinkState",
     "ManagementOperation",
     "MessageDelivery",
     "Modified",
@@ -251,6 +253,7 @@ class SenderLink(AmqpLink, Protocol):
 class ManagementLink(Protocol):
     """``ManagementLink`` in ``_pyamqp/aio/_management_link_async.py``."""
 
+    state: ManagementLinkState
     _response_link: ReceiverLink
     execute_operation: Callable[..., Awaitable[Any]]
     cancel_operation: Callable[[Any], None]
@@ -271,7 +274,7 @@ class Handler(Protocol):
     _connection: AmqpConnection | None
     _link: Any
     _keep_alive_thread: asyncio.Future[None] | None
-    _mgmt_links: Mapping[Any, ManagementOperation]
+    _mgmt_links: MutableMapping[Any, ManagementOperation]
     _socket_timeout: float
     client_ready_async: Callable[[], Awaitable[bool]]
     mgmt_request_async: Callable[..., Awaitable[Any]]

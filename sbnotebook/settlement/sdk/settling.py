@@ -210,6 +210,8 @@ class LinkSettling:
         for part in parts:
             self._waiting[part.index] = part
             link._pending_dispositions.update((number, _Pending(part)) for number in part.numbers)
+        # As the SDK does for a single tag: do not try a message again on this link.
+        link._received_delivery_tags.difference_update(tag for part in parts for tag in part.tags)
         try:
             frames = bytearray()
             for part in parts:
@@ -218,11 +220,10 @@ class LinkSettling:
                     await self._connection._process_outgoing_frame(channel, EncodedFrames(bytes(frames)))
                     frames.clear()
         except Exception as error:  # noqa: BLE001 (the SDK raises various errors for a link that is gone)
-            for part in parts:
+            unanswered = [part for part in parts if part.left]  # others were confirmed between two writes
+            for part in unanswered:
                 self._end(part)
-            return [(part.index, [self._explained(error)] * len(part.numbers)) for part in parts]
-        # As the SDK does for a single tag: do not try a message again on this link.
-        link._received_delivery_tags.difference_update(tag for part in parts for tag in part.tags)
+            return [(part.index, [self._explained(error)] * len(part.numbers)) for part in unanswered]
         return []
 
     async def _listen(self) -> Exception | None:
@@ -242,7 +243,7 @@ class LinkSettling:
     def _finished(self, broken: Exception | None, window: Window) -> list[tuple[int, list[Exception | None]]]:
         finished: list[tuple[int, list[Exception | None]]] = []
         pending, now = self._link._pending_dispositions, time.monotonic()
-        if now - self._looked_at > _QUIET:  # the process was busy, and could not read
+        if now - self._looked_at > _QUIET + self._connection._socket_timeout:  # the process was busy: it did not read
             window.heard_at = now
         self._looked_at = now
         for index in (*self._confirmed, *self._not_in_time(broken, now, window.heard_at)):

@@ -40,7 +40,10 @@ class Client:
 
     def thaw(self) -> None: ...
 
-    def detach_from(self, entities: Collection[Any], condition: Condition, sentence: str) -> None:
+    def detach_from(
+        self, entities: Collection[Any], condition: Condition, sentence: str, *, is_node: bool = False
+    ) -> None:
+        assert not is_node
         self.lost.append(f"{[entity.path for entity in entities]} {condition.name} {sentence}")
 
     def is_attached_to(self, entities: Collection[object]) -> bool:

@@ -24,7 +24,7 @@ from azure.servicebus.exceptions import (
 )
 
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus
-from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
+from sbnotebook.settlement.connecting.failures import explained, is_refusal, outcome_of_error
 
 ORDERS = EntityAddress("orders")
 
@@ -58,6 +58,7 @@ def outcome_of(error: BaseException) -> Outcome:
 @pytest.mark.parametrize("make", ERRORS, ids=lambda make: type(make()).__name__)
 def test_each_error_has_its_status(make: Callable[[], Exception]) -> None:
     status, retryable = ERRORS[make]
+    assert is_refusal(make()) == (status is not UNCONFIRMED), "an unknown outcome is no refusal"
     outcome = outcome_of(make())
     assert (outcome.status, outcome.retryable) == (status, retryable)
     assert (outcome.verb, outcome.entity, outcome.sequence_number, outcome.message_id) == ("complete", ORDERS, 7, "m")

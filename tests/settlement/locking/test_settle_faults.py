@@ -28,6 +28,7 @@ from sbnotebook.settlement.locking import settle
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.pace import InFlight
 from sbnotebook.settlement.sdk import links, settling
+from sbnotebook.settlement.watch import flying
 
 pytestmark = pytest.mark.anyio
 
@@ -150,6 +151,33 @@ async def test_a_connection_that_dropped_while_a_batch_was_idle(queue: AsyncEnti
         await until_gone(batch)
         report = await batch.settle(Complete(), held)
         assert report.counts == {SETTLED: COUNT}
+    assert await standing(queue) == {}
+
+
+async def test_an_interrupt_leaves_no_message_counted_in_flight(
+    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "_FINISH_WITHIN", 0.1)
+    async with queue.batch() as batch:
+        held = await batch.receive(COUNT)
+        emulator.freeze("orders")
+        with flying() as flight, anyio.move_on_after(0.5) as scope:
+            await batch.settle(Complete(), held)
+        emulator.thaw()
+    assert scope.cancelled_caught
+    assert (flight.now, flight.most > 0) == (0, True)
+
+
+async def test_a_link_for_requests_that_is_gone_is_replaced(queue: AsyncEntity, emulator: RunningEmulator) -> None:
+    async with queue.batch() as batch, queue.batch() as another:
+        held = await another.adopt(await batch.receive(COUNT))
+        assert (await another.settle(Complete(), held[:10])).ok
+        emulator.close_links("orders/$management")  # Service Bus does it after ten minutes without a request
+        receiver = another._receiver  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        assert receiver is not None
+        for _ in range(20):
+            await links.catch_up(receiver)
+        assert (await another.settle(Complete(), held[10:])).counts == {SETTLED: COUNT - 10}
     assert await standing(queue) == {}
 
 

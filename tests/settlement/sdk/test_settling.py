@@ -262,6 +262,55 @@ async def test_what_has_no_answer_is_unconfirmed(namespace: AsyncNamespace, shar
         assert statuses == [OutcomeStatus.UNCONFIRMED] * 4
 
 
+async def test_silence_is_noticed_as_soon_over_websockets(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    async with received(namespace, "sdk-settling-silent", 1) as (_, receiver, messages):
+        handler = private(receiver)._handler
+        assert handler is not None
+        assert handler._connection is not None
+        handler._connection._socket_timeout = 1.0  # as the SDK sets it there
+        shared_emulator.freeze("sdk-settling-silent")
+        try:
+            begun = time.monotonic()
+            (ends,) = await settled(receiver, "complete", [messages], answer_within=3)
+            took = time.monotonic() - begun
+        finally:
+            shared_emulator.thaw()
+    assert len(ends) == 1
+    assert 3 <= took < 8, "three times as long where each look for a frame counts as busy"
+
+
+async def test_what_was_confirmed_before_a_write_broke_is_settled(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with received(namespace, "sdk-settling-half-sent", 40) as (queue, receiver, messages):
+        line, handler = line_of(receiver), private(receiver)._handler
+        assert line is not None
+        assert handler is not None
+        link, connection, writes, write = handler._link, handler._connection, 0, line._write
+        assert link is not None
+        assert connection is not None
+
+        async def break_second(data: bytes) -> None:
+            nonlocal writes
+            writes += 1
+            if writes == 2:
+                with anyio.fail_after(20):
+                    while not any(each["settled"] for each in tuple(link._pending_dispositions.values())):
+                        await connection.listen(wait=0.1)
+                raise ConnectionResetError("the line broke")
+            await write(data)
+
+        monkeypatch.setattr(line, "_write", break_second)
+        parts = [[one] for one in messages]
+        ends = await settled(receiver, "dead-letter", parts, in_flight=80, description="d" * 4_000)
+        confirmed = {one.sequence_number for one, (error,) in zip(messages, ends, strict=True) if error is None}
+        assert 0 < len(confirmed) < 40
+        await namespace.peeker(queue.address).close()
+        assert not confirmed & {message.sequence_number for message in await queue.peek()}
+
+
 async def test_what_others_hear_does_not_keep_it_waiting(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
