@@ -29,7 +29,8 @@ To stream (``spark.readStream``):
 mode                     ``browse`` (by default) peeks onward and consumes nothing; ``consume`` takes messages out of
                          the entity, each exactly once
 maxMessagesPerTrigger    messages of a micro-batch at most; 10,000 by default
-maxBytesPerTrigger       bytes of a micro-batch at most, ``16m`` for example; a message that is larger comes alone
+maxBytesPerTrigger       bytes of a micro-batch at most, ``16m`` for example; a message that is larger comes alone. To
+                         consume, 256m by default; to browse, no limit
 partitions               tasks that read a micro-batch; 1 by default
 fromSequenceNumber       to browse: where a new stream begins, included, or ``latest`` for messages from now on
 state                    to browse: messages in this state only
