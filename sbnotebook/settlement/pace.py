@@ -40,6 +40,8 @@ _STEP: Final = 3.0
 """Settlements by which the window grows or shrinks in a round trip."""
 _PERIOD: Final = 10.0
 """Seconds for which the shortest round trip is remembered, at least."""
+_DRAIN: Final = 1.5
+"""Windows of answers during which half as many may wait: one until the queue is gone, and half a one to measure."""
 _TOLERATED: Final = 0.25
 """The part of the window that may queue up, where that is more: answers come irregularly on a busy machine."""
 _FIRST_RATE: Final = 350.0
@@ -299,8 +301,13 @@ class Window:
     it is busy, the window also limits their rate. It finds the rate that a namespace allows, and shares it with other
     clients.
 
-    Source: L. Brakmo, S. O'Malley, L. Peterson, "TCP Vegas: New techniques for congestion detection and avoidance",
-    1994, which counts segments where this counts settlements.
+    A line may become longer for good, so the fastest answer is forgotten after a while. If only slower ones came since,
+    either the line is longer, or the window's own queue delays all of them. So half as many may wait for two or three
+    round trips: the queue drains, and answers show how long the line is.
+
+    Sources: L. Brakmo, S. O'Malley, L. Peterson, "TCP Vegas: New techniques for congestion detection and avoidance",
+    1994, which counts segments where this counts settlements. N. Cardwell et al., "BBR: Congestion-based congestion
+    control", 2016, which drains the queue when its shortest round trip is old (ProbeRTT).
 
     Args:
         limit: the number, or ``"auto"``.
@@ -329,18 +336,20 @@ class Window:
         self._late = 0.0
         """Late answers less prompt ones, from a whole window of prompt ones to half a window of late ones."""
         self._shortest = self._shortest_before = math.inf
-        self._since: float | None = None
+        self._since = -math.inf
+        self._draining = 0.0
+        """Answers until as many may wait again as before, where it is above 0."""
         self._allowed_rate = AllowedRate(now)
 
     @property
     def size(self) -> int:
         """Return how many settlements may wait for their answer at once."""
-        return int(self._size)
+        return int(self._size / 2 if self._draining > 0 else self._size)
 
     @property
     def has_room(self) -> bool:
         """Return whether another settlement may begin now."""
-        return self.waiting < int(self._size) and (self.is_fixed or self._allowed_rate.is_open())
+        return self.waiting < self.size and (self.is_fixed or self._allowed_rate.is_open())
 
     def began(self) -> None:
         """Count a settlement that begins to wait for its answer."""
@@ -364,7 +373,7 @@ class Window:
             return
         self._remember(seconds)
         self._allowed_rate.accepted()
-        if in_flight < self._size / 2:
+        if self._draining > 0 or in_flight < self._size / 2:
             return  # it says nothing about more
         surely = seconds if at_least is None else at_least
         queued = self._size * (1 - min(self._shortest, self._shortest_before) / surely) if surely > 0 else 0.0
@@ -384,9 +393,12 @@ class Window:
             self._allowed_rate.refused()
 
     def _remember(self, seconds: float) -> None:
-        # The shortest of this period and of the one before: a line may become longer for good.
+        # The shortest of this period and of the one before.
         now = self._now()
-        if self._since is None or now - self._since > _PERIOD:
+        self._draining -= 1
+        if now - self._since > _PERIOD:
+            if self._shortest_before < self._shortest:
+                self._draining = _DRAIN * self._size
             self._shortest_before, self._shortest, self._since = self._shortest, math.inf, now
         self._shortest = min(self._shortest, seconds)
 

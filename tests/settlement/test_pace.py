@@ -104,7 +104,7 @@ class FarService:
         self._time = time
         self._free_at = 0.0
         self.seconds = seconds
-        self._rate = rate
+        self.rate = rate
         self._under_way: list[tuple[float, float, int]] = []
 
     def serve(self, window: Window, seconds: float) -> int:
@@ -112,7 +112,7 @@ class FarService:
         until, answered = self._time.now + seconds, 0
         while True:
             while len(self._under_way) < window.size:
-                self._free_at = max(self._free_at, self._time.now + self.seconds / 2) + 1 / self._rate
+                self._free_at = max(self._free_at, self._time.now + self.seconds / 2) + 1 / self.rate
                 self._under_way.append((self._free_at + self.seconds / 2, self._time.now, len(self._under_way) + 1))
             due, since, in_flight = self._under_way[0]
             if due > until:
@@ -146,6 +146,31 @@ def test_auto_follows_a_line_that_becomes_longer(time: Time) -> None:
     service.seconds = 0.1
     service.serve(window, 40)
     assert service.serve(window, 5) >= 0.9 * 5 * 1000
+
+
+def served(service: FarService, window: Window, seconds: int) -> int:
+    """Return how many settlements were answered in so much time, while the window always stayed near the line."""
+    most = 1.5 * service.seconds * service.rate + 15
+    answered = 0
+    for _ in range(2 * seconds):
+        answered += service.serve(window, 0.5)
+        assert window.size <= most
+    return answered
+
+
+@pytest.mark.parametrize(("seconds", "rate", "until"), [(0.05, 1000, 300), (0.02, 300, 600)])
+def test_auto_does_not_take_its_own_queue_for_a_longer_line(time: Time, seconds: float, rate: int, until: int) -> None:
+    window, service = Window("auto", lambda: time.now), FarService(time, seconds, rate)
+    service.serve(window, 5)
+    assert served(service, window, until) >= 0.99 * until * rate
+
+
+def test_auto_follows_a_line_that_becomes_longer_after_a_while(time: Time) -> None:
+    window, service = Window("auto", lambda: time.now), FarService(time, 0.02, 1000)
+    service.serve(window, 60)
+    service.seconds = 0.15
+    service.serve(window, 25)
+    assert served(service, window, 60) >= 0.98 * 60 * 1000
 
 
 @pytest.mark.parametrize("late", [0.2, 0.6])
