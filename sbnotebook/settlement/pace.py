@@ -351,6 +351,16 @@ class Window:
         """Return whether another settlement may begin now."""
         return self.waiting < self.size and (self.is_fixed or self._allowed_rate.is_open())
 
+    @property
+    def is_limited(self) -> bool:
+        """Return whether Service Bus refused a settlement of late, so that this limits their rate."""
+        return not self.is_fixed and self._allowed_rate.is_limited
+
+    async def wait_for_rate(self, count: int) -> None:
+        """Wait until so many settlements may begin in one request; at once while Service Bus refuses none."""
+        if not self.is_fixed:
+            await self._allowed_rate.wait(count)
+
     def began(self) -> None:
         """Count a settlement that begins to wait for its answer."""
         self.waiting += 1
@@ -387,10 +397,15 @@ class Window:
         elif is_prompt:
             self._size = min(self._size + (1 if self._grows_fast else _STEP / self._size), self._most)
 
-    def refused(self) -> None:
+    def accepted(self, count: int) -> None:
+        """Learn that Service Bus has accepted so many settlements of one request."""
+        if not self.is_fixed:
+            self._allowed_rate.accepted(count)
+
+    def refused(self, count: int = 1) -> None:
         """Let fewer wait, because the service is busy; once for all requests that were in progress together."""
         if not self.is_fixed:
-            self._allowed_rate.refused()
+            self._allowed_rate.refused(count)
 
     def _remember(self, seconds: float) -> None:
         # The shortest of this period and of the one before.

@@ -74,9 +74,11 @@ _NOT_RELEASED: Final = "The link refused to release it, although its lock was re
 _LOST: Final = (MessageLockLostError, SessionLockLostError)
 _TOKENS: Final = 200
 """Messages that one request settles over the management node, at most. Service Bus documents no limit."""
+_TOKENS_WHILE_BUSY: Final = 20
+"""The same while Service Bus is busy: it refuses a request as a whole."""
 _REQUESTS: Final = 10
 """Requests of a group that wait at once, at most, where halves of a refused one are tried again."""
-_PAUSES: Final = (0.5, 2.0)
+_PAUSES: Final = (0.5, 2.0, 4.0)
 """Seconds before each further attempt by token where Service Bus answers that it is busy, or breaks off."""
 _FRAMES: Final = 4
 """Frames that settle as many messages as may be in flight together."""
@@ -287,11 +289,14 @@ class Settling:
 
         async def settle(part: Sequence[Hold], may_be_done: bool = False, pauses: Sequence[float] = _PAUSES) -> None:
             async with self._asking:
+                await self._window.wait_for_rate(len(part))
                 skipped = [self._skipped(hold) for hold in part]
                 error = None if all(skipped) else await self._attempt_by_tokens(receiver, part)
             if pauses and _may_pass(error):
                 await anyio.sleep(pauses[0])
-                await settle(part, may_be_done or _is_unclear(error), pauses[1:])
+                may_be_done = may_be_done or _is_unclear(error)
+                few = [part[start : start + self._most] for start in range(0, len(part), self._most)]
+                await in_parallel(lambda each: settle(each, may_be_done, pauses[1:]), few, len(few))
             elif len(part) > 1 and isinstance(error, (*_LOST, MessageSizeExceededError)):
                 may_be_done = may_be_done or isinstance(error, _LOST)
                 halves = part[: len(part) // 2], part[len(part) // 2 :]
@@ -331,8 +336,15 @@ class Settling:
         for hold in holds:
             number = hold.message.sequence_number
             alike.setdefault((self._each.get(number), partition_of(number), hold.in_doubt), []).append(hold)
-        most = min(self._window.size, _TOKENS) if self._window.is_fixed else _TOKENS
+        most = self._most
         return [mine[start : start + most] for mine in alike.values() for start in range(0, len(mine), most)]
+
+    @property
+    def _most(self) -> int:
+        """Return how many messages a request settles at most."""
+        if self._window.is_fixed:
+            return min(self._window.size, _TOKENS)
+        return _TOKENS_WHILE_BUSY if self._window.is_limited else _TOKENS
 
     async def _look_at_lost(self, lost: Sequence[tuple[Hold, Outcome]]) -> None:
         """Look for messages that were refused: those that still exist were not settled before."""
@@ -409,9 +421,12 @@ class Settling:
         try:
             await management.settle_by_tokens(receiver, tokens, *operation, answer_within=_ANSWER_WITHIN)
         except Exception as error:  # noqa: BLE001 (each message has an outcome for any error of the SDK)
+            if isinstance(error, ServiceBusServerBusyError):
+                self._window.refused(len(tokens))
             return error
         finally:
             self._flight.ended(len(tokens))
+        self._window.accepted(len(tokens))
         return None
 
     def _ended(self, hold: Hold, error: Exception | None, receiver: ServiceBusReceiver) -> Outcome:

@@ -168,6 +168,19 @@ async def test_an_interrupt_leaves_no_message_counted_in_flight(
     assert (flight.now, flight.most > 0) == (0, True)
 
 
+async def test_requests_stay_within_what_a_namespace_allows(queue: AsyncEntity, emulator: RunningEmulator) -> None:
+    await queue.send(Message(body=b"%d" % n) for n in range(19 * COUNT))
+    async with queue.batch() as batch, queue.batch() as another:
+        locked: list[LockedMessage] = []
+        while len(locked) < 20 * COUNT:
+            locked += await batch.receive(20 * COUNT - len(locked))
+        held = await another.adopt(locked)
+        emulator.faults.operations_per_second = 5 * COUNT
+        assert (await another.settle(DeadLetter("Bad"), held)).counts == {SETTLED: 20 * COUNT}
+        emulator.faults.operations_per_second = 0
+    assert await standing(queue) == {}
+
+
 async def test_a_link_for_requests_that_is_gone_is_replaced(queue: AsyncEntity, emulator: RunningEmulator) -> None:
     async with queue.batch() as batch, queue.batch() as another:
         held = await another.adopt(await batch.receive(COUNT))

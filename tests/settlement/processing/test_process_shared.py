@@ -127,6 +127,7 @@ async def test_endless_run_settles_what_the_service_refused_before(
     own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sbnotebook.settlement.processing.finish._PAUSES", (0.0, 0.1))
+    monkeypatch.setattr("sbnotebook.settlement.locking.settle._PAUSES", (0.1,))
     monkeypatch.setattr("sbnotebook.settlement.processing.workers._ASK_AGAIN_AFTER", 0.5)
     calls: list[str | None] = []
 
@@ -155,28 +156,30 @@ async def test_settled_message_is_not_kept_by_an_endless_run(
     own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sbnotebook.settlement.processing.finish._PAUSES", (0.0,))
+    monkeypatch.setattr("sbnotebook.settlement.locking.settle._PAUSES", (0.1,))
     monkeypatch.setattr("sbnotebook.settlement.processing.workers._ASK_AGAIN_AFTER", 0.1)
 
     def work(message: LockedMessage) -> None:
         if message.message_id == "m0":
-            emulator.close_links("busy")
-            emulator.faults.entity("busy").server_busy = 1_000
+            emulator.close_links("endless")
+            emulator.faults.entity("endless").server_busy = 1_000
 
     kept: list[int] = []
-    queue = await filled_queue(own, "busy", 1)
+    queue = await filled_queue(own, "endless", 1)
     processing = queue.processing(work, max_wait=None, archived=False)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(processing.run)
         await until(processing, 1)
         assert not processing.report.settled
-        emulator.faults.entity("busy").server_busy = 0
+        emulator.faults.entity("endless").server_busy = 0
         with anyio.fail_after(20):
             while not processing.report.settled:  # noqa: ASYNC110 (as in until)
                 await anyio.sleep(0.05)
         await queue.send([Message(message_id="m1")])  # then no task is about the first one any more
         await until(processing, 2)
         gc.collect()
-        kept += [each.sequence_number for each in gc.get_objects() if type(each) is LockedMessage]
+        locked = [each for each in gc.get_objects() if type(each) is LockedMessage]
+        kept += [each.sequence_number for each in locked if each.entity == queue.address]
         processing.stop()
     assert 1 not in kept
 

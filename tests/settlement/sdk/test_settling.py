@@ -184,9 +184,9 @@ async def test_the_window_hears_of_a_busy_service_alone(
     ends: dict[int, list[Exception | None]] = {}
 
     class Heard(Window):
-        def refused(self) -> None:
+        def refused(self, count: int = 1) -> None:
             refusals.append(self.waiting)
-            super().refused()
+            super().refused(count)
 
     name = f"sdk-settling-busy-{busy}"
     async with received(namespace, name, 3) as (_, receiver, messages):
