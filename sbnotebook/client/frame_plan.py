@@ -119,7 +119,8 @@ class FramePlan:
         archived: False to complete messages for good; otherwise ``namespace.undo`` can send them back.
 
     Raises:
-        ConfigurationError: a column is missing or has another type, or there is no archive that outlives the cluster.
+        ConfigurationError: a column is missing or has another type, there is no archive that outlives the cluster, or
+            ``spark.speculation`` is on.
         DecisionError: rows have no decision, or one that is not possible, or a message has two; says which.
     """
 
@@ -139,6 +140,7 @@ class FramePlan:
         check_columns(frame.columns, only)
         self._namespace = namespace
         self._spark: SparkSession = frame.sparkSession
+        _refuse_speculation(self._spark)
         self._archived = archived and namespace.archive is not None
         archive = namespace.archive if self._archived else None
         self._storage = TaskStorage.of(namespace.journal, archive) if _is_local(self._spark) else TaskStorage()
@@ -276,11 +278,25 @@ def outcomes_in(given: Iterable[Outcome] | DataFrame | None) -> Iterable[Outcome
 
 
 def _is_local(spark: SparkSession) -> bool:
+    return _setting(spark, "spark.master").startswith("local")
+
+
+def _refuse_speculation(spark: SparkSession) -> None:
+    # Spark never speculates in a local session. Source: its TaskSchedulerImpl, start().
+    is_alone = _is_local(spark) and not _setting(spark, "spark.master").startswith("local-cluster")
+    if not is_alone and _setting(spark, "spark.speculation").lower() == "true":
+        raise ConfigurationError(
+            "spark.speculation is on, so Spark may run a task twice at once, and one run would report messages as gone "
+            "that the other has settled: switch it off."
+        )
+
+
+def _setting(spark: SparkSession, name: str) -> str:
     try:
-        master: Any = spark.conf.get("spark.master", None)
+        value: Any = spark.conf.get(name, None)
     except Exception:  # noqa: BLE001 (Databricks' serverless compute, a cluster, does not tell)
-        return False
-    return str(master or "").startswith("local")
+        return ""
+    return str(value or "")
 
 
 def _read(frame: DataFrame, entity: EntityAddress | None) -> FrameRows:

@@ -33,6 +33,8 @@ __all__ = ["BatchLocker"]
 _LOG: Final = logging.getLogger(__name__)
 _FIRST_WAIT, _MORE_WAIT = 1.0, 0.25
 """Seconds to wait for the first message of a micro-batch, and for more of them."""
+_FILL_WITHIN, _FAST = 2.0, 1000.0
+"""Seconds in which to fill a micro-batch, unless so many messages come per second."""
 _STEP, _GROWTH = 1000, 4
 """Messages to lock at once at most, and the growth of their number while their size is not known yet."""
 _LEFT_WITHIN, _LEFT_PAUSE = 10.0, 0.5
@@ -123,12 +125,18 @@ class BatchLocker:
         came = _Received()
         self._count(self.batch.messages, came)
         wait = _MORE_WAIT if came.wanted else wait
+        got, more_wait, began = 0, 0.0, anyio.current_time()
         while step := self._step(max_messages, came):
-            more = await patiently(partial(self.batch.receive, max_wait=wait), step, address=self.entity.address)
+            receive = partial(self.batch.receive, max_wait=wait, more_wait=more_wait)
+            more = await patiently(receive, step, address=self.entity.address)
             if not more:
                 return
             self._count(more, came)
-            wait = _MORE_WAIT
+            got, passed, wait = got + len(more), anyio.current_time() - began, _MORE_WAIT
+            is_slow = got < _FAST * passed
+            if is_slow and passed > _FILL_WITHIN:
+                return  # where few come, but without a pause, the micro-batch would not end for long
+            more_wait = 0.0 if is_slow else _MORE_WAIT
 
     def _count(self, messages: Sequence[LockedMessage], came: _Received) -> None:
         wanted = [message for message in messages if self._is_wanted(message)]

@@ -321,7 +321,8 @@ async def end_of_batch(
     firsts.sort(key=lambda number: number - end_of_partition(partition_of(number) - 1))  # about the oldest first
     for place, number in enumerate(firsts):
         partition, share = partition_of(number), budget.split(len(firsts) - place)
-        end = end_of_partition(partition) if until is None else until[partition]
+        # Stop at the last message of this moment, however quickly more of them come.
+        end = await last_number(number, end_of_partition(partition), ask) if until is None else until[partition]
         last = await _fill(entity, number, end, share)
         if last >= number:
             reached[partition] = last

@@ -57,6 +57,8 @@ class ConsumeOffset:
         enqueued: when the first and the last of them came into the entity, in ms; it tells them from messages with the
             same numbers in an entity that was made anew, or in another namespace. None where no message says it.
         is_locked: whether the stream delivers at least once: the messages stay locked and are never deferred.
+        is_adopted: whether the messages were deferred before they came into a micro-batch. That they are deferred does
+            not say then that the micro-batch was read.
     """
 
     entity: EntityAddress
@@ -64,6 +66,7 @@ class ConsumeOffset:
     numbers: tuple[int, ...] = ()
     enqueued: tuple[int, int] | None = None
     is_locked: bool = False
+    is_adopted: bool = False
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], entity: EntityAddress, *, is_locked: bool = False) -> Self:
@@ -84,6 +87,7 @@ class ConsumeOffset:
                 tuple(_numbers(given["ranges"])),
                 _pair(given["enqueued"]),
                 given.get("delivery") == _AT_LEAST_ONCE,
+                given.get("adopted") is True,
             )
         except (AttributeError, LookupError, TypeError, ValueError):
             raise ConfigurationError(
@@ -110,25 +114,26 @@ class ConsumeOffset:
             >>> ConsumeOffset(EntityAddress("orders"), 7, (1, 2, 3, 9), (1000, 2000)).as_dict()
             {'batch': 7, 'entity': 'orders', 'ranges': '1-3,9', 'enqueued': '1000-2000'}
         """
+        kind = {"delivery": _AT_LEAST_ONCE} if self.is_locked else {"adopted": True} if self.is_adopted else {}
         return {
             "batch": self.batch,
             "entity": self.entity.path,
             "ranges": ",".join(f"{first}-{last}" if last > first else str(first) for first, last in self.ranges),
             "enqueued": "" if self.enqueued is None else "{}-{}".format(*self.enqueued),
-        } | ({"delivery": _AT_LEAST_ONCE} if self.is_locked else {})
+        } | kind
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
         """Return the numbers as ranges, both ends included."""
         return ranges_of(self.numbers)
 
-    def next(self, messages: Iterable[BatchMessage]) -> Self:
+    def next(self, messages: Iterable[BatchMessage], *, are_adopted: bool = False) -> Self:
         """Return the offset of the next micro-batch, which is made of these messages."""
         in_order = sorted(messages, key=lambda message: message.number)
         times = [message.enqueued for message in in_order if message.enqueued is not None]
         enqueued = (min(times), max(times)) if times else None
         numbers = tuple(message.number for message in in_order)
-        return type(self)(self.entity, self.batch + 1, numbers, enqueued, self.is_locked)
+        return type(self)(self.entity, self.batch + 1, numbers, enqueued, self.is_locked, are_adopted)
 
     def is_of(self, message: ReceivedMessage) -> bool:
         """Return whether a message with one of the numbers is one of the messages, by its enqueued time."""

@@ -21,12 +21,11 @@ from sbnotebook.settlement import AsyncEntity, AsyncNamespace, administration
 from sbnotebook.settlement.locking.by_number import DeferredDeleter
 from sbnotebook.settlement.locking.lock_events import LockEvent
 from sbnotebook.settlement.patience import PATIENCE
-from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.settlement.sequence_numbers import last_numbers, next_number_of
 from sbnotebook.spark.batch_locking import BatchLocker
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
 from sbnotebook.spark.held_batches import HeldBatches
-from sbnotebook.spark.micro_batches import MicroBatches
+from sbnotebook.spark.micro_batches import MicroBatches, pages_up_to
 from sbnotebook.spark.options import Delivery, Orphans, StreamOptions
 from sbnotebook.spark.session_batches import SessionLocker
 
@@ -111,7 +110,8 @@ class ConsumeQuery:
 
     def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
         """Remove the durable messages, and lock the next micro-batch: see :meth:`MicroBatches.latest`."""
-        self._leave_out(start)
+        if not start.is_adopted:  # adopted ones that an earlier process left are orphans again
+            self._leave_out(start)
         self._begin()
         end = self._run_cancellable(self._batches.latest, start, max_messages)
         self._leave_out(end)
@@ -280,8 +280,9 @@ class OrphanScan:
 
     async def _scan(self) -> dict[int, BatchMessage]:
         orphans: dict[int, BatchMessage] = {}
+        lasts = await last_numbers(next_number_of(self._entity, PATIENCE))
         began = anyio.current_time()
-        async for page in self._entity.namespace.peeker(self._entity.address).unread_pages(PeekCursor()):
+        async for page in pages_up_to(self._entity, lasts):
             # The number and the state of a message are in none of its sections.
             deferred = [
                 (payload, message)

@@ -25,8 +25,9 @@ again. A process that starts later removes the messages that are deferred under 
 were read, except in a rare combination. A message was not deferred when the micro-batch was planned. The query ended
 before it wrote the next offset, which then follows at once, even without messages. And another program, or a process
 that should have been dead, deferred that message meanwhile. So no other program should defer messages of an entity that
-a stream consumes. The offset has the enqueued times of its messages, so that the checkpoint of one entity never removes
-messages from another.
+a stream consumes. Adopted messages were deferred before, which does not say that they were read. So their offset says
+that they are adopted, and a process that starts later leaves them as orphans. The offset has the enqueued times of its
+messages, so that the checkpoint of one entity never removes messages from another.
 
 All of this is for ``delivery=exactly-once``, the default. :mod:`sbnotebook.spark.held_batches` has the steps of
 ``delivery=at-least-once``.

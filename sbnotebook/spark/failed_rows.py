@@ -7,7 +7,9 @@ attempt before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -20,9 +22,10 @@ from pyarrow import parquet
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
-from sbnotebook.client.scrubbing import scrubbed
+from sbnotebook.client.scrubbing import in_words, scrubbed
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Outcome
+from sbnotebook.spark.driver_log import log_on_driver
 from sbnotebook.spark.schema import arrow_schema_for
 from sbnotebook.spark.task_context import local_properties
 
@@ -31,7 +34,9 @@ __all__ = ["OUTCOME_COLUMNS", "FailureFile", "FailuresFolder"]
 OUTCOME_COLUMNS: Final = ("outcome_status", "outcome_condition", "outcome_description")
 """The columns that are written beside a row's own."""
 
+_LOG: Final = logging.getLogger(__name__)
 _ROWS_AT_ONCE: Final = 1000
+_FILE: Final = re.compile(r"failed-(?P<job>.+)-(?P<task>[0-9]+)\.parquet", re.ASCII)
 _STREAM: Final = ("sql.streaming.queryId", "streaming.sql.batchId")
 """The properties of a task that name its micro-batch; both stay the same when the micro-batch is repeated."""
 
@@ -122,7 +127,28 @@ class FailuresFolder:
             raise ConfigurationError(
                 "failuresPath is not the same folder on the driver and on the workers: give one that they share."
             )
-        return FailureFile(_File(filesystem, folder, self._name()))
+        job, task = self._job_and_task()
+        return FailureFile(_File(filesystem, folder, f"failed-{job}-{task:05d}.parquet"), job)
+
+    def remove_rest(self, jobs: Collection[str | None], tasks: int) -> None:
+        """Remove the files of a micro-batch that ran before with more tasks. Call it on the driver.
+
+        Args:
+            jobs: those of the files of its tasks, which are one and the same.
+            tasks: how many tasks it has now.
+        """
+        if not self.is_stream:
+            return  # no other write has files of the same name
+        try:
+            filesystem, folder = self._open()
+            for each in filesystem.get_file_info(pafs.FileSelector(folder)):
+                found = _FILE.fullmatch(each.base_name)
+                if found and found["job"] in jobs and int(found["task"]) >= tasks:
+                    filesystem.delete_file(each.path)
+        except OSError as error:
+            why = in_words(error, self.secrets)
+            text = f"Rows of the first run of a repeated micro-batch may remain in failuresPath: {why}"
+            log_on_driver(_LOG, logging.WARNING, text)
 
     @property
     def _no_rows(self) -> str:
@@ -137,14 +163,14 @@ class FailuresFolder:
         filesystem, folder = pafs.FileSystem.from_uri(self.path)
         return filesystem, folder.rstrip("/")
 
-    def _name(self) -> str:
+    def _job_and_task(self) -> tuple[str, int]:
         context = TaskContext.get()
         if context is None:
-            return f"failed-{self.job}-00000.parquet"
+            return self.job, 0
         properties = local_properties()
         batch = [properties[name] for name in _STREAM if name in properties]
         job = "-".join(batch) if self.is_stream and len(batch) == len(_STREAM) else self.job
-        return f"failed-{job}-{context.partitionId():05d}.parquet"
+        return job, context.partitionId()
 
 
 class FailureFile:
@@ -152,9 +178,11 @@ class FailureFile:
 
     Args:
         file: where they are written.
+        job: what the files of one write have in common.
     """
 
-    def __init__(self, file: _File) -> None:
+    def __init__(self, file: _File, job: str) -> None:
+        self.job = job
         self._file = file
         self._waiting: list[pa.Table] = []
         self._count = 0

@@ -7,7 +7,8 @@ its query. The order of the steps is explained there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -15,15 +16,21 @@ import anyio
 
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, ReceivedMessage
+from sbnotebook.model.partition import start_of_partition
 from sbnotebook.settlement import AsyncEntity
 from sbnotebook.settlement.patience import PATIENCE
+from sbnotebook.settlement.peek import Page, PeekCursor
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
 
-__all__ = ["MicroBatches", "report_loss", "those_of"]
+__all__ = ["MicroBatches", "pages_up_to", "report_loss", "those_of"]
 
 _LOG: Final = logging.getLogger(__name__)
 _PAUSE: Final = 1.0
 _LOOKS: Final = 30
+_PERHAPS_READ: Final = (
+    "%d messages of %s that this stream adopted (one is #%d) are orphans again, because it ended before it removed "
+    'them: your sink may have them or not. With .option("orphans", "adopt") they come again.'
+)
 
 
 class Locker(Protocol):
@@ -122,7 +129,7 @@ class MicroBatches:
         if not (adopted or messages or self._left_behind(start)):
             return start
         self.locked += len(messages)
-        end = start.next([*adopted, *map(BatchMessage.of, messages)])
+        end = start.next([*adopted, *map(BatchMessage.of, messages)], are_adopted=bool(adopted))
         self._locked = _Locked(start, end, messages, adopted)
         return end
 
@@ -192,6 +199,8 @@ class MicroBatches:
                 break
         deferred = await self.locker.those_deferred(states)
         absent = set(end.numbers) - states.keys()
+        # Where none is deferred and some are active, the stream ended before it deferred any, and nothing was read.
+        fails = fails and bool(deferred or not states)
         report_loss(self.entity.address, absent, end.batch, fails=fails)
         if len(deferred) < len(states):
             _LOG.warning(
@@ -212,6 +221,10 @@ class MicroBatches:
         else:
             states = await self._states(start)
             numbers = [number for number, state in states.items() if state is MessageState.DEFERRED]
+            if start.is_adopted and numbers:
+                # Perhaps no process has read them: a sink may pass over a micro-batch, and then nothing is planned.
+                _LOG.warning(_PERHAPS_READ, len(numbers), self.entity.address, numbers[0])
+                numbers = ()
         await self.deleter.delete(numbers)
         self.removed += len(numbers)
         self._removed = start
@@ -227,6 +240,21 @@ class MicroBatches:
         for message in adopted:
             del self.orphans[message.number]
         return adopted
+
+
+async def pages_up_to(entity: AsyncEntity, lasts: Mapping[int, int]) -> AsyncIterator[Page]:
+    """Yield the messages of an entity, and end however quickly more of them come.
+
+    Args:
+        entity: a queue, a subscription, or a sub-queue.
+        lasts: where to end, by partition.
+    """
+    peeker = entity.namespace.peeker(entity.address)
+    for partition, last in lasts.items():
+        pages: Any = peeker.unread_pages(PeekCursor(start_of_partition(partition), last))
+        async with aclosing(pages):
+            async for page in pages:
+                yield page
 
 
 async def _peeked(entity: AsyncEntity, numbers: Collection[int]) -> Collection[PeekedMessage]:

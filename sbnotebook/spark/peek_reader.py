@@ -124,7 +124,7 @@ def read_ranges(
         entity: that holds the messages.
         ranges: of their sequence numbers.
         batches: makes the columns; only the sections that they need are read.
-        max_messages: messages of each range at most, None for all.
+        max_messages: messages at most, None for all.
         state: only messages in this state.
         patience: seconds to retry while Service Bus does not answer.
     """
@@ -139,6 +139,9 @@ def read_ranges(
                     yield from builder.add(page, reader)
                     if not reader.count:
                         break
+            max_messages = reader.max_messages  # those that are left for the other ranges
+            if max_messages == 0:
+                break
         yield from builder.batch()
 
 

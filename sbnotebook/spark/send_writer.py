@@ -75,12 +75,14 @@ class SentMessages(WriterCommitMessage):
         refused: rows that were not sent, and are in ``failuresPath``.
         unknown: rows that may have arrived, and are there, too.
         first_failure: why the first of these was not sent.
+        job: that of :class:`sbnotebook.spark.failed_rows.FailureFile`; None without ``failuresPath``.
     """
 
     count: int
     refused: int = 0
     unknown: int = 0
     first_failure: str | None = None
+    job: str | None = None
 
     @property
     def failed(self) -> int:
@@ -122,7 +124,8 @@ class SendWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
         with scrubbed(options.namespace.secrets + (failures.secrets if failures else ())):
             refuse_speculation(options)
             max_in_flight = in_flight_of_task(options)
-            rows = _RowsOnTheirWay(options.entity, failures.file() if failures else None)
+            file = failures.file() if failures else None
+            rows = _RowsOnTheirWay(options.entity, file)
             try:
                 self._send(rows, iterator, max_in_flight)
                 rows.finish()
@@ -130,7 +133,8 @@ class SendWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
                 rows.discard()
                 done = f"{rows.sent:,} messages of this task were sent to {options.entity}"
                 raise SbNotebookError(f"{done}, then it failed: {in_words(error)}") from error
-        return SentMessages(rows.sent, rows.failed - rows.unknown, rows.unknown, rows.first_failure)
+        job = file.job if file else None
+        return SentMessages(rows.sent, rows.failed - rows.unknown, rows.unknown, rows.first_failure, job)
 
     def _send(self, rows: _RowsOnTheirWay, batches: Iterator[pa.RecordBatch], max_in_flight: int) -> None:
         options = self._options
@@ -154,6 +158,8 @@ class SendWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
             batchId: of a stream's micro-batch.
         """
         tasks = [message for message in messages if message is not None]
+        if self._failures is not None:
+            self._failures.remove_rest([task.job for task in tasks], len(messages))
         sent, refused, unknown = (
             sum(getattr(each, kind) for each in tasks) for kind in ("count", "refused", "unknown")
         )

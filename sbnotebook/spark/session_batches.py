@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
@@ -31,7 +31,9 @@ from sbnotebook.model.sections import PROPERTIES
 from sbnotebook.settlement import AsyncEntity
 from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.patience import PATIENCE
-from sbnotebook.settlement.peek import PeekCursor, Peeker
+from sbnotebook.settlement.peek import Peeker
+from sbnotebook.settlement.sequence_numbers import last_numbers, next_number_of
+from sbnotebook.spark.micro_batches import pages_up_to
 
 __all__ = ["SessionLocker", "by_session"]
 
@@ -73,6 +75,8 @@ class SessionLocker:
     until: Mapping[int, int] | None = None
     sessions: dict[int, str] = field(default_factory=dict[int, str])
     """The sessions of the messages of the last plan, by number."""
+    _lasts: Mapping[int, int] = field(default_factory=dict[int, int])
+    """The last number of each partition when messages were chosen last."""
     _aside: dict[str, float] = field(default_factory=dict[str, float])
     """Sessions that another receiver holds, and until when they are left out."""
     _tries: Counter[str] = field(default_factory=Counter[str])
@@ -105,7 +109,10 @@ class SessionLocker:
         self._aside = {session: until for session, until in self._aside.items() if until > now}
         chosen: list[PeekedMessage] = []
         size = others = 0
-        async with aclosing(self._peeker().unread_pages(PeekCursor())) as pages:  # pyright: ignore[reportArgumentType]
+        if self.until is None:
+            self._lasts = await last_numbers(next_number_of(self.entity, PATIENCE), self._lasts)
+        found: Any = pages_up_to(self.entity, self._lasts if self.until is None else self.until)
+        async with aclosing(found) as pages:
             async for page in pages:
                 for payload, message in zip(page.payloads, page.messages((PROPERTIES,)), strict=True):
                     if message.state is not MessageState.ACTIVE or not self._is_wanted(message.sequence_number):

@@ -45,6 +45,7 @@ class SettledRows(WriterCommitMessage):
         first_failure: why the first of these was not carried out.
         kept: whether the rows that failed are in ``failuresPath``.
         unknown: rows that failed because Service Bus did not answer: they may be settled.
+        job: that of :class:`sbnotebook.spark.failed_rows.FailureFile`; None without ``failuresPath``.
     """
 
     settled: int = 0
@@ -53,6 +54,7 @@ class SettledRows(WriterCommitMessage):
     first_failure: str | None = None
     kept: bool = False
     unknown: int = 0
+    job: str | None = None
 
     def add(self, outcomes: Sequence[Outcome], *, is_repeated: bool) -> list[int]:
         """Count outcomes; return the positions of those that failed.
@@ -137,7 +139,7 @@ class SettleWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
         )
 
     def _settle(self, task: SettleTask, batches: Iterator[pa.RecordBatch], file: FailureFile | None) -> SettledRows:
-        result = SettledRows(kept=file is not None)
+        result = SettledRows(kept=file is not None, job=file.job if file else None)
         own = (
             batch.drop_columns([name for name in OUTCOME_COLUMNS if name in batch.schema.names]) for batch in batches
         )
@@ -161,6 +163,8 @@ class SettleWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
             SbNotebookError: rows failed, and there is no ``failuresPath``; says how many.
         """
         tasks = [message for message in messages if message is not None]
+        if self._failures is not None:
+            self._failures.remove_rest([task.job for task in tasks], len(messages))
         settled, gone, failed = (sum(getattr(each, count) for each in tasks) for count in ("settled", "gone", "failed"))
         text = f"{_prefix(batchId)}{settled:,} messages of {self._options.entity} were settled"
         if gone:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Event, Thread
 from typing import Any, Final
 
 from pyspark.sql.types import StructType
@@ -21,7 +24,7 @@ from sbnotebook.spark.consume_stream import ConsumeStream
 from sbnotebook.spark.options import StreamOptions
 from sbnotebook.spark.schema import message_schema
 
-__all__ = ["POINTS", "Query", "fill"]
+__all__ = ["POINTS", "Query", "arriving", "fill"]
 
 Offset = dict[str, Any]
 POINTS: Final = ("logged", "planned", "read", "written", "committed")
@@ -173,3 +176,37 @@ def fill(namespace: Namespace, entity: str, count: int, start: int = 0, size: in
     messages = [Message(body=b"x" * size, message_id=f"m{n:05}") for n in range(start, start + count)]
     assert namespace.entity(entity).send(messages).ok
     return [message.message_id or "" for message in messages]
+
+
+@contextmanager
+def arriving(namespace: Namespace, entity: str, rate: float, seconds: float, **fields: Any) -> Generator[Thread]:
+    """Send messages to an entity, one at a time, while the block runs, and for so many seconds at most.
+
+    Args:
+        namespace: of the entity.
+        entity: where they arrive.
+        rate: messages a second.
+        seconds: after which the sender ends by itself.
+        fields: of each message.
+    """
+    ended, begun = Event(), Event()
+
+    def messages() -> Iterator[Message]:
+        for number in range(round(rate * seconds)):
+            if number == 3:
+                begun.set()
+            if ended.is_set():
+                return
+            yield Message(message_id=f"late{number:05}", **fields)
+
+    def send() -> None:
+        namespace.entity(entity).send(messages(), batch_size=1, rate=rate, max_in_flight=20, show_progress=False)
+
+    sender = Thread(target=send)
+    sender.start()
+    try:
+        assert begun.wait(_PATIENCE)
+        yield sender
+    finally:
+        ended.set()
+        sender.join(_PATIENCE)

@@ -119,3 +119,19 @@ def test_worker_without_the_failures_folder_raises(tmp_path: Path, is_used: bool
 def test_key_in_a_failures_path_is_a_secret() -> None:
     assert FailuresFolder("s3://user:secret@bucket/folder").secrets == ("secret",)
     assert FailuresFolder("/folder").secrets == ()
+
+
+def test_files_of_tasks_that_a_repetition_lacks_are_removed(tmp_path: Path) -> None:
+    stream = FailuresFolder(str(tmp_path), is_stream=True)
+    for name in ("failed-query-7-00001", "failed-query-7-00002", "failed-query-7-00003", "failed-query-17-00003"):
+        (tmp_path / f"{name}.parquet").touch()
+    FailuresFolder(str(tmp_path)).remove_rest(["query-7"], 0)
+    assert len(list(tmp_path.iterdir())) == 4, "other writes are never repeated"
+    stream.remove_rest([None, "query-7"], 2)
+    stream.remove_rest([], 0)
+    assert sorted(file.stem for file in tmp_path.iterdir()) == ["failed-query-17-00003", "failed-query-7-00001"]
+
+
+def test_folder_that_cannot_be_listed_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    FailuresFolder(str(tmp_path / "gone"), is_stream=True).remove_rest(["query-7"], 2)
+    assert "may remain in failuresPath" in caplog.text

@@ -9,6 +9,7 @@ import pytest
 from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
 from sbnotebook.emulator import RunningEmulator
+from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.sdk import senders
@@ -48,6 +49,60 @@ def test_micro_batch_that_the_sink_skips_comes_again(
         query.drain()
         assert query.sink == {3: ["m0", "m1", "m2", "m3"]}
         assert not own.entity(queue).peek()
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+@pytest.mark.parametrize("orphans", ["adopt", "report"])
+def test_adopted_messages_that_nobody_read_are_not_removed(
+    emulator: RunningEmulator,
+    own: Namespace,
+    queue: str,
+    caplog: pytest.LogCaptureFixture,
+    is_committed: bool,
+    orphans: str,
+) -> None:
+    with own.entity(queue).lock(4) as batch:
+        assert batch.defer().ok
+    query = Query(emulator, queue, {"orphans": "adopt"})
+    try:
+        query.log_next()
+        if is_committed:
+            query.commit()
+        query.kill()
+        query.commit()  # the sink has its number, so that nothing is planned
+        query.options["orphans"] = orphans
+        query.drain()
+        assert "4 messages" in caplog.text
+        assert "are orphans again" in caplog.text
+        if orphans == "adopt":
+            assert query.sink == {2: ["m0", "m1", "m2", "m3"]}
+            assert not own.entity(queue).peek()
+        else:
+            assert (query.started().reportLatestOffset() or {})["orphans"] == 4
+            assert len(own.entity(queue).peek()) == 4
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize("taken", [1, 4])
+def test_micro_batch_that_nobody_began_to_read_may_lose_messages(
+    emulator: RunningEmulator, own: Namespace, queue: str, caplog: pytest.LogCaptureFixture, taken: int
+) -> None:
+    query = Query(emulator, queue)
+    try:
+        query.log_next()
+        query.stop()  # before any message is deferred
+        with own.entity(queue).lock(taken) as batch:
+            assert batch.complete().ok
+        if taken == 4:  # as if all were read, and have expired
+            with pytest.raises(SbNotebookError, match="failOnDataLoss"):
+                query.planned()
+        else:
+            query.drain()
+            assert query.ids == ["m1", "m2", "m3"]
+            assert "1 messages of" in caplog.text
     finally:
         query.stop()
 

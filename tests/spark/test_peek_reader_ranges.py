@@ -9,7 +9,8 @@ import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import NamespaceTarget
-from sbnotebook.model import EntityAddress, Message
+from sbnotebook.model import EntityAddress, Message, MessageState
+from sbnotebook.model.partition import partition_of, start_of_partition
 from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.spark.peek_reader import SequenceRange, prefetched, read_ranges
 from sbnotebook.spark.schema import MessageBatches, message_schema
@@ -69,3 +70,21 @@ def test_read_ranges_reads_in_order_over_one_connection(
     (batch,) = list(read)
     assert batch.to_pydict()["sequence_number"] == [*numbers[2:5], *numbers[20:]]
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("state", [None, MessageState.ACTIVE])
+@pytest.mark.parametrize("count", [0, 3, 10, 70, 100])
+def test_read_ranges_counts_messages_of_all_ranges(
+    namespace: Namespace, partitioned_queue: str, connection_string: str, state: MessageState | None, count: int
+) -> None:
+    entity = namespace.entity(partitioned_queue)
+    assert entity.send([Message(partition_key=f"key {n % 7}") for n in range(70)]).ok
+    lasts: dict[int, int] = {}
+    for message in entity.peek():
+        lasts[partition_of(message.sequence_number)] = message.sequence_number
+    assert len(lasts) > 1
+    ranges = [SequenceRange(start_of_partition(partition), last) for partition, last in lasts.items()]
+    target, address = NamespaceTarget(connection_string), EntityAddress.parse(partitioned_queue)
+    batches = MessageBatches(type(message_schema())([message_schema()["sequence_number"]]))
+    read = read_ranges(target, address, ranges, batches, max_messages=count, state=state)
+    assert sum(batch.num_rows for batch in read) == min(count, 70)

@@ -103,6 +103,21 @@ def test_failed_row_ends_the_query_and_a_restart_sends_again(
     assert [row.message_id for row in spark.read.parquet(failures).collect()] == ["c"]
 
 
+def test_repeated_micro_batch_replaces_the_failures_of_more_tasks(
+    start: Start, spark: SparkSession, folder: Path, checkpoint: str, tmp_path: Path
+) -> None:
+    put(folder, "1", **dict.fromkeys("abcdefgh", LARGE))
+    files = spark.readStream.schema(SCHEMA).json(str(folder))
+    failures = tmp_path / "failures"
+    for tasks in (4, 2):
+        start(files.repartition(tasks), failuresPath=str(failures)).awaitTermination()
+        assert len(list(failures.glob("failed-*"))) == tasks
+        for commit in ("0", ".0.crc"):  # as if Spark had ended before it wrote that
+            (Path(checkpoint) / "commits" / commit).unlink(missing_ok=True)
+    found = spark.read.parquet(str(failures)).collect()
+    assert Counter(row.message_id for row in found) == Counter("abcdefgh")
+
+
 def test_wrong_columns_end_the_query_before_sending(
     start: Start, spark: SparkSession, folder: Path, namespace: Namespace, queue: str
 ) -> None:
