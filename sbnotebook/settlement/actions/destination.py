@@ -37,6 +37,8 @@ class Destination:
         self.address = address
         self.doubts: dict[str, bool] = {}
         """Why a clone may have arrived and not be seen, in words; True where only a scheduled one is not seen."""
+        self.unseen: dict[str, None] = {}
+        """Those of them that say what could not be looked into, in their order."""
         self._connection = connection
         self._peeker = peeker
         self._described: dict[EntityAddress, DestinationDescription] = {}
@@ -97,7 +99,8 @@ class Destination:
                 if found == ids:
                     break
         except (AzureError, OSError) as error:
-            self.doubts[f"{place} could not be looked into ({type(error).__name__})"] = False
+            why = f"{place} could not be looked into ({type(error).__name__})"
+            self.doubts[why], self.unseen[why] = False, None
         return found
 
 

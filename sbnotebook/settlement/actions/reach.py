@@ -36,7 +36,7 @@ from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import BESIDE, GROUP, Run
 from sbnotebook.settlement.locking.ahead import AheadBatch, LockedAhead, Search, needs_session
-from sbnotebook.settlement.locking.by_number import DeferredDeleter
+from sbnotebook.settlement.locking.by_number import DeferredDeleter, Removal
 from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.locking.settle import ActElsewhere
 from sbnotebook.settlement.patience import PATIENCE
@@ -56,6 +56,7 @@ _DEFERRED: Final = "Not attempted: it is deferred already."
 _NOT_ANSWERED: Final = (
     "The request to remove it had no answer, and it is gone: removed by this request, or by another receiver."
 )
+_MAY_BE_REMOVED: Final = "The request to remove it failed, and may have removed it: "
 NOT_DEFERRED: Final = "Not attempted: it is not deferred. Defer it first, or settle it as an active message."
 
 _RENEW_FOR: Final = timedelta(days=7)
@@ -395,7 +396,20 @@ class Reach:
     async def _remove_group(
         self, deleter: DeferredDeleter, messages: Sequence[ReceivedMessage]
     ) -> list[Outcome | None]:
-        ends = await deleter.remove(message.sequence_number for message in messages)
+        ends = Removal(set(), set())
+        try:
+            await deleter.remove((message.sequence_number for message in messages), ends)
+        except Exception as error:
+            outcomes = await self._removed(messages, ends, f"{_MAY_BE_REMOVED}{explained(error)}")
+            known = [(message, end) for message, end in zip(messages, outcomes, strict=True) if end is not None]
+            self.run.expect([message for message, _ in known], [end for _, end in known])
+            raise
+        return await self._removed(messages, ends, _NOT_ANSWERED)
+
+    async def _removed(
+        self, messages: Sequence[ReceivedMessage], ends: Removal, why_unknown: str
+    ) -> list[Outcome | None]:
+        """Forget messages that were removed, and return the outcomes of all, None for those that stay."""
         if self.journalled and ends.removed:
             ledger, entity = self.place.namespace.deferral_ledger, self.place.address
             # An entry that stays does no harm: the comparison with the entity shows that its message is gone.
@@ -406,7 +420,7 @@ class Reach:
         return [
             None
             if (status := statuses.get(message.sequence_number)) is None
-            else outcome_for(message, Complete(), status, None if status is OutcomeStatus.SETTLED else _NOT_ANSWERED)
+            else outcome_for(message, Complete(), status, None if status is OutcomeStatus.SETTLED else why_unknown)
             for message in messages
         ]
 

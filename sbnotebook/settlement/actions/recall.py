@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from typing import Final
@@ -44,11 +44,15 @@ class Recalled:
         verdict: the decision on it.
         earlier: the journal's last entry, None where nothing was begun.
         why: the verdict in words.
+        until: before when its clone may be sent again; None for any time.
+        unseen: why its clone could not be looked for; None where it was.
     """
 
     verdict: Verdict
     earlier: ResubmitEntry | None = None
     why: str | None = None
+    until: datetime | None = None
+    unseen: str | None = None
 
 
 class Recall:
@@ -97,7 +101,14 @@ class Recall:
         destination = self._destination(earlier.place)
         if destination is None:
             where = f"{earlier.destination} in {earlier.destination_namespace}"
-            return Recalled(Verdict.UNKNOWN, earlier, f"{_CUT_OFF} went to {where}: {_CONNECT}"[:_MAX_DESCRIPTION])
+            why = f"{_CUT_OFF} went to {where}: {_CONNECT}"[:_MAX_DESCRIPTION]
+            return Recalled(Verdict.UNKNOWN, earlier, why, unseen=f"it went to {where}: {_CONNECT}")
+        known = await self._without_its_clone(earlier, destination, can_make_edited=can_make_edited)
+        return replace(known, unseen="; ".join(destination.unseen) or None)
+
+    async def _without_its_clone(
+        self, earlier: ResubmitEntry, destination: Destination, *, can_make_edited: bool
+    ) -> Recalled:
         doubts = destination.doubts
         besides = f" Besides, {'; '.join(doubts)}." if doubts else ""
         if earlier.edited and not can_make_edited:
@@ -105,10 +116,9 @@ class Recall:
             return Recalled(Verdict.UNKNOWN, earlier, f"{why}{besides}"[:_MAX_DESCRIPTION])
         if self._decision.resend_unknown:
             return Recalled(Verdict.AGAIN, earlier, f"{_CUT_OFF} may have arrived and been consumed.")
-        if await self._would_be_dropped(earlier):
-            return Recalled(
-                Verdict.AGAIN, earlier, f"{_CUT_OFF} is dropped by {earlier.destination} if it has arrived."
-            )
+        if until := await self._dropped_until(earlier):
+            why = f"{_CUT_OFF} is dropped by {earlier.destination} if it has arrived."
+            return Recalled(Verdict.AGAIN, earlier, why, until)
         why = f"{_CUT_OFF} is not to be found: it may have been sent and consumed. To send it again nevertheless, "
         return Recalled(
             Verdict.UNKNOWN, earlier, f"{why}resubmit with resend_unknown=True.{besides}"[:_MAX_DESCRIPTION]
@@ -129,13 +139,13 @@ class Recall:
             sent |= {entry.id for entry in those if entry.clone_id in found}
         return sent
 
-    async def _would_be_dropped(self, earlier: ResubmitEntry) -> bool:
-        # Where a second one with its id is dropped, sending it again is right in either case.
+    async def _dropped_until(self, earlier: ResubmitEntry) -> datetime | None:
+        """Return before when a second clone may be sent, to be dropped if the first has arrived; None for never."""
         destination = self._destination(self._to)
         if earlier.place != self._to or earlier.changed is None or destination is None:
-            return False
+            return None
         if earlier.state is ResubmitState.GONE:  # it changed when the original was missed, long after the attempt
-            return False
+            return None
         window = await destination.duplicate_window()
-        age = datetime.now(UTC) - earlier.changed
-        return window is not None and timedelta(0) <= age < window - _SEND_WITHIN
+        until = earlier.changed + (window or timedelta(0)) - _SEND_WITHIN
+        return until if earlier.changed <= datetime.now(UTC) < until else None

@@ -77,8 +77,12 @@ class _Taken:
                 await anyio.to_thread.run_sync(self._write, self._archive, fresh)
 
     def _write(self, archive: Archive, fresh: Sequence[tuple[PeekedMessage, bytes]]) -> None:
-        namespace = self._namespace()
-        rows = archive.keep([archived_from(message, payload, namespace, VERB) for message, payload in fresh])
+        try:
+            namespace = self._namespace()
+            rows = archive.keep([archived_from(message, payload, namespace, VERB) for message, payload in fresh])
+        except Exception:
+            self._unkept[:0] = fresh  # written with the next ones, or at the end
+            raise
         archive.note_ends(removed=rows)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -47,6 +48,10 @@ _MAX_DESCRIPTION: Final = 500
 _FINISHED: Final = "Another run has finished it meanwhile, or it is another message now."
 _NOT_COMPLETED: Final = "The clone was sent, and the original is not completed: resubmit again to complete it."
 _TOO_LATE: Final = "The lock had ended before its clone was sent: nothing was sent."
+_NOT_DROPPED: Final = (
+    "Nothing was sent now: the clone of an earlier resubmit may have arrived, and a second one is not surely dropped "
+    "any more. Resubmit again."
+)
 
 
 @dataclass(slots=True)
@@ -61,6 +66,8 @@ class Step:
     """In the journal."""
     is_new: bool = False
     """Whether the entry was written in this run."""
+    until: datetime | None = None
+    """Before when the clone may be sent."""
     note: str | None = None
 
 
@@ -217,7 +224,7 @@ class ResubmitSteps:
         can_make_edited = self._edit is not None or not self._only_begun
         known = await recall.of(self._identity, keys, can_make_edited=can_make_edited)
         for step, recalled in zip(steps, known, strict=True):
-            step.earlier = recalled.earlier
+            step.earlier, step.until = recalled.earlier, recalled.until
             if recalled.verdict is Verdict.SENT and recalled.earlier is not None:
                 step.entry = recalled.earlier.id
                 step.note = None if step.original.sequence_number in self._owed else recalled.why
@@ -285,7 +292,9 @@ class ResubmitSteps:
 
         # Asked last, and before each attempt: where the lock has ended, another receiver may have the message.
         def withhold(index: int) -> tuple[OutcomeStatus, str] | None:
-            return None if holder.holds(steps[index].original) else (OutcomeStatus.LOCK_LOST, _TOO_LATE)
+            if not holder.holds(steps[index].original):
+                return OutcomeStatus.LOCK_LOST, _TOO_LATE
+            return None if self._is_in_time(steps[index]) else (OutcomeStatus.UNCONFIRMED, _NOT_DROPPED)
 
         clones = [step.clone for step in steps if step.clone is not None]
         limit = self._run.limits.max_in_flight
@@ -307,10 +316,15 @@ class ResubmitSteps:
         await self._mark(replaced, ResubmitState.GONE)
         return outcomes
 
+    def _is_in_time(self, step: Step) -> bool:
+        return step.until is None or self._clock.now() < step.until
+
     async def _move(self, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
         """Send the clones and complete their originals in transactions; the outcomes of all."""
         if self._atomic is None:
             return []
+        late = [step for step in steps if not self._is_in_time(step)]
+        steps = [step for step in steps if step not in late]
         # Nothing need be written of them: a crash leaves both or neither, and the original tells which. If it were
         # recorded as done, an original that reappears would look like a message whose clone was sent.
         pairs = [(step.original, step.clone) for step in steps if step.clone is not None]
@@ -319,7 +333,8 @@ class ResubmitSteps:
             step.earlier.id for step, end in zip(steps, ends, strict=True) if end.ok and step.earlier is not None
         ]
         await self._mark(replaced, ResubmitState.GONE)
-        return ends
+        unknown = OutcomeStatus.UNCONFIRMED
+        return ends + [outcome_for(step.original, self._decision, unknown, _NOT_DROPPED) for step in late]
 
     def _intend(self, steps: Sequence[Step]) -> None:
         is_edited = self._edit is not None
@@ -419,7 +434,7 @@ class ResubmitSteps:
 def _as_resubmit(step: Step, end: Outcome, decision: Resubmit) -> Outcome:
     message = step.original
     what = "The clone was sent, completing the original: " if end.verb == "complete" else "Sending the clone: "
-    what = "" if end.description == _TOO_LATE else what
+    what = "" if end.description in (_TOO_LATE, _NOT_DROPPED) else what
     return Outcome(
         status=end.status,
         verb=decision.verb,

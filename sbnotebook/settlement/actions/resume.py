@@ -30,6 +30,7 @@ __all__ = ["plan_resume"]
 
 _FINISHED: Final = "nothing to send or complete: the clone was sent, and the original is gone already"
 _GONE: Final = "nothing: the original is gone, and its clone is not to be found"
+_UNSEEN: Final = "nothing: the original is gone, and its clone could not be looked for"
 _WHAT: Final = {
     Verdict.SENT: "complete the original, whose clone was sent",
     Verdict.AGAIN: "send the clone again, then complete the original",
@@ -43,7 +44,7 @@ _LOCKED: Final = (
 _CLONE_GONE: Final = (
     "The original is gone, and its clone is not to be found: others have settled them, or they expired."
 )
-
+_CLONE_UNSEEN: Final = "The original is gone, and its clone could not be looked for"
 
 _PAUSE: Final = 5.0
 """Seconds between two looks for originals that are locked."""
@@ -70,8 +71,10 @@ class _Finding:
         """Return what applying the plan does with it."""
         if self.unreachable is not None:
             return "nothing: the original could not be looked at"
+        if self.original is None and self.recalled.verdict is Verdict.SENT:
+            return _FINISHED
         if self.original is None:
-            return _FINISHED if self.recalled.verdict is Verdict.SENT else _GONE
+            return _UNSEEN if self.recalled.unseen else _GONE
         return _WHAT[self.recalled.verdict]
 
     @property
@@ -92,7 +95,8 @@ async def plan_resume(
 
     An original is completed if its clone is confirmed, or is in its destination. If the clone is missing, it is sent
     again, provided that the destination's duplicate detection would still drop a second one. Otherwise the original
-    stays, with the outcome UNCONFIRMED.
+    stays, with the outcome UNCONFIRMED. If the original is gone and its clone could not be looked for, the resubmit
+    stays unfinished.
 
     Args:
         place: the entity of the originals.
@@ -240,13 +244,22 @@ def _is_gone(outcome: Outcome | None) -> bool:
 
 
 def _close(place: Place, gone: Sequence[_Finding]) -> dict[int, tuple[OutcomeStatus, str]]:
-    """End the entries whose originals are gone; the outcome of each by the entry's id."""
+    """End the entries whose originals are gone; the outcome of each by the entry's id.
+
+    Those whose clone could not be looked for stay as they are: the next resume looks again.
+    """
+    ends: dict[int, tuple[OutcomeStatus, str]] = {}
+    for finding in gone:
+        unseen = finding.recalled.unseen
+        if finding.unreachable:
+            ends[finding.entry.id] = OutcomeStatus.FAILED, finding.unreachable
+        elif finding.recalled.verdict is Verdict.SENT:
+            ends[finding.entry.id] = OutcomeStatus.SETTLED, "The clone was sent, and the original is gone already."
+        elif unseen:
+            ends[finding.entry.id] = OutcomeStatus.UNCONFIRMED, f"{_CLONE_UNSEEN}: {unseen}"
+        else:
+            ends[finding.entry.id] = OutcomeStatus.NOT_FOUND, _CLONE_GONE
     journal = place.namespace.journal
-    reached = [finding for finding in gone if not finding.unreachable]
-    sent = [finding.entry.id for finding in reached if finding.recalled.verdict is Verdict.SENT]
-    lost = [finding.entry.id for finding in reached if finding.recalled.verdict is not Verdict.SENT]
-    journal.mark(sent, ResubmitState.DONE)
-    journal.mark(lost, ResubmitState.GONE)
-    ends = {finding.entry.id: (OutcomeStatus.FAILED, finding.unreachable) for finding in gone if finding.unreachable}
-    ends |= dict.fromkeys(sent, (OutcomeStatus.SETTLED, "The clone was sent, and the original is gone already."))
-    return ends | dict.fromkeys(lost, (OutcomeStatus.NOT_FOUND, _CLONE_GONE))
+    journal.mark([entry for entry, end in ends.items() if end[0] is OutcomeStatus.SETTLED], ResubmitState.DONE)
+    journal.mark([entry for entry, end in ends.items() if end[0] is OutcomeStatus.NOT_FOUND], ResubmitState.GONE)
+    return ends

@@ -129,8 +129,8 @@ class Removal(NamedTuple):
 
     Args:
         removed: numbers of removed messages.
-        unknown: numbers of messages that are gone after a request without an answer: removed by it, or by another
-            receiver.
+        unknown: numbers of messages of a request without an answer: removed by it or by another receiver, or still
+            there if the removal raised.
     """
 
     removed: set[int]
@@ -181,17 +181,23 @@ class DeferredDeleter:
             "receiver holds them; end it, and start again."
         )
 
-    async def remove(self, sequence_numbers: Iterable[int]) -> Removal:
+    async def remove(self, sequence_numbers: Iterable[int], ends: Removal) -> None:
         """Remove the messages that no other receiver holds. Several tasks may do so at once.
+
+        Args:
+            sequence_numbers: those of the messages.
+            ends: gets the numbers of the messages that are or may be gone, also if this raises.
 
         Raises:
             ServiceBusError: Service Bus refuses the request, or does not answer for a minute. Some messages may be
                 removed.
         """
-        ends = Removal(set(), set())
         for chunk in same_partition_chunks(sequence_numbers, _CHUNK):
-            await self._remove(chunk, ends, frozenset())
-        return ends
+            try:
+                await self._remove(chunk, ends, frozenset())
+            except Exception:
+                ends.unknown.update(set(chunk) - ends.removed)
+                raise
 
     async def close(self) -> None:
         """Close the link; the next removal opens another."""

@@ -247,6 +247,8 @@ class SessionBatch(LockedBatch):
         return hold
 
     async def _settle_held(self, settling: Settling, messages: Sequence[LockedMessage]) -> None:
+        for receiver in self._receivers():
+            await links.catch_up(receiver)  # so that a detach that has come is noticed
         self._lock.notice()
         await super()._settle_held(settling, messages)
         self._lock.notice()

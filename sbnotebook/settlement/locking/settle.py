@@ -173,9 +173,9 @@ class Settling:
         *_, last = receivers = self._receivers()
         for receiver in receivers:
             await links.catch_up(receiver)
-        await self._open(last)
+        await self._open(last, holds)
         if self._together and isinstance(self.decision, Complete):
-            await self._settle_by_tokens(last, holds, or_on_link=True)
+            await self._settle_by_tokens(last, self._left(holds), or_on_link=True)
         for receiver in receivers:
             here = [hold for hold in self._left(holds) if settling.is_on_link(receiver, hold.received)]
             waiting: set[Hold] = set()
@@ -396,12 +396,15 @@ class Settling:
         """Return why nothing more is attempted, in a sentence; None where the connection lasts."""
         return self._stopped
 
-    async def _open(self, receiver: ServiceBusReceiver) -> None:
+    async def _open(self, receiver: ServiceBusReceiver, holds: Sequence[Hold]) -> None:
         # Here and not in the tasks, which would all open it at the same time. Another link cannot release.
         if self._stopped is None and not isinstance(self.decision, Release) and not links.is_open(receiver):
             try:
                 async with self._opening:  # a task that receives may be opening it just now
                     await links.reopen(receiver)
+            except SessionLockLostError as error:  # only these are lost with it: others of the run continue
+                for hold in holds:
+                    self._note(hold, self._ended(hold, error, receiver), was_in_doubt=hold.in_doubt)
             except (ServiceBusError, OSError) as error:
                 self._stopped = f"Not attempted: there is no connection ({type(error).__name__})."
 

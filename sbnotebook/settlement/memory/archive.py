@@ -43,10 +43,15 @@ _VERSIONS: Final = (
         "CREATE INDEX archived_by_time ON archived (archived)",
     ),
     canonical_version("archived"),
+    (
+        "ALTER TABLE archived ADD COLUMN keep_until REAL",
+        "UPDATE archived SET keep_until = archived + 604800",  # seven days, the default
+        "CREATE INDEX archived_by_end ON archived (keep_until)",
+    ),
 )
 _INSERT: Final = """
     INSERT INTO archived
-    (namespace, entity, sequence_number, message_id, enqueued_time, verb, payload, state, archived)
+    (namespace, entity, sequence_number, message_id, enqueued_time, verb, payload, state, archived, keep_until)
 """
 _FIND: Final = """
     SELECT namespace, entity, sequence_number, message_id, enqueued_time, verb, x'', state, id, archived
@@ -72,8 +77,10 @@ _USED: Final = """
     FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()
 """
 _PRUNE: Final = """
-    DELETE FROM archived WHERE id IN (SELECT id FROM archived WHERE archived < ? ORDER BY archived LIMIT ?)
+    DELETE FROM archived WHERE id IN (SELECT id FROM archived WHERE keep_until < ? ORDER BY keep_until LIMIT ?)
 """
+_PRUNE_ENDED: Final = "DELETE FROM archived WHERE keep_until < ?"
+_PRUNE_OLD: Final = "DELETE FROM archived WHERE archived < ?"
 _WAYS_ON: Final = (
     "Keep more with archive=Archive(max_bytes=…), remove old messages with archive.prune(older_than=…), or use no "
     "archive: archive=False, or SBNOTEBOOK_ARCHIVE=off in the environment."
@@ -165,7 +172,7 @@ class Archive:
 
     Args:
         path: the file; None for the one in the user's data directory.
-        retention: how long messages are kept.
+        retention: how long messages are kept that are written by this object.
         max_bytes: how large the archive may become; when it is full, nothing more is removed from the service.
 
     Raises:
@@ -206,7 +213,8 @@ class Archive:
             used = _used(database) + sum(len(message.payload) + _ROW_BYTES for message in messages)
             if used > self.max_bytes:
                 raise ArchiveError(self._full())
-            return insert_rows(database, _INSERT, [(*_values(each), now) for each in messages])
+            until = now + self.retention.total_seconds()
+            return insert_rows(database, _INSERT, [(*_values(each), now, until) for each in messages])
 
     def note_ends(
         self, *, removed: Sequence[int] = (), kept: Sequence[int] = (), untouched: Sequence[int] = ()
@@ -318,15 +326,15 @@ class Archive:
         """Remove old messages for good, and give their room on disk back.
 
         Args:
-            older_than: those that were archived longer ago than this; None for what the retention says.
+            older_than: those that were archived longer ago than this; None for those whose retention is over.
 
         Returns:
             How many were removed.
         """
-        age = self.retention if older_than is None else older_than
+        before = time.time() - (older_than or timedelta()).total_seconds()
+        delete = _PRUNE_ENDED if older_than is None else _PRUNE_OLD
         with self._transaction() as database:
-            removed = database.execute("DELETE FROM archived WHERE archived < ?", (time.time() - age.total_seconds(),))
-            count = removed.rowcount
+            count = database.execute(delete, (before,)).rowcount
         self._database.vacuum()
         return count
 
@@ -347,8 +355,7 @@ class Archive:
     def _prune_a_little(self, database: sqlite3.Connection) -> None:
         if time.monotonic() < self._prune_at:
             return
-        before = time.time() - self.retention.total_seconds()
-        removed = database.execute(_PRUNE, (before, _PRUNED_AT_ONCE))
+        removed = database.execute(_PRUNE, (time.time(), _PRUNED_AT_ONCE))
         if removed.rowcount < _PRUNED_AT_ONCE:
             self._prune_at = time.monotonic() + _PRUNE_EVERY
 

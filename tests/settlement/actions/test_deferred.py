@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from azure.servicebus.exceptions import MessageSizeExceededError
+from azure.servicebus.exceptions import MessageSizeExceededError, MessagingEntityDisabledError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ArchiveError, DecisionError
@@ -411,6 +411,40 @@ async def test_a_removal_without_an_answer_is_unconfirmed(
     assert {outcome.status.name for outcome in report} == {"UNCONFIRMED"}
     assert "had no answer" in str(report[0].description)
     assert not await queue.peek()
+
+
+@pytest.mark.parametrize("executed", [True, False])
+async def test_a_removal_that_fails_tells_what_is_gone(
+    own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch, executed: bool
+) -> None:
+    queue = await filled_queue(own, "removal-fails", 500)
+    assert (await (await queue.defer_all()).apply()).settled == 500
+    delete, asked = management.delete_deferred, 0
+
+    async def fail_at_the_fourth(receiver: Any, numbers: Sequence[int]) -> int:
+        nonlocal asked
+        asked += 1
+        is_fourth = asked == 4
+        removed = await delete(receiver, numbers) if executed or not is_fourth else 0
+        if is_fourth:
+            raise MessagingEntityDisabledError(message="It is disabled.")
+        return removed
+
+    monkeypatch.setattr(management, "delete_deferred", fail_at_the_fourth)
+    report = await queue.settle_deferred({number: Complete() for number in range(1, 501)}, archived=False)
+
+    there = {message.sequence_number for message in await queue.peek()}
+    settled, unknown, skipped = (
+        {outcome.sequence_number for outcome in report if outcome.status is status}
+        for status in (OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED)
+    )
+    assert len(settled | unknown | skipped) == 500
+    assert skipped <= there
+    assert not settled & there
+    # Requests of other groups may be interrupted, too, because their link is closed.
+    failed = [o for o in report if "may have removed it: It is disabled." in str(o.description)]
+    assert len(failed) >= 100
+    assert len((await queue.deferred()).gone) == len(unknown - there), "the journal has forgotten the others"
 
 
 async def test_several_tasks_wait_for_deferred_messages_at_once(own: AsyncNamespace, emulator: RunningEmulator) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import anyio
 import pytest
@@ -27,9 +28,10 @@ from sbnotebook.model import (
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.actions.pick import PickReport
 from sbnotebook.settlement.locking import ahead
+from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.testing.clock import HandClock
-from tests.filled_queues import filled_queue, sequence_numbers
+from tests.filled_queues import filled_queue, sequence_numbers, session_messages
 
 pytestmark = pytest.mark.anyio
 
@@ -368,6 +370,35 @@ async def test_in_an_entity_with_sessions_it_picks_within_each(
     assert isinstance(report, PickReport)
     assert (len(report.rest), report.rest.ok) == (10 + 15, True), "those before it in its session, and no others"
     assert await counts(queue) == {number: 0 for number in numbers if number not in (a, b, deferred)}
+
+
+class Closing(Archive):
+    """An archive that calls a function when it is written to for the first time."""
+
+    def __init__(self, path: Path, act: Callable[[], None]) -> None:
+        super().__init__(path)
+        self._act = [act]
+
+    def keep(self, messages: Sequence[ArchivedMessage]) -> list[int]:
+        if self._act:
+            self._act.pop()()
+        return super().keep(messages)
+
+
+@pytest.mark.parametrize("when", ["locked", "archived"])
+async def test_a_pick_continues_after_a_session_is_lost(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, tmp_path: Path, when: str
+) -> None:
+    name = f"pick-session-lost-{when}"
+    queue = await filled_queue(namespace, name, session_messages("aab"), requires_session=True)
+    plan = await queue.pick(await sequence_numbers(queue), Complete())
+    if when == "archived":
+        namespace.archive = Closing(tmp_path / "archive.sqlite", lambda: shared_emulator.close_links(name))
+    progress = after(1, lambda: shared_emulator.close_links(name)) if when == "locked" else None
+    report = await plan.apply(progress=progress)
+    lost, settled = OutcomeStatus.LOCK_LOST, OutcomeStatus.SETTLED
+    assert [outcome.status for outcome in report] == [lost, lost, settled]
+    assert len(await queue.peek()) == 2
 
 
 async def test_another_message_with_the_same_number_is_not_settled(namespace: AsyncNamespace) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import anyio
@@ -13,7 +13,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import PeekedMessage
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.memory.archive import Archive, ArchiveState
+from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
 from tests.filled_queues import filled_queue
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:Receive-and-delete removes")]
@@ -153,3 +153,23 @@ async def test_an_entity_that_cannot_be_used_is_told(own: AsyncNamespace) -> Non
     for count, wait in ((0, 1), (-1, 1), (1, -1)):
         with pytest.raises(ConfigurationError, match="at least 1 message"):
             await own.entity("nowhere").receive_and_delete(count, max_wait=wait)
+
+
+async def test_what_could_not_be_archived_at_first_is_archived_later(own: AsyncNamespace, tmp_path: Path) -> None:
+    queue = await filled_queue(own, "archived-later", 30)
+
+    class Locked(Archive):
+        """An archive that another process has locked for a while."""
+
+        is_locked = True
+
+        def keep(self, messages: Sequence[ArchivedMessage]) -> list[int]:
+            if self.is_locked:
+                self.is_locked = False
+                raise ArchiveError("It is locked.")
+            return super().keep(messages)
+
+    own.archive = Locked(tmp_path / "locked.sqlite")
+    with pytest.warns(UserWarning, match="Only 30 messages were received: It is locked"):
+        assert len(await queue.receive_and_delete(30)) == 30
+    assert archived(own) == list(range(1, 31))

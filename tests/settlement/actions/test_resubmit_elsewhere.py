@@ -11,7 +11,7 @@ import pytest
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import DecisionError, ReadOnlyError
-from sbnotebook.model import EntityAddress, OutcomeStatus, Resubmit
+from sbnotebook.model import Complete, EntityAddress, OutcomeStatus, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.actions.clone import clone_of
 from sbnotebook.settlement.plan import Canary
@@ -76,6 +76,25 @@ async def test_an_interrupted_move_is_finished_once(
     assert [clone.message_id for clone in await other.entity("target").peek()] == [entry.clone_id]
     assert await namespace.entity(f"{name}/$dlq").peek() == []
     assert namespace.journal.unfinished(namespace.identity(), f"{name}/$dlq") == []
+
+
+async def test_a_finished_move_waits_for_its_other_namespace(namespace: AsyncNamespace, other: AsyncNamespace) -> None:
+    """The original is completed, which the interrupted run did not record."""
+    (letter,) = await dead_letters(namespace, "waiting", 1)
+    await cut_off(namespace, letter, "target", sent=False, namespace_of_destination=other.identity())
+    assert (await other.entity("target").send([clone_of(letter, TO, None, NOW)])).ok
+    async with namespace.entity("waiting/$dlq").batch() as batch:
+        await batch.receive(1)
+        assert (await batch.settle(Complete())).ok
+
+    (alone,) = await namespace.resume("waiting/$dlq")
+    (outcome,) = await alone.apply()
+    assert outcome.status is UNCONFIRMED
+    assert "others=[namespace]" in (outcome.description or "")
+
+    (plan,) = await namespace.resume("waiting/$dlq", others=[other])
+    assert [outcome.status for outcome in await plan.apply()] == [SETTLED]
+    assert namespace.journal.unfinished(namespace.identity(), "waiting/$dlq") == []
 
 
 async def test_a_canary_is_watched_in_the_other_namespace(namespace: AsyncNamespace, other: AsyncNamespace) -> None:

@@ -372,3 +372,32 @@ async def test_resubmit_keeps_the_edit_of_a_second_attempt(
     assert [outcome.status for outcome in await plan.apply()] == [UNCONFIRMED]
     assert (await source.plan_resubmit(letters, resubmit("mend"), edit=mend).apply()).ok
     assert await bodies(namespace, "mend") == [b"mended"]
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+async def test_no_second_clone_is_sent_that_is_not_dropped(
+    namespace_by_hand: AsyncNamespace, emulator_by_hand: RunningEmulator, clock: HandClock, atomic: bool
+) -> None:
+    """An earlier run's clone was consumed, and the edit outlasts the ten minutes in which a second one is dropped."""
+    options = QueueOptions(requires_duplicate_detection=True, lock_duration=300_000)
+    emulator_by_hand.create_queue("once", options)
+    (letter,) = await dead_letters(namespace_by_hand, "once", 1)
+    await cut_off(namespace_by_hand, letter, "once", sent=True)
+    async with namespace_by_hand.entity("once").batch() as batch:
+        await batch.receive(1)
+        assert (await batch.settle(Complete())).ok
+    clock.emulators.advance(420)
+
+    def slow(message: ReceivedMessage) -> Message:
+        clock.emulators.advance(200)
+        return message
+
+    source = namespace_by_hand.entity("once/$dlq")
+    report = await source.plan_resubmit([letter], resubmit("once", atomic=atomic), edit=slow).apply()
+
+    assert [outcome.status for outcome in report] == [UNCONFIRMED]
+    assert "Resubmit again" in (report[0].description or "")
+    assert await bodies(namespace_by_hand, "once") == []
+    assert len(await source.peek()) == 1
+    (entry,) = namespace_by_hand.journal.unfinished(namespace_by_hand.identity())
+    assert entry.state is ResubmitState.INTENDED

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import anyio
 import pytest
+from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
-from sbnotebook.model import Complete, DeadLetter, Defer, OutcomeStatus, PeekedMessage, Resubmit
+from sbnotebook.model import Complete, DeadLetter, Defer, EntityAddress, OutcomeStatus, PeekedMessage, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Plan
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.memory.journal import ResubmitState
@@ -289,3 +290,29 @@ async def test_an_original_that_reappears_is_not_sent_twice(
         assert (await again.apply()).ok
         assert await originals(namespace, name) == ["m0"]
         assert await source.peek() == []
+
+
+@pytest.mark.parametrize("resend_unknown", [False, True])
+async def test_a_clone_that_cannot_be_looked_for_is_not_given_up(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch, resend_unknown: bool
+) -> None:
+    """The interrupted run had completed the original; its destination cannot be peeked at for a while."""
+    name = f"unseen-{resend_unknown}".lower()
+    letters = await dead_letters(namespace, name, 1)
+    await cut_off(namespace, letters[0], name, sent=True)
+    await take(namespace, f"{name}/$dlq", Complete())
+    with monkeypatch.context() as patch:
+
+        async def no_answer(*_: object, **__: object) -> list[bytes]:
+            raise ServiceBusError("It does not answer.")
+
+        patch.setattr(namespace.peeker(EntityAddress(name)), "page", no_answer)
+        plan = await the_plan(namespace, resend_unknown=resend_unknown)
+        assert "its clone could not be looked for (1)" in plan.preview().sentence
+        report = await plan.apply()
+    assert [outcome.status for outcome in report] == [UNCONFIRMED]
+    assert f"{name} could not be looked into" in (report[0].description or "")
+    assert len(namespace.journal.unfinished(namespace.identity())) == 1
+
+    assert [outcome.status for outcome in await (await the_plan(namespace)).apply()] == [SETTLED]
+    assert namespace.journal.unfinished(namespace.identity()) == []

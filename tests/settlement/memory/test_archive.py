@@ -35,7 +35,8 @@ def mode(path: Path) -> int:
 def written_ago(path: Path, age: timedelta) -> None:
     """Let everything that is in the archive have been written earlier."""
     with closing(sqlite3.connect(path)) as database, database:
-        database.execute("UPDATE archived SET archived = archived - ?", (age.total_seconds(),))
+        seconds = age.total_seconds()
+        database.execute("UPDATE archived SET archived = archived - ?, keep_until = keep_until - ?", (seconds, seconds))
 
 
 @pytest.fixture
@@ -150,11 +151,35 @@ def test_what_is_older_than_the_retention_is_removed_by_itself(path: Path) -> No
 
 
 def test_opening_it_to_look_prunes_as_well(path: Path) -> None:
-    with closing(Archive(path)) as archive:
+    with closing(Archive(path, retention=timedelta(days=1))) as archive:
         archive.keep([message(1)])
     written_ago(path, timedelta(days=2))
-    with closing(Archive(path, retention=timedelta(days=1))) as archive:
+    with closing(Archive(path)) as archive:
         assert archive.find(HOST) == []
+
+
+def test_each_message_is_kept_as_long_as_its_writer_said(path: Path) -> None:
+    with closing(Archive(path, retention=timedelta(days=30))) as archive:
+        archive.keep([message(1)])
+    written_ago(path, timedelta(days=8))
+    with closing(Archive(path)) as other:
+        assert other.prune() == 0
+        assert [each.sequence_number for each in other.find(HOST)] == [1]
+    written_ago(path, timedelta(days=23))
+    with closing(Archive(path)) as other:
+        assert other.prune() == 1
+
+
+def test_what_an_earlier_version_wrote_is_kept_for_seven_days(path: Path) -> None:
+    with closing(Archive(path)) as archive:
+        archive.keep([message(1)])
+        written_ago(path, timedelta(days=8))
+        archive.keep([message(2)])
+    undone = "DROP INDEX archived_by_end; ALTER TABLE archived DROP COLUMN keep_until; PRAGMA user_version = 2;"
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(undone)
+    with closing(Archive(path, retention=timedelta(days=30))) as archive:
+        assert [each.sequence_number for each in archive.find(HOST)] == [2]
 
 
 def test_pruning_gives_the_room_back_to_the_disk(archive: Archive, path: Path) -> None:

@@ -32,7 +32,8 @@ def written_before(folder: Path, *namespaces: str) -> Journal:
     journal.close()
     archive.close()
     newer = "ALTER TABLE resubmits DROP COLUMN destination_namespace;"
-    for name, version, undone in (("journal", 4, newer), ("archive", 1, "")):
+    kept = "DROP INDEX archived_by_end; ALTER TABLE archived DROP COLUMN keep_until;"
+    for name, version, undone in (("journal", 4, newer), ("archive", 1, kept)):
         with closing(sqlite3.connect(folder / f"{name}.sqlite")) as database:
             database.executescript(f"DROP TABLE adopted; {undone} PRAGMA user_version = {version};")
     return journal
