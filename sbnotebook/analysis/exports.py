@@ -314,10 +314,11 @@ def _inert(text: str) -> str:
         ("'=1+1", 'total: -5', 'a;"\'=1+1"')
     """
     shown = printable(text[:_MAX_CELL], keep="\t\r\n")
-    if len(text) > _MAX_CELL:
-        shown += f"… ({len(text):,} characters)"
     inside = _BEGINS_INSIDE.sub(lambda found: f"{found[1]}'{found[2]}" if found[2] else found[1], shown)
-    return f"'{inside}" if _BEGINS.match(shown) else inside
+    cell = f"'{inside}" if _BEGINS.match(shown) else inside
+    if max(len(text), len(cell)) <= _MAX_CELL:
+        return cell
+    return f"{cell[:_MAX_CELL]}… ({len(text):,} characters)"
 
 
 # ------------------------------------------------------------------ all formats

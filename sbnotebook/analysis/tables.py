@@ -14,12 +14,13 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
-from sbnotebook.model import Message, MessageState, Outcome, OutcomeStatus, Report
+from sbnotebook.model import Message, MessageState, Outcome, OutcomeStatus, Report, Resubmit
 from sbnotebook.model.body import json_letters
 from sbnotebook.settlement.plan import Change, Preview
 
 __all__ = [
     "LOCKED_COLUMNS",
+    "again",
     "around_difference",
     "cell_text",
     "groups_html",
@@ -43,6 +44,9 @@ _MAX_FAILURES: Final = 20
 _FEW: Final = 3
 """Messages that were skipped for the same reason and are rows; more are one sentence."""
 _MAX_REASONS: Final = 5
+_SENDING: Final = ("send", "schedule")
+_REMOVING: Final = ("complete", "dead-letter", "defer", "purge", "cancel")
+"""Verbs of actions that a new plan continues: it finds only messages that were not settled."""
 _CONTEXT: Final = 24
 """Characters shown around the change of an edit in a long value."""
 _SHORT: Final = 28
@@ -220,14 +224,29 @@ def _summary(report: Report) -> str:
 def _failures(report: Report) -> tuple[list[Outcome], list[str]]:
     """Return the first outcomes to show as rows, and a sentence for each reason for which many were skipped."""
     failures = report.failures
-    reasons = Counter(each.description or "" for each in failures if each.status is OutcomeStatus.SKIPPED)
+    reasons = Counter(_reason(each) for each in failures if each.status is OutcomeStatus.SKIPPED)
     many = {reason: count for reason, count in reasons.most_common(_MAX_REASONS) if count > _FEW}
-    rows = (each for each in failures if each.status is not OutcomeStatus.SKIPPED or each.description not in many)
-    said = [
-        f"{count:,} skipped: {reason}{' Run it again to continue.' if 'interrupted' in reason else ''}"
-        for reason, count in many.items()
-    ]
+    rows = (each for each in failures if each.status is not OutcomeStatus.SKIPPED or _reason(each) not in many)
+    said = [f"{count:,} skipped: {reason}" for reason, count in many.items()]
     return list(islice(rows, _MAX_FAILURES)), said
+
+
+def _reason(skipped: Outcome) -> str:
+    reason = skipped.description or ""
+    return reason + again(skipped) if "interrupted" in reason else reason
+
+
+def again(skipped: Outcome) -> str:
+    """Return a sentence, after a space, about running interrupted work again; an empty text where none helps.
+
+    Args:
+        skipped: the outcome of a message that the interrupted work did not come to.
+    """
+    if skipped.verb in _SENDING:
+        return " Running it again sends the settled ones again."
+    # Clones of dead letters go elsewhere; those of other messages may be among the messages of a new plan.
+    is_left_out = skipped.verb in _REMOVING or (skipped.verb == Resubmit.verb and skipped.entity.sub_queue is not None)
+    return " Run it again to continue." if is_left_out else ""
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -14,6 +14,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument
 from IPython.utils.text import DollarFormatter
 
+from sbnotebook.analysis.tables import again
 from sbnotebook.client.coercions import duration
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import MessageState, OutcomeStatus, Report
@@ -154,11 +155,12 @@ class InterruptedMagic(KeyboardInterrupt):
 
 
 @contextmanager
-def in_one_line(shell: Any) -> Generator[None]:
+def in_one_line(shell: Any, args: MagicArguments) -> Generator[None]:
     """Show sbnotebook's own errors, those of the service, and an interrupt in one line each.
 
     Args:
         shell: gets the report until then in the variable ``sb_report``.
+        args: the arguments of the magic, which are parsed inside.
 
     Raises:
         UsageError: in place of an error; IPython shows it without a traceback.
@@ -173,7 +175,8 @@ def in_one_line(shell: Any) -> Generator[None]:
         # Interrupted work always has a report. Without one it had not begun, or had just ended.
         is_known = hasattr(interrupt, "report")
         said = "nothing was sent or settled." if is_known else "look how far it came before you do it once more."
-        raise InterruptedMagic(_with_report(shell, interrupt, said)) from None
+        limit = " Then -n counts anew." if getattr(args, "count", None) else ""
+        raise InterruptedMagic(_with_report(shell, interrupt, said, limit)) from None
     except Exception as error:
         said = _with_report(shell, error, f"{type(error).__name__}: {explained(error)}")
         if not _is_of_the_service(error):
@@ -181,15 +184,15 @@ def in_one_line(shell: Any) -> Generator[None]:
         raise UsageError(said) from None
 
 
-def _with_report(shell: Any, error: BaseException, said: str) -> str:
+def _with_report(shell: Any, error: BaseException, said: str, limit: str = "") -> str:
     report = getattr(error, "report", None)
     if not isinstance(report, Report) or not report:
         return said
     shell.push({LAST_REPORT: report})
-    again = " Run it again to continue." if OutcomeStatus.SKIPPED in report.counts else ""
     rest = f"{report}. Unconfirmed actions may have happened, skipped ones did not; {LAST_REPORT} has all outcomes."
     if isinstance(error, KeyboardInterrupt):
-        return rest + again
+        advice = {again(each) for each in report.failures if each.status is OutcomeStatus.SKIPPED} - {""}
+        return "".join([rest, *sorted(advice), limit if advice else ""])
     if set(report.counts) == {OutcomeStatus.SKIPPED}:
         return f"{said} Nothing was sent or settled; {LAST_REPORT} has all outcomes."
     return f"{said} Until then - {rest}"

@@ -57,8 +57,11 @@ def selected(entity: Entity, args: MagicArguments) -> Choice:
         ConfigurationError: the options do not go together, or there is no such variable or cause.
     """
     if args.messages is not None:
-        if args.where is not None or args.count is not None or args.cause is not None:
-            raise ConfigurationError("--messages says which ones: leave --where, --cause and -n out.")
+        others = (args.where, args.count, args.cause, args.state, args.to_sequence_number)
+        if any(each is not None for each in others) or args.from_sequence_number != 1:
+            raise ConfigurationError(
+                "--messages says which ones: leave --where, --cause, --state, --from, -t and -n out."
+            )
         return named(args, entity.address)
     found = entity.peek(
         args.count if args.cause is None else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
+from typing import TYPE_CHECKING
 
 from traitlets import CaselessStrEnum, Int
 from traitlets.config import Configurable
@@ -13,6 +14,9 @@ from sbnotebook.client.targets import resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
+
+if TYPE_CHECKING:
+    from sbnotebook.widgets.lock_board import LockBoard
 
 __all__ = ["Current", "SbMagics"]
 
@@ -68,6 +72,7 @@ class Current:
         self._namespace: Namespace | None = None
         self._connections: list[Connection] = []
         self._batch: LockedBatch | None = None
+        self._board: LockBoard | None = None
         atexit.register(_close, weakref.ref(self))
 
     @property
@@ -138,13 +143,27 @@ class Current:
         """Return True for the batch that is held."""
         return batch is self._batch
 
+    def board(self) -> LockBoard:
+        """Return the board of the locked messages, which is made once, however often it is shown."""
+        if self._board is None:
+            from sbnotebook.widgets.lock_board import LockBoard  # it loads the widgets
+
+            self._board = LockBoard(self.namespace, self.batch)
+        return self._board
+
     def release(self) -> int:
-        """Release the locked messages, and return how many there were."""
+        """Release the locked messages, close their board, and return how many there were.
+
+        A board with a report, or with a plan in progress, stays on the screen.
+        """
         batch, self._batch = self._batch, None
+        board, self._board = self._board, None
         if batch is None:
             return 0
         count = len(batch)
         batch.close()
+        if board is not None and not board.actions.report and not board.actions.busy:
+            board.close()
         return count
 
     def close(self) -> None:

@@ -66,9 +66,7 @@ def _board(current: Current) -> Any:
     def board(batch: LockedBatch, include: Any = None, exclude: Any = None) -> Any:
         if not (batch.is_open and current.holds(batch)):
             return None  # a table shows its last state
-        from sbnotebook.widgets.lock_board import LockBoard
-
-        bundle: Any = LockBoard(current.namespace, batch)
-        return bundle._repr_mimebundle_(include=include, exclude=exclude)
+        shown: Any = current.board()
+        return shown._repr_mimebundle_(include=include, exclude=exclude)
 
     return board

@@ -137,7 +137,7 @@ def command(*arguments: argument) -> Callable[[Callable[[Any, MagicArguments], o
         ) -> object:
             shell: Any = self.shell
             args = MagicArguments(cell, {**shell.user_ns, **(local_ns or {})})
-            with in_one_line(shell):
+            with in_one_line(shell, args):
                 refuse_connection_string(line)
                 if not parsed(parser, line, args):
                     return None

@@ -9,7 +9,9 @@ from typing import Any, Final
 from IPython.core.magic import line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
+from sbnotebook.analysis import query
 from sbnotebook.client import Messages, Plan
+from sbnotebook.client.choosing import chosen_of
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import (
     DESTINATION,
@@ -24,7 +26,7 @@ from sbnotebook.magics.arguments import (
 )
 from sbnotebook.magics.choosing import MESSAGES, named
 from sbnotebook.magics.plan_magics import PlanMagics, command, variable
-from sbnotebook.model import Message
+from sbnotebook.model import Message, PeekedMessage
 
 __all__ = ["SendMagics"]
 
@@ -96,12 +98,14 @@ class SendMagics(PlanMagics):
             if args.at is None and args.delay is None:
                 raise ConfigurationError("Say when: --delay 5m or --at 2026-11-22T08:00.")
             return entity.plan_send(_what_to_send(args), at=args.at, delay=args.delay)
-        if args.cancel and args.messages and not args.where:
-            return entity.cancel_scheduled(named(args, entity.address))
-        scheduled = entity.scheduled(where=args.where)
         if not args.cancel:
-            return scheduled
-        return entity.cancel_scheduled(scheduled)
+            return entity.scheduled(where=args.where)
+        meant = named(args, entity.address)
+        if meant is None:
+            meant = entity.scheduled(where=args.where)
+        elif args.where is not None:
+            meant = query.where(chosen_of(entity.scheduled(), meant, entity.address, PeekedMessage), args.where)
+        return entity.cancel_scheduled(meant)
 
     @line_magic
     @command(

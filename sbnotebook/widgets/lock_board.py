@@ -20,7 +20,7 @@ from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.message_actions import lock_actions
 from sbnotebook.widgets.front_end import thread_class
-from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown, text
+from sbnotebook.widgets.panel import Panel, button, close_all, panel_style, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_view import MessageView
@@ -344,8 +344,8 @@ class LockBoard(Panel):
         self._closed.set()
         self._news.set()
         self._end_watch()
-        for part in (self.actions, self.bar, self.table):
-            part.close()
+        for part in reversed(self.children):  # first the actions, which stops the plan in progress
+            close_all(part)
         super().close()
         self.batch.close()
 

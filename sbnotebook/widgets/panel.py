@@ -12,7 +12,18 @@ import traitlets
 from sbnotebook.widgets.background import answer_at_once
 from sbnotebook.widgets.front_end import Rich, RichOrPlain, is_in_marimo, module, panel_of, style
 
-__all__ = ["NO_MATHEMATICS", "SCRIPTS", "THROUGH", "Panel", "button", "panel_style", "row", "set_shown", "text"]
+__all__ = [
+    "NO_MATHEMATICS",
+    "SCRIPTS",
+    "THROUGH",
+    "Panel",
+    "button",
+    "close_all",
+    "panel_style",
+    "row",
+    "set_shown",
+    "text",
+]
 
 # Jupyter would render text between two dollar signs as mathematics: orders/$dlq and events/$dlq.
 NO_MATHEMATICS: Final = ("mathjax_ignore", "tex2jax_ignore")
@@ -95,6 +106,14 @@ def button(name: str, tooltip: str, clicked: Callable[[], object], *, icon: str 
 def row(*children: widgets.Widget) -> widgets.HBox:
     """Put widgets beside each other, and in further lines where there is no room."""
     return widgets.HBox(children, layout=widgets.Layout(flex_flow="row wrap", align_items="center"))
+
+
+def close_all(widget: widgets.Widget) -> None:
+    """Close a widget and all in it, with their styles: the kernel keeps each one that is not closed."""
+    for part in (*getattr(widget, "children", ()), getattr(widget, "layout", None), getattr(widget, "style", None)):
+        if isinstance(part, widgets.Widget):
+            close_all(part)
+    widget.close()
 
 
 def set_shown(widget: widgets.DOMWidget, *, shown: bool) -> None:

@@ -13,7 +13,7 @@ from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.background import must_wait
 from sbnotebook.widgets.forms.fields import FORM_CHANGED, on_change, problems_of
 from sbnotebook.widgets.forms.message_actions import Action, PlanForm, TaskForm, ViewForm
-from sbnotebook.widgets.panel import THROUGH, button, row, set_shown, text
+from sbnotebook.widgets.panel import THROUGH, button, close_all, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.table.rows import MessageKey, Table
 
@@ -26,6 +26,7 @@ _WAITING: Final = (
     "button waits."
 )
 _OTHERS: Final = "The selection was changed after this plan was asked for, so it was put away: show the plan again."
+_CLOSED: Final = "The form of this plan was closed, so the plan was put away: show it again."
 
 
 class SelectionBar(widgets.VBox):
@@ -84,7 +85,7 @@ class SelectionBar(widgets.VBox):
             self.buttons[name].click()
 
     def close(self) -> None:
-        """Take it away; the selection is not watched any more."""
+        """Take it away, with a plan that is not confirmed; the selection is not watched any more."""
         for end in self._ends:
             end()
         self._close_form()
@@ -120,8 +121,10 @@ class SelectionBar(widgets.VBox):
 
     def _place_form(self, *form: widgets.VBox) -> None:
         old, self._place.children = self._place.children, form
+        if old and old == self._planning:
+            self._take_back(_CLOSED)  # does nothing to a plan that is carried out
         for each in old:
-            _close_all(each)
+            close_all(each)
 
     def _submit(self, form: PlanForm | TaskForm, problem: widgets.Label) -> None:
         problem.value = ""
@@ -159,10 +162,3 @@ class SelectionBar(widgets.VBox):
     def _say(self, words: str) -> None:
         self._said.value = visible(words)
         set_shown(self._said, shown=bool(words))
-
-
-def _close_all(widget: widgets.Widget) -> None:
-    """Close a widget and all in it: the kernel keeps each one that is not closed."""
-    for child in getattr(widget, "children", ()):
-        _close_all(child)
-    widget.close()

@@ -144,6 +144,15 @@ def test_csv_cell_is_cut_and_shows_unprintable_characters(tmp_path: Path) -> Non
     assert subject == "·[2J·"
 
 
+@pytest.mark.parametrize("text", [";=" * 16_000, "=" * 32_000, ";=" * 40_000])
+def test_csv_cell_is_cut_behind_its_apostrophes(tmp_path: Path, text: str) -> None:
+    path = Messages([peeked(body=text.encode())]).export(tmp_path / "a.csv")
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert len(row["body_text"]) < 32_767
+    assert row["body_text"].endswith(f"… ({len(text):,} characters)")
+
+
 # ------------------------------------------------------------------ the file
 
 

@@ -257,14 +257,31 @@ def test_printable_keeps_printable_characters(text: str) -> None:
 
 def test_messages_that_were_skipped_for_one_reason_are_a_sentence() -> None:
     why = "It was interrupted before the message was sent."
-    skipped = [Outcome(OutcomeStatus.SKIPPED, "send", ORDERS, number, description=why) for number in range(1, 1_001)]
-    lost = Outcome(OutcomeStatus.LOCK_LOST, "send", ORDERS, 4711)
+    skipped = [Outcome(OutcomeStatus.SKIPPED, "purge", ORDERS, number, description=why) for number in range(1, 1_001)]
+    lost = Outcome(OutcomeStatus.LOCK_LOST, "purge", ORDERS, 4711)
     for shown in (report_text(Report([*skipped, lost])), report_html(Report([*skipped, lost]))):
         assert f"1,000 skipped: {why} Run it again to continue." in shown
         assert "4711" in shown
         assert ">17<" not in shown
         assert " 17 " not in shown
     assert "Run it again" not in report_text(Report([*skipped[:3], lost]))
+
+
+@pytest.mark.parametrize(
+    ("verb", "entity", "advice"),
+    [
+        ("send", "orders", " Running it again sends the settled ones again."),
+        ("schedule", "orders", " Running it again sends the settled ones again."),
+        ("complete", "orders", " Run it again to continue."),
+        ("resubmit", "orders/$dlq", " Run it again to continue."),
+        ("resubmit", "orders", ""),
+        ("abandon", "orders", ""),
+    ],
+)
+def test_advice_never_repeats_what_was_done(verb: str, entity: str, advice: str) -> None:
+    why = "It was interrupted before."
+    outcome = Outcome(OutcomeStatus.SKIPPED, verb, EntityAddress.parse(entity), 1, description=why)
+    assert report_text(Report([outcome] * 4)).endswith(f"4 skipped: {why}{advice}")
 
 
 def test_long_names_may_be_broken_between_their_words() -> None:

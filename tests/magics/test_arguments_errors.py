@@ -32,7 +32,9 @@ def test_interrupted_send_leaves_its_report(ready: Kernel, emulator: RunningEmul
     line = line_of(begun)
     assert line.startswith("Interrupted: send: ")
     assert "settled" in line
-    assert line.endswith("skipped ones did not; sb_report has all outcomes. Run it again to continue.")
+    assert line.endswith(
+        "skipped ones did not; sb_report has all outcomes. Running it again sends the settled ones again."
+    )
     settled = int(ready.run("print(sb_report.settled)").text)
     unknown = int(
         ready.run("from sbnotebook import OutcomeStatus as S\nprint(sb_report.counts.get(S.UNCONFIRMED, 0))").text
@@ -47,10 +49,19 @@ def test_interrupted_purge_is_reported_and_undone(ready: Kernel, emulator: Runni
     ready.run("some = rows[:500]\n%sb_send half some")
     line = line_of(ready.run_until("%sb_purge half --rate 50", lambda _: emulator.counts("half").active < 500))
     assert "skipped" in line
+    assert line.endswith("sb_report has all outcomes. Run it again to continue.")
     left = emulator.counts("half").active
     assert 0 < left < 500
     ready.run("%sb_undo")
     assert emulator.counts("half").active == 500
+
+
+def test_interrupted_pick_says_that_its_limit_counts_anew(ready: Kernel, emulator: RunningEmulator) -> None:
+    emulator.create_queue("limited")
+    ready.run("some = rows[:500]\n%sb_send limited some")
+    counted = "%sb_pick limited -n 400 --complete --rate 50"
+    line = line_of(ready.run_until(counted, lambda _: emulator.counts("limited").active < 500))
+    assert line.endswith("Run it again to continue. Then -n counts anew.")
 
 
 def test_locked_messages_stay_held_after_an_interrupt(ready: Kernel, emulator: RunningEmulator) -> None:

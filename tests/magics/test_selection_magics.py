@@ -185,8 +185,12 @@ def test_purge_removes_and_undo_gives_back(shell: Shell, emulator: RunningEmulat
         ("%sb_pick wrong --messages text --complete", "'x' is not a sequence number: give messages, sequence numbers"),
         (
             "%sb_pick wrong -n 1 --messages text --complete",
-            "--messages says which ones: leave --where, --cause and -n out.",
+            "--messages says which ones: leave --where, --cause, --state, --from, -t and -n out.",
         ),
+        ("%sb_pick wrong --messages 1-20 -t 5 --complete --dry-run", "--messages says which ones: leave"),
+        ("%sb_resubmit wrong --messages 1-20 --from 18 --dry-run", "--messages says which ones: leave"),
+        ("%sb_resubmit wrong --messages 1-20 --state deferred --dry-run", "--messages says which ones: leave"),
+        ("%sb_sample wrong --messages 1-20 --state deferred", "--messages says which ones: leave"),
     ],
 )
 def test_unclear_options_are_one_line(shell: Shell, line: str, sentence: str) -> None:

@@ -177,6 +177,17 @@ def test_schedule_shows_and_cancels_messages(shell: Shell, emulator: RunningEmul
     assert emulator.counts("for-later").scheduled == 2
 
 
+def test_cancelled_are_those_chosen_that_match(shell: Shell) -> None:
+    shell.run("namespace.create_queue('both')\n%sb_schedule both 'y' --delay 1h --subject y")
+    shell.run("%%sb_schedule both --delay 1h --subject x --lines\na\nb\nc\n")
+    waiting = shell.run("shown = %sb_schedule both\nnumbers = [m.sequence_number for m in shown]\nnumbers").value
+    chosen = f"{waiting[0]},{waiting[1]}"
+    plan = shell.run(f"""%sb_schedule both --cancel --messages {chosen} --where "subject = 'x'" --dry-run""").value
+    assert [m.body for m in plan.messages] == [b"a"]
+    ran = shell.run("""%sb_schedule both --cancel --messages shown --where "subject = 'x'" """)
+    assert ran.value.settled == 3
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [

@@ -127,6 +127,21 @@ def test_browser_cancels_scheduled_and_settles_deferred(namespace: Namespace, qu
     namespace.delete_queue(queue)
 
 
+def test_plan_goes_with_the_view_that_it_was_made_in(namespace: Namespace, queue: str) -> None:
+    browser = Browser(namespace, queue)
+    assert see(browser, "Deferred") == ["m1"]
+    browser.table.select([("browsed", browser.table.messages[0].sequence_number)])
+    act(browser, "Complete…")
+    until(lambda: "Complete 1 message of browsed" in repr(browser.actions))
+    carry_out: Any = browser.actions._carry_out  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (its button)
+    assert carry_out in descendants(browser.actions)
+    see(browser, "Active")
+    assert "The form of this plan was closed" in repr(browser.actions)
+    assert carry_out not in descendants(browser.actions)
+    browser.close()
+    namespace.delete_queue(queue)
+
+
 def test_what_somebody_else_has_deferred_is_an_orphan(
     namespace: Namespace, shared_emulator: RunningEmulator, tmp_path: Path, queue: str
 ) -> None:

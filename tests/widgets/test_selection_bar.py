@@ -58,14 +58,39 @@ def test_selection_bar_withdraws_a_plan_after_a_change(namespace: Namespace) -> 
     plan()
 
     # A form opened while a plan is carried out stays, with its input.
-    carry_out = named(panel, "Carry out")
-    named(bar, "Resubmit…").click()
-    named(bar, "Delay").value = "7m"
     reports: list[Report] = []
     panel.on_report(reports.append)  # told after the bar was
-    carry_out.click()
+    named(panel, "Carry out").click()
+    named(bar, "Resubmit…").click()
+    named(bar, "Delay").value = "7m"
     until(lambda: reports)
     assert named(bar, "Delay").value == "7m"
     table.select([("chosen", 2), ("chosen", 4)])
     assert "Resubmit is done" in repr(panel), "a report stays"
     bar.close()
+
+
+def test_plan_goes_with_its_form(namespace: Namespace) -> None:
+    namespace.create_queue("formed")
+    queue = namespace.entity("formed")
+    queue.send([Message(message_id=f"m{number}") for number in range(2)])
+    table = MessageTable(queue.peek())
+    panel = ActionPanel(namespace, table=table)
+    bar = SelectionBar(table, [Action("Resubmit…", "Send them again", lambda: resubmit_form(queue))], panel)
+    table.select([("formed", 1)])
+
+    def plan() -> Any:
+        named(bar, "Resubmit…").click()
+        named(bar, "Show the plan").click()
+        until(lambda: not panel.busy)
+        assert "Resubmit 1 message" in repr(panel)
+        return named(panel, "Carry out")
+
+    for away in (named(bar, "Resubmit…").click, lambda: named(bar, "Close").click(), bar.close):
+        carry_out = plan()
+        away()
+        assert carry_out not in fields(panel)
+        carry_out.click()  # too late
+        assert not panel.busy
+        assert "The form of this plan was closed" in repr(panel)
+    assert [message.sequence_number for message in queue.peek()] == [1, 2]

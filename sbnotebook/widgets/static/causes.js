@@ -6,7 +6,7 @@
 import { chooseCauses, chosenCauses, history, rowsOfCause, span, tallied, TREND_POINTS } from "./cause_rows.js";
 import { timeText } from "./columns.js";
 import { FROM_CAUSES } from "./detail.js";
-import { arrange, counted, drawnSoon, figure, pressable, roving } from "./drawing.js";
+import { arrange, counted, drawnSoon, figure, pressable, roving, sortAsBefore } from "./drawing.js";
 import { focusedElement } from "./focused.js";
 import { made } from "./header.js";
 
@@ -312,11 +312,7 @@ class CauseList {
   /** The largest first; while the list is held, as before. */
   ordered(entries) {
     entries.sort(([, one], [, other]) => other.length - one.length);
-    if (this.isHeld) {
-      const places = new Map(this.order.map((fingerprint, place) => [fingerprint, place]));
-      const place = ([fingerprint]) => places.get(fingerprint) ?? places.size;
-      entries.sort((one, other) => place(one) - place(other));
-    }
+    if (this.isHeld) sortAsBefore(entries, ([fingerprint]) => fingerprint, this.order);
     this.order = entries.map(([fingerprint]) => fingerprint);
     return entries;
   }

@@ -68,6 +68,13 @@ export function arrange(parent, elements) {
   if (focused && focused !== focusedElement() && parent.contains(focused)) focused.focus({ preventScroll: true });
 }
 
+/** Sort entries by the places that their keys had before; new ones come last. */
+export function sortAsBefore(entries, keyOf, before) {
+  const places = new Map(before.map((key, place) => [key, place]));
+  const place = (entry) => places.get(keyOf(entry)) ?? places.size;
+  return entries.sort((one, other) => place(one) - place(other));
+}
+
 /**
  * Make a list one stop of the Tab key, in which the arrow keys, Home and End move.
  * @param {HTMLElement} list

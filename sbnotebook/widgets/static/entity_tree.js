@@ -122,7 +122,7 @@ class TreeView {
     this.items = this.nodes.map((node) => this.item(node));
     this.list.replaceChildren(...this.items);
     if (!this.items.length) this.list.append(make("div", "sbn-tree-empty", this.emptyWords(sought)));
-    if (hadFocus) this.focus(this.place());
+    if (hadFocus) this.focus(this.place(), { preventScroll: true }); // the user may have scrolled elsewhere
   }
 
   emptyWords(sought) {
@@ -171,13 +171,13 @@ class TreeView {
     return this.nodes.findIndex((node) => node.row.path === this.focused);
   }
 
-  focus(place) {
+  focus(place, options) {
     const item = this.items[place];
     if (!item) return;
     for (const other of this.items) other.tabIndex = -1;
     this.focused = this.nodes[place].row.path;
     item.tabIndex = 0;
-    item.focus();
+    item.focus(options);
   }
 
   choose(node) {

@@ -3,7 +3,8 @@
  */
 
 import { cellValue, shownText } from "./columns.js";
-import { arrange, drawnSoon, figure, oneStop, pressable, roving } from "./drawing.js";
+import { arrange, drawnSoon, figure, oneStop, pressable, roving, sortAsBefore } from "./drawing.js";
+import { focusedElement } from "./focused.js";
 import { made } from "./header.js";
 
 const USUAL_FACETS = [
@@ -135,6 +136,7 @@ class FacetBox {
   constructor(facet, title) {
     this.facet = facet;
     this.items = new Map();
+    this.order = []; // of the values
     this.isOpen = false;
     this.name = made("span", { class: "sbn-facet-name" }, title);
     this.clear = pressable("Clear", () => this.clearAll(), { class: "sbn-quiet", "aria-label": `Clear ${title}` });
@@ -159,15 +161,25 @@ class FacetBox {
     this.list.querySelector(BOXES)?.focus();
   }
 
+  /** Values with their counts, the most frequent first; while the pointer or the focus is here, in the order before. */
+  ordered() {
+    const { element, facet } = this;
+    const found = facet.count();
+    const isHeld = element.matches(":hover") || element.contains(focusedElement());
+    if (isHeld) sortAsBefore(found, ({ value }) => value, this.order);
+    this.order = found.map(({ value }) => value);
+    return found;
+  }
+
   draw() {
     const { facet } = this;
-    const all = facet.count();
+    const all = this.ordered();
     const { chosen } = facet;
     const words = this.search.value.toLowerCase();
     const few = all.filter(({ value }, index) => index < FEW_VALUES || chosen.has(value));
     const found = this.isOpen ? all.filter(({ text }) => text.toLowerCase().includes(words)) : few;
     const listed = found.slice(0, LISTED_VALUES);
-    const most = Math.max(1, all[0]?.count ?? 0);
+    const most = all.reduce((most, { count }) => Math.max(most, count), 1);
     arrange(this.list, listed.map((entry) => this.item(entry, chosen, most)));
     oneStop(this.list, BOXES);
     const rest = (this.isOpen ? found.length : all.length) - listed.length;
@@ -215,7 +227,11 @@ export function facetsView(store, element, options) {
   const panel = made("div", { class: "sbn-facets", role: "region", "aria-label": "Filter by value" }, head, list);
 
   const box = (column) => {
-    if (!boxes.has(column.name)) boxes.set(column.name, new FacetBox(new Facet(store, column), column.title));
+    if (!boxes.has(column.name)) {
+      const added = new FacetBox(new Facet(store, column), column.title);
+      for (const type of ["pointerleave", "focusout"]) added.element.addEventListener(type, soon);
+      boxes.set(column.name, added);
+    }
     return boxes.get(column.name);
   };
   const draw = function* () {

@@ -47,6 +47,26 @@ export class Grid {
     if (options.countdown) this.clock = setInterval(() => this.drawSoon(), 1000);
   }
 
+  get cursor() {
+    return this.place;
+  }
+
+  set cursor(place) {
+    this.place = place;
+    this.row = this.store.shown[place];
+  }
+
+  /** Keep the cursor on its row, which has another place among the shown rows now. */
+  follow() {
+    const place = this.store.shown.indexOf(this.row);
+    if (place >= 0) this.cursor = place;
+  }
+
+  /** Keep the place of the cursor: its row number is that of another message now. */
+  forgetRow() {
+    this.row = undefined;
+  }
+
   dispose() {
     this.size.disconnect();
     clearInterval(this.clock);

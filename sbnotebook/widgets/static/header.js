@@ -3,6 +3,7 @@
  */
 
 import { cellValue, filterHelp, filterTest } from "./columns.js";
+import { arrange } from "./drawing.js";
 
 const FILTER_DELAY = 150; // milliseconds from the last key to the filter
 const WIDTHS = [48, 900]; // pixels
@@ -73,7 +74,7 @@ function fittingWidth(store, { name, title, kind }, element) {
   return Math.min(WIDEST, Math.max(WIDTHS[0], Math.round(widest + PADDING)));
 }
 
-/** The rows of headers and of filters; `draw` makes them anew where the columns have changed. */
+/** The rows of headers and of filters; a column that stays keeps its cells, with the focus and the typed text. */
 export class Header {
   /**
    * @param {Store} store
@@ -84,17 +85,19 @@ export class Header {
     this.resized = resized;
     this.names = made("div", { class: "sbn-names", role: "row", "aria-rowindex": "1" });
     this.filters = made("div", { class: "sbn-filters", role: "row", "aria-rowindex": "2", hidden: true });
+    this.corners = [this.corner("columnheader", "selected"), this.corner("gridcell", "")];
+    this.cells = new Map(); // the name and the filter of each column that is shown
     this.element = made("div", { class: "sbn-head", role: "rowgroup" }, this.names, this.filters);
     this.names.addEventListener("keydown", (event) => this.key(event));
   }
 
   draw(columns) {
-    const key = columns.map(({ name }) => name).join("\n");
-    if (key !== this.drawn) {
-      this.drawn = key;
-      this.names.replaceChildren(this.corner("columnheader", "selected"), ...columns.map((column) => this.name(column)));
-      this.filters.replaceChildren(this.corner("gridcell", ""), ...columns.map((column) => this.filter(column)));
-    }
+    const key = ({ name, title, kind }) => [name, title, kind].join("\n");
+    const cells = (column) => this.cells.get(key(column)) ?? [this.name(column), this.filter(column)];
+    this.cells = new Map(columns.map((column) => [key(column), cells(column)]));
+    [this.names, this.filters].forEach((row, place) => {
+      arrange(row, [this.corners[place], ...[...this.cells.values()].map((pair) => pair[place])]);
+    });
     const { sort } = this.store;
     for (const cell of this.names.querySelectorAll("[data-column]")) {
       const sorted = sort?.name === cell.dataset.column;

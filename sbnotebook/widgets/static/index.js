@@ -142,11 +142,15 @@ function tableView(store, element, options) {
   const on = (type, action) => store.addEventListener(type, action, { signal: listen.signal });
   on("filter", () => !store.filters.size && grid.header.forgetFilters());
   on("shown", ({ detail }) => {
-    if (detail.isOther) grid.reset();
-    else if (!detail.isSame) grid.endRange();
+    if (detail.isOther) return grid.reset();
+    grid.follow();
+    if (!detail.isSame) grid.endRange();
   });
   on("selection", () => grid.endRange());
-  on("rows", ({ detail }) => detail.kind !== "patched" && grid.endRange());
+  on("rows", ({ detail }) => {
+    if (detail.kind !== "patched") grid.endRange();
+    if (detail.kind === "replaced") grid.forgetRow();
+  });
   on("failed", (event) => toolbar.fail(event.detail));
   for (const type of ["rows", "shown", "selection", "columns", "focus"]) on(type, draw);
   const drawBehind = () => setTimeout(() => store.isBehind && draw()); // most rows are found before
