@@ -81,6 +81,8 @@ class Pause:
     def __init__(self) -> None:
         self._over: anyio.Event | None = None
         self._held_up = 0
+        self.in_progress = 0
+        """Requests in progress of work that makes several at once, some of which may be held up already."""
         self.was_used = False
         """True once it has begun."""
 
@@ -92,7 +94,7 @@ class Pause:
     @property
     def holds(self) -> bool:
         """Return whether work waits for the end of the pause, so that nothing is in progress."""
-        return self._held_up > 0
+        return self._held_up > 0 and not self.in_progress
 
     def begin(self) -> None:
         """Pause later requests; once is enough."""
@@ -129,6 +131,9 @@ class Pace:
 
     def __init__(self, rate: float | None, pause: Pause | None = None) -> None:
         self._pause = pause
+        self._turn = anyio.Lock()
+        self.rate = rate
+        """Messages a second at most, None for no limit."""
         self._seconds_each = 1.0 / rate if rate else 0.0
         self._next_at = 0.0
         self.at_once = max(1, int(rate)) if rate else None
@@ -147,6 +152,20 @@ class Pace:
             await self._pause.wait()
             now = anyio.current_time()
         self._next_at = max(now, self._next_at) + count * self._seconds_each
+
+    async def begin(self, count: int) -> None:
+        """Wait as :meth:`wait` does, beside other tasks that do the same, and count a request until :meth:`end`."""
+        if self.is_free:
+            return
+        async with self._turn:
+            await self.wait(count)
+        if self._pause is not None:
+            self._pause.in_progress += 1
+
+    def end(self) -> None:
+        """End a request that began."""
+        if self._pause is not None:
+            self._pause.in_progress -= 1
 
 
 class Flight:

@@ -64,8 +64,8 @@ class Limits:
         max_in_flight: transfers or settlements that wait for their answer at once; ``"auto"`` for as many as the
             network bears: see :class:`sbnotebook.settlement.pace.Window`.
         rate: messages a second at most, None for no limit.
-        pause: holds it up while it is on, between groups of up to 200 messages, or 500 of an undo. No group is left
-            half done.
+        pause: holds it up while it is on, between groups of up to 200 messages, or 500 of an undo, and between
+            transfers of a send. No group is left half done.
 
     Raises:
         ConfigurationError: a limit that cannot be.

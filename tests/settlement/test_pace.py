@@ -76,6 +76,22 @@ async def test_a_pause_holds_up_whoever_asks_until_it_ends() -> None:
     assert (went, pause.holds) == (["first", "second"], False)
 
 
+async def test_a_pause_holds_nothing_while_a_request_is_in_progress() -> None:
+    pause = Pause()
+    pace = Pace(None, pause)
+    await pace.begin(1)
+    pause.begin()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(pace.begin, 1)
+        await anyio.wait_all_tasks_blocked()
+        assert (pause.is_on, pause.holds) == (True, False)
+        pace.end()
+        assert pause.holds
+        pause.end()
+    assert not pause.holds
+
+
 async def test_work_that_is_held_up_can_be_cancelled() -> None:
     pause = Pause()
     pause.begin()

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
-from sbnotebook.model import Complete, Defer, EntityAddress, LockedMessage, Message, Outcome, Report, Resubmit
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.model import Complete, Defer, EntityAddress, LockedMessage, Message, Outcome, Report, Resubmit, Send
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.pace import Pause
@@ -118,6 +119,43 @@ async def test_a_pause_holds_it_up_and_then_it_goes_on(
         clones = await namespace.entity(f"{name}-again").peek()
         originals = sorted(str(clone.application_properties[ORIGINAL_MESSAGE_ID]) for clone in clones)
         assert originals == sorted(map(str, range(COUNT)))
+
+
+@pytest.mark.parametrize("session_id", [None, "s"])
+@pytest.mark.parametrize("decision", [Send(), Send(delay=timedelta(days=1))], ids=["send", "schedule"])
+async def test_a_pause_holds_a_send_up_once_no_transfer_is_left(
+    own: AsyncNamespace, emulator: RunningEmulator, decision: Send, session_id: str | None
+) -> None:
+    await own.create_queue("orders")
+    queue, pause, reports = own.entity("orders"), Pause(), list[Report]()
+    emulator.faults.accept_delay_ms = 50
+    done = 0
+
+    def progress(count: int) -> None:
+        nonlocal done
+        if not done:
+            pause.begin()
+        done += count
+
+    def messages() -> list[Message]:
+        return [Message(message_id=str(n), session_id=session_id) for n in range(COUNT)]
+
+    async def apply() -> None:
+        plan = queue.plan_send(messages, decision, batch_size=10)
+        reports.append(await plan.apply(Limits(max_in_flight=5, pause=pause), progress))
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(apply)
+            while not pause.holds:
+                await queue.peek(1)
+            held = done
+            assert 0 < held <= 50
+            assert len(await queue.peek()) == held == done
+            await queue.peek()
+            assert (pause.holds, done) == (True, held)
+            pause.end()
+    assert reports[0].settled == len(await queue.peek()) == COUNT
 
 
 async def test_what_is_locked_stays_locked_however_long_it_is_held_up(

@@ -25,7 +25,7 @@ from sbnotebook.settlement.sdk.protocol import (
     Socket,
     private,
 )
-from sbnotebook.settlement.sdk.tokens import stop_refreshing
+from sbnotebook.settlement.sdk.tokens import is_expired, stop_refreshing
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -50,6 +50,8 @@ _LOOKS: Final = 20
 _GLANCE: Final = 0.005
 """Seconds to look for frames that have come already."""
 _MANY_FRAMES: Final = 100
+_MANY_DETACHES: Final = 10
+"""More than come together: the SDK stops to read behind each."""
 _ANSWER_WITHIN: Final = 60.0
 _HANG_UP_WITHIN: Final = 2.0
 """Seconds."""
@@ -58,9 +60,13 @@ _OPEN_WITHIN: Final = 60.0
 
 
 def is_open(client: ServiceBusReceiver | ServiceBusSender) -> bool:
-    """Return whether a client's connection and link are open, as far as the SDK has noticed; see :func:`catch_up`."""
+    """Return whether a client's connection and link are open, as far as the SDK has noticed; see :func:`catch_up`.
+
+    They are not with an expired token: the SDK would refuse all work over them.
+    """
     parts = private(client)
-    return parts._handler is not None and parts._running and is_attached(parts._handler)
+    handler: Handler | None = parts._handler
+    return handler is not None and parts._running and is_attached(handler) and not is_expired(handler)
 
 
 def is_attached(handler: Handler) -> bool:
@@ -94,7 +100,11 @@ async def catch_up(client: ServiceBusReceiver | ServiceBusSender) -> None:
     # Bytes that have come may be part of a frame, or an empty one, and the end of the connection behind it.
     if reader is None or reader._buffer or reader.at_eof() or reader.exception():
         with contextlib.suppress(Exception):  # is_open reports its fault
-            await connection.listen(wait=_GLANCE, batch=_MANY_FRAMES)
+            for _ in range(_MANY_DETACHES):
+                before = connection._last_frame_received_time
+                await connection.listen(wait=_GLANCE, batch=_MANY_FRAMES)
+                if connection._last_frame_received_time == before:
+                    return
 
 
 async def reopen(client: ServiceBusReceiver | ServiceBusSender) -> None:

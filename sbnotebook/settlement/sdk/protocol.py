@@ -201,6 +201,7 @@ class AmqpConnection(Protocol):
     """``Connection`` in ``_pyamqp/aio/_connection_async.py``."""
 
     _error: Exception | None
+    _last_frame_received_time: float | None
     _socket_timeout: float
     _transport: Socket
     _remote_max_frame_size: int | None

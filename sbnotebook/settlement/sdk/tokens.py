@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["refresh_beside_work", "refresh_if_due", "stop_refreshing"]
+__all__ = ["is_expired", "refresh_beside_work", "refresh_if_due", "stop_refreshing"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 # Attributes that sbnotebook adds to the SDK's authenticators.
@@ -71,6 +71,12 @@ async def refresh_if_due(receiver: ServiceBusReceiver) -> None:
     if handler is not None:
         with contextlib.suppress(Exception):  # the next operation reports the fault
             await handler.auth_complete_async()
+
+
+def is_expired(handler: Handler) -> bool:
+    """Return whether the token of a client's connection has expired, and no next one is on its way."""
+    cbs = handler._cbs_authenticator
+    return cbs is not None and cbs.auth_state is not CbsAuthState.IN_PROGRESS and cbs._expires_on <= time.time()
 
 
 def stop_refreshing(handler: Handler) -> None:

@@ -83,6 +83,8 @@ _SLOWEST: Final = 50_000
 """Bytes a second: the slowest connection on which the answer to a large transfer is awaited."""
 _BEFORE_MORE: Final = 50
 """Answers of a send after which ``"auto"`` may open further senders: a shorter send is over before they are open."""
+_OPEN_AGAIN_AFTER: Final = 5.0
+"""Seconds after a failed attempt to open a further sender in which ``"auto"`` makes no other."""
 _FINISH_WITHIN: Final = 10.0
 """Seconds to wait for transfers in flight when the caller is cancelled."""
 _LOOK_AGAIN: Final = 0.5
@@ -240,11 +242,14 @@ class _Delivery:
         self._window = window
         self._answers = 0
         self._pace = pace
+        self._pull_pace = Pace(pace.rate)
         self._progress = progress
         self._order: dict[str, anyio.Lock] = {}
         self._opening: list[anyio.CancelScope] = []
         self._unfinished: set[Pack] = set()
-        self._in_hand = self._bytes = self._workers = 0
+        self._in_hand = self._bytes = self._workers = self._ready = 0
+        """``_ready`` counts those workers that need not open a sender before they take a pack."""
+        self._open_again_at = 0.0
         self._queue: asyncio.Queue[Pack | None] = asyncio.Queue()
         self._tasks: TaskGroup
         self._freed = asyncio.Event()
@@ -301,29 +306,36 @@ class _Delivery:
                 await self._arrived.wait(_LOOK_AGAIN)
 
     async def _enqueue(self, pack: Pack) -> None:
-        await self._pace.wait(len(pack.items))  # always yields to the workers, so that packs are begun in their order
+        # With a rate, messages are not pulled before their time. It always yields to the workers, so that packs are
+        # begun in their order.
+        await self._pull_pace.wait(len(pack.items))
         while self._in_hand > self._most_in_hand() or (self._bytes and self._bytes + pack.size > _MAX_BYTES_IN_FLIGHT):
             self._freed = asyncio.Event()
             await self._freed.wait()
         self._put(pack)
 
     def _most_in_hand(self) -> int:
-        # As many packs wait as are in flight, so that transfers answered together are followed together. With a pace,
-        # a pack must begin as soon as it is queued.
-        return self._window.size * (2 if self._pace.is_free else 1)
+        # As many packs wait as are in flight, so that transfers answered together are followed together. With a rate
+        # that is of no use.
+        return self._window.size * (1 if self._pace.at_once else 2)
 
     def _put(self, pack: Pack) -> None:
         self._bytes += pack.size
-        if self._workers < min(self._in_hand, self._window.size):
+        is_more = self._answers >= _BEFORE_MORE
+        may_open = not is_more or anyio.current_time() >= self._open_again_at
+        if may_open and self._workers < min(self._in_hand, self._window.size):
             self._workers += 1
-            self._tasks.start_soon(self._work, self._answers >= _BEFORE_MORE)
+            self._tasks.start_soon(self._work, is_more)
         self._queue.put_nowait(pack)
 
     async def _work(self, is_more: bool) -> None:
         if is_more and not await self._has_opened():
             self._workers -= 1
+            self._open_again_at = anyio.current_time() + _OPEN_AGAIN_AFTER
             return
-        while self._workers <= self._window.size and (pack := await self._queue.get()) is not None:
+        # Workers that open a sender do not count: were the others to leave for them, none might be left.
+        self._ready += 1
+        while self._ready <= self._window.size and (pack := await self._queue.get()) is not None:
             # Messages of one session keep their order: one transfer of a key at a time, in the order of the queue.
             async with self._turn(pack.key):
                 await self._deliver(pack)
@@ -332,13 +344,14 @@ class _Delivery:
             self._bytes -= pack.size
             self._want()
             self._freed.set()
+        self._ready -= 1
         self._workers -= 1
 
     async def _has_opened(self) -> bool:
         """Open a sender. Opening takes several round trips, in which the other workers may send the rest."""
         with anyio.CancelScope() as scope:
             self._opening.append(scope)
-            return await self._pool.open_another()
+            return await self._pool.open_another(self._ready)  # each that is ready uses one, or is about to
         return False
 
     def _turn(self, key: str | None) -> AbstractAsyncContextManager[None]:
@@ -379,9 +392,13 @@ class _Delivery:
         rate, count = self._pool.allowed_rate, len(pack.items)
         until, attempt = rate.now() + PATIENCE, 0
         while True:
+            await anyio.lowlevel.checkpoint_if_cancelled()  # what follows need not wait, and a transfer is shielded
             if pack.is_batch and count > _WHILE_BUSY and rate.is_limited:
                 return MessageSizeExceededError(message="The transfer is too large to find the allowed rate.")
             await rate.wait(count)
+            asked = rate.now()
+            await self._pace.begin(count)
+            until += rate.now() - asked  # it may be paused for an hour
             try:
                 await self._try_once(pack)
             except ServiceBusServerBusyError as latest:
@@ -398,6 +415,8 @@ class _Delivery:
             else:
                 rate.accepted(count)
                 return None
+            finally:
+                self._pace.end()
 
     async def _try_once(self, pack: Pack) -> None:
         answer_within = self._pool.answer_within + pack.size / _SLOWEST

@@ -52,7 +52,9 @@ class SenderPool:
         self.window = Window(AUTO, most=MOST_SENDERS)
         """Says how many transfers of this pool wait at once, for sends without a number of their own."""
         self._connection = connection
-        self._idle: list[tuple[ServiceBusSender, float]] = []
+        self._idle: list[tuple[ServiceBusSender, float, float]] = []
+        """Senders, each with the monotonic time and the wall-clock time since which it is idle."""
+        self._in_use = 0
         self._opening: set[asyncio.Task[None]] = set()
         self._sizes: Sizes | None = None
 
@@ -72,9 +74,13 @@ class SenderPool:
         if failures:  # not within except: IPython shows all frames of an error that has a group as its context
             raise failures[0]  # they all failed for the same reason
 
-    async def open_another(self) -> bool:
-        """Open a sender if none is idle, also after the caller is cancelled. Return False if that was not possible."""
-        if self._idle:
+    async def open_another(self, count: int) -> bool:
+        """Open a sender where there are no more than ``count``, also after the caller is cancelled.
+
+        Returns:
+            False if that was not possible.
+        """
+        if len(self._idle) + self._in_use > count:
             return True
         opening = asyncio.create_task(self._open_one())
         self._opening.add(opening)
@@ -100,7 +106,7 @@ class SenderPool:
         """
         self._sizes = None
         long_ago = time.monotonic() - 2 * _FRESH
-        self._idle = [(sender, min(since, long_ago)) for sender, since in self._idle]
+        self._idle = [(sender, min(since, long_ago), at) for sender, since, at in self._idle]
 
     @asynccontextmanager
     async def slot(self) -> AsyncGenerator[ServiceBusSender]:
@@ -109,21 +115,25 @@ class SenderPool:
         Raises:
             azure.servicebus.exceptions.ServiceBusError: none could be opened.
         """
-        sender = await self._take()
-        line = links.line_of(sender)
+        self._in_use += 1
         try:
-            yield sender
-        except ServiceBusError as error:
-            if links.is_open(sender) and not isinstance(error, OperationTimeoutError):
-                self._keep(sender)  # only the transfer was refused
-            else:
+            sender = await self._take()
+            line = links.line_of(sender)
+            try:
+                yield sender
+            except ServiceBusError as error:
+                if links.is_open(sender) and not isinstance(error, OperationTimeoutError):
+                    self._keep(sender)  # only the transfer was refused
+                else:
+                    await _close(sender, line)
+                raise
+            except BaseException:
+                # Cancelled: an answer may still come, and must not count as the answer to the next transfer.
                 await _close(sender, line)
-            raise
-        except BaseException:
-            # Cancelled: an answer may still come, and must not count as the answer to the next transfer.
-            await _close(sender, line)
-            raise
-        self._keep(sender)
+                raise
+            self._keep(sender)
+        finally:
+            self._in_use -= 1
 
     async def close(self) -> None:
         """Close all idle senders."""
@@ -133,13 +143,14 @@ class SenderPool:
             await asyncio.wait(self._opening)
         idle, self._idle = self._idle, []
         async with anyio.create_task_group() as tasks:
-            for sender, _ in idle:
+            for sender, *_ in idle:
                 tasks.start_soon(_close, sender)
 
     async def _take(self) -> ServiceBusSender:
         while self._idle:
-            sender, since = self._idle.pop()
-            idle = time.monotonic() - since
+            sender, since, at = self._idle.pop()
+            # The monotonic time may stand still while the machine sleeps, and the wall clock may be put back.
+            idle = max(time.monotonic() - since, time.time() - at)
             # A send over a lost connection would be UNCONFIRMED.
             try:
                 if idle > _FRESH:
@@ -174,7 +185,7 @@ class SenderPool:
         _is_done(opening)  # otherwise asyncio logs an error that no caller waits for
 
     def _keep(self, sender: ServiceBusSender) -> None:
-        self._idle.append((sender, time.monotonic()))
+        self._idle.append((sender, time.monotonic(), time.time()))
 
 
 def _is_done(task: asyncio.Task[None]) -> bool:

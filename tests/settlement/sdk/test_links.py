@@ -10,17 +10,18 @@ import ssl
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import pytest
 import trustme
-from azure.servicebus._pyamqp.aio import _link_async
+from azure.servicebus._pyamqp.aio import _connection_async, _link_async
 from azure.servicebus._pyamqp.aio._transport_async import AsyncTransport
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
-from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.sdk import links, management, receivers
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
@@ -77,6 +78,35 @@ async def test_an_ended_connection_is_noticed_before_the_sdk_reads(
         with anyio.fail_after(20):
             while not (reader.at_eof() or reader.exception()):  # noqa: ASYNC110 (the SDK has no event for it)
                 await anyio.sleep(0.01)
+        assert not links.is_open(receiver)
+
+
+async def test_a_receiver_whose_token_has_expired_is_opened_again(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("expired")
+    await namespace.entity("expired").send([Message(message_id="m")])
+    async with namespace.connection.receiver(EntityAddress("expired")) as receiver:
+        receiver._handler._cbs_authenticator._expires_on = int(time.time()) - 1
+        assert not links.is_open(receiver)
+        await links.reopen(receiver)
+        assert links.is_open(receiver)
+        (message,) = await receiver.receive_messages(1, max_wait_time=5)
+        await receiver.complete_message(message)
+
+
+async def test_every_detach_that_has_come_is_noticed_over_websockets(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = urlsplit(emulator.connection_string.split(";")[0].removeprefix("Endpoint=")).port
+    monkeypatch.setattr(_connection_async, "WEBSOCKET_PORT", port)  # the SDK knows port 443 only
+    await own.create_queue("orders")
+    connection = Connection(f"{emulator.connection_string.rstrip(';')};TransportType=AmqpWebSockets")
+    async with connection.receiver(EntityAddress("orders")) as receiver:
+        await management.peek_payloads(receiver, 1, 1)  # opens another link
+        emulator.close_links("orders/$management")
+        emulator.close_links("orders")
+        await anyio.sleep(0.5)  # the detach of the receiver comes behind those of the other link
+        assert links.is_open(receiver)
+        await links.catch_up(receiver)
         assert not links.is_open(receiver)
 
 

@@ -14,6 +14,7 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.pace import MOST_SENDERS
+from sbnotebook.settlement.sdk import senders
 
 pytestmark = pytest.mark.anyio
 
@@ -96,6 +97,26 @@ async def test_rate_spreads_the_messages_over_time(namespace: AsyncNamespace) ->
     await namespace.entity("slow").send([Message(body=b"x")] * 15, rate=10)
     # A second's messages travel together, the rest a second later.
     assert anyio.current_time() - started >= 1.0
+
+
+async def test_rate_is_kept_after_a_transfer_that_takes_long(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await namespace.create_queue("stalled")
+    send, begun = senders.send_payload, list[float]()
+
+    async def slow_first(*given: Any, **options: Any) -> None:
+        begun.append(anyio.current_time())
+        if len(begun) == 1:
+            await anyio.sleep(1)
+        await send(*given, **options)
+
+    monkeypatch.setattr(senders, "send_payload", slow_first)
+    messages = [Message(session_id="s") for _ in range(40)]
+    assert (await namespace.entity("stalled").send(messages, batch_size=5, rate=20)).ok
+    assert len(begun) == 8
+    for start in begun:
+        assert sum(start <= other < start + 0.99 for other in begun) <= 4, "more than 20 messages in a second"
 
 
 async def test_impossible_limits_and_addresses_are_refused(namespace: AsyncNamespace) -> None:

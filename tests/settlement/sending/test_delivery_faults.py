@@ -1,8 +1,12 @@
 """Sends that meet faults: every message has an outcome, and what that says is true."""
 
+# ruff: noqa: SLF001 (senders are aged, and the window is shrunk, from inside)
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,6 +16,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from azure.servicebus._pyamqp.aio._cbs_async import CBSAuthenticator
+from azure.servicebus.exceptions import ServiceBusQuotaExceededError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
@@ -19,6 +24,7 @@ from sbnotebook.model import EntityAddress, Message, OutcomeStatus, Report
 from sbnotebook.settlement import AsyncNamespace, Watch
 from sbnotebook.settlement.pace import AllowedRate
 from sbnotebook.settlement.sdk import links, senders
+from sbnotebook.settlement.sdk.protocol import private
 from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 
@@ -233,6 +239,93 @@ async def test_idle_senders_with_dropped_connections_are_replaced(
     assert report.settled == 9
 
 
+async def test_senders_whose_token_has_expired_are_replaced(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("expired")
+    pool = namespace.pool(EntityAddress("expired"))
+    await pool.warm(3)
+    for sender, *_ in pool._idle:
+        handler = private(sender)._handler
+        assert handler is not None
+        assert handler._cbs_authenticator is not None
+        handler._cbs_authenticator._expires_on = int(time.time()) - 1
+    report = await namespace.entity("expired").send(numbered(9), max_in_flight=3, batch_size=1)
+    assert report.settled == 9, report.failures
+
+
+async def test_a_sender_idle_while_the_machine_slept_is_replaced(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await namespace.create_queue("slept")
+    pool, wall_clock = SenderPool(namespace.connection, EntityAddress("slept")), time.time
+    async with pool.slot() as before:
+        pass
+    monkeypatch.setattr(time, "time", lambda: wall_clock() + 300)  # the monotonic time stands still meanwhile
+    async with pool.slot() as after:
+        assert after is not before
+    await pool.close()
+
+
+async def refused_further_senders(
+    namespace: AsyncNamespace, name: str, monkeypatch: pytest.MonkeyPatch, refused: Callable[[int], Any]
+) -> tuple[SenderPool, list[int], Callable[[int], None]]:
+    """Return a pool that opens ten senders and no more, the attempts, and progress that lets a send want 21.
+
+    Args:
+        refused: waits before an attempt of this number is refused.
+    """
+    await namespace.create_queue(name)
+    pool, attempts = SenderPool(namespace.connection, EntityAddress(name)), list[int]()
+    await pool.warm(10)
+    done = 0
+
+    async def refuse() -> None:
+        attempts.append(done)
+        await refused(len(attempts))
+        raise ServiceBusQuotaExceededError(message="There are as many connections as may be.")
+
+    def progress(count: int) -> None:
+        nonlocal done
+        done += count
+        if done == 60:
+            pool.window._size = 21.0
+
+    monkeypatch.setattr(pool, "_open", refuse)
+    return pool, attempts, progress
+
+
+async def test_send_goes_on_when_the_window_shrinks_while_senders_open(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shrunk = anyio.Event()
+
+    async def refused(number: int) -> None:
+        if number == 11:  # more than a window of them are opening, and as many work
+            pool.window._size, pool.window._draining = 20.0, 1e6
+            shrunk.set()
+        await shrunk.wait()
+        await anyio.sleep(0.5)  # in which those that work would leave
+
+    pool, attempts, progress = await refused_further_senders(namespace, "shrunk", monkeypatch, refused)
+    with anyio.fail_after(20):
+        report = await send_many(pool, numbered(400), batch_size=1, progress=progress)
+    assert len(attempts) >= 11
+    assert report.settled == 400
+    await pool.close()
+
+
+async def test_a_refused_sender_is_not_asked_for_with_each_pack(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(_: int) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    pool, attempts, progress = await refused_further_senders(namespace, "quota", monkeypatch, refused)
+    report = await send_many(pool, numbered(300), batch_size=1, progress=progress)
+    assert report.settled == 300
+    assert 1 <= len(attempts) <= 20
+    await pool.close()
+
+
 async def test_cancelled_check_of_an_idle_sender_closes_it(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("looked-at")
     pool = SenderPool(namespace.connection, EntityAddress("looked-at"))
@@ -351,6 +444,29 @@ async def test_cancelling_waits_for_transfers_in_flight_only(
     assert set(report.counts) == {SETTLED, OutcomeStatus.SKIPPED}
     assert report.counts[SETTLED] >= 3
     await assert_true(namespace, "cancelled", report, len(report))
+
+
+async def test_no_transfer_begins_after_an_interrupt(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await namespace.create_queue("halved")
+    await namespace.pool(EntityAddress("halved")).warm(1)
+    send, scope, begun = senders.send_payload, anyio.CancelScope(), 0
+
+    async def interrupted(*given: Any, **options: Any) -> None:
+        nonlocal begun
+        begun += 1
+        scope.cancel()
+        await send(*given, **options)
+
+    monkeypatch.setattr(senders, "send_payload", interrupted)
+    messages = [Message(message_id=f"m{number}", session_id="s") for number in range(39)]
+    bad = Message(message_id="m39", session_id="s", application_properties={"too long": "x" * 70_000})
+    with Watch() as watch, scope:
+        await namespace.entity("halved").send([*messages, bad])
+    assert begun == 1, "the batch is refused, and its halves are not sent"
+    assert watch.report.counts == {OutcomeStatus.SKIPPED: 40}
+    await assert_true(namespace, "halved", watch.report, 40)
 
 
 async def test_cancelling_does_not_wait_forever(
