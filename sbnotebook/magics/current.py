@@ -152,18 +152,13 @@ class Current:
         return self._board
 
     def release(self) -> int:
-        """Release the locked messages, close their board, and return how many there were.
-
-        A board with a report, or with a plan in progress, stays on the screen.
-        """
+        """Release the locked messages, and return how many there were; their board stays on the screen."""
         batch, self._batch = self._batch, None
-        board, self._board = self._board, None
+        self._board = None
         if batch is None:
             return 0
         count = len(batch)
         batch.close()
-        if board is not None and not board.actions.report and not board.actions.busy:
-            board.close()
         return count
 
     def close(self) -> None:
