@@ -1,4 +1,4 @@
-"""What the user is at stays where it is, while the kernel changes rows, columns and counts."""
+"""The cursor, the focus and lists keep their places while the kernel changes rows, columns and counts."""
 
 from __future__ import annotations
 
