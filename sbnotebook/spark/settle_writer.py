@@ -43,7 +43,6 @@ class SettledRows(WriterCommitMessage):
         gone: rows whose messages were gone when a task or a micro-batch was repeated.
         failed: all others.
         first_failure: why the first of these was not carried out.
-        kept: whether the rows that failed are in ``failuresPath``.
         unknown: rows that failed because Service Bus did not answer: they may be settled.
         job: that of :class:`sbnotebook.spark.failed_rows.FailureFile`; None without ``failuresPath``.
     """
@@ -52,7 +51,6 @@ class SettledRows(WriterCommitMessage):
     gone: int = 0
     failed: int = 0
     first_failure: str | None = None
-    kept: bool = False
     unknown: int = 0
     job: str | None = None
 
@@ -139,7 +137,7 @@ class SettleWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
         )
 
     def _settle(self, task: SettleTask, batches: Iterator[pa.RecordBatch], file: FailureFile | None) -> SettledRows:
-        result = SettledRows(kept=file is not None, job=file.job if file else None)
+        result = SettledRows(job=file.job if file else None)
         own = (
             batch.drop_columns([name for name in OUTCOME_COLUMNS if name in batch.schema.names]) for batch in batches
         )
@@ -177,7 +175,7 @@ class SettleWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
         if unknown:
             text += f", {unknown:,} of them unknown (they may be settled)"
         first = next(each.first_failure for each in tasks if each.failed)
-        if all(each.kept for each in tasks if each.failed):
+        if all(each.job is not None for each in tasks if each.failed):
             log_on_driver(_LOG, logging.WARNING, f"{text}: they are in failuresPath. The first: {first}")
             return
         with scrubbed(self._options.namespace.secrets):

@@ -191,7 +191,7 @@ def test_orphans_are_reported_adopted_or_ignored(
     query.drain()
     reported = [record.getMessage() for record in caplog.records if "belong to no micro-batch" in record.getMessage()]
     if orphans == "adopt":
-        assert query.sink[1] == query.sink[2] == ids[:4], "the second process cannot tell whether the first one has read them"
+        assert query.sink[1] == query.sink[2] == ids[:4], "the second process cannot tell that the first read them"
         assert query.ids == sorted([*ids, *ids[:4]])
         assert not own.entity(own_queue).peek()
     else:

@@ -25,6 +25,7 @@ from sbnotebook.emulator.entities.refusals import EntityNotFoundError
 __all__ = [
     "LISTEN",
     "MANAGE",
+    "MANAGEMENT",
     "ROOT_RULE",
     "SEND",
     "AccessRefusedError",
@@ -43,7 +44,8 @@ _MAX_TOKENS: Final = 1000
 """Tokens of one connection; it needs one for each entity that it uses."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS: Final = re.compile(r"[0-9]{1,11}")
-_MANAGEMENT: Final = "/$management"
+MANAGEMENT: Final = "/$management"
+"""The end of the address of an entity's management node."""
 _SASL: Final = "$sasl"
 """The audience of a key that a client logged in with: no path of an entity."""
 _SUBSCRIPTIONS: Final = "/subscriptions/"
@@ -147,7 +149,7 @@ class NamespaceAccess:
             EntityNotFoundError: it does not exist. The error names the address as it is given, as in Azure
                 (azure-service-bus 451; serviceBusClient.spec.ts of @azure/service-bus for JavaScript).
         """
-        path = _scope(address).removesuffix(_MANAGEMENT)
+        path = _scope(address).removesuffix(MANAGEMENT)
         topic, is_subscription, _ = path.partition(_SUBSCRIPTIONS)
         found = self._registry.find(path) or (self._registry.find_topic(topic) if is_subscription else None)
         if path and found is None:

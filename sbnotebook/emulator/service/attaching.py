@@ -7,7 +7,7 @@ from typing import Final
 
 from sbnotebook.emulator.amqp import Coordinator, Error, Link, ReceivingLink, SendingLink
 from sbnotebook.emulator.entities import AnyEntity, Queue, Receivable, RefusedError, Topic, root_of
-from sbnotebook.emulator.service.access import LISTEN, SEND, AccessRefusedError
+from sbnotebook.emulator.service.access import LISTEN, MANAGEMENT, SEND, AccessRefusedError
 from sbnotebook.emulator.service.cbs import CbsNode, GuardedNode
 from sbnotebook.emulator.service.conditions import KNOW_MORE, Condition, condition_for
 from sbnotebook.emulator.service.coordinator import attach_coordinator
@@ -35,7 +35,6 @@ the link rejected a request, while it raises what a reply says once. So the repl
 
 _AnyLink = ReceivingLink | SendingLink
 _CBS: Final = "$cbs"
-_MANAGEMENT: Final = "/$management"
 _MAX_BATCH_SIZE: Final = Symbol("com.microsoft:max-message-batch-size")
 _DESTINATION: Final = Symbol("com.microsoft:transfer-destination-address")
 """On a link to the entity that takes the messages in a transaction: where they go from there. A path or an address."""
@@ -81,7 +80,7 @@ def authorization_error(peer: LinkPeer, link: Link) -> Error | None:
     path = _path(link.address)
     if path.casefold() == _CBS or isinstance(link.target, Coordinator):
         return None
-    if path.casefold().endswith(_MANAGEMENT):
+    if path.casefold().endswith(MANAGEMENT):
         claims = (LISTEN, SEND)  # The node asks for the one that an operation needs.
     else:
         claims = (SEND if isinstance(link, ReceivingLink) else LISTEN,)
@@ -108,8 +107,8 @@ def _node(peer: LinkPeer, path: str) -> Node | None:
     lowered = path.casefold()
     if lowered == _CBS:
         return CbsNode(_CBS, peer.access)
-    if lowered.endswith(_MANAGEMENT):
-        path = path[: -len(_MANAGEMENT)]
+    if lowered.endswith(MANAGEMENT):
+        path = path[: -len(MANAGEMENT)]
         entity = peer.broker.registry.find(path)
         if entity is not None:
             return GuardedNode(ManagementNode(lowered, peer.broker, entity), peer.access)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sbnotebook.emulator.entities import AnyEntity, Receivable
 from sbnotebook.emulator.faults import Faults
+from sbnotebook.emulator.service.access import MANAGEMENT
 from sbnotebook.emulator.service.broker import Broker, Peer, boxes
 from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.errors import ConfigurationError
@@ -20,8 +21,6 @@ __all__ = [
     "lose_locks",
     "thaw",
 ]
-
-_MANAGEMENT: Final = "/$management"
 
 
 def lose_locks(broker: Broker, path: str | None = None) -> None:
@@ -47,8 +46,8 @@ def close_links(broker: Broker, path: str | None = None) -> None:
     The path of a management node, such as ``orders/$management``, means the links to it alone, as after ten idle
     minutes.
     """
-    is_node = path is not None and path.endswith(_MANAGEMENT)
-    for entity in _named(broker, path):
+    is_node = path is not None and path.endswith(MANAGEMENT)
+    for entity in _named(broker, path and path.removesuffix(MANAGEMENT)):
         sentence = f"The entity '{entity.path}' was changed."
         broker.detach(entity, Condition.DETACH_FORCED, sentence, is_node=is_node)
     broker.schedule_turn()
@@ -123,7 +122,7 @@ def _target(broker: Broker, name: str, value: object) -> str | None:
         return None
     if not isinstance(value, str):
         raise ConfigurationError(f"{name!r} must be the path of an entity, or true for all.")
-    _named(broker, value)
+    _named(broker, value.removesuffix(MANAGEMENT) if name == "close_links" else value)
     return value
 
 
@@ -137,7 +136,7 @@ def _named(broker: Broker, path: str | None) -> list[AnyEntity | Receivable]:
     registry = broker.registry
     if path is None:
         return [*registry.entities, *(each for topic in registry.topics for each in topic.subscriptions)]
-    entity = registry.find(path.removesuffix(_MANAGEMENT))
+    entity = registry.find(path)
     if entity is None:
         raise ConfigurationError(f"There is no entity {path[:80]!r}.")
     return [entity]

@@ -48,11 +48,21 @@ def test_connections_are_dropped_frozen_and_thawed(emulator: RunningEmulator, co
         raw.read_frame()
 
 
+def test_links_for_requests_are_closed_alone(emulator: RunningEmulator, connect: Connect) -> None:
+    raw = connect()
+    raw.receiver("orders")
+    assert post(emulator, close_links="orders/$management")[0] == 200
+    raw.receiver("orders", 2)  # a detach of the first link would come before its answer
+    assert post(emulator, close_links="orders")[0] == 200
+    assert "amqp:link:detach-forced" in raw.refusal()
+
+
 @pytest.mark.parametrize(
     "document",
     [
         {"lose_locks": "nobody"},
         {"lose_locks": False},
+        {"lose_locks": "orders/$management"},
         {"close_links": 5},
         {"thaw": "orders"},
         {"freeze_new": False},
