@@ -95,7 +95,9 @@ window.show = async (id) => {
   const { default: view } = await import("/panel.js");
   await known(id).ready;
   add(`STYLE`);
-  view.render({ model: modelOf(id, known(id)), el: place, host });
+  const model = modelOf(id, known(id));
+  view.initialize({ model });
+  view.render({ model, el: place, host });
 };
 </script>"""
 
@@ -107,6 +109,7 @@ class Comms:
         self.page = page
         self.open: dict[str, Any] = {}
         self.new: SimpleQueue[tuple[str, dict[str, Any], list[str]]] = SimpleQueue()
+        self.told: list[tuple[str, object]] = []
 
     def make(self, **options: Any) -> BaseComm:
         """Make the comm of a widget."""
@@ -125,6 +128,7 @@ class Comms:
 
     def receive(self, number: str, data: dict[str, Any], buffers: list[str]) -> None:
         """Hand a message of the page to its widget."""
+        self.told.append((number, data.get("content")))
         message = {"content": {"data": data}, "buffers": [memoryview(base64.b64decode(each)) for each in buffers]}
         self.open[number].handle_msg(message)
 
@@ -190,6 +194,7 @@ def test_triage_as_one_anywidget_resubmits_a_cause(browser: Browser, monkeypatch
         triage.record.join(triage)
         page.evaluate("(id) => { show(id); }", triage.model_id)
         comms.until("() => names().includes('Select 5')")
+        assert (triage.model_id, {"kind": "ready"}) in comms.told, "otherwise the kernel shows plain widgets after a time"
 
         page.get_by_role("button", name="Select 5", exact=True).click()
         comms.until(has("5 messages are selected."))

@@ -78,10 +78,11 @@ export class FocusKeeper {
     const { opener } = this;
     this.opener = null;
     for (const form of this.panel.querySelectorAll(FORM)) {
-      if (this.openers.has(form)) continue;
+      const stop = firstStop(form);
+      if (this.openers.has(form) || !stop) continue; // a form without fields is entered when they are drawn
       this.openers.set(form, opener);
       if (focusedElement() !== opener) continue;
-      firstStop(form)?.focus();
+      stop.focus();
       form.scrollIntoView({ block: "nearest" }); // its buttons, too
     }
   }

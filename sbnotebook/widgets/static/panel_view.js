@@ -17,7 +17,7 @@ const LAYOUT = [
 ];
 const BOXES = { HBoxView: "widget-hbox", GridBoxView: "widget-gridbox" };
 const SAVED = "__MARIMO_STATIC__"; // in a page that marimo has exported: it has no kernel, so the record takes the panel's place
-const TOLD = [0, 1_000, 5_000]; // milliseconds after which this tells the kernel that it can draw
+const TOLD_AGAIN = [1_000, 5_000]; // milliseconds after which this tells the kernel again that it can draw
 const FAILED = "This part of the panel cannot be shown: ";
 const OLD = "This panel needs a newer front end, such as marimo 0.25: it cannot draw tables in panels.";
 
@@ -316,8 +316,10 @@ let isDrawn = false;
 
 export default {
   initialize({ model }) {
+    const tell = () => model.send({ kind: "ready" });
+    tell(); // even where it is drawn at once: a kernel that does not hear it draws plain widgets instead
     // A page that is being loaded may miss what the kernel does then, so this says it again.
-    for (const wait of TOLD) setTimeout(() => isDrawn || model.send({ kind: "ready" }), wait);
+    for (const wait of TOLD_AGAIN) setTimeout(() => isDrawn || tell(), wait);
   },
   render({ model, el, host }) {
     isDrawn = true;
