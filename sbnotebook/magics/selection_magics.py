@@ -211,6 +211,8 @@ class SelectionMagics(PlanMagics):
             %sb_deferred orders --where "subject = 'later'" --complete
         """
         decision = _decision(args)
+        if decision is None and args.messages:
+            raise ConfigurationError("--messages goes with a decision; --where chooses the deferred messages to show.")
         entity = self.current.namespace.entity(args.entity)
         deferred = entity.deferred()
         if decision is None:

@@ -99,6 +99,10 @@ class SendMagics(PlanMagics):
                 raise ConfigurationError("Say when: --delay 5m or --at 2026-11-22T08:00.")
             return entity.plan_send(_what_to_send(args), at=args.at, delay=args.delay)
         if not args.cancel:
+            if args.messages:
+                raise ConfigurationError(
+                    "--messages goes with --cancel; --where chooses the scheduled messages to show."
+                )
             return entity.scheduled(where=args.where)
         meant = named(args, entity.address)
         if meant is None:

@@ -169,7 +169,9 @@ def test_a_night_on_call(browser: Browser, lab: Lab, tmp_path: Path, theme: str,
     _rest(hand, panel, notebook)
     _undo(hand, panel, notebook)
     _by_keyboard(hand, panel)
-    expect(page.locator(".sbn-panel-view")).to_have_count(1)  # by now, the kernel would have shown plain widgets instead
+    expect(page.locator(".sbn-panel-view")).to_have_count(
+        1
+    )  # by now, the kernel would have shown plain widgets instead
     _record(hand, notebook, browser, lab)
     (folder / f"{width}-{theme}.json").write_text(json.dumps(hand.steps, indent=1))
     assert (notebook.external, notebook.errors) == ([], [])

@@ -194,7 +194,9 @@ def test_triage_as_one_anywidget_resubmits_a_cause(browser: Browser, monkeypatch
         triage.record.join(triage)
         page.evaluate("(id) => { show(id); }", triage.model_id)
         comms.until("() => names().includes('Select 5')")
-        assert (triage.model_id, {"kind": "ready"}) in comms.told, "otherwise the kernel shows plain widgets after a time"
+        assert (triage.model_id, {"kind": "ready"}) in comms.told, (
+            "otherwise the kernel shows plain widgets after a time"
+        )
 
         page.get_by_role("button", name="Select 5", exact=True).click()
         comms.until(has("5 messages are selected."))

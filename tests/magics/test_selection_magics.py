@@ -271,6 +271,10 @@ def test_dead_letters_stay_after_five_resubmits(shell: Shell) -> None:
 def test_deferred_and_scheduled_messages_are_chosen_by_number(shell: Shell) -> None:
     fill(shell, "numbered", "abcd")
     shell.run("%sb_lock numbered -n 4\n%sb_defer")
+    assert (
+        shell.error("%sb_deferred numbered --messages 1-2")
+        == "--messages goes with a decision; --where chooses the deferred messages to show."
+    )
     assert shell.run("%sb_deferred numbered --messages 1-2 --complete").value.settled == 2
     assert shell.run("%sb_deferred numbered --messages 3 --resubmit --delay 1h").value.settled == 1
     shell.run("waiting = %sb_schedule numbered")

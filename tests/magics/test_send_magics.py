@@ -198,6 +198,10 @@ def test_cancelled_are_those_chosen_that_match(shell: Shell) -> None:
             "%sb_schedule orders 'x' --cancel",
             "--cancel and --where apply to scheduled messages: do not give a message to send.",
         ),
+        (
+            "%sb_schedule orders --messages 1",
+            "--messages goes with --cancel; --where chooses the scheduled messages to show.",
+        ),
     ],
 )
 @pytest.mark.usefixtures("orders")

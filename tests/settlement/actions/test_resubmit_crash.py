@@ -225,6 +225,8 @@ async def die_often(emulator: RunningEmulator, directory: Path) -> int:
 
 
 ATOMIC: Final = "atomic"
+FEW: Final = 60
+"""Messages to resubmit in each run: there is one transaction after the other."""
 
 
 @pytest.mark.parametrize("one_way_ms", ONE_WAY_MS)
@@ -262,7 +264,7 @@ async def died(job: Job) -> bool:
 
 async def fill_dead_letters(namespace: AsyncNamespace, given: int) -> int:
     """Fill the dead-letter queue up again, and return how many are new."""
-    missing = PLENTY - len(await namespace.entity(f"{ATOMIC}/$dlq").peek())
+    missing = FEW - len(await namespace.entity(f"{ATOMIC}/$dlq").peek())
     queue = namespace.entity(ATOMIC)
     assert (await queue.send([Message(body=b"x", message_id=f"{given + n}") for n in range(missing)])).ok
     async with queue.batch() as batch:
@@ -275,7 +277,7 @@ async def count_atomic(namespace: AsyncNamespace, there: set[str]) -> int:
     """Hold what there is against what there was, take the clones away, and return their number."""
     left = {each.message_id or "" for each in await namespace.entity(f"{ATOMIC}/$dlq").peek()}
     async with namespace.entity(ATOMIC).batch() as batch:
-        clones = await batch.receive(PLENTY, max_wait=0.5)
+        clones = await batch.receive(FEW, max_wait=0.5)
         assert (await batch.settle(Complete())).ok
     assert sorted([*left, *map(original_of, clones)]) == sorted(there), "some are lost, or there twice"
     return len(clones)
