@@ -67,7 +67,10 @@ _POSITIONS: Final = frozenset({"STAR", "POSITIONAL_REFERENCE"})
 """Parts of an expression that need all columns in their places."""
 _WITH_VALUES: Final = frozenset({"COMPARE_IN", "COMPARE_NOT_IN", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"})
 _EQUAL: Final = frozenset(
-    {"COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_IN", "COMPARE_NOT_IN", "COMPARE_DISTINCT_FROM"}
+    {
+        *("COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_IN", "COMPARE_NOT_IN"),
+        *("COMPARE_DISTINCT_FROM", "COMPARE_NOT_DISTINCT_FROM"),
+    }
 )
 _ARITHMETIC: Final = frozenset({"+", "-", "*", "/", "//", "%", "sum", "avg"})
 _OF_TEXTS: Final = frozenset(
@@ -89,8 +92,21 @@ _OF_TEXTS: Final = frozenset(
 )
 """Functions of texts, of which an argument may be a value in JSON."""
 _TEXT_TYPES: Final = frozenset({"varchar", "text", "string"})
+_OF_TRUTHS: Final = frozenset({"OPERATOR_NOT", "CONJUNCTION_AND", "CONJUNCTION_OR"})
 _EXACT: Final = 2.0**53
 """Larger whole numbers are not exact as DOUBLE."""
+_MOST_WHOLE: Final = 1e22
+"""Smaller ones are exact as DECIMAL(38, 15)."""
+_LEAST, _MOST = "-99999999999999999999999.0", "99999999999999999999999.0"
+_CASTS: Final = {
+    "text": "{0}",
+    "number": "try_cast({0} AS DOUBLE)",
+    "whole": "coalesce(try_cast({0} AS DECIMAL(38, 15)), CASE WHEN try_cast({0} AS DOUBLE) > 0 THEN "
+    f"{_MOST} WHEN try_cast({{0}} AS DOUBLE) < 0 THEN {_LEAST} END)",
+    "truth": "(CASE {0} WHEN 'true' THEN true WHEN 'false' THEN false END)",
+}
+"""What becomes of the text of a value in JSON, by the kind of the values beside it. A JSON number may have any size:
+beside whole numbers it is exact as far as those go."""
 _NO_COLUMN: Final = re.compile(r"Referenced (?:column|table) \"([^\"]+)\" not found")
 _ADVICE: Final = " You might need to add explicit type casts."
 _KIND: Final = re.compile(r"^\w+ Error: ")
@@ -149,14 +165,14 @@ def work(memory: int, *folders: str) -> None:
     # DuckDB writes a bar of its progress to standard output, which is for answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    # Of the environment, DuckDB needs only the time zone in which it shows times.
-    kept = {name: value for name, value in os.environ.items() if name in {"TZ", "SYSTEMROOT"}}
+    kept = {name: value for name, value in os.environ.items() if name == "SYSTEMROOT"}
     os.environ.clear()
     os.environ.update(kept)
     sys.modules.update({"numpy": None, "pandas": None})  # pyright: ignore[reportArgumentType, reportCallIssue]
     import duckdb
 
     with duckdb.connect(":memory:", config=_CONFIG | {"memory_limit": f"{memory}B"}) as database:
+        database.execute("SET TimeZone = 'UTC'")  # the same days and hours on each machine
         database.execute("SET lock_configuration = true")
         _limit_memory(memory)
         answers.write(READY)
@@ -378,7 +394,8 @@ def _parts(tree: Any) -> Iterator[dict[str, Any]]:
 
 # ---------------------------------------------------------------- values in JSON
 # DuckDB reads the text in body_json.carrier = 'UA' as JSON, takes a JSON null for a value, and compares no text of ->>
-# with a number. So a value in a body becomes a number beside numbers, and otherwise a text, or NULL.
+# with a number. So a value in a body becomes a number beside numbers, true or false beside those, and otherwise a text,
+# or NULL.
 
 
 def _as_meant(expression: str, tree: Any, schema: pa.Schema) -> str:
@@ -386,14 +403,17 @@ def _as_meant(expression: str, tree: Any, schema: pa.Schema) -> str:
     import pyarrow as pa
 
     columns: Any = schema
-    numbers: set[str] = {column.name for column in columns if pa.types.is_integer(column.type)}
+    kinds: dict[str, str] = {column.name: "text" for column in columns if pa.types.is_string(column.type)}
+    kinds |= {column.name: "whole" for column in columns if pa.types.is_integer(column.type)}
     meant: dict[tuple[int, int], str] = {}
     for part in _parts(tree):
-        for value, is_number in _typed(part, numbers):
+        values = [value for value in _compared(part) if _is_in_json(value)]
+        cast = _cast_of(part, kinds)
+        for value in values if cast else ():
             start, end = _span(value)
             path = _path(value)
             text = expression.encode()[start:end].decode() if path is None else f"({BODY_JSON}->>'{path}')"
-            meant[start, end] = f"try_cast({text} AS DOUBLE)" if is_number else text
+            meant[start, end] = _CASTS[cast].format(text)
     made, place = b"", 0
     for (start, end), text in sorted(meant.items(), key=lambda item: (item[0][0], -item[0][1])):
         if start >= place:  # otherwise a part of the one before
@@ -402,18 +422,24 @@ def _as_meant(expression: str, tree: Any, schema: pa.Schema) -> str:
     return (made + expression.encode()[place:]).decode()
 
 
-def _typed(part: dict[str, Any], numbers: set[str]) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Yield the values in JSON that one part of an expression compares or computes with, and whether as numbers."""
+def _cast_of(part: dict[str, Any], columns: dict[str, str]) -> str:
+    """Return what the values in JSON become that one part of an expression compares or computes with; empty: nothing.
+
+    Args:
+        part: of the expression.
+        columns: the kind of each column of texts or whole numbers.
+    """
     kind, name = part.get("type"), str(part.get("function_name", "")).lower()
-    values = _compared(part)
-    of_json = [value for value in values if _is_in_json(value)]
-    others = {_kind_of(value, numbers) for value in values if not _is_in_json(value)}
+    others = {_kind_of(value, columns) for value in _compared(part) if not _is_in_json(value)} - {"null"}
+    if kind in _OF_TRUTHS or _cast_type(part) == "boolean" or others == {"truth"}:
+        return "truth"
     if name in _OF_TEXTS or (name not in _ARITHMETIC and others <= {"text"}):
-        yield from ((value, False) for value in of_json)
-    elif others <= {"number", "large"}:
-        # A larger number is not exact as DOUBLE: the same one has the same text.
-        as_number = "large" not in others or kind not in _EQUAL
-        yield from ((value, as_number) for value in of_json)
+        return "text"
+    if not others <= {"whole", "number", "large"}:
+        return ""
+    if "large" in others:
+        return "text" if kind in _EQUAL else "number"  # the same number has the same text
+    return "number" if name in _ARITHMETIC or "number" in others else "whole"
 
 
 def _compared(part: dict[str, Any]) -> list[dict[str, Any]]:
@@ -427,9 +453,17 @@ def _compared(part: dict[str, Any]) -> list[dict[str, Any]]:
         return part["children"]
     if name in _ARITHMETIC or name in _OF_TEXTS:
         return [argument["expression"] for argument in part.get("arguments", ())]
-    if kind == "OPERATOR_CAST" and str(part.get("type_expr", {}).get("type_name")).lower() in _TEXT_TYPES:
+    if kind in _OF_TRUTHS:
+        return part["children"]
+    if _cast_type(part) in {"boolean", *_TEXT_TYPES}:
         return [part["child"]]
     return []
+
+
+def _cast_type(part: dict[str, Any]) -> str:
+    """Return the type to which one part of an expression casts, in lower case; empty where it does not."""
+    is_cast = part.get("type") == "OPERATOR_CAST"
+    return str(part.get("type_expr", {}).get("type_name")).lower() if is_cast else ""
 
 
 def _is_in_json(part: dict[str, Any]) -> bool:
@@ -451,17 +485,25 @@ def _path(part: dict[str, Any]) -> str | None:
     return "$" + "".join(f'."{key}"' for key in keys).replace("'", "''")
 
 
-def _kind_of(part: dict[str, Any], numbers: set[str]) -> str:
+def _kind_of(part: dict[str, Any], columns: dict[str, str]) -> str:
     literal = part.get("literal", {})
-    if literal.get("kind") == "STRING":
-        return "text"
-    if literal.get("kind") in ("INTEGER", "NUMERIC"):
-        return "number" if abs(float(literal["text"])) < _EXACT else "large"
-    terms = [part]
+    match literal.get("kind"):
+        case "STRING":
+            return "text"
+        case "BOOLEAN":
+            return "truth"
+        case "NULL_LITERAL":
+            return "null"
+        case "INTEGER":
+            return "whole" if abs(float(literal["text"])) < _MOST_WHOLE else "large"
+        case "NUMERIC":
+            return "number" if abs(float(literal["text"])) < _EXACT else "large"
+        case _:
+            pass
     if part.get("function_name") in _ARITHMETIC:
-        terms = [argument["expression"] for argument in part["arguments"]]
-    is_number = all("literal" in term or term.get("column_names", [""])[-1] in numbers for term in terms)
-    return "number" if is_number else "other"
+        terms = {_kind_of(argument["expression"], columns) for argument in part["arguments"]}
+        return "number" if terms <= {"whole", "number", "large"} else "other"
+    return columns.get(part.get("column_names", [""])[-1], "other")
 
 
 def _span(part: dict[str, Any]) -> tuple[int, int]:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -228,9 +231,9 @@ def test_any_message_can_be_asked(messages: list[PeekedMessage]) -> None:
 
 
 JSON_BODIES = [
-    b'{"total": 5, "carrier": "UA", "none": null, "text": "7", "at": {"gate": 4}, "id": 9007199254740993}',
-    b'{"total": 2.5, "carrier": "AA", "none": 1, "id": 9007199254740992}',
-    b'{"total": "many", "carrier": null}',
+    b'{"total": 5, "carrier": "UA", "none": null, "text": "7", "at": {"gate": 4}, "id": 9007199254740993, "paid": true}',
+    b'{"total": 2.5, "carrier": "AA", "none": 1, "id": 9007199254740992, "paid": false, "far": 1e30, "near": -1e-9}',
+    b'{"total": "many", "carrier": null, "paid": 1}',
     b"not json",
 ]
 
@@ -255,6 +258,19 @@ JSON_BODIES = [
         ("body_json.id = 9007199254740993", [0]),
         ("body_json->>'$.id' in (9007199254740993)", [0]),
         ("json_extract_string(body_json, '$.total') > 3", [0]),
+        ("body_json.id between 9007199254740993 and 9007199254740994", [0]),
+        ("body_json.id > 9007199254740992", [0]),
+        ("body_json.id = sequence_number", [0]),
+        ("body_json.far > 9007199254740993 and body_json.near < 0 and body_json.far > sequence_number", [1]),
+        # True and false.
+        ("body_json.paid = true", [0]),
+        ("body_json.paid <> true", [1]),
+        ("body_json->>'$.paid' in (true, false)", [0, 1]),
+        ("body_json.paid is true", [0]),
+        ("not body_json.paid", [1]),
+        ("body_json.paid and body_json.total > 3", [0]),
+        ("body_json.paid::boolean", [0]),
+        ("body_json.paid is distinct from true", [1, 2, 3]),
         # Texts.
         ("body_json.carrier = 'UA'", [0]),
         ("'UA' <> body_json.carrier", [1]),
@@ -265,17 +281,38 @@ JSON_BODIES = [
         ("body_json.total = 'many'", [2]),
         ("body_json.carrier is distinct from 'UA'", [1, 2, 3]),
         ("body_json.carrier::varchar = 'UA'", [0]),
+        ("body_json.carrier = subject", [1]),
+        ("body_json.carrier in ('UA', null)", [0]),
         ("body_json.carrier = 'UA' /* é */ and body_json.total > 3", [0]),
         # Null.
         ("body_json.none is null", [0, 2, 3]),
         ("body_json.none is not null", [1]),
         ("body_json.carrier is null and body_json.total is not null", [2]),
         ("body_json->>'$.none' is null", [0, 2, 3]),
+        ("body_json.carrier is distinct from null", [0, 1]),
     ],
 )
 def test_values_in_json_are_compared_as_meant(expression: str, places: list[int]) -> None:
-    messages = [Message(body=body) for body in JSON_BODIES]
+    messages = [peeked(2**53 + 1, body, subject="AA") for body in JSON_BODIES]
     assert [messages.index(message) for message in where(messages, expression)] == places
+
+
+IN_A_ZONE = """\
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from sbnotebook.analysis.query import where
+from sbnotebook.model import EntityAddress, PeekedMessage
+early = PeekedMessage(entity=EntityAddress("q"), sequence_number=1, enqueued_time=datetime(2026, 11, 22, 2, tzinfo=UTC))
+for text in ("enqueued_time::date = '2026-11-22'", "hour(enqueued_time) = 2", "enqueued_time < '2026-11-22 02:30'"):
+    assert where([early], text), text
+"""
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
+def test_times_are_in_utc_on_each_machine(zone: str) -> None:
+    subprocess.run([sys.executable, "-c", IN_A_ZONE], env=os.environ | {"TZ": zone}, check=True)
 
 
 @pytest.mark.parametrize(
