@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from difflib import unified_diff
 from typing import Any, Final, NamedTuple, cast
 
+from sbnotebook.analysis.masks import without_repeats
 from sbnotebook.model import Message
+from sbnotebook.model.amqp import type_name
 from sbnotebook.model.budget import PARSED_CHARACTERS
 from sbnotebook.model.schema import COLUMNS
 
@@ -73,9 +75,10 @@ def _all(one: Message, other: Message) -> Iterator[Difference]:
     for column in COLUMNS:
         if column.name not in _APART:
             yield from _one(column.name, _text(column.read(one)), _text(column.read(other)))
-    mine, theirs = dict(one.application_properties), dict(other.application_properties)
-    for name in dict.fromkeys([*mine, *theirs]):
-        yield from _one(f"application_properties.{name}", _text(mine.get(name)), _text(theirs.get(name)))
+    for part in ("application_properties", "extras"):
+        mine, theirs = dict(getattr(one, part)), dict(getattr(other, part))
+        for name in dict.fromkeys([*mine, *theirs]):
+            yield from _typed(f"{part}.{name}", mine.get(name, _MISSING), theirs.get(name, _MISSING))
     if one.body != other.body or one.body_type != other.body_type:
         yield from _bodies(one, other)
 
@@ -85,6 +88,14 @@ def _one(name: str, one: str | None, other: str | None) -> Iterator[Difference]:
         yield Difference(name, one, other)
 
 
+def _typed(name: str, one: Any, other: Any) -> Iterator[Difference]:
+    """Compare two AMQP values, and show their types where only these differ."""
+    texts = [None if value is _MISSING else "null" if value is None else str(value) for value in (one, other)]
+    if texts[0] == texts[1] is not None and type_name(one) != type_name(other):
+        texts = [f"{text} ({type_name(value)})" for text, value in zip(texts, (one, other), strict=True)]
+    yield from _one(name, *texts)
+
+
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
@@ -92,20 +103,27 @@ def _text(value: object) -> str | None:
 def _bodies(one: Message, other: Message) -> Iterator[Difference]:
     texts = one.body_text, other.body_text
     mine, theirs = _parsed(texts[0]), _parsed(texts[1])
+    is_shown = False
     if mine is not _MISSING and theirs is not _MISSING:
         yield from _values(mine, theirs)
+        is_shown = texts[0] != texts[1]  # the same JSON, written differently, is no difference
     elif texts[0] is not None and texts[1] is not None:
-        yield from _lines(texts[0], texts[1])
-    else:
-        yield Difference("body", _described(one.body), _described(other.body))
+        for each in _lines(texts[0], texts[1]):
+            is_shown = True
+            yield each
+    # Bytes that are no text, other line ends, or the same text in another encoding.
+    if one.body != other.body and not is_shown:
+        pairs = enumerate(zip(one.body, other.body, strict=False))
+        place = next((n for n, (mine, theirs) in pairs if mine != theirs), min(len(one.body), len(other.body)))
+        yield Difference("body", _described(one.body, place), _described(other.body, place))
 
 
 def _parsed(text: str | None) -> Any:
-    """Return the value of JSON; a mark for other texts."""
+    """Return the value of JSON; a mark for other texts, and for those with a name twice in an object."""
     if text is None or len(text) > PARSED_CHARACTERS:
         return _MISSING
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=without_repeats)
     except (ValueError, RecursionError):
         return _MISSING
 
@@ -163,5 +181,7 @@ def _lines(one: str, other: str) -> Iterator[Difference]:
         yield Difference(_MORE, None, None)
 
 
-def _described(body: bytes) -> str:
-    return f"{len(body):,} bytes, from {body[:16].hex(' ')}"
+def _described(body: bytes, place: int) -> str:
+    """Describe bytes by their number, and by some of them from a place."""
+    shown = body[place : place + 16].hex(" ") or "the end"
+    return f"{len(body):,} bytes, from {shown}" if not place else f"{len(body):,} bytes, at {place:,}: {shown}"

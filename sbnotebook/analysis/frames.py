@@ -134,10 +134,12 @@ def to_pandas(messages: Iterable[Message]) -> pd.DataFrame:
 
 
 def table_to_pandas(table: pa.Table) -> pd.DataFrame:
-    """Convert a table that :func:`to_arrow` made to the frame that :func:`to_pandas` makes."""
+    """Convert a table to a frame with the types that :func:`to_pandas` makes: whole numbers stay exact beside nulls."""
     import pandas as pd
 
-    whole: dict[Any, Any] = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
+    signed = {pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype()}
+    unsigned = {pa.uint8(): pd.UInt8Dtype(), pa.uint16(): pd.UInt16Dtype(), pa.uint32(): pd.UInt32Dtype()}
+    whole: dict[Any, Any] = {**signed, **unsigned, pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
     untyped: Any = table
     return untyped.to_pandas(types_mapper=whole.get, maps_as_pydicts="strict")
 

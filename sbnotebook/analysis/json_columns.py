@@ -24,6 +24,9 @@ _MOST_FIELDS: Final = 1_000
 """Fields of a body that are looked at."""
 _LONGEST_NAME: Final = 100
 _WHOLE: Final = "body_json"
+_EXACT: Final = 2**53
+"""Larger whole numbers are not exact as floats."""
+_MOST_INT: Final = 2**63 - 1
 
 _Path = tuple[str, ...]
 
@@ -53,10 +56,22 @@ def json_columns(bodies: Iterable[str | None]) -> pd.DataFrame:
             f"The JSON bodies have {len(counts):,} different fields: the {MOST_COLUMNS} most frequent became columns.",
             stacklevel=3,
         )
-    columns: dict[str, list[Any]] = {}
+    columns: dict[str, Any] = {}
     for path in (path for path in counts if path in kept):
-        columns[_unused(path, columns)] = [row.get(path) for row in rows]
-    return pd.DataFrame(columns, index=range(len(rows)), dtype=object).convert_dtypes()
+        columns[_unused(path, columns)] = _column([row.get(path) for row in rows])
+    return pd.DataFrame(columns, index=range(len(rows)))
+
+
+def _column(values: list[Any]) -> pd.Series[Any]:
+    import pandas as pd
+
+    present = [value for value in values if value is not None]
+    large = [value for value in present if type(value) is int and abs(value) > _EXACT]
+    if not large:
+        return pd.Series(values, dtype=object).convert_dtypes()
+    # Through convert_dtypes, they would become floats where a value is missing.
+    is_whole = max(map(abs, large)) <= _MOST_INT and all(type(value) is int for value in present)
+    return pd.Series(values, dtype="Int64" if is_whole else object)
 
 
 def _fields(body: str | None) -> Iterator[tuple[_Path, Any]]:
@@ -76,7 +91,10 @@ def _fields(body: str | None) -> Iterator[tuple[_Path, Any]]:
             waiting += [((*path, name), each) for name, each in reversed(fields.items())][-_MOST_FIELDS:]
             continue
         seen += 1
-        yield path, json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
+        if isinstance(value, (dict, list)):
+            value = json.dumps(value, ensure_ascii=False)
+        # Half of a pair of surrogates, which JSON can escape, is in no frame.
+        yield path, value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -37,10 +37,15 @@ from sbnotebook.model.amqp import (
 )
 from sbnotebook.model.body import body_of_text
 from sbnotebook.model.budget import LEVELS, PARSED_CHARACTERS
-from sbnotebook.model.message import DATA_SECTIONS, DEAD_LETTER_ERROR_DESCRIPTION, DEAD_LETTER_REASON
+from sbnotebook.model.message import (
+    DATA_SECTIONS,
+    DEAD_LETTER_ERROR_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    ORIGINAL_MESSAGE_ID,
+)
 from sbnotebook.settlement.wire.layout import PARTITION_KEY
 
-__all__ = ["MASKED_COLUMNS", "Masks", "Step", "change_at", "parse_path"]
+__all__ = ["MASKED_COLUMNS", "Masks", "Step", "change_at", "parse_path", "without_repeats"]
 
 M = TypeVar("M", bound=ReceivedMessage)
 
@@ -141,8 +146,11 @@ class Masks:
             if (value := getattr(message, name)) is not None:
                 changes[name] = self._mask(value)
                 self.found[name] += 1
-        if "session_id" in changes and message.partition_key == message.session_id:
-            changes["partition_key"] = changes["session_id"]  # Service Bus wants them to be equal
+        # Service Bus wants them to be equal.
+        if message.partition_key == message.session_id:
+            for masked, other in (("session_id", "partition_key"), ("partition_key", "session_id")):
+                if masked in changes:
+                    changes[other] = changes[masked]
         return changes
 
     def _masked_properties(self, message: ReceivedMessage) -> dict[str, Any]:
@@ -151,6 +159,8 @@ class Masks:
             if (value := message.application_properties.get(name)) is not None:
                 changes[name] = change_at(value, (), self._mask, set(), is_meant=True)
                 self.found[path] += 1
+        if "message_id" in self._columns and (value := message.application_properties.get(ORIGINAL_MESSAGE_ID)):
+            changes[ORIGINAL_MESSAGE_ID] = self._mask(value)  # a resubmit has written the id there
         return {"application_properties": {**message.application_properties, **changes}} if changes else {}
 
     # ------------------------------------------------------------------ bodies
@@ -235,7 +245,7 @@ def _document(text: str | bytes) -> Any:
     if len(text) > PARSED_CHARACTERS:
         raise ValueError("The body is too long to be parsed.")
     return json.loads(
-        text, parse_int=_Number, parse_float=_Number, parse_constant=_refuse, object_pairs_hook=_without_repeats
+        text, parse_int=_Number, parse_float=_Number, parse_constant=_refuse, object_pairs_hook=without_repeats
     )
 
 
@@ -243,8 +253,13 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _without_repeats(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; refuse one with a name twice, of which another reader may take the other value."""
+def without_repeats(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; refuse one with a name twice, of which another reader may take the other value.
+
+    Example:
+        >>> json.loads('{"a": 1}', object_pairs_hook=without_repeats)
+        {'a': 1}
+    """
     document = dict(members)
     if len(document) < len(members):
         raise ValueError("A name is in an object twice.")

@@ -75,8 +75,7 @@ class Messages(Sequence[PeekedMessage]):
             >>> letters = connect("emulator").entity("orders/$dlq").peek()  # doctest: +SKIP
             >>> letters.sql("SELECT subject, count(*) AS n FROM messages GROUP BY subject")  # doctest: +SKIP
         """
-        result: Any = query.result_of(self._table, query_text)
-        return result.to_pandas()
+        return frames.table_to_pandas(query.result_of(self._table, query_text))
 
     def groups(self, by: Trait | Sequence[Trait] = CAUSE) -> Groups:
         """Group the messages by what went wrong with them, the largest group first.

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 from sbnotebook.analysis.differences import MOST_DIFFERENCES, Difference, differences_of
 from sbnotebook.model import EntityAddress, Message, PeekedMessage
+from sbnotebook.model.amqp import UByte
 from sbnotebook.testing.strategies import peeked_messages
 
 
@@ -42,12 +43,29 @@ def test_fields_and_properties_are_compared_and_places_are_not() -> None:
     ]
 
 
+def test_values_of_other_types_differ() -> None:
+    one = Message(body=b"", application_properties={"n": 5, "t": True, "none": None}, extras={"priority": UByte(7)})
+    other = Message(body=b"", application_properties={"n": "5", "t": "True"}, extras={"priority": UByte(1)})
+    assert differences_of(one, other) == [
+        Difference("application_properties.n", "5 (int)", "5 (string)"),
+        Difference("application_properties.t", "True (boolean)", "True (string)"),
+        Difference("application_properties.none", "null", None),
+        Difference("extras.priority", "7", "1"),
+    ]
+
+
 def test_texts_are_compared_by_line_and_bytes_as_a_whole() -> None:
     assert of_bodies(b"one\ntwo\nthree", b"one\n2\nthree\nfour") == [
         ("body_text -2 +2", "two", "2"),
         ("body_text -3,0 +4", None, "four"),
     ]
     ((field, one, other),) = of_bodies(b"\xff\x00", b"\xfe")
+    assert of_bodies(b'\xef\xbb\xbf{"a": 1}', b'{"a": 1}') == [
+        ("body", "11 bytes, from ef bb bf 7b 22 61 22 3a 20 31 7d", "8 bytes, from 7b 22 61 22 3a 20 31 7d")
+    ]
+    assert of_bodies(b"a\r\nb", b"a\nb") == [("body", "4 bytes, at 1: 0d 0a 62", "3 bytes, at 1: 0a 62")]
+    assert of_bodies(b"a\n", b"a") == [("body", "2 bytes, at 1: 0a", "1 bytes, at 1: the end")]
+    assert of_bodies(b'{"a": 1, "a": 2}', b'{"a": 2}') == [("body_text -1 +1", '{"a": 1, "a": 2}', '{"a": 2}')]
     assert (field, one, other) == ("body", "2 bytes, from ff 00", "1 bytes, from fe")
 
 

@@ -32,6 +32,20 @@ def test_list_or_scalar_is_a_column_of_its_own() -> None:
     assert json_columns(["[1, 2]", '"text"'])["body_json"].tolist() == ["[1, 2]", "text"]
 
 
+def test_large_whole_numbers_stay_exact() -> None:
+    large = 2**60 + 1
+    frame = json_columns([f'{{"id": {large}, "mixed": {large}, "huge": {2**70}}}', "{}", '{"mixed": 1.5}'])
+    assert frame["body_json.id"].dtype == "Int64"
+    assert frame["body_json.id"][0] == frame["body_json.mixed"][0] == large
+    assert frame["body_json.huge"][0] == 2**70
+
+
+def test_half_a_surrogate_pair_costs_only_itself() -> None:
+    frame = json_columns(['{"a": "\\ud83d!", "b": ["\\ud83d"]}', '{"a": "x"}'])
+    assert frame["body_json.a"].to_list() == ["?!", "x"]
+    assert frame["body_json.b"][0] == '["?"]'
+
+
 def test_deep_objects_stay_json() -> None:
     frame = json_columns(['{"a": {"b": {"c": {"d": {"e": 1}}}}}'])
     assert frame.to_dict("list") == {"body_json.a.b.c.d": ['{"e": 1}']}

@@ -134,6 +134,16 @@ def test_masked_session_keeps_its_partition_key_equal() -> None:
     masked = Masks("session_id").masked(peeked(session_id="s", partition_key="s"))
     assert masked.partition_key == masked.session_id != "s"
     assert Masks("session_id").masked(peeked(session_id="s", partition_key="p")).partition_key == "p"
+    masked = Masks("partition_key").masked(peeked(session_id="s", partition_key="s"))
+    assert masked.partition_key == masked.session_id != "s"
+
+
+def test_masked_id_is_masked_where_a_resubmit_wrote_it_too() -> None:
+    masks = Masks("message_id")
+    first = masks.masked(peeked(message_id=SECRET))
+    again = masks.masked(peeked(message_id="2", application_properties={"OriginalMessageId": SECRET, "n": 1}))
+    assert again.application_properties == {"OriginalMessageId": first.message_id, "n": 1}
+    assert masks.found == {"message_id": 2}
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def test_any_message_can_be_asked(messages: list[PeekedMessage]) -> None:
 
 
 JSON_BODIES = [
-    b'{"total": 5, "carrier": "UA", "none": null, "text": "7", "at": {"gate": 4}, "id": 9007199254740993, "paid": true}',
+    b'{"total": 5, "carrier": "UA", "none": null, "text": "7", "at": {"gate": 4}, "id": 9007199254740993,"paid":true}',
     b'{"total": 2.5, "carrier": "AA", "none": 1, "id": 9007199254740992, "paid": false, "far": 1e30, "near": -1e-9}',
     b'{"total": "many", "carrier": null, "paid": 1}',
     b"not json",

@@ -55,6 +55,12 @@ def test_messages_are_chosen_by_an_expression() -> None:
         THREE.where("subjet = 'a'")
 
 
+def test_sql_keeps_numbers_exact_beside_nulls() -> None:
+    messages = Messages([peeked(2**53 + 1), peeked(2**53 + 3)])
+    frame = messages.sql("select lag(sequence_number) over (order by sequence_number) as before from messages")
+    assert frame["before"].to_list()[1] == 2**53 + 1
+
+
 def test_messages_are_grouped_by_their_cause() -> None:
     dead = [
         peeked(
