@@ -438,6 +438,7 @@ class SessionReceiverLink(ReceiverLink):
         self._peer.broker.schedule_turn()
 
     def _lose(self, until: int) -> None:
+        self._peer.broker.session_links.pop(self._name, None)
         clock = self._peer.broker.clock
         if until <= clock.now():
             self._cancel_alarm = clock.wake_at(until + _GRACE, self._end)

@@ -57,6 +57,14 @@ class _Transactional(Protocol):
 _LINK_NAME: Final = "associated-link-name"
 _UPDATE_DISPOSITION: Final = "com.microsoft:update-disposition"
 _SET_STATE: Final = "com.microsoft:set-session-state"
+_OF_HOLDERS: Final = frozenset(
+    {
+        *("com.microsoft:get-session-state", _SET_STATE, "com.microsoft:renew-session-lock", _UPDATE_DISPOSITION),
+        *("com.microsoft:receive-by-sequence-number", "com.microsoft:batch-delete-messages"),
+    }
+)
+"""Operations for the link that holds a session: one receiver has the lock (documentation, "Message sessions")."""
+_NOT_HELD: Final = "The session lock was lost. Accept the session again."
 _MAX_PEEKED: Final = 250
 """Messages in one answer; the service has the same limit, which it does not document."""
 _MAX_PEEKED_BYTES: Final = 1_000_000
@@ -155,11 +163,20 @@ class ManagementNode:
         return partial(transactional, transaction=request.transaction)
 
     def _arguments(self, body: dict[Any, Any], request: Request) -> dict[Any, Any]:
-        """Return the arguments of a request, with the session of its link if it names only the link."""
+        """Return the arguments of a request, with the session of its link if it names only the link.
+
+        Raises:
+            RefusedError: only the holder of a session can ask for this, and the link does not hold the session.
+        """
         name = request.application_properties.get(_LINK_NAME)
-        if isinstance(self.entity, ReceivingEntity) and isinstance(name, str) and body.get("session-id") is None:
-            session_id = self._broker.session_links.get((self.entity, name))
-            return body if session_id is None else {**body, "session-id": session_id}
+        if not isinstance(self.entity, ReceivingEntity) or self.entity.sessions is None or not isinstance(name, str):
+            return body
+        held = self._broker.session_links.get((self.entity, name))
+        session_id = body.get("session-id")
+        if session_id is None:
+            return body if held is None else {**body, "session-id": held}
+        if request.operation in _OF_HOLDERS and session_id != held:
+            raise RefusedError(Refusal.SESSION_LOCK_LOST, _NOT_HELD)
         return body
 
     def _counted(self, request: Request, reply: Reply) -> Reply:
@@ -312,10 +329,9 @@ class _Receiving:
 
     def update_disposition(self, body: dict[str, Any], now: int, transaction: Transaction | None = None) -> Reply:
         settle = self._settlement(str(body["disposition-status"]), body)
-        if body.get("session-id") is not None:
-            self._session(body, now)
+        session = None if body.get("session-id") is None else self._session(body, now)
         try:
-            tokens = self._held_tokens(body, now)
+            tokens = self._held_tokens(body, now, session)
         except RefusedError as error:
             some = self._broker.faults.at(self._entity.path).refused_tokens == "settled" and transaction is None
             if some and error.refusal in (Refusal.MESSAGE_LOCK_LOST, Refusal.SESSION_LOCK_LOST):
@@ -358,15 +374,16 @@ class _Receiving:
             case _:
                 raise RefusedError(Refusal.BAD_ARGUMENT, f"There is no disposition {status[:80]!r}.")
 
-    def _held_tokens(self, body: dict[str, Any], now: int) -> list[UUID]:
+    def _held_tokens(self, body: dict[str, Any], now: int, session: MessageSession | None = None) -> list[UUID]:
         """Return the lock tokens of a request; refuse the whole request if one lock is lost."""
         tokens = cast("list[UUID]", body["lock-tokens"])
         if self._broker.faults.at(self._entity.path).mixed_partitions == "refused":
             self._expect_one_partition(tokens, now)
-        if all(self._entity.holds(token, now) for token in tokens):
+        is_own = session is None or session.held.keys() >= set(tokens)
+        if is_own and all(self._entity.holds(token, now) for token in tokens):
             return tokens
         if self._entity.sessions is not None:
-            raise RefusedError(Refusal.SESSION_LOCK_LOST, "The session lock was lost. Accept the session again.")
+            raise RefusedError(Refusal.SESSION_LOCK_LOST, _NOT_HELD)
         text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
         raise RefusedError(Refusal.MESSAGE_LOCK_LOST, text)
 

@@ -68,6 +68,33 @@ def test_the_state_has_a_limit_and_needs_the_lock(client: ServiceBusClient, emul
             receiver.session.renew_lock()
 
 
+def test_a_lost_session_belongs_to_its_new_holder(client: ServiceBusClient, emulator: RunningEmulator) -> None:
+    send(client, "a", "1", "2")
+    with session(client, "a") as former:
+        former.defer_message(former.receive_messages(1, max_wait_time=5)[0])
+        former.session.get_state()  # opens the link for requests
+        emulator.lose_locks("chats")
+        with session(client, "a") as holder:
+            holder.session.set_state(b"new")
+            with pytest.raises(SessionLockLostError):
+                former.session.set_state(b"old")
+            with pytest.raises(SessionLockLostError):
+                former.session.renew_lock()
+            with pytest.raises(SessionLockLostError):
+                former.receive_deferred_messages([1])
+            assert holder.session.get_state() == b"new"
+
+
+def test_a_holder_settles_messages_of_its_session_only(client: ServiceBusClient, emulator: RunningEmulator) -> None:
+    send(client, "a", "a1")
+    with session(client, "a") as receiver, session(client, "b") as other:
+        message = receiver.receive_messages(1, max_wait_time=5)[0]
+        other.session.get_state()
+        with pytest.raises(SessionLockLostError):
+            other.complete_message(message)
+        assert emulator.counts("chats").locked == 1
+
+
 def test_the_state_is_bytes(connect: Connect, emulator: RunningEmulator) -> None:
     del emulator
     client = connect()
