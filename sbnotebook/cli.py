@@ -121,7 +121,10 @@ def lab(
     given = options or []
     if str(folder).startswith("-"):  # an argument after two dashes, without a folder
         folder, given = _COPIED_TO, [str(folder), *given]
-    _copy_tutorials(folder)
+    try:
+        _copy_tutorials(folder)
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot be used: {error.strerror}. Say another folder.") from error
     # With -P, because files of the current folder would be imported first.
     command = [sys.executable, "-P", "-m", "jupyterlab", *given]
     raise typer.Exit(subprocess.run(command, cwd=folder, check=False).returncode)

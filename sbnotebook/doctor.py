@@ -15,6 +15,7 @@ from enum import Enum
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 __all__ = ["Finding", "State", "examine", "java_version"]
 
@@ -148,8 +149,8 @@ def _connection() -> Finding:
     except SbNotebookError as error:
         remedy = "Unset SBNOTEBOOK_CONNECTION and SERVICEBUS_CONNECTION_STRING for the emulator, or mend them."
         return Finding("Connection", State.MISSING, str(error), remedy)
-    host, _, port = str(target.connection.host).partition(":")
-    return _reach(host, int(port or _AMQPS_PORT), target.found_by)
+    place = urlsplit(f"//{target.connection.host}")
+    return _reach(place.hostname or "", place.port or _AMQPS_PORT, target.found_by)
 
 
 def _reach(host: str, port: int, found_by: str) -> Finding:

@@ -56,6 +56,8 @@ def probe(
     path = report or Path(f"sbnotebook-probe-{when:%Y%m%d-%H%M%S}.md")
     if path.exists():
         raise ConfigurationError(f"{path} exists: say --report with the name of a new file.")
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"There is no folder {path.parent}: say --report with a file in a folder that exists.")
     console = Console()
     connection = resolve(namespace).connection
     tier = anyio.run(_tier, connection)

@@ -175,6 +175,13 @@ def test_lab_takes_options_and_runs_no_files_of_the_folder(tmp_path: Path) -> No
     assert len(list(folder.glob("*.ipynb"))) == len(list((ROOT / "notebooks").glob("*.ipynb")))
 
 
+def test_lab_refuses_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refused = run("lab", str(tmp_path / "file"))
+    assert refused.returncode == 2
+    assert refused.stderr == f"sbnotebook: {tmp_path / 'file'} cannot be used: File exists. Say another folder.\n"
+
+
 @pytest.mark.skipif(sys.platform == "win32" or os.getuid() != 0, reason="only root can give files to another user")
 def test_lab_refuses_a_folder_or_link_of_another_user(tmp_path: Path) -> None:
     own, foreign, link = tmp_path / "own", tmp_path / "foreign", tmp_path / "link"

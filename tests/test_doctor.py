@@ -87,6 +87,11 @@ def test_a_namespace_that_does_not_answer_is_missing(monkeypatch: pytest.MonkeyP
     assert found.found.startswith(f"127.0.0.1:{port} cannot be reached: ")
 
 
+def test_an_ipv6_address_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SBNOTEBOOK_CONNECTION", connection_string("[::1]", port := closed_port()))
+    assert finding("Connection").found.startswith(f"::1:{port} cannot be reached: ")
+
+
 @pytest.mark.parametrize("target", [f"SharedAccessKey={KEY}", f"Endpoint=sb://;SharedKey={KEY}", f"no host {KEY}"])
 def test_a_target_that_cannot_be_read_is_never_shown(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SBNOTEBOOK_CONNECTION", target)

@@ -76,6 +76,7 @@ def test_an_interrupt_leaves_no_queue(emulator: RunningEmulator, tmp_path: Path)
     [
         (["Endpoint=sb://shop.servicebus.windows.net;SharedAccessKeyName=a;SharedAccessKey=c2VjcmV0"], "env:VARIABLE"),
         (["env:NAMESPACE_UNDER_TEST", "--report", "."], "exists"),
+        (["env:NAMESPACE_UNDER_TEST", "--report", "none/seen.md"], "There is no folder none"),
         (["env:NAMESPACE_UNDER_TEST"], "Standard or Premium"),
     ],
 )

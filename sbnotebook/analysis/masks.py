@@ -98,7 +98,9 @@ class Masks:
     """
 
     def __init__(self, paths: str | Iterable[str] = ()) -> None:
-        self.found: dict[str, int] = dict.fromkeys([paths] if isinstance(paths, str) else paths, 0)
+        given: Any = paths
+        names: Any = [given] if isinstance(paths, str) or not hasattr(given, "__iter__") else given
+        self.found: dict[str, int] = dict.fromkeys(map(str, names), 0)
         self.whole = 0
         self._documents = 0
         self._key = secrets.token_bytes(32)

@@ -61,7 +61,7 @@ def duration(text: str | float | timedelta | None) -> timedelta | None:
         return text
     try:
         return timedelta(seconds=text) if isinstance(text, (int, float)) else _parse(text.lower())
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, AttributeError, TypeError):
         raise ConfigurationError(f"{str(text)[:40]!r} is not a duration: write 90s, 5m, 1h30m or 2d.") from None
 
 

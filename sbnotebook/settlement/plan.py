@@ -77,7 +77,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         check_in_flight(self.max_in_flight)
-        if self.rate is not None and self.rate <= 0:
+        if self.rate is not None and not self.rate > 0:  # not a number, either
             raise ConfigurationError("rate is above 0 messages a second.")
 
     def pace(self) -> Pace:

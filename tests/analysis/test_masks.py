@@ -237,6 +237,12 @@ def test_path_that_cannot_be_masked_is_refused(path: str) -> None:
         Masks([path])
 
 
+@pytest.mark.parametrize("paths", [5, [5], [None]])
+def test_mask_that_is_no_path_is_refused(paths: Any) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be masked"):
+        Masks(paths)
+
+
 def test_unreadable_message_stays_for_the_copy_to_leave_out() -> None:
     message = peeked(body=b"\x00", extras={"unreadable": "broken"})
     masks = Masks("$.email")

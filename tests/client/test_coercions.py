@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -30,6 +31,12 @@ def test_durations_are_read_as_users_write_them(text: str, expected: timedelta) 
 
 def test_duration_of_a_number_is_seconds() -> None:
     assert duration(90) == duration(90.0) == timedelta(seconds=90)
+
+
+@pytest.mark.parametrize("other", [[1], object(), b"5m"])
+def test_duration_of_another_value_is_refused(other: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is not a duration: write 90s"):
+        duration(other)
 
 
 def test_duration_of_a_timedelta_is_itself() -> None:

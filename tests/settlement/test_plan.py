@@ -199,9 +199,10 @@ async def test_a_plan_without_messages_asks_nothing_of_anybody() -> None:
         (lambda: Limits(max_in_flight=-1), "max_in_flight is 1 or more"),
         (lambda: Limits(max_in_flight=cast("int", "many")), 'or "auto"'),
         (lambda: Limits(rate=0), "rate is above 0"),
+        (lambda: Limits(rate=float("nan")), "rate is above 0"),
         (lambda: Limits(rate=-0.5), "rate is above 0"),
     ],
-    ids=range(5),
+    ids=range(6),
 )
 def test_limits_that_cannot_be_are_refused(make: Callable[[], Limits], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
