@@ -106,12 +106,12 @@ def _bodies(one: Message, other: Message) -> Iterator[Difference]:
     is_shown = False
     if mine is not _MISSING and theirs is not _MISSING:
         yield from _values(mine, theirs)
-        is_shown = texts[0] != texts[1]  # the same JSON, written differently, is no difference
+        is_shown = texts[0] != texts[1]  # the same JSON may be written in other ways
     elif texts[0] is not None and texts[1] is not None:
         for each in _lines(texts[0], texts[1]):
             is_shown = True
             yield each
-    # Bytes that are no text, other line ends, or the same text in another encoding.
+    # Bytes without a text, other line ends, or the same text in another encoding.
     if one.body != other.body and not is_shown:
         pairs = enumerate(zip(one.body, other.body, strict=False))
         place = next((n for n, (mine, theirs) in pairs if mine != theirs), min(len(one.body), len(other.body)))

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
-from functools import partial
+from functools import cache, partial
 from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
@@ -275,15 +275,7 @@ def progress_bar(what: str, total: int | None, *, shown: bool = True) -> Generat
     if not shown or not (sys.stderr.isatty() or "ipykernel" in sys.modules):
         yield None
         return
-    from tqdm.auto import tqdm
-
-    class Bar(tqdm):
-        def __del__(self) -> None:
-            # One that an interrupt left half made has nothing to close, and would complain in a later cell.
-            with suppress(AttributeError):
-                super().__del__()
-
-    with Bar(total=total, desc=what, unit=" messages", delay=_SHOW_AFTER, leave=False) as line:
+    with _bar_class()(total=total, desc=what, unit=" messages", delay=_SHOW_AFTER, leave=False) as line:
 
         def advance(count: int) -> None:
             if waiting := in_flight().latest:
@@ -291,3 +283,19 @@ def progress_bar(what: str, total: int | None, *, shown: bool = True) -> Generat
             line.update(count)
 
         yield advance
+
+
+@cache
+def _bar_class() -> Any:
+    """Return the class of progress bars: one, because tqdm would start a thread for each class, which never ends."""
+    from tqdm.auto import tqdm
+
+    class Bar(tqdm):
+        monitor_interval = 0
+
+        def __del__(self) -> None:
+            # One that an interrupt left half made has nothing to close, and would complain in a later cell.
+            with suppress(AttributeError):
+                super().__del__()
+
+    return Bar

@@ -22,7 +22,7 @@ from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.plan import Limits, Preview
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks, must_wait
-from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown
+from sbnotebook.widgets.panel import Panel, button, close_all, panel_style, row, set_shown
 from sbnotebook.widgets.plan_run import PlanEnd, PlanRun, key_of, status_of
 from sbnotebook.widgets.plan_text import (
     REMOVING,
@@ -215,7 +215,9 @@ class ActionPanel(Panel):
             self._quiet.set()
         if work is not None:
             work.running.cancel()
-        self._text.close()
+        controls = (self._carry_out, self._not_now, self._pause, self._cancel, self._undo, self._resume, self._again)
+        for part in (*controls, self._code, self._trial, self._close, self._to):  # not all of them are on the screen
+            close_all(part)
         super().close()
 
     def __repr__(self) -> str:

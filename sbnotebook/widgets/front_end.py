@@ -212,5 +212,6 @@ class RichOrPlain(ipywidgets.VBox):
         """Take it from the screen; the plain widget stays open."""
         if self._patience is not None:
             self._patience.stop()
-        self._rich.close()
+        for part in (self._rich.layout, self._rich, self.layout):
+            part.close()
         super().close()

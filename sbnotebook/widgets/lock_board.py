@@ -264,7 +264,9 @@ class LockBoard(Panel):
         if not count and not isinstance(self.batch, LockedSession):
             return held
         session = f" Session {self.batch.session_id!r}." if isinstance(self.batch, LockedSession) else ""
-        left = max(timedelta(), until - datetime.now(UTC))
+        left = until - datetime.now(UTC)
+        if left <= timedelta():
+            return visible(f"{held}{session} Locks are no longer renewed since {until:%H:%M:%S} UTC.")
         return visible(f"{held}{session} Locks are renewed until {until:%H:%M:%S} UTC, {_minutes(left)} from now.")
 
     def _trouble_words(self) -> str:
@@ -307,9 +309,14 @@ class LockBoard(Panel):
         def done(taken: int) -> None:
             ended(f"{_counted(taken)} locked." if taken else "There is no more to lock now.")
 
+        def lock() -> int:
+            if self.batch.renew_until <= datetime.now(UTC):
+                self.batch.extend(self._for.value)
+            return len(self.batch.receive(count, max_wait=_MAX_WAIT))
+
         self._is_locking = self._more.disabled = True
         self._say("Locking…")
-        background.start(lambda: len(self.batch.receive(count, max_wait=_MAX_WAIT)), done=done, failed=ended)
+        background.start(lock, done=done, failed=ended)
 
     def _renew_longer(self) -> None:
         def done(until: datetime) -> None:

@@ -37,6 +37,8 @@ _SHARE: Final = 5
 _LONGEST_PAUSE: Final = 300.0
 _PLAIN_AFTER: Final = 15.0
 """Seconds of an idle kernel after which lines that do not appear give way to words."""
+_FORGOTTEN_AFTER: Final = 90.0
+"""Seconds without a word after which a view counts as gone. A view in sight says so each 30 seconds."""
 _WAITING: Final = "While a cell runs, Stop, Start and the interval wait for its end."
 _HEADERS: Final = (
     "entity",
@@ -81,7 +83,8 @@ class Monitor(Panel):
     ) -> None:
         self._namespace = namespace
         self._history: dict[EntityAddress, deque[Sample]] = {}
-        self._views: set[str] = set()
+        self._views: dict[str, float] = {}
+        """When each view in sight was last heard of (``time.monotonic``): a page that crashed says nothing."""
         self._wanted, self._unseen, self._is_plain, self._closed = True, False, False, False
         self._sampling = threading.Lock()
         self._changed = threading.Condition()
@@ -181,7 +184,8 @@ class Monitor(Panel):
 
     @property
     def _is_due(self) -> bool:
-        return self._wanted and (self._unseen or self._is_plain or bool(self._views)) and not self._closed
+        is_seen = any(time.monotonic() - heard < _FORGOTTEN_AFTER for heard in list(self._views.values()))
+        return self._wanted and (self._unseen or self._is_plain or is_seen) and not self._closed
 
     def _set_wanted(self, *, wanted: bool) -> None:
         self._wanted = wanted
@@ -200,15 +204,16 @@ class Monitor(Panel):
             self._set_wanted(wanted=True)
 
     def _told(self, _widget: object, content: Any, _buffers: object) -> None:
+        if content.get("kind") in ("here", "still"):
+            self._views[content["view"]] = time.monotonic()
         if content.get("kind") == "here":
-            self._views.add(content["view"])
             self._patience.stop()
             if self._is_plain:  # it came late
                 self.use_plain(plain=False)
             history = [_point(sample) for samples in list(self._history.values()) for sample in list(samples)]
             self.chart.send({"kind": "history", "points": sorted(history, key=lambda point: point["time"])})
         elif content.get("kind") == "gone":
-            self._views.discard(content["view"])
+            self._views.pop(content["view"], None)
         self._wake()
 
     def _wake(self) -> None:

@@ -162,6 +162,8 @@ class Panel(widgets.VBox):
         """Take it from the screen."""
         if self._shown is not None:
             self._shown.close()
+        for part in (*self.children, self.layout):
+            close_all(part)
         super().close()
 
     def to_text(self) -> str:

@@ -249,7 +249,13 @@ def _undo(hand: Hand, panel: Locator, notebook: Notebook) -> None:
 def _by_keyboard(hand: Hand, panel: Locator) -> None:
     """The way from a cause to its plan, by keys alone."""
     cause = panel.get_by_role("region", name="Causes").get_by_role("listitem").filter(has_text="StockNegative")
+    cells = hand.page.locator(".jp-Cell").count()
     before = hand.tabs
+    for part in (cause.locator(".sbn-cause-main"), panel.get_by_role("button", name="Refresh")):
+        part.focus()
+        for key in ("d", "d", "x"):
+            hand.page.keyboard.press(key)
+    assert hand.page.locator(".jp-Cell").count() == cells, "the keys of the notebook's commands do nothing here"
     cause.locator(".sbn-cause-main").focus()
     hand.tab_to(cause.get_by_role("button", name="Resubmit…"))
     assert hand.tabs - before <= 3, "the way from the cause to its action is short"

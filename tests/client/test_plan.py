@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 
 import pytest
+from tqdm._monitor import TMonitor
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.entity import Entity
@@ -106,6 +108,7 @@ def test_progress_bar_shows_messages_a_second_and_in_flight(
     background = plan.start(max_in_flight=1)
     background.result().raise_for_failures()
     assert background.in_flight == 100
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, TMonitor)], "one for each bar"
 
 
 def test_running_plan_pauses_resumes_and_cancels(namespace: Namespace) -> None:

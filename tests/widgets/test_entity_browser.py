@@ -134,7 +134,7 @@ def test_plan_goes_with_the_view_that_it_was_made_in(namespace: Namespace, queue
     act(browser, "Complete…")
     until(lambda: "Complete 1 message of browsed" in repr(browser.actions))
     carry_out: Any = browser.actions._carry_out  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (its button)
-    assert carry_out in descendants(browser.actions)
+    until(lambda: carry_out in descendants(browser.actions))  # the buttons come after the words
     see(browser, "Active")
     assert "The form of this plan was closed" in repr(browser.actions)
     assert carry_out not in descendants(browser.actions)

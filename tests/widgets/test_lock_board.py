@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import ipywidgets
@@ -192,6 +193,18 @@ def test_a_double_click_locks_no_more_than_is_said(
     clicked.set()
     until(lambda: " locked." in shown(board), shown(board))
     assert asked == [2]
+
+
+def test_more_locks_are_renewed_after_the_time_of_the_first(namespace: Namespace, boards: list[LockBoard]) -> None:
+    queue = filled_client_queue(namespace, "late", hostile_messages(3))
+    board = LockBoard(namespace, queue.lock(1, renew_for="100ms"))
+    boards.append(board)
+    until(lambda: "Locks are no longer renewed since" in shown(board), shown(board))
+    named(board, "More messages").value = 2
+    named(board, "Lock more").click()
+    until(lambda: "2 messages are locked." in shown(board), shown(board))
+    assert board.batch.renew_until > datetime.now(UTC) + timedelta(minutes=29)
+    until(lambda: "Locks are renewed until" in shown(board), shown(board))
 
 
 def test_closing_the_board_releases_what_is_held(namespace: Namespace) -> None:

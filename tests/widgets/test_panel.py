@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 from ipywidgets import Label
 from ipywidgets.widgets.widget import _instances  # pyright: ignore[reportPrivateUsage]
 
+from sbnotebook.widgets.entity_browser import Browser
+from sbnotebook.widgets.lock_board import LockBoard
+from sbnotebook.widgets.monitor import Monitor
 from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.triage import Triage
+from tests.filled_queues import filled_client_queue
 
 if TYPE_CHECKING:
     import pytest
+
+    from sbnotebook.client import Namespace
 
 
 VIEW: Final = "application/vnd.jupyter.widget-view+json"
@@ -46,6 +53,23 @@ def test_a_front_end_without_our_views_shows_the_parts() -> None:
     models = {shown.model_id, view.model_id, panel.model_id}
     panel.close()
     assert not models & _instances.keys()
+
+
+def test_a_closed_panel_frees_its_parts(namespace: Namespace) -> None:
+    dead = filled_client_queue(namespace, "freed", 3)
+    makers = (
+        lambda: Triage(namespace, "freed"),
+        lambda: Browser(namespace),
+        lambda: Monitor(namespace, ["freed"]),
+        lambda: LockBoard(namespace, dead.lock(1)),
+    )
+    for make in makers:
+        before = len(_instances)
+        panel: Any = make()
+        panel._repr_mimebundle_()
+        panel.close()
+        # ipywidgets itself makes a layout and a style for some fields that get others.
+        assert len(_instances) <= before + 4, type(panel)
 
 
 def test_a_notebook_waits_for_nothing() -> None:

@@ -4,6 +4,7 @@
 
 import { inflated, Transport } from "./transport.js";
 import { Store } from "./store.js";
+import { keepKeys } from "./focused.js";
 import { Grid } from "./grid.js";
 import { made } from "./header.js";
 import { Toolbar } from "./toolbar.js";
@@ -127,8 +128,8 @@ function tableView(store, element, options) {
   const causes = made("div", { class: "sbn-causes" });
   const detail = made("div", { class: "sbn-detail" });
   const main = made("div", { class: "sbn-main" }, side, grid.element);
-  // JupyterLab would otherwise take the keys for its own commands.
-  const root = made("div", { class: "sbn-table", "data-lm-suppress-shortcuts": "true" });
+  const root = made("div", { class: "sbn-table" });
+  keepKeys(root);
   root.store = store; // for those who look into it with the browser's tools, and for measuring
   root.append(timeline, causes, toolbar.element, main, detail);
   element.replaceChildren(root);

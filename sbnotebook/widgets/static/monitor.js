@@ -1,6 +1,7 @@
 // Counts and rates of entities over time, as lines. Names come from the service: they are shown as text only.
 
 const MOST_POINTS = 500;
+const STILL_HERE = 30_000; // milliseconds after which a view in sight says so again
 const WIDTH = 360;
 const HEIGHT = 96;
 const FRAME = { left: 40, right: 6, top: 8, bottom: 16 };
@@ -234,16 +235,37 @@ function render({ model, el }) {
   const told = (message) => (message.kind === "history" ? view.replace(message.points) : view.add(message.points));
   const id = `${Date.now()}-${Math.random()}`;
   // Samples are taken only while they are visible.
-  const gone = () => model.send({ kind: "gone", view: id });
-  const back = () => model.send({ kind: "here", view: id });
+  let inSight = true;
+  const isSeen = () => inSight && !document.hidden;
+  const send = (kind) => {
+    try {
+      model.send({ kind, view: id });
+    } catch {
+      // The kernel has ended; the panel says so.
+    }
+  };
+  const tell = () => send(isSeen() ? "here" : "gone");
+  const observer = new IntersectionObserver((entries) => {
+    const { isIntersecting } = entries.at(-1);
+    if (isIntersecting !== inSight) {
+      inSight = isIntersecting;
+      tell();
+    }
+  });
+  const ends = new AbortController();
+  const gone = () => send("gone");
   model.on("msg:custom", told);
-  addEventListener("pagehide", gone);
-  addEventListener("pageshow", back);
-  back();
+  addEventListener("pagehide", gone, { signal: ends.signal });
+  addEventListener("pageshow", tell, { signal: ends.signal });
+  document.addEventListener("visibilitychange", tell, { signal: ends.signal });
+  const timer = setInterval(() => isSeen() && send("still"), STILL_HERE);
+  tell();
+  observer.observe(view.root);
   return () => {
     model.off("msg:custom", told);
-    removeEventListener("pagehide", gone);
-    removeEventListener("pageshow", back);
+    ends.abort();
+    observer.disconnect();
+    clearInterval(timer);
     gone();
   };
 }

@@ -7,6 +7,7 @@
  */
 
 import { arrange } from "./drawing.js";
+import { keepKeys } from "./focused.js";
 import { made } from "./header.js";
 import { drawnIcon } from "./icons.js";
 
@@ -46,7 +47,11 @@ class Part {
     });
     this.place.replaceChildren(this.element);
     this.watch(["layout"], (reference) => this.lay(reference));
-    const live = () => this.element.classList.toggle("jupyter-widgets-disconnected", this.model.comm_live === false);
+    const live = () => {
+      const isOver = this.model.comm_live === false;
+      this.element.classList.toggle("jupyter-widgets-disconnected", isOver);
+      if (isOver && "disabled" in this.element) this.element.disabled = true; // a click could not reach the kernel
+    };
     this.listen(this.model, "comm_live_update", live);
     live();
   }
@@ -317,7 +322,8 @@ let isDrawn = false;
 export default {
   initialize({ model }) {
     const tell = () => model.send({ kind: "ready" });
-    tell(); // even where it is drawn at once: a kernel that does not hear it draws plain widgets instead
+    // Even where it is drawn at once: a kernel that does not hear it draws plain widgets instead.
+    tell();
     // A page that is being loaded may miss what the kernel does then, so this says it again.
     for (const wait of TOLD_AGAIN) setTimeout(() => isDrawn || tell(), wait);
   },
@@ -326,7 +332,7 @@ export default {
     const panel = new Part({ manager: model.widget_manager, host }, null, model);
     panel.place.classList.add("sbn-panel-view");
     panel.place.classList.toggle("sbn-saved", SAVED in window);
-    panel.place.dataset.lmSuppressShortcuts = "true"; // JupyterLab's keys: D twice would delete the cell
+    keepKeys(panel.place);
     el.replaceChildren(panel.place);
     return () => panel.end.abort();
   },

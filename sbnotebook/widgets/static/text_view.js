@@ -2,6 +2,7 @@
 
 import { copyText } from "./clipboard.js";
 import { FocusKeeper } from "./focus.js";
+import { keepKeys } from "./focused.js";
 
 const MOST_SHORT = 26; // characters of a value that stays on one line: a timestamp, or MaxDeliveryCountExceeded
 
@@ -86,8 +87,7 @@ function textBlock(block) {
 
 function render({ model, el }) {
   const root = textElement("div", "sbn-prose");
-  // JupyterLab would otherwise take the keys for its own commands.
-  root.dataset.lmSuppressShortcuts = "true";
+  keepKeys(root);
   const draw = () => root.replaceChildren(...model.get("blocks").map(textBlock));
   draw();
   el.append(root);
