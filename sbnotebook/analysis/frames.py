@@ -14,6 +14,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 
 from sbnotebook.analysis.arrays import array_of_values
@@ -343,6 +344,8 @@ def _json_text(value: Any) -> Any:
     Raises:
         ConfigurationError: nothing does: its text would not be what the user meant.
     """
+    if type(value).__name__ in ("NaTType", "NAType"):  # pandas' missing values; NaT is a date, too
+        return None
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, (date, time)):
@@ -350,11 +353,23 @@ def _json_text(value: Any) -> Any:
     if isinstance(value, (Decimal, UUID, timedelta, Enum, PurePath)):
         return str(value)
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
-        return value.tolist()
+        return _time_of_numpy(value) if value.dtype.kind in "mM" else value.tolist()
     raise ConfigurationError(
         f"A value of the type {type(value).__name__} cannot be sent as JSON: make it a text, a number, a list or a "
         "dictionary first."
     )
+
+
+def _time_of_numpy(value: Any) -> Any:
+    """Return a time of NumPy as one of Python; a list of NumPy's for an array."""
+    if value.ndim:
+        return [*value]
+    # Of units below microseconds, and of years that Python does not have, NumPy makes whole numbers.
+    is_fine = np.datetime_data(value.dtype)[0] in ("ns", "ps", "fs", "as")
+    found = (value.astype(f"{value.dtype.kind}8[us]") if is_fine else value).tolist()
+    if isinstance(found, int):
+        raise ConfigurationError(f"The time {value!s:.80} cannot be sent as JSON: make it a text or a number first.")
+    return found
 
 
 def _arrow_of_frame(frame: pd.DataFrame) -> pa.Table:
@@ -364,7 +379,10 @@ def _arrow_of_frame(frame: pd.DataFrame) -> pa.Table:
     for name in frame.columns:
         kind = schema.field(name).type if name in schema.names else None
         try:
-            arrays[str(name)] = pa.array(frame[name], type=kind, from_pandas=True)
+            made: Any = pa.array(frame[name], type=kind, from_pandas=True)
+            # In Arrow, a period of pandas is a number.
+            is_period = getattr(made.type, "extension_name", "") == "pandas.period"
+            arrays[str(name)] = pa.array(frame[name].astype("string")) if is_period else made
         except pa.ArrowException as error:
             raise ConfigurationError(f"The column {str(name)[:80]!r} cannot be sent: {error}.") from None
     return pa.table(arrays)

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
@@ -267,6 +268,23 @@ def test_missing_values_of_a_frame_are_null() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (pd.DataFrame({"t": pd.DatetimeIndex(["NaT", "2024-01-01"])}).to_dict("records"), [None, "2024-01-01T00:00:00"]),
+        ([{"t": pd.NA}, {"t": np.datetime64("NaT")}, {"t": np.timedelta64("NaT", "ns")}], [None] * 3),
+        ([{"t": np.datetime64("2024-01-01", "ns")}], ["2024-01-01T00:00:00"]),
+        ([{"t": np.datetime64("2024-01-01")}], ["2024-01-01"]),
+        ([{"t": np.array(["2024-01-01", "NaT"], "M8[ns]")}], [["2024-01-01T00:00:00", None]]),
+        ([{"t": np.timedelta64(90 * 10**9, "ns")}, {"t": timedelta(seconds=90)}], ["0:01:30"] * 2),
+        (pd.DataFrame({"t": pd.PeriodIndex(["2024-01", "NaT"], freq="M")}), ["2024-01", None]),
+    ],
+    ids=["pandas rows", "missing", "nanoseconds", "days", "array", "duration", "period"],
+)
+def test_times_become_texts_and_missing_ones_null(data: Any, expected: list[Any]) -> None:
+    assert [json.loads(found.body)["t"] for found in messages_from(data)] == expected
+
+
 class Unsendable:
     pass
 
@@ -281,6 +299,7 @@ class Unsendable:
         ([None], "A message cannot be made of NoneType"),
         ([{"n": math.inf}], "cannot be sent as JSON"),
         ([{"n": math.nan}], "cannot be sent as JSON"),
+        ([{"t": np.datetime64("20000-01-01")}], "The time 20000-01-01 cannot be sent as JSON: make it a text"),
         (pd.DataFrame({"n": [math.inf]}), "cannot be sent as JSON"),
         (pd.DataFrame({"subject": [5]}), "The column 'subject' cannot be sent"),
         (pd.DataFrame({"mixed": ["a", 5]}), "The column 'mixed' cannot be sent"),
@@ -289,7 +308,7 @@ class Unsendable:
         ([{"body": 5}], "The column body holds bytes or text"),
         ([{"body": "x", "body_type": "json"}], "body_type holds data or value or sequence"),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_messages_from_refuses_with_a_reason(data: Any, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
