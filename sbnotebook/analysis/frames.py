@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from datetime import UTC, date, datetime, time, timedelta
@@ -216,10 +217,21 @@ def _message(item: Any) -> Message:
     if isinstance(item, Message):
         return item
     if isinstance(item, (str, bytes)):
-        return Message(body=item.encode() if isinstance(item, str) else item)
+        return Message(body=_bytes_of(item) if isinstance(item, str) else item)
     if isinstance(item, Mapping):
         return _from_row({str(key): value for key, value in item.items()})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     raise ConfigurationError(f"A message cannot be made of {type(item).__name__}: {_ACCEPTED}.")
+
+
+def _bytes_of(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"A text has {_half(error)}.") from None
+
+
+def _half(error: UnicodeEncodeError) -> str:
+    return f"half a character, {error.object[error.start]!a}, which cannot be sent: replace it"
 
 
 def _chunks_of(data: Any) -> Iterator[pa.RecordBatch] | None:
@@ -278,6 +290,8 @@ def _messages_of(rows: pa.RecordBatch) -> list[Message]:
 
 def _sent_columns(rows: pa.RecordBatch) -> dict[str, list[Any]]:
     names: list[str] = rows.schema.names
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise ConfigurationError(f"Several columns have the name {twice[0][:80]!r}: rename all but one of them.")
     columns: dict[str, list[Any]] = {name: rows.column(name).to_pylist() for name in names if name in SENT_COLUMNS}
     bodies = [columns[name] for name in _BODY_COLUMNS if name in columns]
     # Beside a body, columns that the service sets are left out; without one they are content.
@@ -375,14 +389,21 @@ def _time_of_numpy(value: Any) -> Any:
 def _arrow_of_frame(frame: pd.DataFrame) -> pa.Table:
     # Each column by itself: Arrow would otherwise guess a struct with the union of all keys for a column of dicts.
     schema: Any = arrow_schema()
-    arrays: dict[str, Any] = {}
-    for name in frame.columns:
+    names = [str(name) for name in frame.columns]
+    arrays: list[Any] = []
+    for name, (_, column) in zip(names, frame.items(), strict=True):
         kind = schema.field(name).type if name in schema.names else None
         try:
-            made: Any = pa.array(frame[name], type=kind, from_pandas=True)
+            made: Any = pa.array(column, type=kind, from_pandas=True)
             # In Arrow, a period of pandas is a number.
             is_period = getattr(made.type, "extension_name", "") == "pandas.period"
-            arrays[str(name)] = pa.array(frame[name].astype("string")) if is_period else made
+            arrays.append(pa.array(column.astype("string")) if is_period else made)
+        except OverflowError:
+            raise ConfigurationError(
+                f"The column {name[:80]!r} has a value that is too large: make it a text."
+            ) from None
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(f"The column {name[:80]!r} has {_half(error)}.") from None
         except pa.ArrowException as error:
-            raise ConfigurationError(f"The column {str(name)[:80]!r} cannot be sent: {error}.") from None
-    return pa.table(arrays)
+            raise ConfigurationError(f"The column {name[:80]!r} cannot be sent: {error}.") from None
+    return pa.table(arrays, names)

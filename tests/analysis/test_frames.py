@@ -271,7 +271,10 @@ def test_missing_values_of_a_frame_are_null() -> None:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (pd.DataFrame({"t": pd.DatetimeIndex(["NaT", "2024-01-01"])}).to_dict("records"), [None, "2024-01-01T00:00:00"]),
+        (
+            pd.DataFrame({"t": pd.DatetimeIndex(["NaT", "2024-01-01"])}).to_dict("records"),
+            [None, "2024-01-01T00:00:00"],
+        ),
         ([{"t": pd.NA}, {"t": np.datetime64("NaT")}, {"t": np.timedelta64("NaT", "ns")}], [None] * 3),
         ([{"t": np.datetime64("2024-01-01", "ns")}], ["2024-01-01T00:00:00"]),
         ([{"t": np.datetime64("2024-01-01")}], ["2024-01-01"]),
@@ -305,10 +308,23 @@ class Unsendable:
         (pd.DataFrame({"mixed": ["a", 5]}), "The column 'mixed' cannot be sent"),
         (pd.DataFrame({"time_to_live_ms": ["soon"]}), "The column 'time_to_live_ms' cannot be sent"),
         (pd.DataFrame({"application_properties": [{"a": 1}]}), "The column 'application_properties' cannot be sent"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "Several columns have the name 'a': rename all but one"),
+        (pd.DataFrame([[1, 2]], columns=[1, "1"]), "Several columns have the name '1': rename all but one"),
+        (
+            pa.Table.from_arrays([pa.array([1])] * 2, ["a", "a"]),
+            "Several columns have the name 'a': rename all but one",
+        ),
+        (pd.DataFrame({"n": [2**70, 1]}), "The column 'n' has a value that is too large: make it a text"),
+        (
+            pd.DataFrame({"s": ["\ud800"]}, dtype=object),
+            r"The column 's' has half a character, '\\ud800'.*: replace it",
+        ),
+        ("\ud800", r"A text has half a character, '\\ud800', which cannot be sent: replace it"),
+        (["\ud800"], "A text has half a character"),
         ([{"body": 5}], "The column body holds bytes or text"),
         ([{"body": "x", "body_type": "json"}], "body_type holds data or value or sequence"),
     ],
-    ids=range(15),
+    ids=range(22),
 )
 def test_messages_from_refuses_with_a_reason(data: Any, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
