@@ -62,6 +62,10 @@ _ROWS_AT_ONCE: Final = 1_000
 _BYTES_AT_ONCE: Final = 8 * 1024 * 1024
 """Rows that become messages together, or fewer where they are large."""
 _BODY_COLUMNS: Final = ("body", "body_text")
+_NOT_JSON: Final = (ValueError, TypeError, RecursionError)
+_NESTED: Final = (dict, list, tuple, np.ndarray)
+_IN_JSON: Final = {b"sbnotebook": b"json"}
+"""The metadata of a column of JSON texts, which stand for their values."""
 _MISFITS: Final = (ConfigurationError, ValueError, OverflowError, pa.ArrowException)
 """The exceptions of values that cannot become a message."""
 
@@ -299,7 +303,8 @@ def _sent_columns(rows: pa.RecordBatch) -> dict[str, list[Any]]:
     others = [name for name in names if name not in taken]
     without = [not any(values[row] is not None for values in bodies) for row in range(rows.num_rows)]
     if others and any(without):
-        contents = zip(*(_values(rows.column(name)) for name in others), strict=True)
+        schema: Any = rows.schema
+        contents = zip(*(_values(schema.field(name), rows.column(name)) for name in others), strict=True)
         _add_contents(columns, without, [dict(zip(others, values, strict=True)) for values in contents])
     return columns
 
@@ -314,9 +319,16 @@ def _add_contents(columns: dict[str, list[Any]], without: list[bool], contents: 
         columns["content_type"] = ["application/json" if lacks else None for lacks in without]
 
 
-def _values(column: Any) -> list[Any]:
+def _values(field: Any, column: Any) -> list[Any]:
     values: list[Any] = column.to_pylist()
+    if field.metadata == _IN_JSON:
+        return json.loads(f"[{','.join(values)}]", parse_constant=_constant)
     return [_with_dicts(value, column.type) for value in values] if pa.types.is_nested(column.type) else values
+
+
+def _constant(name: str) -> float | None:
+    # A missing number is null, as in a column of numbers.
+    return None if name == "NaN" else float(name)
 
 
 def _with_dicts(value: Any, kind: Any) -> Any:
@@ -348,7 +360,7 @@ def _json(content: Mapping[str, Any]) -> bytes:
         return json.dumps(content, ensure_ascii=False, default=_json_text, allow_nan=False).encode()
     except ConfigurationError:
         raise
-    except ValueError as error:  # JSON has no infinity, and no value that holds itself
+    except _NOT_JSON as error:  # such as an infinity, a tuple as a key, or a value that holds itself
         raise ConfigurationError(f"A row cannot be sent as JSON: {error}.") from None
 
 
@@ -387,23 +399,38 @@ def _time_of_numpy(value: Any) -> Any:
 
 
 def _arrow_of_frame(frame: pd.DataFrame) -> pa.Table:
-    # Each column by itself: Arrow would otherwise guess a struct with the union of all keys for a column of dicts.
-    schema: Any = arrow_schema()
-    names = [str(name) for name in frame.columns]
+    fields: list[Any] = []
     arrays: list[Any] = []
-    for name, (_, column) in zip(names, frame.items(), strict=True):
-        kind = schema.field(name).type if name in schema.names else None
+    for key, column in frame.items():
+        name = str(key)
         try:
-            made: Any = pa.array(column, type=kind, from_pandas=True)
-            # In Arrow, a period of pandas is a number.
-            is_period = getattr(made.type, "extension_name", "") == "pandas.period"
-            arrays.append(pa.array(column.astype("string")) if is_period else made)
+            made, metadata = _arrow_of_column(name, column)
+        except ConfigurationError:
+            raise
         except OverflowError:
             raise ConfigurationError(
                 f"The column {name[:80]!r} has a value that is too large: make it a text."
             ) from None
         except UnicodeEncodeError as error:
             raise ConfigurationError(f"The column {name[:80]!r} has {_half(error)}.") from None
-        except pa.ArrowException as error:
+        except (pa.ArrowException, *_NOT_JSON) as error:
             raise ConfigurationError(f"The column {name[:80]!r} cannot be sent: {error}.") from None
-    return pa.table(arrays, names)
+        fields.append(pa.field(name, made.type, metadata=metadata))
+        arrays.append(made)
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _arrow_of_column(name: str, column: pd.Series[Any]) -> tuple[Any, Any]:
+    """Return a column of a frame in Arrow, and its metadata."""
+    schema: Any = arrow_schema()
+    kind = schema.field(name).type if name in schema.names else None
+    values: Any = column.to_numpy() if kind is None and column.dtype == object else ()
+    # Arrow would give all dicts of a column the same keys.
+    if any(issubclass(each, _NESTED) for each in set(map(type, values))):
+        encode = json.JSONEncoder(default=_json_text).encode
+        return array_of_values([*map(encode, values)], pa.string()), _IN_JSON
+    made: Any = pa.array(column, type=kind, from_pandas=True)
+    # In Arrow, a period of pandas is a number.
+    if getattr(made.type, "extension_name", "") == "pandas.period":
+        return _arrow_of_column(name, column.astype("string"))
+    return made, None

@@ -288,6 +288,28 @@ def test_times_become_texts_and_missing_ones_null(data: Any, expected: list[Any]
     assert [json.loads(found.body)["t"] for found in messages_from(data)] == expected
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [{"x": 1}, {"y": 2}],
+        [{"x": 1}, {"x": "é", "y": [{"z": None}, {}]}],
+        [[{"x": 1}, {"y": 2}], []],
+        [{"x": 2**70, "y": 0.1}, None, "text", 5, ["a", 1]],
+    ],
+    ids=["keys", "types", "lists", "mixed"],
+)
+def test_frame_sends_nested_values_as_each_row_holds_them(values: list[Any]) -> None:
+    frame = pd.DataFrame({"id": range(len(values)), "held": values})
+    expected = [{"id": row, "held": value} for row, value in enumerate(values)]
+    assert [json.loads(found.body) for found in messages_from(frame)] == expected
+
+
+def test_frame_sends_what_json_lacks_in_nested_values() -> None:
+    held = [{"at": pd.Timestamp("2024-01-01"), "n": math.nan, "raw": b"\xff"}, np.array([1.5, math.nan]), pd.NaT]
+    found = [json.loads(each.body)["held"] for each in messages_from(pd.DataFrame({"held": held}))]
+    assert found == [{"at": "2024-01-01T00:00:00", "n": None, "raw": "/w=="}, [1.5, None], None]
+
+
 class Unsendable:
     pass
 
@@ -319,12 +341,16 @@ class Unsendable:
             pd.DataFrame({"s": ["\ud800"]}, dtype=object),
             r"The column 's' has half a character, '\\ud800'.*: replace it",
         ),
+        (pd.DataFrame({"d": [{"n": math.inf}]}), "cannot be sent as JSON"),
+        (pd.DataFrame({"d": [{(1, 2): 3}]}), "The column 'd' cannot be sent: keys must be str"),
+        (pd.DataFrame({"d": [{"s": {1}}]}), "A value of the type set cannot be sent as JSON"),
+        ([{"d": {(1, 2): 3}}], "A row cannot be sent as JSON: keys must be str"),
         ("\ud800", r"A text has half a character, '\\ud800', which cannot be sent: replace it"),
         (["\ud800"], "A text has half a character"),
         ([{"body": 5}], "The column body holds bytes or text"),
         ([{"body": "x", "body_type": "json"}], "body_type holds data or value or sequence"),
     ],
-    ids=range(22),
+    ids=range(26),
 )
 def test_messages_from_refuses_with_a_reason(data: Any, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
