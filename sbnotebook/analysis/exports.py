@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -61,7 +61,7 @@ def write_table(table: pa.Table, path: Path | str, *, overwrite: bool = False) -
         The path of the file.
 
     Raises:
-        ConfigurationError: there is no such format or folder, or the file exists.
+        ConfigurationError: there is no such format or folder, or the file exists or cannot be written.
     """
     place = Path(path).expanduser()
     write = _WRITERS.get(place.suffix.lower())
@@ -79,25 +79,29 @@ def write_text(text: str, path: Path, *, overwrite: bool = False) -> Path:
         overwrite: True to replace an existing file.
 
     Raises:
-        ConfigurationError: there is no such folder, or the file exists.
+        ConfigurationError: there is no such folder, or the file exists or cannot be written.
     """
     data = text.encode(errors="replace")
     return _written(lambda file: file.write(data), path, overwrite=overwrite)
 
 
 def _written(write: Callable[[Any], object], place: Path, *, overwrite: bool) -> Path:
-    if not place.parent.is_dir():
-        raise ConfigurationError(f"There is no folder {place.parent}: make it first.")
-    # In the same folder, for an atomic rename; mkstemp makes files that only the owner can read.
-    handle, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
     try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        _move(Path(name), place, overwrite=overwrite)
-    finally:
-        Path(name).unlink(missing_ok=True)
+        if not place.parent.is_dir():
+            raise ConfigurationError(f"There is no folder {place.parent}: make it first.")
+        # In the same folder, for an atomic rename; mkstemp makes files that only the owner can read.
+        handle, name = tempfile.mkstemp(prefix=".", dir=place.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            _move(Path(name), place, overwrite=overwrite)
+        finally:
+            Path(name).unlink(missing_ok=True)
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigurationError(f"{place} cannot be written ({why}): choose another name or folder.") from None
     return place
 
 
@@ -105,7 +109,7 @@ def read_table(path: Path | str) -> pa.Table:
     """Read the messages of a Parquet or JSON lines file, with all message columns.
 
     Raises:
-        ConfigurationError: the file does not hold messages.
+        ConfigurationError: the file cannot be read, or does not hold messages.
     """
     place = Path(path).expanduser()
     read = _READERS.get(place.suffix.lower())
@@ -114,7 +118,9 @@ def read_table(path: Path | str) -> pa.Table:
         raise ConfigurationError(f"Messages cannot be read from {place.name}: {why}; use .parquet or .jsonl.")
     try:
         return read(place)
-    except MISFITS as error:
+    except (OSError, *MISFITS) as error:
+        if isinstance(error, OSError) and error.strerror:  # Arrow's errors of damaged files have none
+            raise ConfigurationError(f"{place} cannot be read: {error.strerror}.") from None
         reason = printable(" ".join(str(error).split())[:200])
         raise ConfigurationError(f"{place} does not hold messages: {reason}") from None
 
@@ -177,7 +183,7 @@ def write_lines(table: pa.Table, path: Path, head: Mapping[str, Any], *, overwri
         overwrite: True to replace an existing file.
 
     Raises:
-        ConfigurationError: there is no such folder, or the file exists.
+        ConfigurationError: there is no such folder, or the file exists or cannot be written.
     """
 
     def write(file: Any) -> None:
@@ -238,7 +244,7 @@ def _row_of(line: bytes, number: int) -> dict[str, Any]:
         if absent := [name for name in _REQUIRED if given.get(name) is None]:
             raise ValueError(f"it has no {absent[0]}")  # noqa: TRY301
         return {name: _from_json(name, given[name]) for name in _TYPES if given.get(name) is not None}
-    except (ValueError, RecursionError) as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         raise ConfigurationError(f"Line {number:,} is not a message: {printable(str(error)[:200])}.") from None
 
 
@@ -261,7 +267,10 @@ def _from_json(name: str, value: Any) -> Any:
         raise ValueError(f"{name} is a {kind.value}")
     if kind is ColumnType.BINARY:
         return base64.b64decode(value, validate=True)
-    return datetime.fromisoformat(value) if kind is ColumnType.TIMESTAMP else value
+    if kind is ColumnType.TIMESTAMP:
+        time = datetime.fromisoformat(value)
+        return time.astimezone(UTC) if time.tzinfo else time
+    return value
 
 
 # ------------------------------------------------------------------ CSV

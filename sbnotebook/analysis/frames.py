@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from datetime import UTC, date, datetime, time, timedelta
@@ -14,6 +15,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 
 from sbnotebook.analysis.arrays import array_of_values
@@ -60,6 +62,10 @@ _ROWS_AT_ONCE: Final = 1_000
 _BYTES_AT_ONCE: Final = 8 * 1024 * 1024
 """Rows that become messages together, or fewer where they are large."""
 _BODY_COLUMNS: Final = ("body", "body_text")
+_NOT_JSON: Final = (ValueError, TypeError, RecursionError)
+_NESTED: Final = (dict, list, tuple, np.ndarray)
+_IN_JSON: Final = {b"sbnotebook": b"json"}
+"""The metadata of a column of JSON texts, which stand for their values."""
 _MISFITS: Final = (ConfigurationError, ValueError, OverflowError, pa.ArrowException)
 """The exceptions of values that cannot become a message."""
 
@@ -217,10 +223,21 @@ def _message(item: Any) -> Message:
     if isinstance(item, Message):
         return item
     if isinstance(item, (str, bytes)):
-        return Message(body=item.encode() if isinstance(item, str) else item)
+        return Message(body=_bytes_of(item) if isinstance(item, str) else item)
     if isinstance(item, Mapping):
         return _from_row({str(key): value for key, value in item.items()})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     raise ConfigurationError(f"A message cannot be made of {type(item).__name__}: {_ACCEPTED}.")
+
+
+def _bytes_of(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"A text has {_half(error)}.") from None
+
+
+def _half(error: UnicodeEncodeError) -> str:
+    return f"half a character, {error.object[error.start]!a}, which cannot be sent: replace it"
 
 
 def _chunks_of(data: Any) -> Iterator[pa.RecordBatch] | None:
@@ -279,6 +296,8 @@ def _messages_of(rows: pa.RecordBatch) -> list[Message]:
 
 def _sent_columns(rows: pa.RecordBatch) -> dict[str, list[Any]]:
     names: list[str] = rows.schema.names
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise ConfigurationError(f"Several columns have the name {twice[0][:80]!r}: rename all but one of them.")
     columns: dict[str, list[Any]] = {name: rows.column(name).to_pylist() for name in names if name in SENT_COLUMNS}
     bodies = [columns[name] for name in _BODY_COLUMNS if name in columns]
     # Beside a body, columns that the service sets are left out; without one they are content.
@@ -286,7 +305,8 @@ def _sent_columns(rows: pa.RecordBatch) -> dict[str, list[Any]]:
     others = [name for name in names if name not in taken]
     without = [not any(values[row] is not None for values in bodies) for row in range(rows.num_rows)]
     if others and any(without):
-        contents = zip(*(_values(rows.column(name)) for name in others), strict=True)
+        schema: Any = rows.schema
+        contents = zip(*(_values(schema.field(name), rows.column(name)) for name in others), strict=True)
         _add_contents(columns, without, [dict(zip(others, values, strict=True)) for values in contents])
     return columns
 
@@ -301,9 +321,16 @@ def _add_contents(columns: dict[str, list[Any]], without: list[bool], contents: 
         columns["content_type"] = ["application/json" if lacks else None for lacks in without]
 
 
-def _values(column: Any) -> list[Any]:
+def _values(field: Any, column: Any) -> list[Any]:
     values: list[Any] = column.to_pylist()
+    if field.metadata == _IN_JSON:
+        return json.loads(f"[{','.join(values)}]", parse_constant=_constant)
     return [_with_dicts(value, column.type) for value in values] if pa.types.is_nested(column.type) else values
+
+
+def _constant(name: str) -> float | None:
+    # A missing number is null, as in a column of numbers.
+    return None if name == "NaN" else float(name)
 
 
 def _with_dicts(value: Any, kind: Any) -> Any:
@@ -335,7 +362,7 @@ def _json(content: Mapping[str, Any]) -> bytes:
         return json.dumps(content, ensure_ascii=False, default=_json_text, allow_nan=False).encode()
     except ConfigurationError:
         raise
-    except ValueError as error:  # JSON has no infinity, and no value that holds itself
+    except _NOT_JSON as error:  # such as an infinity, a tuple as a key, or a value that holds itself
         raise ConfigurationError(f"A row cannot be sent as JSON: {error}.") from None
 
 
@@ -345,6 +372,8 @@ def _json_text(value: Any) -> Any:
     Raises:
         ConfigurationError: nothing does: its text would not be what the user meant.
     """
+    if type(value).__name__ in ("NaTType", "NAType"):  # pandas' missing values; NaT is a date, too
+        return None
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, (date, time)):
@@ -352,21 +381,58 @@ def _json_text(value: Any) -> Any:
     if isinstance(value, (Decimal, UUID, timedelta, Enum, PurePath)):
         return str(value)
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
-        return value.tolist()
+        return _time_of_numpy(value) if value.dtype.kind in "mM" else value.tolist()
     raise ConfigurationError(
         f"A value of the type {type(value).__name__} cannot be sent as JSON: make it a text, a number, a list or a "
         "dictionary first."
     )
 
 
+def _time_of_numpy(value: Any) -> Any:
+    """Return a time of NumPy as one of Python; a list of NumPy's for an array."""
+    if value.ndim:
+        return [*value]
+    # Of units below microseconds, and of years that Python does not have, NumPy makes whole numbers.
+    is_fine = np.datetime_data(value.dtype)[0] in ("ns", "ps", "fs", "as")
+    found = (value.astype(f"{value.dtype.kind}8[us]") if is_fine else value).tolist()
+    if isinstance(found, int):
+        raise ConfigurationError(f"The time {value!s:.80} cannot be sent as JSON: make it a text or a number first.")
+    return found
+
+
 def _arrow_of_frame(frame: pd.DataFrame) -> pa.Table:
-    # Each column by itself: Arrow would otherwise guess a struct with the union of all keys for a column of dicts.
-    schema: Any = arrow_schema()
-    arrays: dict[str, Any] = {}
-    for name in frame.columns:
-        kind = schema.field(name).type if name in schema.names else None
+    fields: list[Any] = []
+    arrays: list[Any] = []
+    for key, column in frame.items():
+        name = str(key)
         try:
-            arrays[str(name)] = pa.array(frame[name], type=kind, from_pandas=True)
-        except pa.ArrowException as error:
-            raise ConfigurationError(f"The column {str(name)[:80]!r} cannot be sent: {error}.") from None
-    return pa.table(arrays)
+            made, metadata = _arrow_of_column(name, column)
+        except ConfigurationError:
+            raise
+        except OverflowError:
+            raise ConfigurationError(
+                f"The column {name[:80]!r} has a value that is too large: make it a text."
+            ) from None
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(f"The column {name[:80]!r} has {_half(error)}.") from None
+        except (pa.ArrowException, *_NOT_JSON) as error:
+            raise ConfigurationError(f"The column {name[:80]!r} cannot be sent: {error}.") from None
+        fields.append(pa.field(name, made.type, metadata=metadata))
+        arrays.append(made)
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _arrow_of_column(name: str, column: pd.Series[Any]) -> tuple[Any, Any]:
+    """Return a column of a frame in Arrow, and its metadata."""
+    schema: Any = arrow_schema()
+    kind = schema.field(name).type if name in schema.names else None
+    values: Any = column.to_numpy() if kind is None and column.dtype == object else ()
+    # Arrow would give all dicts of a column the same keys.
+    if any(issubclass(each, _NESTED) for each in set(map(type, values))):
+        encode = json.JSONEncoder(default=_json_text).encode
+        return array_of_values([*map(encode, values)], pa.string()), _IN_JSON
+    made: Any = pa.array(column, type=kind, from_pandas=True)
+    # In Arrow, a period of pandas is a number.
+    if getattr(made.type, "extension_name", "") == "pandas.period":
+        return _arrow_of_column(name, column.astype("string"))
+    return made, None

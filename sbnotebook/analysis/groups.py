@@ -385,6 +385,8 @@ _WIDTHS: Final = (
 _READ_BY_PLOTLY: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
 _ROW_HEIGHT: Final = 34
 _TEMPLATE: Final = "plotly_white"
+_FIRST_SECOND: Final = int((datetime.min.replace(tzinfo=UTC) - _EPOCH).total_seconds())
+_LAST_SECOND: Final = int((datetime.max.replace(microsecond=0, tzinfo=UTC) - _EPOCH).total_seconds())
 _PLACE_AND_TIME: Final = ("entity", "sequence_number", "enqueued_time")
 
 
@@ -396,25 +398,24 @@ def messages_figure(table: pa.Table, by: Trait = "reason", top: int = 8) -> Figu
         by: the trait of each colour: ``reason``, ``description``, ``frame``, ``subject`` or ``source``.
         top: how many have a colour of their own; the rest are others.
     """
-    # Count the labels: the most frequent have their own colour, the rest are others.
-    rows = _labelled_times(table, by)
-    counts = Counter(name for _, name in rows)
-    own = {name for name, _ in counts.most_common(top)}
-    # Count the messages of each label in bars of the same width.
-    width = width_of_bars(min(rows)[0], max(rows)[0]) if rows else 1
+    # The most frequent values have their own colour. Labels do not tell them apart: two may read the same when cut.
+    rows = _times_and_values(table, by)
+    own = [value for value, _ in Counter(value for _, value in rows).most_common(top)]
+    colours = {value: colour for colour, value in enumerate(own)}
+    # Count the messages of each colour in bars of the same width; the last colour is that of the others.
+    width = width_of_bars(min(time for time, _ in rows), max(time for time, _ in rows)) if rows else 1
+    counted: list[Counter[int]] = [Counter() for _ in range(len(own) + 1)]
+    for time, value in rows:
+        counted[colours.get(value, len(own))][int((time - _EPOCH).total_seconds()) // width] += 1
     figure = _figure(f"{_counted(len(rows))} over time, by {by}", "enqueued (UTC)", "messages")
-    for name in [*(name for name, _ in counts.most_common(top)), *([_OTHERS] if len(counts) > top else [])]:
-        bars = Counter(
-            int((time - _EPOCH).total_seconds()) // width
-            for time, each in rows
-            if each == name or (name == _OTHERS and each not in own)
-        )
-        figure.add_bar(
-            name=name,
-            x=[_EPOCH + timedelta(seconds=(place + 0.5) * width) for place in sorted(bars)],
-            y=[bars[place] for place in sorted(bars)],
-            width=width * 1_000,
-        )
+    for name, bars in zip([*map(label, own), _OTHERS], counted, strict=True):
+        if bars:
+            figure.add_bar(
+                name=name,
+                x=[_middle(place, width) for place in sorted(bars)],
+                y=[bars[place] for place in sorted(bars)],
+                width=width * 1_000,
+            )
     return figure.update_layout(barmode="stack", showlegend=True)
 
 
@@ -490,16 +491,21 @@ def width_of_bars(first: datetime, last: datetime) -> int:
     return _WIDTHS[min(bisect_left(_WIDTHS, least), len(_WIDTHS) - 1)]
 
 
-def _labelled_times(table: pa.Table, by: Trait) -> list[tuple[datetime, str]]:
-    """Return the time of each message that has one, with the label of its trait."""
+def _middle(place: int, width: int) -> datetime:
+    """Return the middle of a bar, within the years that Python has."""
+    return _EPOCH + timedelta(seconds=min(max((place + 0.5) * width, _FIRST_SECOND), _LAST_SECOND))
+
+
+def _times_and_values(table: pa.Table, by: Trait) -> list[tuple[datetime, str | None]]:
+    """Return the time of each message that has one, with the value of its trait."""
     untyped: Any = table
     entities, numbers, times = (untyped.column(name).to_pylist() for name in _PLACE_AND_TIME)
-    found: list[tuple[datetime, str]] = []
+    found: list[tuple[datetime, str | None]] = []
     for entity in dict.fromkeys(entities):  # a sequence number means one message in one entity
         rows = [row for row, each in enumerate(entities) if each == entity]
         groups = group_by_cause(untyped.take(rows), (by,))
-        names = {number: label(_value(group, by)) for group in groups for number in group.sequence_numbers}
-        found += [(times[row], names[numbers[row]]) for row in rows if times[row] is not None]
+        values = {number: _value(group, by) or None for group in groups for number in group.sequence_numbers}
+        found += [(times[row], values[numbers[row]]) for row in rows if times[row] is not None]
     return found
 
 

@@ -204,9 +204,24 @@ def test_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(ConfigurationError, match=r"cannot be written \(No space left on device\): choose another"):
         TWO.export(tmp_path / "messages.parquet")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", ALL)
+def test_export_refuses_a_folder_in_its_place(tmp_path: Path, ending: str) -> None:
+    place = tmp_path / f"folder{ending}"
+    place.mkdir()
+    with pytest.raises(ConfigurationError, match=r"cannot be written \(Is a directory\): choose another name"):
+        TWO.export(place, overwrite=True)
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_export_takes_any_name_of_the_file_system(tmp_path: Path) -> None:
+    assert len(read_messages(TWO.export(tmp_path / f"{'n' * 249}.jsonl"))) == 2
+    with pytest.raises(ConfigurationError, match=r"cannot be written \(File name too long\): choose another name"):
+        TWO.export(tmp_path / f"{'n' * 250}.jsonl")
 
 
 def test_export_refusal_says_what_to_do(tmp_path: Path) -> None:
@@ -230,6 +245,8 @@ BAD_LINES = {
     "text for a map": json.dumps(ROW | {"application_properties": "a"}),
     "map for a text": json.dumps(ROW | {"subject": {}}),
     "no base64": json.dumps(ROW | {"body": "?"}),
+    "late time": json.dumps(ROW | {"enqueued_time": "9999-12-31T23:59:59-10:00"}),
+    "early time": json.dumps(ROW | {"enqueued_time": "0001-01-01T00:00:00+10:00"}),
     "no time": json.dumps(ROW | {"enqueued_time": "yesterday"}),
     "deep": "[" * 100_000,
     "no UTF-8": "\udcff",
@@ -269,6 +286,32 @@ def test_read_accepts_the_table_of_another_tool(tmp_path: Path) -> None:
     pq.write_table(pa.table({"sequence_number": pa.array([7], pa.int32()), "entity": ["orders"], "x": [1]}), path)  # pyright: ignore[reportUnknownMemberType]
     (message,) = read_messages(path)
     assert (message.sequence_number, message.entity) == (7, EntityAddress("orders"))
+
+
+@pytest.mark.parametrize("ending", LOSSLESS)
+def test_read_says_why_a_file_cannot_be_read(tmp_path: Path, ending: str) -> None:
+    place = tmp_path / f"messages{ending}"
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file or directory"):
+        read_messages(place)
+    place.mkdir()
+    with pytest.raises(ConfigurationError, match="cannot be read: Is a directory"):
+        read_messages(place)
+
+
+def test_read_refuses_a_damaged_file(tmp_path: Path) -> None:
+    path = TWO.export(tmp_path / "messages.parquet")
+    data = bytearray(path.read_bytes())
+    data[-40:-20] = b"\xff" * 20
+    path.write_bytes(data)
+    with pytest.raises(ConfigurationError, match="does not hold messages"):
+        read_messages(path)
+
+
+def test_read_takes_times_as_utc(tmp_path: Path) -> None:
+    path = tmp_path / "messages.jsonl"
+    times = ["2026-01-02T03:00:00", "2026-01-02T03:00:00Z", "2026-01-02T05:00:00+02:00"]
+    path.write_text("\n".join(json.dumps(ROW | {"enqueued_time": time}) for time in times))
+    assert {message.enqueued_time for message in read_messages(path)} == {datetime(2026, 1, 2, 3, tzinfo=UTC)}
 
 
 def test_files_that_hold_no_messages_are_refused(tmp_path: Path) -> None:

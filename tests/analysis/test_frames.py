@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
@@ -267,6 +268,48 @@ def test_missing_values_of_a_frame_are_null() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (
+            pd.DataFrame({"t": pd.DatetimeIndex(["NaT", "2024-01-01"])}).to_dict("records"),
+            [None, "2024-01-01T00:00:00"],
+        ),
+        ([{"t": pd.NA}, {"t": np.datetime64("NaT")}, {"t": np.timedelta64("NaT", "ns")}], [None] * 3),
+        ([{"t": np.datetime64("2024-01-01", "ns")}], ["2024-01-01T00:00:00"]),
+        ([{"t": np.datetime64("2024-01-01")}], ["2024-01-01"]),
+        ([{"t": np.array(["2024-01-01", "NaT"], "M8[ns]")}], [["2024-01-01T00:00:00", None]]),
+        ([{"t": np.timedelta64(90 * 10**9, "ns")}, {"t": timedelta(seconds=90)}], ["0:01:30"] * 2),
+        (pd.DataFrame({"t": pd.PeriodIndex(["2024-01", "NaT"], freq="M")}), ["2024-01", None]),
+    ],
+    ids=["pandas rows", "missing", "nanoseconds", "days", "array", "duration", "period"],
+)
+def test_times_become_texts_and_missing_ones_null(data: Any, expected: list[Any]) -> None:
+    assert [json.loads(found.body)["t"] for found in messages_from(data)] == expected
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [{"x": 1}, {"y": 2}],
+        [{"x": 1}, {"x": "é", "y": [{"z": None}, {}]}],
+        [[{"x": 1}, {"y": 2}], []],
+        [{"x": 2**70, "y": 0.1}, None, "text", 5, ["a", 1]],
+    ],
+    ids=["keys", "types", "lists", "mixed"],
+)
+def test_frame_sends_nested_values_as_each_row_holds_them(values: list[Any]) -> None:
+    frame = pd.DataFrame({"id": range(len(values)), "held": values})
+    expected = [{"id": row, "held": value} for row, value in enumerate(values)]
+    assert [json.loads(found.body) for found in messages_from(frame)] == expected
+
+
+def test_frame_sends_what_json_lacks_in_nested_values() -> None:
+    held = [{"at": pd.Timestamp("2024-01-01"), "n": math.nan, "raw": b"\xff"}, np.array([1.5, math.nan]), pd.NaT]
+    found = [json.loads(each.body)["held"] for each in messages_from(pd.DataFrame({"held": held}))]
+    assert found == [{"at": "2024-01-01T00:00:00", "n": None, "raw": "/w=="}, [1.5, None], None]
+
+
 class Unsendable:
     pass
 
@@ -281,15 +324,33 @@ class Unsendable:
         ([None], "A message cannot be made of NoneType"),
         ([{"n": math.inf}], "cannot be sent as JSON"),
         ([{"n": math.nan}], "cannot be sent as JSON"),
+        ([{"t": np.datetime64("20000-01-01")}], "The time 20000-01-01 cannot be sent as JSON: make it a text"),
         (pd.DataFrame({"n": [math.inf]}), "cannot be sent as JSON"),
         (pd.DataFrame({"subject": [5]}), "The column 'subject' cannot be sent"),
         (pd.DataFrame({"mixed": ["a", 5]}), "The column 'mixed' cannot be sent"),
         (pd.DataFrame({"time_to_live_ms": ["soon"]}), "The column 'time_to_live_ms' cannot be sent"),
         (pd.DataFrame({"application_properties": [{"a": 1}]}), "The column 'application_properties' cannot be sent"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "Several columns have the name 'a': rename all but one"),
+        (pd.DataFrame([[1, 2]], columns=[1, "1"]), "Several columns have the name '1': rename all but one"),
+        (
+            pa.Table.from_arrays([pa.array([1])] * 2, ["a", "a"]),
+            "Several columns have the name 'a': rename all but one",
+        ),
+        (pd.DataFrame({"n": [2**70, 1]}), "The column 'n' has a value that is too large: make it a text"),
+        (
+            pd.DataFrame({"s": ["\ud800"]}, dtype=object),
+            r"The column 's' has half a character, '\\ud800'.*: replace it",
+        ),
+        (pd.DataFrame({"d": [{"n": math.inf}]}), "cannot be sent as JSON"),
+        (pd.DataFrame({"d": [{(1, 2): 3}]}), "The column 'd' cannot be sent: keys must be str"),
+        (pd.DataFrame({"d": [{"s": {1}}]}), "A value of the type set cannot be sent as JSON"),
+        ([{"d": {(1, 2): 3}}], "A row cannot be sent as JSON: keys must be str"),
+        ("\ud800", r"A text has half a character, '\\ud800', which cannot be sent: replace it"),
+        (["\ud800"], "A text has half a character"),
         ([{"body": 5}], "The column body holds bytes or text"),
         ([{"body": "x", "body_type": "json"}], "body_type holds data or value or sequence"),
     ],
-    ids=range(14),
+    ids=range(26),
 )
 def test_messages_from_refuses_with_a_reason(data: Any, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):

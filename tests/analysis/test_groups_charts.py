@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import pytest
 
 from sbnotebook.analysis.groups import label, width_of_bars
 from sbnotebook.client import Messages
 from sbnotebook.model import EntityAddress, PeekedMessage
 
 START = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
+FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 HOSTILE = "<b onclick=alert(1)>late</b> & $\\href{javascript:alert(1)}{x}$"
 
 
@@ -43,6 +47,22 @@ def test_the_less_frequent_are_others() -> None:
     drawn = traces(messages.plot(top=3))
     assert [trace["name"] for trace in drawn][-1] == "others"
     assert [sum(trace["y"]) for trace in drawn] == [10, 10, 10, 90]
+
+
+def test_each_reason_is_counted_once() -> None:
+    """A reason may be called as the rest is, or read like another one when it is cut."""
+    reasons = ["others", "others", "others", "a", "a", "b", "x" * 80 + "1", "x" * 80 + "y"]
+    messages = Messages(dead(n, reason) for n, reason in enumerate(reasons))
+    drawn = [(trace["name"], sum(trace["y"])) for trace in traces(messages.plot(top=2))]
+    assert drawn == [("others", 3), ("a", 2), ("others", 3)]
+    assert [sum(trace["y"]) for trace in traces(messages.plot())] == [3, 2, 1, 1, 1]
+
+
+@pytest.mark.parametrize("times", [[FIRST, START], [START, LAST], [FIRST, LAST], [LAST]], ids=range(4))
+def test_any_time_is_drawn(times: list[datetime]) -> None:
+    messages = Messages(replace(dead(n, "Late"), enqueued_time=time) for n, time in enumerate(times))
+    (late,) = traces(messages.plot())
+    assert sum(late["y"]) == len(times)
 
 
 def test_chart_of_no_messages_is_empty() -> None:
