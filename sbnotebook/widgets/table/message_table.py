@@ -184,9 +184,9 @@ class MessageTable(Table, anywidget.AnyWidget):
         columns = [column.message for column in self._columns]
         self._emit("begin", page, total=len(rows), columns=columns)
         self._send_packets(self._columns, 0, page)
-        # The changes since the rows arrived.
-        self._emit("remove", page, buffers=[_packed_numbers(np.flatnonzero(rows.removed))])
+        # The changes since the rows arrived. With the rows, the page takes a column away that only they had values in.
         self._send_changes(rows.patched, page)
+        self._emit("remove", page, buffers=[_packed_numbers(np.flatnonzero(rows.removed))])
         self._send_selection(page)
         self._emit("end", page, has_long=bool(rows.long_texts))
         if self.model.causes.told:

@@ -74,9 +74,9 @@ def test_message_table_sends_everything_to_a_new_browser() -> None:
     tell(table, kind="ready")
     assert (table.is_ready, asked) == (True, ["ready"])
     assert [(content["kind"], content["page"], content["load"]) for content, _ in SENT] == [
-        (kind, "p1", 1) for kind in ("begin", "rows", "remove", "patch", "select", "end")
+        (kind, "p1", 1) for kind in ("begin", "rows", "patch", "remove", "select", "end")
     ]
-    begin, removed, patch, selected = (SENT[index] for index in (0, 2, 3, 4))
+    begin, patch, removed, selected = (SENT[index] for index in (0, 2, 3, 4))
     assert begin[0]["total"] == 3
     assert removed[1] == [b"\0\0\0\0"]
     assert (patch[0]["column"]["name"], patch[0]["values"], patch[1]) == ("outcome", ["settled"], [b"\1\0\0\0"])
