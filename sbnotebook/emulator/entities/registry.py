@@ -38,6 +38,8 @@ _RESERVED: Final = frozenset(("entities", "faults", "health", "lease"))
 """What the emulator answers over HTTP where clients look for the description of an entity."""
 _FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 """Options that an entity has from the start or never."""
+_TARGETS: Final = ("forward_to", "forward_dead_letters_to")
+_MAX_PATH: Final = 260
 
 AnyEntity = Queue | Topic | Subscription
 _S = TypeVar("_S", QueueOptions, TopicOptions)
@@ -210,6 +212,24 @@ class Registry:
         self._keep(entity)
         if isinstance(entity, ReceivingEntity):
             entity.start_forwarding(now)
+
+    def check_targets(self, *options: Options) -> None:
+        """Check that the queues and topics exist to which entities with these options forward.
+
+        Raises:
+            RefusedError: one of them does not exist.
+
+        Source: Service Bus documentation, "Chaining Service Bus entities with autoforwarding"; azure-service-bus issue
+        203, with this text.
+        """
+        for each in options:
+            for option in _TARGETS:
+                target = forwarding_target(getattr(each, option, None) or "")
+                if target and target.casefold() not in self._entities:
+                    text = (
+                        f"SubCode=40400. The auto forwarding destination entity does not exist: '{target[:_MAX_PATH]}'."
+                    )
+                    raise RefusedError(Refusal.NOT_ALLOWED, text)
 
     def put_rule(self, subscription: Subscription, rule: Rule, *, now: int = 0) -> None:
         """Add a rule, or replace the rule of the same name."""

@@ -181,6 +181,28 @@ def test_a_message_goes_where_the_address_says(admin: ServiceBusAdministrationCl
         assert str(message) == "on"
 
 
+@pytest.mark.parametrize("option", ["forward_to", "forward_dead_lettered_messages_to"])
+def test_a_target_of_forwarding_must_exist(admin: ServiceBusAdministrationClient, option: str) -> None:
+    admin.create_topic("t")
+    admin.create_subscription("t", "s")
+    queue, subscription = admin.get_queue("orders"), admin.get_subscription("t", "s")
+    for properties in (queue, subscription):
+        setattr(properties, option, "nobody")
+    for call in (
+        lambda: admin.create_queue("q", **{option: "q"}),  # it does not exist yet
+        lambda: admin.create_subscription("t", "more", **{option: "nobody"}),
+        lambda: admin.update_queue(queue),
+        lambda: admin.update_subscription("t", subscription),
+    ):
+        with pytest.raises(
+            HttpResponseError, match=r"SubCode=40400\. The auto forwarding destination.*not exist"
+        ) as caught:
+            call()
+        assert caught.value.status_code == 400
+    assert [each.name for each in admin.list_queues()] == ["orders"]
+    assert getattr(admin.get_queue("orders"), option) is None
+
+
 def test_used_names_conflict_and_unknown_ones_are_not_found(admin: ServiceBusAdministrationClient) -> None:
     for create in (admin.create_queue, admin.create_topic):
         with pytest.raises(ResourceExistsError):
