@@ -348,6 +348,7 @@ class Queue(ReceivingEntity):
     def expire(self, now: int) -> None:
         """Do all that is due, also activate the scheduled messages whose time has come."""
         for message in self.schedule.due(now):
+            self.record.accessed_time = now
             message.payload = self._log.payload(message)
             self._remove(message)
             self.schedule.removed()

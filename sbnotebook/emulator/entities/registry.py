@@ -383,6 +383,9 @@ class Registry:
         for entity in used:
             if self.is_in_use(entity):
                 entity.record.accessed_time = now
+        # An entity with scheduled messages is not idle: Service Bus documentation, "Message expiration", "Idleness".
+        if any(entity.scheduled_count for entity in used):
+            return now + sleeper.options.auto_delete_on_idle
         end = max(entity.record.idle_since for entity in used) + sleeper.options.auto_delete_on_idle
         if end > now:
             return end

@@ -211,6 +211,7 @@ class Topic(Recorded):
     def expire(self, now: int) -> None:
         """Hand on the scheduled messages whose time has come."""
         for message in self.schedule.due(now):
+            self.record.accessed_time = now
             message.payload = self.log.payload(message)
             self._remove(message)
             self.schedule.removed()

@@ -228,6 +228,19 @@ def test_an_entity_that_a_client_is_attached_to_is_not_idle() -> None:
     assert idle(registry, 2 * IDLE) == [queue]
 
 
+@pytest.mark.parametrize("is_topic", [False, True])
+def test_an_entity_with_scheduled_messages_is_not_idle(registry: Registry, sent: Sent, *, is_topic: bool) -> None:
+    if is_topic:
+        entity = registry.create_topic("t", TopicOptions(auto_delete_on_idle=IDLE))
+    else:
+        entity = registry.create_queue("q", QueueOptions(auto_delete_on_idle=IDLE))
+    _, late = [entity.send(sent("x", scheduled_time=when), 0) for when in (2 * IDLE + 7, 9 * IDLE)]
+    assert idle(registry, IDLE) == idle(registry, 2 * IDLE + 7) == []
+    assert entity.cancel_scheduled([late])
+    assert idle(registry, 3 * IDLE + 6) == []
+    assert idle(registry, 3 * IDLE + 7) == [entity]
+
+
 def test_a_topic_is_used_with_its_subscriptions(registry: Registry) -> None:
     topic = registry.create_topic("t", TopicOptions(auto_delete_on_idle=IDLE))
     subscription = registry.create_subscription(topic, "s", SubscriptionOptions(auto_delete_on_idle=IDLE), now=1_000)
