@@ -42,6 +42,7 @@ _TARGETS: Final = ("forward_to", "forward_dead_letters_to")
 _MAX_PATH: Final = 260
 
 AnyEntity = Queue | Topic | Subscription
+_O = TypeVar("_O", bound=Options)
 _S = TypeVar("_S", QueueOptions, TopicOptions)
 
 
@@ -141,7 +142,7 @@ class Registry:
             EntityExistsError: there is an entity of this name.
             RefusedError: the tier does not have what the options ask for, or no room for one more.
         """
-        options = _sized(options or QueueOptions())
+        options = _lasting(_sized(options or QueueOptions()))
         self._check_tier(options)
         name = self._new_name(name)
         queue = self._entities[name.casefold()] = Queue(self, name, options, self._new_record("queue", now))
@@ -180,7 +181,7 @@ class Registry:
             EntityExistsError: the topic has a subscription of this name.
             RefusedError: the topic has as many subscriptions as it can have.
         """
-        options = options or SubscriptionOptions()
+        options = _lasting(options or SubscriptionOptions())
         EntityAddress(topic.path, name)
         if topic.find_subscription(name) is not None:
             raise EntityExistsError(f"There is already a subscription {name!r} of the topic {topic.path!r}.")
@@ -198,6 +199,7 @@ class Registry:
         """Set the options of an entity; as in Service Bus, locks that are held are lost."""
         if type(options) is not type(entity.options):
             raise ConfigurationError(f"These are not the options of a {entity.record.kind}.")
+        options = _lasting(options)
         self._check_tier(options)
         for name in _FIXED:
             if getattr(options, name, None) != getattr(entity.options, name, None):
@@ -391,6 +393,16 @@ class Registry:
             return end
         self._idle.append(sleeper)
         return None
+
+
+def _lasting(options: _O) -> _O:
+    """Return options that do not delete an entity that forwards: Service Bus gives it the longest time.
+
+    Source: Service Bus documentation, "Chaining Service Bus entities with autoforwarding"; azure-service-bus issue 5.
+    """
+    if options.auto_delete_on_idle is None or not any(getattr(options, name, None) for name in _TARGETS):
+        return options
+    return replace(options, auto_delete_on_idle=None)
 
 
 def _sized(options: _S) -> _S:

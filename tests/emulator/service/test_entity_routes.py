@@ -172,6 +172,24 @@ def test_forwarding_targets_are_returned_as_addresses(
     assert (queue.forward_to, queue.forward_dead_lettered_messages_to) == (None, None)
 
 
+@pytest.mark.parametrize("option", ["forward_to", "forward_dead_lettered_messages_to"])
+def test_an_entity_that_forwards_is_not_deleted(
+    admin: ServiceBusAdministrationClient, clock: ManualClock, option: str
+) -> None:
+    forwarding: dict[str, Any] = {option: "orders", "auto_delete_on_idle": timedelta(minutes=5)}
+    admin.create_topic("t")
+    forever = admin.get_queue("orders").auto_delete_on_idle
+    assert admin.create_queue("q", **forwarding).auto_delete_on_idle == forever
+    assert admin.create_subscription("t", "s", **forwarding).auto_delete_on_idle == forever
+    changed = admin.create_queue("changed", auto_delete_on_idle=timedelta(minutes=5))
+    setattr(changed, option, "orders")
+    admin.update_queue(changed)
+    assert admin.get_queue("changed").auto_delete_on_idle == forever
+    clock.advance(600)
+    assert [each.name for each in admin.list_queues()] == ["changed", "orders", "q"]
+    assert [each.name for each in admin.list_subscriptions("t")] == ["s"]
+
+
 def test_a_message_goes_where_the_address_says(admin: ServiceBusAdministrationClient, client: ServiceBusClient) -> None:
     address = "https://elsewhere.servicebus.windows.net/orders"
     assert admin.create_queue("q", forward_to=address).forward_to == address
@@ -186,11 +204,13 @@ def test_a_target_of_forwarding_must_exist(admin: ServiceBusAdministrationClient
     admin.create_topic("t")
     admin.create_subscription("t", "s")
     queue, subscription = admin.get_queue("orders"), admin.get_subscription("t", "s")
+    itself: dict[str, Any] = {option: "q"}  # which does not exist yet
+    nobody: dict[str, Any] = {option: "nobody"}
     for properties in (queue, subscription):
         setattr(properties, option, "nobody")
     for call in (
-        lambda: admin.create_queue("q", **{option: "q"}),  # it does not exist yet
-        lambda: admin.create_subscription("t", "more", **{option: "nobody"}),
+        lambda: admin.create_queue("q", **itself),
+        lambda: admin.create_subscription("t", "more", **nobody),
         lambda: admin.update_queue(queue),
         lambda: admin.update_subscription("t", subscription),
     ):
