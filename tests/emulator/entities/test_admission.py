@@ -230,7 +230,7 @@ def test_only_a_later_time_schedules(registry: Registry, sent: Sent, when: int) 
     assert message.expires_at == max(when, 100) + 5
 
 
-def test_a_forwarded_message_is_never_scheduled(registry: Registry, sent: Sent) -> None:
+def test_a_scheduled_message_is_forwarded_without_another_delay(registry: Registry, sent: Sent) -> None:
     target = registry.create_queue("target")
     queue = registry.create_queue("q", QueueOptions(forward_to="target"))
     queue.send(sent("x", scheduled_time=50), 0)

@@ -12,11 +12,14 @@ from sbnotebook.emulator.entities import (
     Queue,
     QueueOptions,
     Receivable,
+    ReceivingEntity,
     Registry,
     SentMessage,
     SubscriptionOptions,
     read_sent,
 )
+from sbnotebook.emulator.entities.rules import Rule, SqlAction, TrueFilter
+from sbnotebook.model.amqp import Timestamp
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, section_value, split
 
 Sent = Callable[..., SentMessage]
@@ -133,6 +136,10 @@ def test_a_duplicate_is_dropped_on_the_way(registry: Registry, sent: Sent) -> No
 
 def bury(queue: Queue, sent: Sent) -> None:
     queue.send(sent("x"), 0)
+    bury_first(queue)
+
+
+def bury_first(queue: ReceivingEntity) -> None:
     message = queue.receive(0)
     assert message is not None
     assert message.lock_token is not None
@@ -177,3 +184,21 @@ def test_a_subscription_forwards_its_copies(registry: Registry, sent: Sent) -> N
     topic.send(sent("first"), 0)
     topic.send(sent("second"), 0)
     assert [message.enqueued_sequence_number for message in target.peek(0, 9)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"), [("forward_to", (0, 0, 0, 1, 0, 0)), ("forward_dead_letters_to", (1, 0, 0, 0, 0, 0))]
+)
+def test_a_time_that_an_action_sets_counts_where_it_is_forwarded(
+    registry: Registry, sent: Sent, option: str, expected: tuple[int, ...]
+) -> None:
+    topic, target = registry.create_topic("t"), registry.create_queue("target")
+    rules = [Rule("later", TrueFilter(), SqlAction("SET sys.ScheduledEnqueueTimeUtc = due"))]
+    options: dict[str, Any] = {option: "target"}
+    subscription = registry.create_subscription(topic, "s", SubscriptionOptions(**options), rules=rules)
+    topic.send(sent("x", properties={"due": Timestamp(500)}), 0)
+    if option == "forward_dead_letters_to":  # the time is ignored on the subscription
+        bury_first(subscription)
+    assert target.counts == expected
+    registry.expire(500)
+    assert target.counts == (1, 0, 0, 0, 0, 0)
