@@ -187,11 +187,6 @@ class ReceivingEntity(Recorded, Box):
         self._dead_letter_queue.start_forwarding(now)
         if self.options.forward_to is None:
             return
-        if self.sessions is not None:
-            for message in [each for each in self._log.walk() if place_of(each) is Place.ACTIVE]:
-                self._withdraw(message)
-                self._offer(message, now)
-            return
         while (message := self._log.take_ready()) is not None:
             self._offer(message, now)
 

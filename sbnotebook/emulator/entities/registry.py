@@ -143,7 +143,7 @@ class Registry:
             RefusedError: the tier does not have what the options ask for, or no room for one more.
         """
         options = _lasting(_sized(options or QueueOptions()))
-        self._check_tier(options)
+        self._check_options(options)
         name = self._new_name(name)
         queue = self._entities[name.casefold()] = Queue(self, name, options, self._new_record("queue", now))
         self._keep(queue)
@@ -152,7 +152,7 @@ class Registry:
     def create_topic(self, name: str, options: TopicOptions | None = None, *, now: int = 0) -> Topic:
         """Create a topic; the arguments and errors are those of ``create_queue``."""
         options = _sized(options or TopicOptions())
-        self._check_tier(options)
+        self._check_options(options)
         name = self._new_name(name)
         topic = self._entities[name.casefold()] = Topic(self, name, options, self._new_record("topic", now))
         self._keep(topic)
@@ -179,9 +179,11 @@ class Registry:
         Raises:
             InvalidEntityAddressError: it cannot have this name.
             EntityExistsError: the topic has a subscription of this name.
-            RefusedError: the topic has as many subscriptions as it can have.
+            RefusedError: there is nothing of what the options ask for, or the topic has as many subscriptions as it
+                can have.
         """
         options = _lasting(options or SubscriptionOptions())
+        self._check_options(options)
         EntityAddress(topic.path, name)
         if topic.find_subscription(name) is not None:
             raise EntityExistsError(f"There is already a subscription {name!r} of the topic {topic.path!r}.")
@@ -200,7 +202,7 @@ class Registry:
         if type(options) is not type(entity.options):
             raise ConfigurationError(f"These are not the options of a {entity.record.kind}.")
         options = _lasting(options)
-        self._check_tier(options)
+        self._check_options(options)
         for name in _FIXED:
             if getattr(options, name, None) != getattr(entity.options, name, None):
                 text = (
@@ -355,7 +357,15 @@ class Registry:
         self._next_id += 1
         return record
 
-    def _check_tier(self, options: Options) -> None:
+    def _check_options(self, options: Options) -> None:
+        """Check what Service Bus does not have, in this tier or at all.
+
+        Source: Service Bus documentation, "Chaining Service Bus entities with autoforwarding"; azure-service-bus issues
+        317 and 660. An entity with sessions may forward its dead letters (ServiceBusExplorer issue 384).
+        """
+        if getattr(options, "requires_session", False) and getattr(options, "forward_to", None):
+            text = "Autoforwarding isn't supported for session-enabled queues or subscriptions."
+            raise RefusedError(Refusal.NOT_ALLOWED, f"SubCode=40000. Bad Request. {text}")
         if self.tier.quotas.has_topics:
             return
         needed = ("requires_session", "requires_duplicate_detection", "forward_to", "forward_dead_letters_to")

@@ -172,6 +172,23 @@ def test_forwarding_targets_are_returned_as_addresses(
     assert (queue.forward_to, queue.forward_dead_lettered_messages_to) == (None, None)
 
 
+def test_entities_with_sessions_forward_only_dead_letters(admin: ServiceBusAdministrationClient) -> None:
+    admin.create_topic("t")
+    sessions: dict[str, Any] = {"requires_session": True, "forward_dead_lettered_messages_to": "orders"}
+    queue, subscription = admin.create_queue("q", **sessions), admin.create_subscription("t", "s", **sessions)
+    queue.forward_to = subscription.forward_to = "orders"
+    for call in (
+        lambda: admin.create_queue("more", **sessions, forward_to="orders"),
+        lambda: admin.create_subscription("t", "more", **sessions, forward_to="orders"),
+        lambda: admin.update_queue(queue),
+        lambda: admin.update_subscription("t", subscription),
+    ):
+        with pytest.raises(HttpResponseError, match=r"SubCode=40000\. Bad Request.*session-enabled") as caught:
+            call()
+        assert caught.value.status_code == 400
+    assert (admin.get_queue("q").forward_to, admin.get_subscription("t", "s").forward_to) == (None, None)
+
+
 @pytest.mark.parametrize("option", ["forward_to", "forward_dead_lettered_messages_to"])
 def test_an_entity_that_forwards_is_not_deleted(
     admin: ServiceBusAdministrationClient, clock: ManualClock, option: str
