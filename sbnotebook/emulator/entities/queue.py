@@ -100,6 +100,7 @@ class ReceivingEntity(Recorded, Box):
         super().__init__(context, box, path, self)
         self.options = options
         self.record = record
+        self._state_bytes = 0
         self._dead_letter_queue = _DeadLetterQueue(context, box + 1, f"{path}/{SubQueue.DEAD_LETTER.path}", self)
         self.transfer_dead_letter = SubQueueBox(context, box + 2, f"{path}/{SubQueue.TRANSFER_DEAD_LETTER.path}", self)
         if options.requires_session:
@@ -128,8 +129,12 @@ class ReceivingEntity(Recorded, Box):
 
     @property
     def total_size(self) -> int:
-        """Return the size of all messages in bytes, sub-queues included."""
-        return self.size_bytes + self._dead_letter_queue.size_bytes + self.transfer_dead_letter.size_bytes
+        """Return the size of all messages and session states in bytes, sub-queues included.
+
+        Source: Service Bus documentation, "Message sessions", "Message session state".
+        """
+        messages = self.size_bytes + self._dead_letter_queue.size_bytes + self.transfer_dead_letter.size_bytes
+        return messages + self._state_bytes
 
     @property
     def scheduled_count(self) -> int:
@@ -253,8 +258,13 @@ class ReceivingEntity(Recorded, Box):
         if len(state or b"") > limit:
             text = f"The session state has {len(state or b'')} bytes, the limit is {limit}."
             raise RefusedError(Refusal.TOO_LARGE, text)
-        session.state, session.updated_time = state, now
+        self.restore_session_state(session, state, now)
         self._context.changes.append(SessionStateSet(self.box, session.session_id, state, now))
+
+    def restore_session_state(self, session: MessageSession, state: bytes | None, updated_time: int) -> None:
+        """Set the state of a session as the store has it, with the time (ms) when it was set."""
+        self._state_bytes += len(state or b"") - len(session.state or b"")
+        session.state, session.updated_time = state, updated_time
 
     def _sessions(self) -> Sessions:
         if self.sessions is None:

@@ -137,6 +137,18 @@ def test_the_state_of_a_session_has_a_limit() -> None:
     assert refusal(lambda: calls.set_session_state(session, b"x" * 262_145, 0)) is Refusal.TOO_LARGE
 
 
+def test_the_states_of_sessions_take_space(registry: Registry, sent: Sent) -> None:
+    calls = registry.create_queue("calls", QueueOptions(requires_session=True, max_size_mb=1))
+    session, _ = accept(calls, "a")
+    calls.set_session_state(session, b"x" * 500_000, 0)
+    calls.set_session_state(session, b"x" * 600_000, 0)
+    assert calls.total_size == 600_000
+    message = sent("x" * 600_000, session_id="a")
+    assert refusal(lambda: calls.admission.check([message])) is Refusal.QUOTA_EXCEEDED
+    calls.set_session_state(session, None, 0)
+    calls.admission.check([message])
+
+
 def test_without_sessions_there_are_none(queue: Queue) -> None:
     assert refusal(lambda: queue.accept_session(None, 0)) is Refusal.NOT_ALLOWED
     assert refusal(lambda: queue.held_session("a", 0)) is Refusal.NOT_ALLOWED
