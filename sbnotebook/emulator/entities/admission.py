@@ -21,7 +21,7 @@ from sbnotebook.emulator.entities.message import (
 )
 from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS
-from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_HOPS, MAX_ID_LENGTH
+from sbnotebook.emulator.entities.quotas import MAX_HOPS, MAX_ID_LENGTH
 from sbnotebook.emulator.entities.record import EntityRecord
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 from sbnotebook.errors import AmqpDecodeError
@@ -256,9 +256,9 @@ class Admission:
         if len(message.payload) > limit:
             text = f"The message has {len(message.payload)} bytes, the limit of '{self._destination.path}' is {limit}."
             raise RefusedError(Refusal.TOO_LARGE, text)
-        if message.header_size > MAX_HEADER_SIZE:
-            text = f"The properties of the message have {message.header_size} bytes, the limit is {MAX_HEADER_SIZE}."
-            raise RefusedError(Refusal.TOO_LARGE, text)
+        excess = message.excess
+        if excess is not None:
+            raise RefusedError(Refusal.TOO_LARGE, excess)
         needs_session = isinstance(options, QueueOptions) and options.requires_session
         if needs_session and message.session_id is None:
             text = (

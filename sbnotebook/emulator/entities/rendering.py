@@ -13,7 +13,6 @@ from struct import Struct
 from typing import Any, Final, cast
 
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, map_items, read_sent
-from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 from sbnotebook.model.amqp import AmqpValue, Long, Symbol, UInt, encode
 from sbnotebook.model.sections import (
@@ -195,10 +194,9 @@ def with_application_properties(payload: bytes, properties: Mapping[str, AmqpVal
         RefusedError: they would be more than a message may have.
     """
     changed = _with_items(payload, {encode(str(name)): value for name, value in properties.items()})
-    size = read_sent(changed).header_size
-    if size > MAX_HEADER_SIZE:
-        text = f"The properties of the message would have {size} bytes, the limit is {MAX_HEADER_SIZE}."
-        raise RefusedError(Refusal.TOO_LARGE, text)
+    excess = read_sent(changed).excess
+    if excess is not None:
+        raise RefusedError(Refusal.TOO_LARGE, excess)
     return changed
 
 
