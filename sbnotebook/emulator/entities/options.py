@@ -119,7 +119,7 @@ class QueueOptions:
         max_message_size_kb: kilobytes of one message; None for what the tier allows.
         enable_partitioning: sequence numbers begin with the number of a partition.
         enable_batched_operations: kept and given back; the emulator always groups its writing.
-        enable_express: kept and given back.
+        enable_express: kept and given back; not in the tier Premium.
         user_metadata: any text.
         authorization_rules: keys for this queue alone.
 

@@ -360,12 +360,15 @@ class Registry:
     def _check_options(self, options: Options) -> None:
         """Check what Service Bus does not have, in this tier or at all.
 
-        Source: Service Bus documentation, "Chaining Service Bus entities with autoforwarding"; azure-service-bus issues
-        317 and 660. An entity with sessions may forward its dead letters (ServiceBusExplorer issue 384).
+        Sources: Service Bus documentation, "Chaining Service Bus entities with autoforwarding" and "Service Bus Premium
+        and Standard messaging tiers"; azure-service-bus issues 317 and 660. An entity with sessions may forward its
+        dead letters (ServiceBusExplorer issue 384).
         """
         if getattr(options, "requires_session", False) and getattr(options, "forward_to", None):
             text = "Autoforwarding isn't supported for session-enabled queues or subscriptions."
             raise RefusedError(Refusal.NOT_ALLOWED, f"SubCode=40000. Bad Request. {text}")
+        if self.tier is Tier.PREMIUM and getattr(options, "enable_express", False):
+            raise RefusedError(Refusal.NOT_ALLOWED, "Express entities aren't supported in the tier Premium.")
         if self.tier.quotas.has_topics:
             return
         needed = ("requires_session", "requires_duplicate_detection", "forward_to", "forward_dead_letters_to")

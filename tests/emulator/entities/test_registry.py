@@ -102,6 +102,21 @@ def test_the_basic_tier_has_plain_queues(options: dict[str, Any]) -> None:
     assert registry.entities == [queue]
 
 
+def test_the_premium_tier_has_no_express_entities() -> None:
+    registry = Registry(Tier.PREMIUM)
+    queue, topic = registry.create_queue("q"), registry.create_topic("t")
+    for action in (
+        lambda: registry.create_queue("express", QueueOptions(enable_express=True)),
+        lambda: registry.create_topic("express", TopicOptions(enable_express=True)),
+        lambda: registry.update(queue, QueueOptions(enable_express=True)),
+        lambda: registry.update(topic, TopicOptions(enable_express=True)),
+    ):
+        with pytest.raises(RefusedError, match="Express entities aren't supported in the tier Premium") as caught:
+            action()
+        assert caught.value.refusal is Refusal.NOT_ALLOWED
+    assert registry.entities == [queue, topic]
+
+
 def test_a_namespace_and_a_topic_have_room_for_so_many() -> None:
     registry = Registry(Tier.STANDARD)
     topic = registry.create_topic("t")

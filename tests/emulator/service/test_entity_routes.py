@@ -39,7 +39,6 @@ QUEUE: dict[str, Any] = {
     "default_message_time_to_live": timedelta(minutes=11),
     "duplicate_detection_history_time_window": timedelta(minutes=12),
     "enable_batched_operations": False,
-    "enable_express": True,
     "lock_duration": timedelta(seconds=13),
     "max_delivery_count": 14,
     "max_size_in_megabytes": 3072,
@@ -403,6 +402,18 @@ def test_large_messages_need_the_tier_premium() -> None:
         topic.max_message_size_in_kilobytes = 1024
         with pytest.raises(HttpResponseError, match="Premium only"):
             admin.update_topic(topic)
+
+
+@pytest.mark.parametrize("tier", [Tier.STANDARD, Tier.PREMIUM])
+def test_express_entities_are_not_for_the_tier_premium(tier: Tier) -> None:
+    with running(tier=tier) as emulator, administration_client(emulator.connection_string) as admin:
+        for create in (admin.create_queue, admin.create_topic):
+            if tier is Tier.STANDARD:
+                assert create(f"{create.__name__}d", enable_express=True).enable_express
+                continue
+            with pytest.raises(HttpResponseError, match="Express entities") as caught:
+                create("express", enable_express=True)
+            assert caught.value.status_code == 400
 
 
 @pytest.mark.parametrize("kilobytes", [1, 1023, 102_401])
