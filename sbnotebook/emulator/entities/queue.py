@@ -14,7 +14,7 @@ from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReas
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
 from sbnotebook.emulator.entities.record import EntityRecord, Recorded
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
-from sbnotebook.emulator.entities.rendering import with_dead_letter_reason
+from sbnotebook.emulator.entities.rendering import with_dead_letter_reason, with_time_to_live
 from sbnotebook.emulator.entities.schedule import Schedule
 from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
 from sbnotebook.emulator.entities.transitions import Event, Place, place_of
@@ -283,7 +283,7 @@ class ReceivingEntity(Recorded, Box):
         if self.options.forward_to is None or place_of(message) is not Place.ACTIVE:
             super()._offer(message, now)
             return
-        message.payload = self._log.payload(message)
+        message.payload = with_time_to_live(message, self._log.payload(message))
         failure = self._context.forward(message, self.options.forward_to, now, message.dead_letter_source)
         self._remove(message)
         if failure is not None:
@@ -296,7 +296,7 @@ class ReceivingEntity(Recorded, Box):
 
     def _put_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
         """Put a message that has just come in into the dead-letter queue."""
-        payload = with_dead_letter_reason(message.payload or b"", *why)
+        payload = with_dead_letter_reason(with_time_to_live(message, message.payload or b""), *why)
         message.payload, message.size = payload, len(payload)
         message.expires_at, message.session_id = None, None
         self.dead_letter.put(message, now)

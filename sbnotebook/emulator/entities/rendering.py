@@ -28,7 +28,7 @@ from sbnotebook.model.sections import (
     split,
 )
 
-__all__ = ["render", "with_application_properties", "with_dead_letter_reason"]
+__all__ = ["render", "with_application_properties", "with_dead_letter_reason", "with_time_to_live"]
 
 _HEADER: Final = b"\x00\x53\x70"
 _DELIVERY_ANNOTATIONS: Final = b"\x00\x53\x71"
@@ -185,6 +185,28 @@ def with_dead_letter_reason(payload: bytes, reason: str | None, description: str
         description: for ``DeadLetterErrorDescription``; None leaves it out.
     """
     return _with_items(payload, {_REASON: reason, _DESCRIPTION: description})
+
+
+def with_time_to_live(message: BrokeredMessage, payload: bytes) -> bytes:
+    """Return the encoded message with the time to live that its entity gave it, if the sender asked for more or none.
+
+    Sources: Service Bus documentation, "Message expiration"; a forwarded message keeps it (azure-sdk-for-net 6748).
+
+    Args:
+        message: the broker's record of it.
+        payload: its bytes.
+    """
+    if message.expires_at is None:
+        return payload
+    life = message.expires_at - message.enqueued_time
+    header = next((section for section in split(payload, up_to=PROPERTIES) if section.code == HEADER), None)
+    fields = [] if header is None else cast("list[Any]", section_value(payload, header))
+    fields += [None] * (_TIME_TO_LIVE + 1 - len(fields))
+    asked = fields[_TIME_TO_LIVE]
+    if life >= _MAX_UINT or (asked is not None and asked <= life):
+        return payload
+    fields[_TIME_TO_LIVE] = UInt(life)
+    return _HEADER + encode(fields) + payload[0 if header is None else header.end :]
 
 
 def with_application_properties(payload: bytes, properties: Mapping[str, AmqpValue]) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -326,6 +326,24 @@ def test_failed_forwards_go_to_the_transfer_dead_letter_queue(
     assert str(dead) == "1"
     assert dead.dead_letter_reason
     assert emulator.counts("front") == Counts(0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("how", ["dead-lettered", "forwarded"])
+def test_a_message_keeps_the_time_to_live_of_its_entity(
+    client: ServiceBusClient, emulator: RunningEmulator, how: str
+) -> None:
+    options = QueueOptions(default_time_to_live=60_000, forward_to="orders" if how == "forwarded" else None)
+    emulator.create_queue("brief", options)
+    lives = [timedelta(hours=5), None, timedelta(seconds=5)]
+    send(client, "brief", *(ServiceBusMessage("x", time_to_live=life) for life in lives))
+    if how == "dead-lettered":
+        with client.get_queue_receiver("brief") as receiver:
+            for message in receiver.receive_messages(3, max_wait_time=5):
+                receiver.dead_letter_message(message)
+    name, sub_queue = ("orders", None) if how == "forwarded" else ("brief", "deadletter")
+    with client.get_queue_receiver(name, sub_queue=sub_queue) as receiver:
+        found = [message.time_to_live for message in receiver.peek_messages(5)]
+    assert found == [timedelta(seconds=seconds) for seconds in (60, 60, 5)]
 
 
 def test_dead_letters_are_forwarded_and_tell_their_source(
