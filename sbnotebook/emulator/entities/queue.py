@@ -192,8 +192,18 @@ class ReceivingEntity(Recorded, Box):
         self._dead_letter_queue.start_forwarding(now)
         if self.options.forward_to is None:
             return
+        waiting: list[BrokeredMessage] = []
         while (message := self._log.take_ready()) is not None:
+            waiting.append(message)
+        for message in waiting:
             self._offer(message, now)
+
+    def forward_waiting(self, sequence_number: int, now: int) -> None:
+        """Forward a message that had to wait, if it is still there."""
+        message = self._log.get(sequence_number)
+        if message is not None and place_of(message) is Place.ACTIVE and self.options.forward_to is not None:
+            self._withdraw(message)
+            self._forward(message, self.options.forward_to, now)
 
     def forget_messages(self) -> None:
         """Drop all messages, because the entity is deleted."""
@@ -280,11 +290,15 @@ class ReceivingEntity(Recorded, Box):
     # ----------------------------------------------------------------------------------- forwarding
 
     def _offer(self, message: BrokeredMessage, now: int) -> None:
-        if self.options.forward_to is None or place_of(message) is not Place.ACTIVE:
+        target = self.options.forward_to if place_of(message) is Place.ACTIVE else None
+        if target is None or not self._context.may_forward(self, message):
             super()._offer(message, now)
-            return
+        else:
+            self._forward(message, target, now)
+
+    def _forward(self, message: BrokeredMessage, target: str, now: int) -> None:
         message.payload = with_time_to_live(message, self._log.payload(message))
-        failure = self._context.forward(message, self.options.forward_to, now, message.dead_letter_source)
+        failure = self._context.forward(message, target, now, message.dead_letter_source)
         self._remove(message)
         if failure is not None:
             self._put_transfer_dead(message, failure, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from sbnotebook.emulator.entities.box import earliest
 from sbnotebook.emulator.entities.changes import Change, EntityDeleted
-from sbnotebook.emulator.entities.context import Sleeper
+from sbnotebook.emulator.entities.context import ForwardingBox, Sleeper
 from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason
 from sbnotebook.emulator.entities.message_log import Residency
 from sbnotebook.emulator.entities.options import (
@@ -40,6 +41,8 @@ _FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_par
 """Options that an entity has from the start or never."""
 _TARGETS: Final = ("forward_to", "forward_dead_letters_to")
 _MAX_PATH: Final = 260
+_MAX_COPIES: Final = 10_000
+"""Copies of forwarded messages in one turn, which then takes about half a second."""
 
 AnyEntity = Queue | Topic | Subscription
 _O = TypeVar("_O", bound=Options)
@@ -70,6 +73,8 @@ class Registry:
         self._alarms: list[tuple[int, int, Sleeper]] = []  # a heap, with some that are outdated
         self._order = count()
         self._idle: list[AnyEntity] = []
+        self._copies = 0  # of forwarded messages, in this turn
+        self._waiting: deque[tuple[ForwardingBox, int]] = deque()
 
     def take_changes(self) -> list[Change]:
         """Return what the store has to keep since the last call, in order."""
@@ -292,6 +297,26 @@ class Registry:
         """Return when ``expire`` has work to do next, or may have, in ms; None if never."""
         return self._alarms[0][0] if self._alarms else None
 
+    def may_forward(self, box: ForwardingBox, message: BrokeredMessage) -> bool:
+        """Tell whether a message may be forwarded now; if not, ``continue_forwarding`` does it.
+
+        So one message cannot keep all clients waiting: if each of n subscriptions forwards to its own topic, the limit
+        of hops allows n to the power of five copies.
+        """
+        if self._copies < _MAX_COPIES and not self._waiting:
+            return True
+        self._waiting.append((box, message.sequence_number))
+        return False
+
+    def continue_forwarding(self, now: int) -> bool:
+        """Forward some of the messages that had to wait, at every turn; return whether more of them wait."""
+        self._copies = 0
+        while self._waiting and self._copies < _MAX_COPIES:
+            box, number = self._waiting.popleft()
+            box.forward_waiting(number, now)
+            self._copies += 1
+        return bool(self._waiting)
+
     def forward(
         self, message: BrokeredMessage, target: str, now: int, dead_letter_source: str | None
     ) -> DeadLetterReason | None:
@@ -311,6 +336,7 @@ class Registry:
         if destination is None:
             text = f"The entity '{name}' to forward to could not be found."
             return DeadLetterReason("MessagingEntityNotFound", text)
+        self._copies += len(destination.subscriptions) if isinstance(destination, Topic) else 1
         return destination.admission.take_forwarded(message, now, dead_letter_source)
 
     def restore(self, entity: AnyEntity) -> None:

@@ -157,6 +157,10 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: in
         entity = by_id.get(entity_id)
         if isinstance(entity, Queue | Topic):
             entity.admission.restore_seen((message_id, until) for _, message_id, until in seen)
+    # Messages that still had to be forwarded.
+    for entity in by_id.values():
+        if isinstance(entity, ReceivingEntity) and entity.sessions is None:
+            entity.start_forwarding(now)
 
 
 def _entity(registry: Registry, stored: StoredEntity, now: int) -> AnyEntity:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -33,6 +34,7 @@ from sbnotebook.emulator import (
 from sbnotebook.emulator.amqp import Accepted, Error, Modified, Outcome, Rejected
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Detach, Disposition, Transfer
 from sbnotebook.emulator.entities import Counts
+from sbnotebook.emulator.entities import registry as registry_module
 from sbnotebook.model.amqp import Int, Symbol, encode
 from tests.emulator.service.conftest import Connect
 from tests.emulator.service.management_client import ask, described
@@ -313,6 +315,24 @@ def test_a_forwarded_message_is_received_where_it_has_come(
     ):
         receiver.receive_messages(max_wait_time=1)
     assert [str(message) for message in receive("orders")] == ["1"]
+
+
+def test_a_loop_that_multiplies_goes_on_in_later_turns(
+    client: ServiceBusClient, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module, "_MAX_COPIES", 10)
+    emulator.create_topic("t")
+    for number in range(4):
+        emulator.create_subscription("t", f"s{number}", SubscriptionOptions(forward_to="t"))
+
+    def counts() -> list[Counts]:
+        return [emulator.counts(f"t/Subscriptions/s{number}") for number in range(4)]
+
+    with client.get_topic_sender("t") as sender:
+        sender.send_messages(X)
+    deadline = time.monotonic() + 30
+    while counts() != [Counts(0, 0, 0, 0, 0, 256)] * 4:
+        assert time.monotonic() < deadline
 
 
 def test_failed_forwards_go_to_the_transfer_dead_letter_queue(
