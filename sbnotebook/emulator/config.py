@@ -92,6 +92,10 @@ def apply_config(registry: Registry, config: Config, now: int) -> None:
     try:
         _apply_queues(registry, config, now)
         _apply_topics(registry, config, now)
+        # The order of entities is free: check where they forward to once all are made.
+        registry.check_targets(*config.queues.values())
+        for topic in config.topics.values():
+            registry.check_targets(*(each.options for each in topic.subscriptions.values()))
     except RefusedError as error:
         raise ConfigurationError(f"The configuration cannot be applied: {error}") from None
 

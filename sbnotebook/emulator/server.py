@@ -77,6 +77,7 @@ class EmulatorServer:
         EmulatorError: when it starts, if the data directory cannot be used.
         EmulatorStartError: when it starts, if the port cannot be listened on.
         ConfigurationError: when it starts, if a queue cannot be created.
+        RefusedError: when it starts, if a queue forwards to an entity that does not exist.
     """
 
     def __init__(  # noqa: PLR0913 - all that a namespace can be started with
@@ -168,6 +169,7 @@ class EmulatorServer:
             self._name_earlier_addresses()
             self._make_queues()
             self._make_topics()
+            self._check_targets()
             # Listen, HTTP first: every port speaks both protocols.
             http = await self._start_http()
             stack.push_async_callback(http.cleanup)
@@ -219,6 +221,10 @@ class EmulatorServer:
                 self._registry.create_queue(name, options, now=self._clock.now())
             elif options is not None and options != queue.options:
                 self._registry.update(queue, options, now=self._clock.now())
+
+    def _check_targets(self) -> None:
+        """Check where the queues forward to, once all entities are made: their order is free."""
+        self._registry.check_targets(*filter(None, self._queues.values()))
 
     def _make_topics(self) -> None:
         now = self._clock.now()

@@ -237,6 +237,32 @@ def test_existing_entities_get_the_options_and_rules_of_the_file(tmp_path: Path)
     assert [rule.filter for rule in everything.rules] == [TrueFilter()]
 
 
+@pytest.mark.parametrize(
+    ("config", "target"),
+    [
+        (Config(queues={"q": QueueOptions(forward_dead_letters_to="late"), "late": QueueOptions()}), None),
+        (Config(queues={"q": QueueOptions(forward_to="late")}, topics={"late": TopicConfig(TopicOptions())}), None),
+        (Config(queues={"q": QueueOptions(forward_to="nobody")}), "nobody"),
+        (
+            Config(
+                topics={
+                    "t": TopicConfig(
+                        TopicOptions(), {"s": SubscriptionConfig(SubscriptionOptions(forward_to="nobody"))}
+                    )
+                }
+            ),
+            "nobody",
+        ),
+    ],
+)
+def test_targets_of_forwarding_exist_in_the_end(config: Config, target: str | None) -> None:
+    if target is None:
+        apply_config(Registry(), config, 0)
+        return
+    with pytest.raises(ConfigurationError, match=f"destination entity does not exist: '{target}'"):
+        apply_config(Registry(), config, 0)
+
+
 def test_the_same_file_again_changes_nothing(tmp_path: Path) -> None:
     registry, config = Registry(), read_config(written(tmp_path, DOCUMENT))
     apply_config(registry, config, 5)

@@ -401,7 +401,7 @@ def _dead_letters() -> dict[str, bytes]:
     for name, text in long.items():
         for field in ("DeadLetterReason", "DeadLetterErrorDescription"):
             found[f"{name} in {field}"] = _property_section(
-                (encode(field), encode(text.encode()[:50_000].decode(errors="ignore")))
+                (encode(field), encode(text.encode()[:32_000].decode(errors="ignore")))
             ) + _data(b"{}")
     return found
 
@@ -422,7 +422,7 @@ def _fields() -> dict[str, bytes]:
             *((b"\x52" + bytes((n % 256,)), b"\x40") for n in range(50_000))
         ),
         "a name of 50,000 characters": _property_section((encode("k" * 50_000), b"\x40")),
-        "a list as the reason": _property_section((encode("DeadLetterReason"), _list_of(b"\x45" * 50_000, 50_000))),
+        "a list as the reason": _property_section((encode("DeadLetterReason"), _list_of(b"\x45" * 32_000, 32_000))),
         "a number as the reason": _property_section((encode("DeadLetterReason"), b"\x80" + b"\xff" * 8)),
         "a huge resubmit count": _property_section((encode("ResubmitCount"), b"\x80" + b"\xff" * 8)),
         "a resubmit count that is no number": _property_section((encode("ResubmitCount"), encode(float("nan")))),

@@ -21,7 +21,7 @@ from sbnotebook.emulator.entities.message import (
 )
 from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS
-from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_HOPS, MAX_ID_LENGTH
+from sbnotebook.emulator.entities.quotas import MAX_HOPS, MAX_ID_LENGTH
 from sbnotebook.emulator.entities.record import EntityRecord
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 from sbnotebook.errors import AmqpDecodeError
@@ -149,7 +149,7 @@ class Admission:
         destination.record.accessed_time = now
         # Number and date the message.
         number = self.next_number(sent) if number is None else number
-        when = None if sent.scheduled_time is None or sent.scheduled_time <= now or forwarded else sent.scheduled_time
+        when = _due(sent, now, forwarded)
         life = self._time_to_live(sent)
         # The record that the broker keeps of it.
         payload = with_message_id(sent)
@@ -256,9 +256,9 @@ class Admission:
         if len(message.payload) > limit:
             text = f"The message has {len(message.payload)} bytes, the limit of '{self._destination.path}' is {limit}."
             raise RefusedError(Refusal.TOO_LARGE, text)
-        if message.header_size > MAX_HEADER_SIZE:
-            text = f"The properties of the message have {message.header_size} bytes, the limit is {MAX_HEADER_SIZE}."
-            raise RefusedError(Refusal.TOO_LARGE, text)
+        excess = message.excess
+        if excess is not None:
+            raise RefusedError(Refusal.TOO_LARGE, excess)
         needs_session = isinstance(options, QueueOptions) and options.requires_session
         if needs_session and message.session_id is None:
             text = (
@@ -316,3 +316,13 @@ class Admission:
         if key is None and self._destination.options.requires_duplicate_detection:
             key = sent.message_id
         return key
+
+
+def _due(sent: SentMessage, now: int, forwarded: Forwarded | None) -> int | None:
+    """Return when a message becomes active (ms); None for at once.
+
+    The time that the action of a rule set counts where the message is forwarded to (Service Bus documentation, "Topic
+    filters and actions"). Nothing is known about forwarded dead letters, which the emulator does not delay.
+    """
+    is_dead = forwarded is not None and forwarded.dead_letter_source is not None
+    return None if sent.scheduled_time is None or sent.scheduled_time <= now or is_dead else sent.scheduled_time

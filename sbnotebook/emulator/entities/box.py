@@ -15,7 +15,12 @@ from sbnotebook.emulator.entities.message_log import MessageLog, ShelfSummary
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
 from sbnotebook.emulator.entities.partitions import tour
 from sbnotebook.emulator.entities.record import EntityRecord
-from sbnotebook.emulator.entities.rendering import render, with_application_properties, with_dead_letter_reason
+from sbnotebook.emulator.entities.rendering import (
+    render,
+    with_application_properties,
+    with_dead_letter_reason,
+    with_time_to_live,
+)
 from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place, place_of
 from sbnotebook.model.amqp import AmqpValue
@@ -385,7 +390,7 @@ class Box:
     def _dead_letter(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
         if self.dead_letter is None:
             raise AssertionError(f"{self.path} has no dead-letter queue.")
-        payload = with_dead_letter_reason(self._log.payload(message), *why)
+        payload = with_dead_letter_reason(with_time_to_live(message, self._log.payload(message)), *why)
         self._remove(message)
         message.payload, message.size = payload, len(payload)
         message.state, message.expires_at, message.session_id = MessageState.ACTIVE, None, None

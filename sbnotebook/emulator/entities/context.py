@@ -13,7 +13,7 @@ from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReas
 from sbnotebook.emulator.entities.message_log import Residency
 from sbnotebook.emulator.entities.quotas import Tier
 
-__all__ = ["Context", "Sleeper"]
+__all__ = ["Context", "ForwardingBox", "Sleeper"]
 
 
 class Sleeper(Protocol):
@@ -29,6 +29,14 @@ class Sleeper(Protocol):
     @property
     def next_deadline(self) -> int | None:
         """Return the time of the next work in ms; None if there is none."""
+        ...
+
+
+class ForwardingBox(Protocol):
+    """A box whose messages wait there if the namespace has forwarded too many others in this turn."""
+
+    def forward_waiting(self, sequence_number: int, now: int) -> None:
+        """Forward a message that had to wait, if it is still there (now in ms)."""
         ...
 
 
@@ -50,6 +58,10 @@ class Context(Protocol):
 
     def wake(self, sleeper: Sleeper, when: int) -> None:
         """Call ``sleeper.expire`` at a moment (ms), or earlier."""
+        ...
+
+    def may_forward(self, box: ForwardingBox, message: BrokeredMessage) -> bool:
+        """Tell whether a message may be forwarded now; if not, ``box.forward_waiting`` is called in a later turn."""
         ...
 
     def forward(

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple, cast
 from uuid import UUID
 
+from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_PROPERTY_SIZE
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import AmqpValue, Timestamp, encode, skip
 from sbnotebook.model.sections import (
@@ -47,6 +48,8 @@ _MAX_TIME: Final = 253_402_300_799_999
 """The last moment that .NET knows (ms); nothing is scheduled for later, and nothing lives longer."""
 _SMALL_MAP, _LARGE_MAP = 0xC1, 0xD1
 _NULL: Final = 0x40
+_LARGE_VALUE_HEAD: Final = 5
+"""Bytes in front of a text or of bytes that are longer than 255: the type and the length."""
 _PROPERTIES_HEAD: Final = Struct("!4sII")
 _CHECKED_MAPS: Final = frozenset((DELIVERY_ANNOTATIONS, APPLICATION_PROPERTIES))
 _LIST_HEADS: Final = {0x45: 1, 0xC0: 3, 0xD0: 9}
@@ -118,6 +121,7 @@ class SentMessage:
         properties: the place of the section of this name; None if the message has none.
         properties_start: offset at which that section would begin.
         header_size: size of all sections in front of the body, in bytes.
+        property_size: size of the largest application property, in bytes; 0 if all of them are small.
         scheduled_time: ms; when the message becomes active; None for at once.
         time_to_live: ms; None for the limit of the entity.
         partition_key: messages with the same key go to one partition.
@@ -129,6 +133,7 @@ class SentMessage:
         "payload",
         "properties",
         "properties_start",
+        "property_size",
         "scheduled_time",
         "time_to_live",
     )
@@ -136,11 +141,24 @@ class SentMessage:
     def __init__(self, payload: bytes, properties: Section | None = None, header_size: int = 0) -> None:
         self.payload = payload
         self.header_size = header_size
+        self.property_size = 0
         self.scheduled_time: int | None = None
         self.time_to_live: int | None = None
         self.partition_key: str | None = None
         self.properties = properties
         self.properties_start = 0
+
+    @property
+    def excess(self) -> str | None:
+        """Return a sentence on properties that are too large for a message; None if they are not.
+
+        Source: Service Bus documentation, "Service Bus quotas". It does not say how AMQP clients see the limit of one.
+        """
+        if self.header_size > MAX_HEADER_SIZE:
+            return f"The properties of the message have {self.header_size} bytes, the limit is {MAX_HEADER_SIZE}."
+        if self.property_size > MAX_PROPERTY_SIZE:
+            return f"A property of the message has {self.property_size} bytes, the limit is {MAX_PROPERTY_SIZE}."
+        return None
 
     @property
     def message_id(self) -> str | None:
@@ -223,7 +241,9 @@ def read_sent(payload: bytes) -> SentMessage:
 def _read_section(message: SentMessage, section: Section) -> None:
     payload = message.payload
     if section.code in _CHECKED_MAPS:
-        map_items(payload, section.value_start)
+        items = map_items(payload, section.value_start)
+        if section.code == APPLICATION_PROPERTIES and section.end - section.start > MAX_PROPERTY_SIZE:
+            message.property_size = max(len(value) for _, value in items) - _LARGE_VALUE_HEAD
     elif section.code == MESSAGE_ANNOTATIONS:
         message.read_annotations(section_value(payload, section))
     else:

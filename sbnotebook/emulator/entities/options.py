@@ -113,13 +113,13 @@ class QueueOptions:
         forward_to: the queue or topic to which every message is forwarded: its name, or its address, of which only
             the path counts.
         forward_dead_letters_to: the same for every dead-lettered message.
-        auto_delete_on_idle: after which an unused queue is deleted; at least 5 minutes.
+        auto_delete_on_idle: after which an unused queue is deleted; at least 5 minutes. A queue that forwards stays.
         status: whether messages can be sent and received.
         max_size_mb: megabytes of messages that it takes in. A new queue with partitions takes in 16 times as much.
         max_message_size_kb: kilobytes of one message; None for what the tier allows.
         enable_partitioning: sequence numbers begin with the number of a partition.
         enable_batched_operations: kept and given back; the emulator always groups its writing.
-        enable_express: kept and given back.
+        enable_express: kept and given back; not in the tier Premium.
         user_metadata: any text.
         authorization_rules: keys for this queue alone.
 

@@ -14,7 +14,7 @@ from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReas
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
 from sbnotebook.emulator.entities.record import EntityRecord, Recorded
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
-from sbnotebook.emulator.entities.rendering import with_dead_letter_reason
+from sbnotebook.emulator.entities.rendering import with_dead_letter_reason, with_time_to_live
 from sbnotebook.emulator.entities.schedule import Schedule
 from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
 from sbnotebook.emulator.entities.transitions import Event, Place, place_of
@@ -100,6 +100,7 @@ class ReceivingEntity(Recorded, Box):
         super().__init__(context, box, path, self)
         self.options = options
         self.record = record
+        self._state_bytes = 0
         self._dead_letter_queue = _DeadLetterQueue(context, box + 1, f"{path}/{SubQueue.DEAD_LETTER.path}", self)
         self.transfer_dead_letter = SubQueueBox(context, box + 2, f"{path}/{SubQueue.TRANSFER_DEAD_LETTER.path}", self)
         if options.requires_session:
@@ -128,8 +129,12 @@ class ReceivingEntity(Recorded, Box):
 
     @property
     def total_size(self) -> int:
-        """Return the size of all messages in bytes, sub-queues included."""
-        return self.size_bytes + self._dead_letter_queue.size_bytes + self.transfer_dead_letter.size_bytes
+        """Return the size of all messages and session states in bytes, sub-queues included.
+
+        Source: Service Bus documentation, "Message sessions", "Message session state".
+        """
+        messages = self.size_bytes + self._dead_letter_queue.size_bytes + self.transfer_dead_letter.size_bytes
+        return messages + self._state_bytes
 
     @property
     def scheduled_count(self) -> int:
@@ -187,13 +192,18 @@ class ReceivingEntity(Recorded, Box):
         self._dead_letter_queue.start_forwarding(now)
         if self.options.forward_to is None:
             return
-        if self.sessions is not None:
-            for message in [each for each in self._log.walk() if place_of(each) is Place.ACTIVE]:
-                self._withdraw(message)
-                self._offer(message, now)
-            return
+        waiting: list[BrokeredMessage] = []
         while (message := self._log.take_ready()) is not None:
+            waiting.append(message)
+        for message in waiting:
             self._offer(message, now)
+
+    def forward_waiting(self, sequence_number: int, now: int) -> None:
+        """Forward a message that had to wait, if it is still there."""
+        message = self._log.get(sequence_number)
+        if message is not None and place_of(message) is Place.ACTIVE and self.options.forward_to is not None:
+            self._withdraw(message)
+            self._forward(message, self.options.forward_to, now)
 
     def forget_messages(self) -> None:
         """Drop all messages, because the entity is deleted."""
@@ -258,8 +268,13 @@ class ReceivingEntity(Recorded, Box):
         if len(state or b"") > limit:
             text = f"The session state has {len(state or b'')} bytes, the limit is {limit}."
             raise RefusedError(Refusal.TOO_LARGE, text)
-        session.state, session.updated_time = state, now
+        self.restore_session_state(session, state, now)
         self._context.changes.append(SessionStateSet(self.box, session.session_id, state, now))
+
+    def restore_session_state(self, session: MessageSession, state: bytes | None, updated_time: int) -> None:
+        """Set the state of a session as the store has it, with the time (ms) when it was set."""
+        self._state_bytes += len(state or b"") - len(session.state or b"")
+        session.state, session.updated_time = state, updated_time
 
     def _sessions(self) -> Sessions:
         if self.sessions is None:
@@ -275,11 +290,15 @@ class ReceivingEntity(Recorded, Box):
     # ----------------------------------------------------------------------------------- forwarding
 
     def _offer(self, message: BrokeredMessage, now: int) -> None:
-        if self.options.forward_to is None or place_of(message) is not Place.ACTIVE:
+        target = self.options.forward_to if place_of(message) is Place.ACTIVE else None
+        if target is None or not self._context.may_forward(self, message):
             super()._offer(message, now)
-            return
-        message.payload = self._log.payload(message)
-        failure = self._context.forward(message, self.options.forward_to, now, message.dead_letter_source)
+        else:
+            self._forward(message, target, now)
+
+    def _forward(self, message: BrokeredMessage, target: str, now: int) -> None:
+        message.payload = with_time_to_live(message, self._log.payload(message))
+        failure = self._context.forward(message, target, now, message.dead_letter_source)
         self._remove(message)
         if failure is not None:
             self._put_transfer_dead(message, failure, now)
@@ -291,7 +310,7 @@ class ReceivingEntity(Recorded, Box):
 
     def _put_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
         """Put a message that has just come in into the dead-letter queue."""
-        payload = with_dead_letter_reason(message.payload or b"", *why)
+        payload = with_dead_letter_reason(with_time_to_live(message, message.payload or b""), *why)
         message.payload, message.size = payload, len(payload)
         message.expires_at, message.session_id = None, None
         self.dead_letter.put(message, now)
@@ -348,6 +367,7 @@ class Queue(ReceivingEntity):
     def expire(self, now: int) -> None:
         """Do all that is due, also activate the scheduled messages whose time has come."""
         for message in self.schedule.due(now):
+            self.record.accessed_time = now
             message.payload = self._log.payload(message)
             self._remove(message)
             self.schedule.removed()

@@ -9,10 +9,12 @@ from enum import Enum
 from functools import cached_property
 from typing import Final, NamedTuple
 
-__all__ = ["MAX_HEADER_SIZE", "MAX_HOPS", "MAX_ID_LENGTH", "Quotas", "Tier"]
+__all__ = ["MAX_HEADER_SIZE", "MAX_HOPS", "MAX_ID_LENGTH", "MAX_PROPERTY_SIZE", "Quotas", "Tier"]
 
 MAX_HEADER_SIZE: Final = 65_536
 """Bytes of all that is not body in one message."""
+MAX_PROPERTY_SIZE: Final = 32_768
+"""Bytes of the value of one application property, without the type and the length in front of it."""
 MAX_ID_LENGTH: Final = 128
 """Characters of a message id, session id or partition key."""
 MAX_HOPS: Final = 4

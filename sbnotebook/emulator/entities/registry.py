@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from sbnotebook.emulator.entities.box import earliest
 from sbnotebook.emulator.entities.changes import Change, EntityDeleted
-from sbnotebook.emulator.entities.context import Sleeper
+from sbnotebook.emulator.entities.context import ForwardingBox, Sleeper
 from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason
 from sbnotebook.emulator.entities.message_log import Residency
 from sbnotebook.emulator.entities.options import (
@@ -38,8 +39,13 @@ _RESERVED: Final = frozenset(("entities", "faults", "health", "lease"))
 """What the emulator answers over HTTP where clients look for the description of an entity."""
 _FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 """Options that an entity has from the start or never."""
+_TARGETS: Final = ("forward_to", "forward_dead_letters_to")
+_MAX_PATH: Final = 260
+_MAX_COPIES: Final = 10_000
+"""Copies of forwarded messages in one turn, which then takes about half a second."""
 
 AnyEntity = Queue | Topic | Subscription
+_O = TypeVar("_O", bound=Options)
 _S = TypeVar("_S", QueueOptions, TopicOptions)
 
 
@@ -67,6 +73,8 @@ class Registry:
         self._alarms: list[tuple[int, int, Sleeper]] = []  # a heap, with some that are outdated
         self._order = count()
         self._idle: list[AnyEntity] = []
+        self._copies = 0  # of forwarded messages, in this turn
+        self._waiting: deque[tuple[ForwardingBox, int]] = deque()
 
     def take_changes(self) -> list[Change]:
         """Return what the store has to keep since the last call, in order."""
@@ -139,8 +147,8 @@ class Registry:
             EntityExistsError: there is an entity of this name.
             RefusedError: the tier does not have what the options ask for, or no room for one more.
         """
-        options = _sized(options or QueueOptions())
-        self._check_tier(options)
+        options = _lasting(_sized(options or QueueOptions()))
+        self._check_options(options)
         name = self._new_name(name)
         queue = self._entities[name.casefold()] = Queue(self, name, options, self._new_record("queue", now))
         self._keep(queue)
@@ -149,7 +157,7 @@ class Registry:
     def create_topic(self, name: str, options: TopicOptions | None = None, *, now: int = 0) -> Topic:
         """Create a topic; the arguments and errors are those of ``create_queue``."""
         options = _sized(options or TopicOptions())
-        self._check_tier(options)
+        self._check_options(options)
         name = self._new_name(name)
         topic = self._entities[name.casefold()] = Topic(self, name, options, self._new_record("topic", now))
         self._keep(topic)
@@ -176,9 +184,11 @@ class Registry:
         Raises:
             InvalidEntityAddressError: it cannot have this name.
             EntityExistsError: the topic has a subscription of this name.
-            RefusedError: the topic has as many subscriptions as it can have.
+            RefusedError: there is nothing of what the options ask for, or the topic has as many subscriptions as it
+                can have.
         """
-        options = options or SubscriptionOptions()
+        options = _lasting(options or SubscriptionOptions())
+        self._check_options(options)
         EntityAddress(topic.path, name)
         if topic.find_subscription(name) is not None:
             raise EntityExistsError(f"There is already a subscription {name!r} of the topic {topic.path!r}.")
@@ -196,7 +206,8 @@ class Registry:
         """Set the options of an entity; as in Service Bus, locks that are held are lost."""
         if type(options) is not type(entity.options):
             raise ConfigurationError(f"These are not the options of a {entity.record.kind}.")
-        self._check_tier(options)
+        options = _lasting(options)
+        self._check_options(options)
         for name in _FIXED:
             if getattr(options, name, None) != getattr(entity.options, name, None):
                 text = (
@@ -210,6 +221,24 @@ class Registry:
         self._keep(entity)
         if isinstance(entity, ReceivingEntity):
             entity.start_forwarding(now)
+
+    def check_targets(self, *options: Options) -> None:
+        """Check that the queues and topics exist to which entities with these options forward.
+
+        Raises:
+            RefusedError: one of them does not exist.
+
+        Source: Service Bus documentation, "Chaining Service Bus entities with autoforwarding"; azure-service-bus issue
+        203, with this text.
+        """
+        for each in options:
+            for option in _TARGETS:
+                target = forwarding_target(getattr(each, option, None) or "")
+                if target and target.casefold() not in self._entities:
+                    text = (
+                        f"SubCode=40400. The auto forwarding destination entity does not exist: '{target[:_MAX_PATH]}'."
+                    )
+                    raise RefusedError(Refusal.NOT_ALLOWED, text)
 
     def put_rule(self, subscription: Subscription, rule: Rule, *, now: int = 0) -> None:
         """Add a rule, or replace the rule of the same name."""
@@ -268,6 +297,26 @@ class Registry:
         """Return when ``expire`` has work to do next, or may have, in ms; None if never."""
         return self._alarms[0][0] if self._alarms else None
 
+    def may_forward(self, box: ForwardingBox, message: BrokeredMessage) -> bool:
+        """Tell whether a message may be forwarded now; if not, ``continue_forwarding`` does it.
+
+        So one message cannot keep all clients waiting: if each of n subscriptions forwards to its own topic, the limit
+        of hops allows n to the power of five copies.
+        """
+        if self._copies < _MAX_COPIES and not self._waiting:
+            return True
+        self._waiting.append((box, message.sequence_number))
+        return False
+
+    def continue_forwarding(self, now: int) -> bool:
+        """Forward some of the messages that had to wait, at every turn; return whether more of them wait."""
+        self._copies = 0
+        while self._waiting and self._copies < _MAX_COPIES:
+            box, number = self._waiting.popleft()
+            box.forward_waiting(number, now)
+            self._copies += 1
+        return bool(self._waiting)
+
     def forward(
         self, message: BrokeredMessage, target: str, now: int, dead_letter_source: str | None
     ) -> DeadLetterReason | None:
@@ -287,6 +336,7 @@ class Registry:
         if destination is None:
             text = f"The entity '{name}' to forward to could not be found."
             return DeadLetterReason("MessagingEntityNotFound", text)
+        self._copies += len(destination.subscriptions) if isinstance(destination, Topic) else 1
         return destination.admission.take_forwarded(message, now, dead_letter_source)
 
     def restore(self, entity: AnyEntity) -> None:
@@ -333,7 +383,18 @@ class Registry:
         self._next_id += 1
         return record
 
-    def _check_tier(self, options: Options) -> None:
+    def _check_options(self, options: Options) -> None:
+        """Check what Service Bus does not have, in this tier or at all.
+
+        Sources: Service Bus documentation, "Chaining Service Bus entities with autoforwarding" and "Service Bus Premium
+        and Standard messaging tiers"; azure-service-bus issues 317 and 660. An entity with sessions may forward its
+        dead letters (ServiceBusExplorer issue 384).
+        """
+        if getattr(options, "requires_session", False) and getattr(options, "forward_to", None):
+            text = "Autoforwarding isn't supported for session-enabled queues or subscriptions."
+            raise RefusedError(Refusal.NOT_ALLOWED, f"SubCode=40000. Bad Request. {text}")
+        if self.tier is Tier.PREMIUM and getattr(options, "enable_express", False):
+            raise RefusedError(Refusal.NOT_ALLOWED, "Express entities aren't supported in the tier Premium.")
         if self.tier.quotas.has_topics:
             return
         needed = ("requires_session", "requires_duplicate_detection", "forward_to", "forward_dead_letters_to")
@@ -363,11 +424,24 @@ class Registry:
         for entity in used:
             if self.is_in_use(entity):
                 entity.record.accessed_time = now
+        # An entity with scheduled messages is not idle: Service Bus documentation, "Message expiration", "Idleness".
+        if any(entity.scheduled_count for entity in used):
+            return now + sleeper.options.auto_delete_on_idle
         end = max(entity.record.idle_since for entity in used) + sleeper.options.auto_delete_on_idle
         if end > now:
             return end
         self._idle.append(sleeper)
         return None
+
+
+def _lasting(options: _O) -> _O:
+    """Return options that do not delete an entity that forwards: Service Bus gives it the longest time.
+
+    Source: Service Bus documentation, "Chaining Service Bus entities with autoforwarding"; azure-service-bus issue 5.
+    """
+    if options.auto_delete_on_idle is None or not any(getattr(options, name, None) for name in _TARGETS):
+        return options
+    return replace(options, auto_delete_on_idle=None)
 
 
 def _sized(options: _S) -> _S:

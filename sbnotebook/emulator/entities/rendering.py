@@ -13,7 +13,6 @@ from struct import Struct
 from typing import Any, Final, cast
 
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, map_items, read_sent
-from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 from sbnotebook.model.amqp import AmqpValue, Long, Symbol, UInt, encode
 from sbnotebook.model.sections import (
@@ -29,7 +28,7 @@ from sbnotebook.model.sections import (
     split,
 )
 
-__all__ = ["render", "with_application_properties", "with_dead_letter_reason"]
+__all__ = ["render", "with_application_properties", "with_dead_letter_reason", "with_time_to_live"]
 
 _HEADER: Final = b"\x00\x53\x70"
 _DELIVERY_ANNOTATIONS: Final = b"\x00\x53\x71"
@@ -188,6 +187,28 @@ def with_dead_letter_reason(payload: bytes, reason: str | None, description: str
     return _with_items(payload, {_REASON: reason, _DESCRIPTION: description})
 
 
+def with_time_to_live(message: BrokeredMessage, payload: bytes) -> bytes:
+    """Return the encoded message with the time to live that its entity gave it, if the sender asked for more or none.
+
+    Sources: Service Bus documentation, "Message expiration"; a forwarded message keeps it (azure-sdk-for-net 6748).
+
+    Args:
+        message: the broker's record of it.
+        payload: its bytes.
+    """
+    if message.expires_at is None:
+        return payload
+    life = message.expires_at - message.enqueued_time
+    header = next((section for section in split(payload, up_to=PROPERTIES) if section.code == HEADER), None)
+    fields = [] if header is None else cast("list[Any]", section_value(payload, header))
+    fields += [None] * (_TIME_TO_LIVE + 1 - len(fields))
+    asked = fields[_TIME_TO_LIVE]
+    if life >= _MAX_UINT or (asked is not None and asked <= life):
+        return payload
+    fields[_TIME_TO_LIVE] = UInt(life)
+    return _HEADER + encode(fields) + payload[0 if header is None else header.end :]
+
+
 def with_application_properties(payload: bytes, properties: Mapping[str, AmqpValue]) -> bytes:
     """Return the encoded message with these application properties set; all others stay.
 
@@ -195,10 +216,9 @@ def with_application_properties(payload: bytes, properties: Mapping[str, AmqpVal
         RefusedError: they would be more than a message may have.
     """
     changed = _with_items(payload, {encode(str(name)): value for name, value in properties.items()})
-    size = read_sent(changed).header_size
-    if size > MAX_HEADER_SIZE:
-        text = f"The properties of the message would have {size} bytes, the limit is {MAX_HEADER_SIZE}."
-        raise RefusedError(Refusal.TOO_LARGE, text)
+    excess = read_sent(changed).excess
+    if excess is not None:
+        raise RefusedError(Refusal.TOO_LARGE, excess)
     return changed
 
 

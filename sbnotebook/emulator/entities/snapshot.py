@@ -152,11 +152,15 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: in
         entity = by_id.get(box // BOXES_PER_ENTITY)
         if isinstance(entity, ReceivingEntity) and entity.sessions is not None:
             session = entity.sessions.find_or_create(session_id)
-            session.state, session.updated_time = state, updated_time
+            entity.restore_session_state(session, state, updated_time)
     for entity_id, seen in groupby(snapshot.seen, key=lambda entry: entry[0]):
         entity = by_id.get(entity_id)
         if isinstance(entity, Queue | Topic):
             entity.admission.restore_seen((message_id, until) for _, message_id, until in seen)
+    # Messages that still had to be forwarded.
+    for entity in by_id.values():
+        if isinstance(entity, ReceivingEntity) and entity.sessions is None:
+            entity.start_forwarding(now)
 
 
 def _entity(registry: Registry, stored: StoredEntity, now: int) -> AnyEntity:

@@ -19,7 +19,6 @@ from sbnotebook.emulator.entities.message_log import MessageLog
 from sbnotebook.emulator.entities.options import SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
 from sbnotebook.emulator.entities.queue import ReceivingEntity
-from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE
 from sbnotebook.emulator.entities.record import EntityRecord, Recorded
 from sbnotebook.emulator.entities.rules import FilterError, Rule, RuleSubject
 from sbnotebook.emulator.entities.schedule import Schedule
@@ -96,7 +95,7 @@ class Subscription(ReceivingEntity):
             changed = None if each is payload else read_sent(each)
             if changed is not None and self.options.requires_session:
                 copy.session_id = changed.session_id
-            if changed is not None and changed.header_size > MAX_HEADER_SIZE:
+            if changed is not None and changed.excess is not None:
                 self._put_dead(copy, _HEADER_TOO_LARGE, now)
             else:
                 self.put(copy, now)
@@ -211,6 +210,7 @@ class Topic(Recorded):
     def expire(self, now: int) -> None:
         """Hand on the scheduled messages whose time has come."""
         for message in self.schedule.due(now):
+            self.record.accessed_time = now
             message.payload = self.log.payload(message)
             self._remove(message)
             self.schedule.removed()

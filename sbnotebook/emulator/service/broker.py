@@ -243,14 +243,15 @@ class Broker:
         self._set_alarm()
 
     def _deliver(self) -> bool:
-        """Deliver to the waiting receivers, and return whether more is left than one turn allows."""
+        """Forward, deliver to the waiting receivers, and return whether more is left than one turn allows."""
         try:
+            is_behind = self.registry.continue_forwarding(self.moment())
             self.dispatcher.dispatch(self.moment())
         except Exception:
             # Messages that arrived must still be stored and confirmed; the next turn delivers.
             _LOGGER.exception("Messages were not delivered.")
             return False
-        return self.dispatcher.is_behind
+        return is_behind or self.dispatcher.is_behind
 
     def _keep(self) -> bool:
         changes = self.registry.take_changes()

@@ -285,6 +285,7 @@ class _EntityRoutes:
             target = getattr(options, name, None)
             if target is not None:
                 self._check_forwarding(request, header, forwarding_target(target))
+        self._registry.check_targets(options)
         return options
 
     def _check_forwarding(self, request: web.Request, header: str, target: str) -> None:

@@ -93,7 +93,8 @@ class Namespace:
             return None
         copy.state, copy.due = "active", 0
         lives = [life for life in (copy.life, entity.life) if life is not None]
-        copy.expires = now + min(lives) if lives else None
+        copy.life = min(lives, default=None)  # It keeps this one on its further way.
+        copy.expires = None if copy.life is None else now + copy.life
         if entity.forward_to is not None:
             return self.forward(name, copy, now)
         self.boxes[name][copy.body] = copy

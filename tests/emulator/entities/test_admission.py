@@ -60,8 +60,16 @@ def test_a_message_has_the_size_that_tier_and_queue_allow(
 
 
 def test_the_header_of_a_message_has_a_limit_of_its_own(queue: Queue, sent: Sent) -> None:
-    queue.admission.check([sent("x", properties={"a": "x" * 65_000})])
-    assert refused(queue, sent("x", properties={"a": "x" * 65_536})) is Refusal.TOO_LARGE
+    queue.admission.check([sent("x", properties={"a": "x" * 32_500, "b": "x" * 32_500})])
+    assert refused(queue, sent("x", properties={"a": "x" * 32_768, "b": "x" * 32_768})) is Refusal.TOO_LARGE
+
+
+@pytest.mark.parametrize("value", ["x", b"y"])
+def test_a_property_has_at_most_32_kilobytes(queue: Queue, sent: Sent, value: str | bytes) -> None:
+    queue.admission.check([sent("x", properties={"other": 1, "a": value * 32_768})])
+    with pytest.raises(RefusedError, match="A property of the message has 32769 bytes, the limit is 32768") as caught:
+        queue.admission.check([sent("x", properties={"a": value * 32_769, "other": 1})])
+    assert caught.value.refusal is Refusal.TOO_LARGE
 
 
 def test_a_full_queue_takes_nothing_in(registry: Registry, sent: Sent) -> None:
@@ -204,9 +212,10 @@ def test_the_limits_of_a_queue_count_to_the_last_byte(registry: Registry, sent: 
 
 
 def test_the_header_may_have_65536_bytes(queue: Queue, sent: Sent) -> None:
-    overhead = sent("x", properties={"a": "x" * 60_000}).header_size - 60_000
-    queue.admission.check([sent("x", properties={"a": "x" * (65_536 - overhead)})])
-    assert refused(queue, sent("x", properties={"a": "x" * (65_537 - overhead)})) is Refusal.TOO_LARGE
+    large = {"b": "x" * 32_000, "c": "x" * 3_000}
+    overhead = sent("x", properties={"a": "x" * 30_000, **large}).header_size - 30_000
+    queue.admission.check([sent("x", properties={"a": "x" * (65_536 - overhead), **large})])
+    assert refused(queue, sent("x", properties={"a": "x" * (65_537 - overhead), **large})) is Refusal.TOO_LARGE
 
 
 def test_an_id_has_at_most_128_characters(registry: Registry, sent: Sent) -> None:
@@ -230,7 +239,7 @@ def test_only_a_later_time_schedules(registry: Registry, sent: Sent, when: int) 
     assert message.expires_at == max(when, 100) + 5
 
 
-def test_a_forwarded_message_is_never_scheduled(registry: Registry, sent: Sent) -> None:
+def test_a_scheduled_message_is_forwarded_without_another_delay(registry: Registry, sent: Sent) -> None:
     target = registry.create_queue("target")
     queue = registry.create_queue("q", QueueOptions(forward_to="target"))
     queue.send(sent("x", scheduled_time=50), 0)

@@ -12,14 +12,25 @@ from sbnotebook.emulator.entities import (
     Queue,
     QueueOptions,
     Receivable,
+    ReceivingEntity,
     Registry,
     SentMessage,
     SubscriptionOptions,
     read_sent,
+    restore,
 )
+from sbnotebook.emulator.entities import registry as registry_module
+from sbnotebook.emulator.entities.rules import Rule, SqlAction, TrueFilter
+from sbnotebook.model.amqp import Timestamp
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, section_value, split
+from tests.emulator.entities.store_helpers import Kept
 
 Sent = Callable[..., SentMessage]
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
 
 
 def only(box: Receivable) -> BrokeredMessage:
@@ -81,6 +92,52 @@ def test_a_loop_ends(registry: Registry, sent: Sent, names: list[str]) -> None:
     assert [queue.counts.transfer_dead_letter for queue in queues] == [1, 0][: len(names)]
 
 
+def test_a_loop_that_multiplies_goes_on_in_later_turns(
+    registry: Registry, kept: Kept, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each of three subscriptions forwards to its own topic; the hops allow three to the power of five copies.
+    monkeypatch.setattr(registry_module, "_MAX_COPIES", 10)
+    topic = registry.create_topic("t")
+    for number in range(3):
+        registry.create_subscription(topic, f"s{number}", SubscriptionOptions(forward_to="t"))
+
+    def waiting(registry: Registry) -> int:
+        return sum(subscription.counts.active for subscription in registry.topics[0].subscriptions)
+
+    topic.send(sent("x"), 0)
+    assert 0 < waiting(registry) < 30
+    assert registry.continue_forwarding(0)
+    kept.keep(registry)
+    restored = Registry()
+    restore(restored, kept.snapshot(0), kept, now=0)
+    for each in (registry, restored):
+        turns = 0
+        while each.continue_forwarding(0):
+            turns += 1
+        assert turns > 20
+        subscriptions = each.topics[0].subscriptions
+        assert [subscription.counts for subscription in subscriptions] == [(0, 0, 0, 0, 0, 81)] * 3
+        assert {message.hops for message in subscriptions[0].transfer_dead_letter.peek(0, 99)} == {4}
+
+
+def test_a_message_that_waits_to_be_forwarded_may_go(
+    registry: Registry, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = registry.create_queue("target")
+    queue = registry.create_queue("q", QueueOptions(forward_to="target"))
+    monkeypatch.setattr(registry_module, "_MAX_COPIES", 1)
+    for number in range(4):
+        queue.send(sent(number, time_to_live=5 if number == 1 else None), 0)
+    assert (queue.counts.active, target.counts.active) == (3, 1)
+    registry.expire(5)
+    monkeypatch.undo()
+    registry.update(queue, QueueOptions(), now=6)
+    assert not registry.continue_forwarding(6)
+    assert (queue.counts.active, target.counts.active) == (2, 1)
+    registry.update(queue, QueueOptions(forward_to="target"), now=7)
+    assert [target.rendered(message)[-1:] for message in target.peek(0, 9)] == [b"0", b"2", b"3"]
+
+
 @pytest.mark.parametrize(
     ("target", "why"),
     [
@@ -133,6 +190,10 @@ def test_a_duplicate_is_dropped_on_the_way(registry: Registry, sent: Sent) -> No
 
 def bury(queue: Queue, sent: Sent) -> None:
     queue.send(sent("x"), 0)
+    bury_first(queue)
+
+
+def bury_first(queue: ReceivingEntity) -> None:
     message = queue.receive(0)
     assert message is not None
     assert message.lock_token is not None
@@ -177,3 +238,21 @@ def test_a_subscription_forwards_its_copies(registry: Registry, sent: Sent) -> N
     topic.send(sent("first"), 0)
     topic.send(sent("second"), 0)
     assert [message.enqueued_sequence_number for message in target.peek(0, 9)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"), [("forward_to", (0, 0, 0, 1, 0, 0)), ("forward_dead_letters_to", (1, 0, 0, 0, 0, 0))]
+)
+def test_a_time_that_an_action_sets_counts_where_it_is_forwarded(
+    registry: Registry, sent: Sent, option: str, expected: tuple[int, ...]
+) -> None:
+    topic, target = registry.create_topic("t"), registry.create_queue("target")
+    rules = [Rule("later", TrueFilter(), SqlAction("SET sys.ScheduledEnqueueTimeUtc = due"))]
+    options: dict[str, Any] = {option: "target"}
+    subscription = registry.create_subscription(topic, "s", SubscriptionOptions(**options), rules=rules)
+    topic.send(sent("x", properties={"due": Timestamp(500)}), 0)
+    if option == "forward_dead_letters_to":  # the time is ignored on the subscription
+        bury_first(subscription)
+    assert target.counts == expected
+    registry.expire(500)
+    assert target.counts == (1, 0, 0, 0, 0, 0)

@@ -137,6 +137,18 @@ def test_the_state_of_a_session_has_a_limit() -> None:
     assert refusal(lambda: calls.set_session_state(session, b"x" * 262_145, 0)) is Refusal.TOO_LARGE
 
 
+def test_the_states_of_sessions_take_space(registry: Registry, sent: Sent) -> None:
+    calls = registry.create_queue("calls", QueueOptions(requires_session=True, max_size_mb=1))
+    session, _ = accept(calls, "a")
+    calls.set_session_state(session, b"x" * 500_000, 0)
+    calls.set_session_state(session, b"x" * 600_000, 0)
+    assert calls.total_size == 600_000
+    message = sent("x" * 600_000, session_id="a")
+    assert refusal(lambda: calls.admission.check([message])) is Refusal.QUOTA_EXCEEDED
+    calls.set_session_state(session, None, 0)
+    calls.admission.check([message])
+
+
 def test_without_sessions_there_are_none(queue: Queue) -> None:
     assert refusal(lambda: queue.accept_session(None, 0)) is Refusal.NOT_ALLOWED
     assert refusal(lambda: queue.held_session("a", 0)) is Refusal.NOT_ALLOWED
@@ -169,17 +181,6 @@ def test_messages_with_sessions_are_accounted_for(registry: Registry, calls: Que
     assert registry.residency.size == calls.total_size + 3 * 512
     registry.delete(calls)
     assert registry.residency.size == 0
-
-
-def test_a_queue_with_sessions_forwards_the_messages_it_has(registry: Registry, calls: Queue, sent: Sent) -> None:
-    target = registry.create_queue("target")
-    fill(calls, sent, "aba")
-    calls.receive(0, accept(calls, "a")[0])
-    registry.update(calls, QueueOptions(10_000, 3, requires_session=True, forward_to="target"))
-    fill(calls, sent, "c")
-    assert (calls.message_count, target.counts.active) == (0, 4)
-    assert calls.sessions is not None
-    assert (calls.sessions.has_free, list(calls.sessions.listed(None))) == (False, [])
 
 
 def test_a_subscription_with_sessions_dead_letters_one_without(registry: Registry, sent: Sent) -> None:

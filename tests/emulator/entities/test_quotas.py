@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sbnotebook.emulator.entities import Tier
-from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_HOPS, MAX_ID_LENGTH
+from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_HOPS, MAX_ID_LENGTH, MAX_PROPERTY_SIZE
 
 
 @pytest.mark.parametrize("tier", list(Tier))
@@ -24,7 +24,7 @@ def test_the_quotas_are_those_of_the_documentation() -> None:
         (small, small, small, small, None, 10_000, 2000, True),
         (large, largest, large, large, None, 1_000_000, 2000, True),
     ]
-    assert (MAX_HEADER_SIZE, MAX_ID_LENGTH, MAX_HOPS) == (65_536, 128, 4)
+    assert (MAX_HEADER_SIZE, MAX_PROPERTY_SIZE, MAX_ID_LENGTH, MAX_HOPS) == (65_536, 32_768, 128, 4)
 
 
 def test_an_entity_can_lower_or_raise_its_limit() -> None:

@@ -102,6 +102,21 @@ def test_the_basic_tier_has_plain_queues(options: dict[str, Any]) -> None:
     assert registry.entities == [queue]
 
 
+def test_the_premium_tier_has_no_express_entities() -> None:
+    registry = Registry(Tier.PREMIUM)
+    queue, topic = registry.create_queue("q"), registry.create_topic("t")
+    for action in (
+        lambda: registry.create_queue("express", QueueOptions(enable_express=True)),
+        lambda: registry.create_topic("express", TopicOptions(enable_express=True)),
+        lambda: registry.update(queue, QueueOptions(enable_express=True)),
+        lambda: registry.update(topic, TopicOptions(enable_express=True)),
+    ):
+        with pytest.raises(RefusedError, match="Express entities aren't supported in the tier Premium") as caught:
+            action()
+        assert caught.value.refusal is Refusal.NOT_ALLOWED
+    assert registry.entities == [queue, topic]
+
+
 def test_a_namespace_and_a_topic_have_room_for_so_many() -> None:
     registry = Registry(Tier.STANDARD)
     topic = registry.create_topic("t")
@@ -226,6 +241,19 @@ def test_an_entity_that_a_client_is_attached_to_is_not_idle() -> None:
     attached.clear()
     assert idle(registry, 2 * IDLE - 1) == []
     assert idle(registry, 2 * IDLE) == [queue]
+
+
+@pytest.mark.parametrize("is_topic", [False, True])
+def test_an_entity_with_scheduled_messages_is_not_idle(registry: Registry, sent: Sent, *, is_topic: bool) -> None:
+    if is_topic:
+        entity = registry.create_topic("t", TopicOptions(auto_delete_on_idle=IDLE))
+    else:
+        entity = registry.create_queue("q", QueueOptions(auto_delete_on_idle=IDLE))
+    _, late = [entity.send(sent("x", scheduled_time=when), 0) for when in (2 * IDLE + 7, 9 * IDLE)]
+    assert idle(registry, IDLE) == idle(registry, 2 * IDLE + 7) == []
+    assert entity.cancel_scheduled([late])
+    assert idle(registry, 3 * IDLE + 6) == []
+    assert idle(registry, 3 * IDLE + 7) == [entity]
 
 
 def test_a_topic_is_used_with_its_subscriptions(registry: Registry) -> None:

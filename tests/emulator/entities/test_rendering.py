@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 from sbnotebook.emulator.entities import BrokeredMessage, MessageState
-from sbnotebook.emulator.entities.rendering import render, with_application_properties, with_dead_letter_reason
+from sbnotebook.emulator.entities.rendering import (
+    render,
+    with_application_properties,
+    with_dead_letter_reason,
+    with_time_to_live,
+)
 from sbnotebook.model.amqp import AmqpValue, Int, Long, Short, Symbol, Timestamp, UByte, UInt, ULong
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
@@ -101,6 +106,25 @@ def test_an_older_reason_is_replaced(encode_message: Encode) -> None:
         "n": 1,
         "DeadLetterReason": "new",
     }
+
+
+@pytest.mark.parametrize(
+    ("header", "expires_at", "kept"),
+    [
+        ([True, UByte(4), UInt(90_000), None, UInt(3)], 61_000, [True, 4, 60_000, None, 3]),
+        ([True], 61_000, [True, None, 60_000]),
+        (None, 61_000, [None, None, 60_000]),
+        ([None, None, UInt(5_000)], 61_000, [None, None, 5_000]),  # the action of a rule has shortened it
+        ([None, None, UInt(90_000)], None, [None, None, 90_000]),
+        (None, 2**33, None),  # longer than the header can say
+    ],
+)
+def test_a_message_that_goes_on_keeps_how_long_it_lived(
+    encode_message: Encode, header: AmqpValue, expires_at: int | None, kept: AmqpValue
+) -> None:
+    sent = encode_message(sections={PROPERTIES: ["id"]} if header is None else {HEADER: header, PROPERTIES: ["id"]})
+    changed = values(with_time_to_live(message(sent, expires_at=expires_at), sent))
+    assert changed == values(sent) | ({} if kept is None else {HEADER: kept})
 
 
 @pytest.mark.parametrize(("expires_at", "life"), [(61_000, 60_000), (2**33, 2**32 - 1)])

@@ -96,9 +96,9 @@ def test_a_rule_that_cannot_be_evaluated_dead_letters(
 
 
 def test_an_action_can_make_the_properties_too_large(registry: Registry, topic: Topic, sent: Sent) -> None:
-    rules = [Rule("copy", TrueFilter(), SqlAction("SET b = a"))]
+    rules = [Rule("copy", TrueFilter(), SqlAction("SET b = a; SET c = a"))]
     subscription = registry.create_subscription(topic, "s", rules=rules)
-    topic.send(sent("x", properties={"a": "x" * 40_000}), 0)
+    topic.send(sent("x", properties={"a": "x" * 30_000}), 0)
     assert subscription.counts == (0, 0, 0, 0, 1, 0)
     assert properties(subscription.dead_letter)[0]["DeadLetterReason"] == "HeaderSizeExceeded"
 

@@ -39,7 +39,6 @@ QUEUE: dict[str, Any] = {
     "default_message_time_to_live": timedelta(minutes=11),
     "duplicate_detection_history_time_window": timedelta(minutes=12),
     "enable_batched_operations": False,
-    "enable_express": True,
     "lock_duration": timedelta(seconds=13),
     "max_delivery_count": 14,
     "max_size_in_megabytes": 3072,
@@ -172,6 +171,41 @@ def test_forwarding_targets_are_returned_as_addresses(
     assert (queue.forward_to, queue.forward_dead_lettered_messages_to) == (None, None)
 
 
+def test_entities_with_sessions_forward_only_dead_letters(admin: ServiceBusAdministrationClient) -> None:
+    admin.create_topic("t")
+    sessions: dict[str, Any] = {"requires_session": True, "forward_dead_lettered_messages_to": "orders"}
+    queue, subscription = admin.create_queue("q", **sessions), admin.create_subscription("t", "s", **sessions)
+    queue.forward_to = subscription.forward_to = "orders"
+    for call in (
+        lambda: admin.create_queue("more", **sessions, forward_to="orders"),
+        lambda: admin.create_subscription("t", "more", **sessions, forward_to="orders"),
+        lambda: admin.update_queue(queue),
+        lambda: admin.update_subscription("t", subscription),
+    ):
+        with pytest.raises(HttpResponseError, match=r"SubCode=40000\. Bad Request.*session-enabled") as caught:
+            call()
+        assert caught.value.status_code == 400
+    assert (admin.get_queue("q").forward_to, admin.get_subscription("t", "s").forward_to) == (None, None)
+
+
+@pytest.mark.parametrize("option", ["forward_to", "forward_dead_lettered_messages_to"])
+def test_an_entity_that_forwards_is_not_deleted(
+    admin: ServiceBusAdministrationClient, clock: ManualClock, option: str
+) -> None:
+    forwarding: dict[str, Any] = {option: "orders", "auto_delete_on_idle": timedelta(minutes=5)}
+    admin.create_topic("t")
+    forever = admin.get_queue("orders").auto_delete_on_idle
+    assert admin.create_queue("q", **forwarding).auto_delete_on_idle == forever
+    assert admin.create_subscription("t", "s", **forwarding).auto_delete_on_idle == forever
+    changed = admin.create_queue("changed", auto_delete_on_idle=timedelta(minutes=5))
+    setattr(changed, option, "orders")
+    admin.update_queue(changed)
+    assert admin.get_queue("changed").auto_delete_on_idle == forever
+    clock.advance(600)
+    assert [each.name for each in admin.list_queues()] == ["changed", "orders", "q"]
+    assert [each.name for each in admin.list_subscriptions("t")] == ["s"]
+
+
 def test_a_message_goes_where_the_address_says(admin: ServiceBusAdministrationClient, client: ServiceBusClient) -> None:
     address = "https://elsewhere.servicebus.windows.net/orders"
     assert admin.create_queue("q", forward_to=address).forward_to == address
@@ -179,6 +213,30 @@ def test_a_message_goes_where_the_address_says(admin: ServiceBusAdministrationCl
         sender.send_messages(ServiceBusMessage("on"))
         (message,) = receiver.receive_messages(max_wait_time=5)
         assert str(message) == "on"
+
+
+@pytest.mark.parametrize("option", ["forward_to", "forward_dead_lettered_messages_to"])
+def test_a_target_of_forwarding_must_exist(admin: ServiceBusAdministrationClient, option: str) -> None:
+    admin.create_topic("t")
+    admin.create_subscription("t", "s")
+    queue, subscription = admin.get_queue("orders"), admin.get_subscription("t", "s")
+    itself: dict[str, Any] = {option: "q"}  # which does not exist yet
+    nobody: dict[str, Any] = {option: "nobody"}
+    for properties in (queue, subscription):
+        setattr(properties, option, "nobody")
+    for call in (
+        lambda: admin.create_queue("q", **itself),
+        lambda: admin.create_subscription("t", "more", **nobody),
+        lambda: admin.update_queue(queue),
+        lambda: admin.update_subscription("t", subscription),
+    ):
+        with pytest.raises(
+            HttpResponseError, match=r"SubCode=40400\. The auto forwarding destination.*not exist"
+        ) as caught:
+            call()
+        assert caught.value.status_code == 400
+    assert [each.name for each in admin.list_queues()] == ["orders"]
+    assert getattr(admin.get_queue("orders"), option) is None
 
 
 def test_used_names_conflict_and_unknown_ones_are_not_found(admin: ServiceBusAdministrationClient) -> None:
@@ -344,6 +402,18 @@ def test_large_messages_need_the_tier_premium() -> None:
         topic.max_message_size_in_kilobytes = 1024
         with pytest.raises(HttpResponseError, match="Premium only"):
             admin.update_topic(topic)
+
+
+@pytest.mark.parametrize("tier", [Tier.STANDARD, Tier.PREMIUM])
+def test_express_entities_are_not_for_the_tier_premium(tier: Tier) -> None:
+    with running(tier=tier) as emulator, administration_client(emulator.connection_string) as admin:
+        for create in (admin.create_queue, admin.create_topic):
+            if tier is Tier.STANDARD:
+                assert create(f"{create.__name__}d", enable_express=True).enable_express
+                continue
+            with pytest.raises(HttpResponseError, match="Express entities") as caught:
+                create("express", enable_express=True)
+            assert caught.value.status_code == 400
 
 
 @pytest.mark.parametrize("kilobytes", [1, 1023, 102_401])

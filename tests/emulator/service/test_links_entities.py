@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from sbnotebook.emulator import (
 from sbnotebook.emulator.amqp import Accepted, Error, Modified, Outcome, Rejected
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Detach, Disposition, Transfer
 from sbnotebook.emulator.entities import Counts
+from sbnotebook.emulator.entities import registry as registry_module
 from sbnotebook.model.amqp import Int, Symbol, encode
 from tests.emulator.service.conftest import Connect
 from tests.emulator.service.management_client import ask, described
@@ -315,6 +317,24 @@ def test_a_forwarded_message_is_received_where_it_has_come(
     assert [str(message) for message in receive("orders")] == ["1"]
 
 
+def test_a_loop_that_multiplies_goes_on_in_later_turns(
+    client: ServiceBusClient, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module, "_MAX_COPIES", 10)
+    emulator.create_topic("t")
+    for number in range(4):
+        emulator.create_subscription("t", f"s{number}", SubscriptionOptions(forward_to="t"))
+
+    def counts() -> list[Counts]:
+        return [emulator.counts(f"t/Subscriptions/s{number}") for number in range(4)]
+
+    with client.get_topic_sender("t") as sender:
+        sender.send_messages(X)
+    deadline = time.monotonic() + 30
+    while counts() != [Counts(0, 0, 0, 0, 0, 256)] * 4:
+        assert time.monotonic() < deadline
+
+
 def test_failed_forwards_go_to_the_transfer_dead_letter_queue(
     client: ServiceBusClient, emulator: RunningEmulator, receive: Callable[..., list[Any]]
 ) -> None:
@@ -326,6 +346,24 @@ def test_failed_forwards_go_to_the_transfer_dead_letter_queue(
     assert str(dead) == "1"
     assert dead.dead_letter_reason
     assert emulator.counts("front") == Counts(0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("how", ["dead-lettered", "forwarded"])
+def test_a_message_keeps_the_time_to_live_of_its_entity(
+    client: ServiceBusClient, emulator: RunningEmulator, how: str
+) -> None:
+    options = QueueOptions(default_time_to_live=60_000, forward_to="orders" if how == "forwarded" else None)
+    emulator.create_queue("brief", options)
+    lives = [timedelta(hours=5), None, timedelta(seconds=5)]
+    send(client, "brief", *(ServiceBusMessage("x", time_to_live=life) for life in lives))
+    if how == "dead-lettered":
+        with client.get_queue_receiver("brief") as receiver:
+            for message in receiver.receive_messages(3, max_wait_time=5):
+                receiver.dead_letter_message(message)
+    name, sub_queue = ("orders", None) if how == "forwarded" else ("brief", "deadletter")
+    with client.get_queue_receiver(name, sub_queue=sub_queue) as receiver:
+        found = [message.time_to_live for message in receiver.peek_messages(5)]
+    assert found == [timedelta(seconds=seconds) for seconds in (60, 60, 5)]
 
 
 def test_dead_letters_are_forwarded_and_tell_their_source(
