@@ -105,8 +105,8 @@ _CASTS: Final = {
     f"{_MOST} WHEN try_cast({{0}} AS DOUBLE) < 0 THEN {_LEAST} END)",
     "truth": "(CASE {0} WHEN 'true' THEN true WHEN 'false' THEN false END)",
 }
-"""What becomes of the text of a value in JSON, by the kind of the values beside it. A JSON number may have any size:
-beside whole numbers it is exact as far as those go."""
+"""SQL that converts the text of a value in JSON, by the kind of the values beside it. Whole numbers stay exact below
+1e22; a larger number in JSON becomes the largest DECIMAL, so that it is still above all of them."""
 _NO_COLUMN: Final = re.compile(r"Referenced (?:column|table) \"([^\"]+)\" not found")
 _ADVICE: Final = " You might need to add explicit type casts."
 _KIND: Final = re.compile(r"^\w+ Error: ")

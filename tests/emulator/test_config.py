@@ -242,16 +242,16 @@ def test_existing_entities_get_the_options_and_rules_of_the_file(tmp_path: Path)
     [
         (Config(queues={"q": QueueOptions(forward_dead_letters_to="late"), "late": QueueOptions()}), None),
         (Config(queues={"q": QueueOptions(forward_to="late")}, topics={"late": TopicConfig(TopicOptions())}), None),
-        (Config(queues={"q": QueueOptions(forward_to="nobody")}), "nobody"),
+        (Config(queues={"q": QueueOptions(forward_to="missing")}), "missing"),
         (
             Config(
                 topics={
                     "t": TopicConfig(
-                        TopicOptions(), {"s": SubscriptionConfig(SubscriptionOptions(forward_to="nobody"))}
+                        TopicOptions(), {"s": SubscriptionConfig(SubscriptionOptions(forward_to="missing"))}
                     )
                 }
             ),
-            "nobody",
+            "missing",
         ),
     ],
 )

@@ -101,8 +101,8 @@ def test_a_queue_forwards_to_an_entity_that_exists() -> None:
     with running(queues={"q": QueueOptions(forward_to="late"), "late": None}, topics={"t": []}) as emulator:
         assert emulator.counts("q").active == 0
     with (
-        pytest.raises(EmulatorError, match="does not exist: 'nobody'"),
-        running(queues={"q": QueueOptions(forward_to="nobody")}),
+        pytest.raises(EmulatorError, match="does not exist: 'missing'"),
+        running(queues={"q": QueueOptions(forward_to="missing")}),
     ):
         pass
 

@@ -221,12 +221,12 @@ def test_a_target_of_forwarding_must_exist(admin: ServiceBusAdministrationClient
     admin.create_subscription("t", "s")
     queue, subscription = admin.get_queue("orders"), admin.get_subscription("t", "s")
     itself: dict[str, Any] = {option: "q"}  # which does not exist yet
-    nobody: dict[str, Any] = {option: "nobody"}
+    missing: dict[str, Any] = {option: "missing"}
     for properties in (queue, subscription):
-        setattr(properties, option, "nobody")
+        setattr(properties, option, "missing")
     for call in (
         lambda: admin.create_queue("q", **itself),
-        lambda: admin.create_subscription("t", "more", **nobody),
+        lambda: admin.create_subscription("t", "more", **missing),
         lambda: admin.update_queue(queue),
         lambda: admin.update_subscription("t", subscription),
     ):
