@@ -269,8 +269,8 @@ def _advice(report: Report, verb: str) -> Iterable[str]:
         )
     elif unknown and verb in _SENDING:
         yield (
-            f"Of {_counted(unknown, 'message')} it is unknown whether the service has it. Look whether it is there "
-            "before you send it once more: otherwise it may be there twice."
+            f"Of {_counted(unknown, 'message')} it is unknown whether Service Bus has it. Look for it before "
+            "you send it once more: otherwise Service Bus may have it twice."
         )
     elif unknown:
         yield (

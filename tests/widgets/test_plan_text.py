@@ -113,7 +113,7 @@ def test_a_report_says_what_is_not_done_and_what_to_do_about_it(queue: Entity) -
     assert resubmitted.startswith("Purge has ended\n0 of 1"), "it is not done"
     sent_once = words(report_blocks(report_of("send", OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED), sent))
     assert sent_once.startswith("Send has ended\n0 of 2 messages sent to")
-    assert "Look whether it is there before you send it once more" in sent_once
+    assert "Look for it before you send it once more" in sent_once
     assert "Skipped messages were not sent." in sent_once
     assert "Load them again" not in sent_once, "it is in no table, and what is not there was not sent"
     many = report_blocks(report_of("purge", *[OutcomeStatus.FAILED] * 200), plan)

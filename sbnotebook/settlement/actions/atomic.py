@@ -1,7 +1,7 @@
 """Resubmits in transactions: the clone is sent and the original completed, or neither.
 
 Untested on Azure. What a lost connection leaves unknown is found out once Service Bus must have ended the transaction:
-the clone is there if it was committed, and the original if it was rolled back.
+the destination has the clone if it was committed, and the source has the original if it was rolled back.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ _NO_TRANSACTIONS: Final = ("amqp:not-allowed", "amqp:not-implemented")
 _NOT_HERE: Final = "Resubmit without atomic."
 _TOO_LATE: Final = "The lock had ended before its transaction began: nothing was sent."
 _COMMITTED: Final = (
-    "The connection was lost during the commit, which was done: the clone is there, and the original is gone."
+    "The connection was lost during the commit, which was done: the clone arrived, and the original is gone."
 )
 _ANOTHER: Final = "another message has its number now."
-_ROLLED_BACK: Final = "The connection was lost during the commit, which was not done: the original is there."
+_ROLLED_BACK: Final = "The connection was lost during the commit, which was not done: the original is unchanged."
 _TAKEN: Final = (
     "The connection was lost during the commit, and sbnotebook found neither the original nor its clone. Either "
     "the transaction was committed and the clone consumed, or another receiver took the original after its lock "
