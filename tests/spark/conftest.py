@@ -187,7 +187,7 @@ def query(emulator: RunningEmulator, own_queue: str, request: pytest.FixtureRequ
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait less where nothing comes: the emulator answers at once."""
     waits = {
-        batch_locking: {"_FIRST_WAIT": 0.2, "_MORE_WAIT": 0.05, "_PAUSE": 0.1},
+        batch_locking: {"_FIRST_WAIT": 0.2, "_PAUSE": 0.1},
         held_batches: {"_PAUSE": 0.1},
         micro_batches: {"_PAUSE": 0.1},
         session_batches: {"_PAUSE": 0.05, "_WAIT": 0.2, "_TAKE_WITHIN": 0.5, "_SET_ASIDE": 0.1},

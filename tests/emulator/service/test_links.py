@@ -204,7 +204,7 @@ def test_confirmations_are_held_back_at_the_same_time(client: ServiceBusClient, 
         emulator.faults.accept_delay_ms = 300
         begun = time.monotonic()
         one.send_messages([ServiceBusMessage(str(number)) for number in range(50)])
-        assert 0.3 <= time.monotonic() - begun < 0.6
+        assert 0.3 <= time.monotonic() - begun < 5  # one after the other, they take 15
         assert emulator.counts("orders").active == 52
 
 

@@ -236,10 +236,10 @@ async def test_dead_port_is_a_quick_sentence_until_it_has_answered(tmp_path: Pat
             assert known.connection.has_answered
     async with AsyncNamespace(Connection(text), journal=Journal(tmp_path / "b.sqlite")) as stranger:
         for act in (peek, lock, send):
-            with anyio.fail_after(3), pytest.raises(ServiceBusConnectionError) as refused:
+            with anyio.fail_after(10), pytest.raises(ServiceBusConnectionError) as refused:
                 await act(stranger, "orders")
             check_sentence(refused.value, "Nothing listens at 127.0.0.1:")
-        with anyio.fail_after(3), pytest.raises(ServiceRequestError) as not_listed:
+        with anyio.fail_after(10), pytest.raises(ServiceRequestError) as not_listed:
             await stranger.entities()
         check_sentence(not_listed.value, "start the emulator, or check its port.")
 

@@ -250,11 +250,12 @@ async def test_a_connection_that_drops_in_the_middle(
 async def test_a_service_that_falls_silent(
     queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "_ANSWER_WITHIN", 1.0)
     async with queue.batch() as batch:
         held = await batch.receive(COUNT)
         emulator.freeze("orders")
-        report = await batch.settle(Complete(), held, max_in_flight=7)
+        with monkeypatch.context() as soon:
+            soon.setattr(settle, "_ANSWER_WITHIN", 1.0)
+            report = await batch.settle(Complete(), held, max_in_flight=7)
         assert report.counts == {UNCONFIRMED: 7, SKIPPED: COUNT - 7}
         assert not report.ok
         assert numbers(batch.messages) == numbers(held), "it is held until it is known to be gone"
@@ -328,7 +329,7 @@ async def test_releases_without_a_confirmation_are_awaited_once(
 async def test_unconfirmed_ranges_of_completions_hide_no_outcome(
     queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
-    monkeypatch.setattr(settle, "_ANSWER_WITHIN", 1.0)
+    monkeypatch.setattr(settle, "_ANSWER_WITHIN", 3.0)
     faults = emulator.faults.entity("orders")
     faults.unconfirmed, faults.refused_tokens = "ranges", refused
     async with queue.batch() as batch:

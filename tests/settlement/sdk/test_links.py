@@ -153,7 +153,7 @@ async def test_withdraw_credit_is_quick(namespace: AsyncNamespace) -> None:
         assert time.monotonic() - started < TIMES * 0.4
         started = time.monotonic()
         await receivers.withdraw_credit(receiver)
-        assert time.monotonic() - started < 0.05, "there is nothing to withdraw"
+        assert time.monotonic() - started < 0.3, "there is nothing to withdraw"
 
 
 async def test_withdraw_credit_leaves_later_messages_unlocked(namespace: AsyncNamespace) -> None:
@@ -264,15 +264,13 @@ async def test_a_socket_is_closed_also_where_the_work_was_cut_off() -> None:
 async def test_a_silent_service_is_not_waited_for_without_end(
     own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(links, "_OPEN_WITHIN", 0.5)
     await own.create_queue("orders")
     emulator.freeze_new()
     client = CLIENTS[kind](own, EntityAddress("orders"))
-    with (
-        anyio.fail_after(10),
-        pytest.raises(ServiceBusConnectionError, match=r"orders could be opened in 0\.5 s"),
-    ):
-        await links.reopen(client)
+    with monkeypatch.context() as soon, anyio.fail_after(10):
+        soon.setattr(links, "_OPEN_WITHIN", 0.5)
+        with pytest.raises(ServiceBusConnectionError, match=r"orders could be opened in 0\.5 s"):
+            await links.reopen(client)
     emulator.thaw()
     await links.reopen(client)
     assert links.is_open(client) or kind == "browser"
@@ -283,7 +281,6 @@ async def test_a_silent_service_is_not_waited_for_without_end(
 async def test_an_answer_is_not_waited_for_without_end(
     own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, path: str, hint: str
 ) -> None:
-    monkeypatch.setattr(links, "_ANSWER_WITHIN", 0.5)
     await own.create_queue("orders")
     emulator.create_topic("news")
     emulator.create_subscription("news", "all")
@@ -291,8 +288,10 @@ async def test_an_answer_is_not_waited_for_without_end(
     assert await management.peek_payloads(browser, 1, 1) == []
     emulator.freeze()
     words = f"(?i)/{path} did not answer a request in 0.5 seconds{hint}"
-    with anyio.fail_after(10), pytest.raises(OperationTimeoutError, match=words):
-        await management.peek_payloads(browser, 1, 1)
+    with monkeypatch.context() as soon, anyio.fail_after(10):
+        soon.setattr(links, "_ANSWER_WITHIN", 0.5)
+        with pytest.raises(OperationTimeoutError, match=words):
+            await management.peek_payloads(browser, 1, 1)
     emulator.thaw()
     assert await management.peek_payloads(browser, 1, 1) == []
     await browser.close()
@@ -301,15 +300,16 @@ async def test_an_answer_is_not_waited_for_without_end(
 async def test_an_unanswered_request_ends_no_link_with_messages(
     own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links, "_ANSWER_WITHIN", 0.5)
     await own.create_queue("orders")
     await own.entity("orders").send([Message()])
     async with own.connection.receiver(EntityAddress("orders")) as receiver:
         (message,) = await receiver.receive_messages(1, max_wait_time=5)
         await management.peek_payloads(receiver, 1, 1)
         emulator.freeze()
-        with anyio.fail_after(10), pytest.raises(OperationTimeoutError):
-            await management.peek_payloads(receiver, 1, 1)
+        with monkeypatch.context() as soon, anyio.fail_after(10):
+            soon.setattr(links, "_ANSWER_WITHIN", 0.5)
+            with pytest.raises(OperationTimeoutError):
+                await management.peek_payloads(receiver, 1, 1)
         emulator.thaw()
         await receiver.complete_message(message)
     assert emulator.counts("orders").active == 0

@@ -41,7 +41,7 @@ class Held(NamedTuple):
     get_token: Callable[[], Awaitable[AccessToken]]
 
     async def renew(self) -> None:
-        with anyio.fail_after(2):
+        with anyio.fail_after(10):
             await management.renew_locks(self.receiver, [self.message])
 
     async def renew_until(self, condition: Callable[[], object]) -> None:
@@ -110,7 +110,7 @@ async def test_a_slow_refresh_holds_up_no_operation(held: Held) -> None:
     began = time.monotonic()
     for _ in range(5):
         await held.renew()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
     assert not is_refreshed(held)
     answered.set()
     await held.renew_until(lambda: is_refreshed(held))
@@ -175,7 +175,7 @@ async def never(*_: object) -> AccessToken:
 async def test_a_credential_that_hangs_at_the_end_is_not_waited_for(held: Held) -> None:
     held.authenticator._auth.get_token = never
     held.authenticator._expires_on = int(time.time()) + 2
-    with anyio.fail_after(4):
+    with anyio.fail_after(10):
         while held.authenticator.auth_state is not CbsAuthState.EXPIRED:
             await refresh_if_due(held.receiver)
 
@@ -188,7 +188,7 @@ async def test_a_connection_that_is_closed_asks_no_credential(
     await refresh_if_due(held.receiver)
     (question,) = asyncio.all_tasks() - before
     await held.receiver.close()
-    await asyncio.wait({question}, timeout=2)
+    await asyncio.wait({question}, timeout=10)
     assert question.cancelled()
     del question
     gc.collect()
