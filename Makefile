@@ -32,7 +32,7 @@ check: ## Everything that CI runs: format, lint, types, layers, tests, notebooks
 	$(BIN)/ruff check
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 conformance: ## Run the SDK's own live tests against the emulator, and write what came of it into the documentation
 	$(BIN)/python tests/conformance
