@@ -1,7 +1,7 @@
 """Resubmits in transactions: the clone is sent and the original completed, or neither.
 
-Untested on Azure. What a lost connection leaves unknown is found out once Service Bus must have ended the transaction:
-the destination has the clone if it was committed, and the source has the original if it was rolled back.
+Untested on Azure. What a lost connection leaves unknown is found out once Service Bus must have ended the transaction.
+The destination has the clone if it was committed, and the source has the original if it was rolled back.
 """
 
 from __future__ import annotations
