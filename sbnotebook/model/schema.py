@@ -293,7 +293,7 @@ def _bodies(columns: Mapping[str, Sequence[Any]], count: int) -> Iterable[tuple[
 def _property_maps(columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[Mapping[str, AmqpValue]]:
     values, kinds = (columns.get(name) or repeat(None, count) for name in _PROPERTY_COLUMNS)
     for value, kind in zip(values, kinds, strict=True):
-        if not value:
+        if value is None:
             yield _NOTHING
         elif _is_of_pairs(value) and not kind:
             yield MappingProxyType(dict(value))
@@ -317,7 +317,8 @@ def _body(row: Mapping[str, Any]) -> tuple[bytes, BodyType]:
     body_type = _choice(row, "body_type", BodyType.DATA)
     body = _value(row, "body")
     if body is None:
-        body = _value(row, "body_text") or b""
+        text = _value(row, "body_text")
+        body = b"" if text is None else text
     if isinstance(body, str):
         body = encode(body) if body_type is BodyType.VALUE else _body_of_text(row, body)
     if not isinstance(body, (bytes, bytearray)):

@@ -191,8 +191,11 @@ def test_a_time_without_a_zone_is_utc() -> None:
         ("time_to_live_ms", 10**30),
         ("body", 5),
         ("body", {"a": 1}),
+        ("body_text", 0),
+        ("body_text", NotImplemented),
         ("body_type", "json"),
         ("application_properties", 5),
+        ("application_properties", 0),
         ("application_properties", "text"),
         ("application_property_types", ["a"]),
         ("application_property_types", {"p": "nonsense"}),
@@ -204,6 +207,8 @@ def test_a_value_that_does_not_fit_its_column_is_refused(column: str, value: Any
     with pytest.raises(ConfigurationError) as refused:
         message_from_row(row)
     assert len(str(refused.value)) < 400
+    with pytest.raises(ConfigurationError):
+        messages_from_columns({name: [each] for name, each in row.items()}, 1)
 
 
 @given(st.dictionaries(st.sampled_from([column.name for column in COLUMNS]), st.from_type(object) | st.text()))
