@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 
 import pytest
@@ -12,12 +11,8 @@ from hypothesis import settings
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# On two busy cores, single examples are sometimes slow, which is not a failure. Each run has the same examples, so that
-# its result depends on the code alone; `make soak` looks for new ones.
-is_soak = "SBNOTEBOOK_CRASHES" in os.environ
-settings.register_profile(
-    "sbnotebook", deadline=None, print_blob=True, derandomize=not is_soak, max_examples=1_000 if is_soak else 100
-)
+# On two busy cores, single examples are sometimes slow, which is not a failure.
+settings.register_profile("sbnotebook", deadline=None, print_blob=True)
 settings.load_profile("sbnotebook")
 
 # Runs pytest itself, for the tests of the fixtures for users of pytest.
