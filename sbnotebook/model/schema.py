@@ -315,14 +315,14 @@ def _life(row: Mapping[str, Any]) -> timedelta | None:
 
 def _body(row: Mapping[str, Any]) -> tuple[bytes, BodyType]:
     body_type = _choice(row, "body_type", BodyType.DATA)
-    body = _value(row, "body")
+    name = "body_text" if _value(row, "body") is None else "body"
+    body = _value(row, name)
     if body is None:
-        text = _value(row, "body_text")
-        body = b"" if text is None else text
+        return b"", body_type
     if isinstance(body, str):
         body = encode(body) if body_type is BodyType.VALUE else _body_of_text(row, body)
     if not isinstance(body, (bytes, bytearray)):
-        raise _misfit("body", "bytes or text", body)
+        raise _misfit(name, "bytes or text", body)
     return bytes(body), body_type
 
 

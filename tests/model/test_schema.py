@@ -211,6 +211,12 @@ def test_a_value_that_does_not_fit_its_column_is_refused(column: str, value: Any
         messages_from_columns({name: [each] for name, each in row.items()}, 1)
 
 
+@pytest.mark.parametrize("column", ["body", "body_text"])
+def test_a_number_as_a_body_is_refused_by_the_name_of_its_column(column: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"The column {column} holds bytes or text, not '0'"):
+        message_from_row({column: 0})
+
+
 @given(st.dictionaries(st.sampled_from([column.name for column in COLUMNS]), st.from_type(object) | st.text()))
 def test_a_hostile_row_is_a_message_or_refused(row: dict[str, Any]) -> None:
     try:
