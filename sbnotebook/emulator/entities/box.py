@@ -360,6 +360,17 @@ class Box:
         if message.expires_at is not None:
             self._context.wake(self, message.expires_at)
 
+    def _take_ready(self) -> list[BrokeredMessage]:
+        """Return all available messages, which are not available any more."""
+        taken: list[BrokeredMessage] = []
+        if self.sessions is not None:
+            taken = [message for message in self._log.walk() if place_of(message) is Place.ACTIVE]
+            for message in taken:
+                self._withdraw(message)
+        while (message := self._log.take_ready()) is not None:
+            taken.append(message)
+        return taken
+
     def _withdraw(self, message: BrokeredMessage) -> None:
         if self.sessions is None:
             self._log.withdraw(message)

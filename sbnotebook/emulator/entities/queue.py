@@ -65,10 +65,7 @@ class _DeadLetterQueue(SubQueueBox):
         """Send on the messages in here, if the entity forwards its dead-lettered messages."""
         if self._owner.options.forward_dead_letters_to is None:
             return
-        waiting: list[BrokeredMessage] = []
-        while (message := self._log.take_ready()) is not None:
-            waiting.append(message)
-        for message in waiting:
+        for message in self._take_ready():
             self._offer(message, now)
 
     def _offer(self, message: BrokeredMessage, now: int) -> None:
@@ -192,10 +189,7 @@ class ReceivingEntity(Recorded, Box):
         self._dead_letter_queue.start_forwarding(now)
         if self.options.forward_to is None:
             return
-        waiting: list[BrokeredMessage] = []
-        while (message := self._log.take_ready()) is not None:
-            waiting.append(message)
-        for message in waiting:
+        for message in self._take_ready():
             self._offer(message, now)
 
     def forward_waiting(self, sequence_number: int, now: int) -> None:

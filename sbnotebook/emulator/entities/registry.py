@@ -45,7 +45,6 @@ _MAX_COPIES: Final = 10_000
 """Copies of forwarded messages in one turn, which then takes about half a second."""
 
 AnyEntity = Queue | Topic | Subscription
-_O = TypeVar("_O", bound=Options)
 _S = TypeVar("_S", QueueOptions, TopicOptions)
 
 
@@ -147,8 +146,8 @@ class Registry:
             EntityExistsError: there is an entity of this name.
             RefusedError: the tier does not have what the options ask for, or no room for one more.
         """
-        options = _lasting(_sized(options or QueueOptions()))
-        self._check_options(options)
+        options = _sized(options or QueueOptions())
+        self._check_tier(options)
         name = self._new_name(name)
         queue = self._entities[name.casefold()] = Queue(self, name, options, self._new_record("queue", now))
         self._keep(queue)
@@ -157,7 +156,7 @@ class Registry:
     def create_topic(self, name: str, options: TopicOptions | None = None, *, now: int = 0) -> Topic:
         """Create a topic; the arguments and errors are those of ``create_queue``."""
         options = _sized(options or TopicOptions())
-        self._check_options(options)
+        self._check_tier(options)
         name = self._new_name(name)
         topic = self._entities[name.casefold()] = Topic(self, name, options, self._new_record("topic", now))
         self._keep(topic)
@@ -184,11 +183,9 @@ class Registry:
         Raises:
             InvalidEntityAddressError: it cannot have this name.
             EntityExistsError: the topic has a subscription of this name.
-            RefusedError: there is nothing of what the options ask for, or the topic has as many subscriptions as it
-                can have.
+            RefusedError: the topic has as many subscriptions as it can have.
         """
         options = _lasting(options or SubscriptionOptions())
-        self._check_options(options)
         EntityAddress(topic.path, name)
         if topic.find_subscription(name) is not None:
             raise EntityExistsError(f"There is already a subscription {name!r} of the topic {topic.path!r}.")
@@ -206,8 +203,9 @@ class Registry:
         """Set the options of an entity; as in Service Bus, locks that are held are lost."""
         if type(options) is not type(entity.options):
             raise ConfigurationError(f"These are not the options of a {entity.record.kind}.")
-        options = _lasting(options)
-        self._check_options(options)
+        if isinstance(options, SubscriptionOptions):
+            options = _lasting(options)
+        self._check_tier(options)
         for name in _FIXED:
             if getattr(options, name, None) != getattr(entity.options, name, None):
                 text = (
@@ -223,21 +221,28 @@ class Registry:
             entity.start_forwarding(now)
 
     def check_targets(self, *options: Options) -> None:
-        """Check that the queues and topics exist to which entities with these options forward.
+        """Check the queues and topics to which entities with these options forward.
 
         Raises:
-            RefusedError: one of them does not exist.
+            RefusedError: one of them does not exist, or is a queue to which an entity with sessions is to forward.
 
-        Source: Service Bus documentation, "Chaining Service Bus entities with autoforwarding"; azure-service-bus issue
-        203, with this text.
+        Sources: Service Bus documentation, "Chaining Service Bus entities with autoforwarding"; azure-service-bus issue
+        203, with this text, and issues 317 and 660. An entity with sessions may forward its dead letters
+        (ServiceBusExplorer issue 384), and forward to a topic (azure-sdk-for-python,
+        test_mgmt_queue_create_with_queue_description).
         """
         for each in options:
             for option in _TARGETS:
                 target = forwarding_target(getattr(each, option, None) or "")
-                if target and target.casefold() not in self._entities:
+                destination = self._entities.get(target.casefold())
+                if target and destination is None:
                     text = (
                         f"SubCode=40400. The auto forwarding destination entity does not exist: '{target[:_MAX_PATH]}'."
                     )
+                    raise RefusedError(Refusal.NOT_ALLOWED, text)
+                has_sessions = getattr(each, "requires_session", False)
+                if option == "forward_to" and has_sessions and isinstance(destination, Queue):
+                    text = "SubCode=40000. Bad Request. An entity with sessions cannot forward to a queue."
                     raise RefusedError(Refusal.NOT_ALLOWED, text)
 
     def put_rule(self, subscription: Subscription, rule: Rule, *, now: int = 0) -> None:
@@ -383,16 +388,11 @@ class Registry:
         self._next_id += 1
         return record
 
-    def _check_options(self, options: Options) -> None:
-        """Check what Service Bus does not have, in this tier or at all.
+    def _check_tier(self, options: Options) -> None:
+        """Check what Service Bus does not have in this tier.
 
-        Sources: Service Bus documentation, "Chaining Service Bus entities with autoforwarding" and "Service Bus Premium
-        and Standard messaging tiers"; azure-service-bus issues 317 and 660. An entity with sessions may forward its
-        dead letters (ServiceBusExplorer issue 384).
+        Source: Service Bus documentation, "Service Bus Premium and Standard messaging tiers".
         """
-        if getattr(options, "requires_session", False) and getattr(options, "forward_to", None):
-            text = "Autoforwarding isn't supported for session-enabled queues or subscriptions."
-            raise RefusedError(Refusal.NOT_ALLOWED, f"SubCode=40000. Bad Request. {text}")
         if self.tier is Tier.PREMIUM and getattr(options, "enable_express", False):
             raise RefusedError(Refusal.NOT_ALLOWED, "Express entities aren't supported in the tier Premium.")
         if self.tier.quotas.has_topics:
@@ -411,13 +411,13 @@ class Registry:
         self._watch(entity)
 
     def _watch(self, entity: AnyEntity) -> None:
-        idle = entity.options.auto_delete_on_idle
+        idle = _idle_time(entity)
         deadline = earliest(entity.next_deadline, None if idle is None else entity.record.idle_since + idle)
         if deadline is not None:
             self.wake(entity, deadline)
 
     def _idle_end(self, sleeper: Sleeper, now: int) -> int | None:
-        if not isinstance(sleeper, AnyEntity) or sleeper.options.auto_delete_on_idle is None:
+        if not isinstance(sleeper, AnyEntity) or (idle := _idle_time(sleeper)) is None:
             return None
         # The topic gets the same changes as its subscriptions.
         used = [sleeper, *sleeper.subscriptions] if isinstance(sleeper, Topic) else [sleeper]
@@ -426,22 +426,34 @@ class Registry:
                 entity.record.accessed_time = now
         # An entity with scheduled messages is not idle: Service Bus documentation, "Message expiration", "Idleness".
         if any(entity.scheduled_count for entity in used):
-            return now + sleeper.options.auto_delete_on_idle
-        end = max(entity.record.idle_since for entity in used) + sleeper.options.auto_delete_on_idle
+            return now + idle
+        end = max(entity.record.idle_since for entity in used) + idle
         if end > now:
             return end
         self._idle.append(sleeper)
         return None
 
 
-def _lasting(options: _O) -> _O:
-    """Return options that do not delete an entity that forwards: Service Bus gives it the longest time.
+def _idle_time(entity: AnyEntity) -> int | None:
+    """Return after how many ms without use an entity is deleted; None for never.
 
-    Source: Service Bus documentation, "Chaining Service Bus entities with autoforwarding"; azure-service-bus issue 5.
+    An entity that forwards is never idle: Service Bus documentation, "Chaining Service Bus entities with
+    autoforwarding"; azure-service-bus issue 5.
     """
-    if options.auto_delete_on_idle is None or not any(getattr(options, name, None) for name in _TARGETS):
-        return options
-    return replace(options, auto_delete_on_idle=None)
+    return None if _forwards(entity.options) else entity.options.auto_delete_on_idle
+
+
+def _lasting(options: SubscriptionOptions) -> SubscriptionOptions:
+    """Return options in which a subscription that forwards is never deleted for idleness. A queue keeps its time.
+
+    Source: azure-sdk-for-python, recordings of test_async_mgmt_subscription_update_success and
+    test_async_mgmt_queue_update_success.
+    """
+    return replace(options, auto_delete_on_idle=None) if _forwards(options) else options
+
+
+def _forwards(options: Options) -> bool:
+    return any(getattr(options, name, None) for name in _TARGETS)
 
 
 def _sized(options: _S) -> _S:

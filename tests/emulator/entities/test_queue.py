@@ -183,6 +183,17 @@ def test_messages_with_sessions_are_accounted_for(registry: Registry, calls: Que
     assert registry.residency.size == 0
 
 
+def test_a_queue_with_sessions_forwards_the_messages_it_has(registry: Registry, calls: Queue, sent: Sent) -> None:
+    target = registry.create_subscription(registry.create_topic("t"), "s")
+    fill(calls, sent, "aba")
+    calls.receive(0, accept(calls, "a")[0])
+    registry.update(calls, QueueOptions(10_000, 3, requires_session=True, forward_to="t"))
+    fill(calls, sent, "c")
+    assert (calls.message_count, target.counts.active) == (0, 4)
+    assert calls.sessions is not None
+    assert (calls.sessions.has_free, list(calls.sessions.listed(None))) == (False, [])
+
+
 def test_a_subscription_with_sessions_dead_letters_one_without(registry: Registry, sent: Sent) -> None:
     topic = registry.create_topic("t")
     subscription = registry.create_subscription(topic, "s", SubscriptionOptions(requires_session=True))

@@ -171,7 +171,7 @@ def test_forwarding_targets_are_returned_as_addresses(
     assert (queue.forward_to, queue.forward_dead_lettered_messages_to) == (None, None)
 
 
-def test_entities_with_sessions_forward_only_dead_letters(admin: ServiceBusAdministrationClient) -> None:
+def test_entities_with_sessions_do_not_forward_to_queues(admin: ServiceBusAdministrationClient) -> None:
     admin.create_topic("t")
     sessions: dict[str, Any] = {"requires_session": True, "forward_dead_lettered_messages_to": "orders"}
     queue, subscription = admin.create_queue("q", **sessions), admin.create_subscription("t", "s", **sessions)
@@ -182,10 +182,22 @@ def test_entities_with_sessions_forward_only_dead_letters(admin: ServiceBusAdmin
         lambda: admin.update_queue(queue),
         lambda: admin.update_subscription("t", subscription),
     ):
-        with pytest.raises(HttpResponseError, match=r"SubCode=40000\. Bad Request.*session-enabled") as caught:
+        with pytest.raises(HttpResponseError, match=r"SubCode=40000\. Bad Request.*sessions cannot") as caught:
             call()
         assert caught.value.status_code == 400
     assert (admin.get_queue("q").forward_to, admin.get_subscription("t", "s").forward_to) == (None, None)
+
+
+def test_entities_with_sessions_forward_to_topics(
+    admin: ServiceBusAdministrationClient, client: ServiceBusClient
+) -> None:
+    admin.create_topic("t")
+    admin.create_subscription("t", "s", requires_session=True)
+    admin.create_queue("q", requires_session=True, forward_to="t")
+    with client.get_queue_sender("q") as sender, client.get_subscription_receiver("t", "s", session_id="a") as receiver:
+        sender.send_messages(ServiceBusMessage("on", session_id="a"))
+        (message,) = receiver.receive_messages(max_wait_time=5)
+        assert (str(message), message.session_id) == ("on", "a")
 
 
 @pytest.mark.parametrize("option", ["forward_to", "forward_dead_lettered_messages_to"])
@@ -194,16 +206,23 @@ def test_an_entity_that_forwards_is_not_deleted(
 ) -> None:
     forwarding: dict[str, Any] = {option: "orders", "auto_delete_on_idle": timedelta(minutes=5)}
     admin.create_topic("t")
-    forever = admin.get_queue("orders").auto_delete_on_idle
-    assert admin.create_queue("q", **forwarding).auto_delete_on_idle == forever
-    assert admin.create_subscription("t", "s", **forwarding).auto_delete_on_idle == forever
+    admin.create_queue("q", **forwarding)
+    admin.create_subscription("t", "s", **forwarding)
     changed = admin.create_queue("changed", auto_delete_on_idle=timedelta(minutes=5))
     setattr(changed, option, "orders")
     admin.update_queue(changed)
-    assert admin.get_queue("changed").auto_delete_on_idle == forever
+    # Service Bus shows the longest time for a subscription, and the time that was asked for for a queue.
+    times = [each.auto_delete_on_idle for each in (admin.get_subscription("t", "s"), admin.get_queue("q"))]
+    assert times == [admin.get_queue("orders").auto_delete_on_idle, timedelta(minutes=5)]
     clock.advance(600)
     assert [each.name for each in admin.list_queues()] == ["changed", "orders", "q"]
     assert [each.name for each in admin.list_subscriptions("t")] == ["s"]
+    # Without a target, they are.
+    queue = admin.get_queue("changed")
+    setattr(queue, option, None)
+    admin.update_queue(queue)
+    clock.advance(300)
+    assert [each.name for each in admin.list_queues()] == ["orders", "q"]
 
 
 def test_a_message_goes_where_the_address_says(admin: ServiceBusAdministrationClient, client: ServiceBusClient) -> None:
