@@ -55,6 +55,9 @@ class Recalled:
     unseen: str | None = None
 
 
+_NEW: Final = Recalled(Verdict.NEW)
+
+
 class Recall:
     """Looks into the journal, and where clones were sent to.
 
@@ -91,11 +94,12 @@ class Recall:
         earlier = await anyio.to_thread.run_sync(self._journal.find_begun, namespace, originals)
         begun = [earlier.get(original) for original in originals]
         there = await self._clones_there([entry for entry in begun if entry is not None])
-        return [await self._judge(entry, there, can_make_edited=can_make_edited) for entry in begun]
+        return [
+            _NEW if entry is None else await self._judge(entry, there, can_make_edited=can_make_edited)
+            for entry in begun
+        ]
 
-    async def _judge(self, earlier: ResubmitEntry | None, there: set[int], *, can_make_edited: bool) -> Recalled:
-        if earlier is None:
-            return Recalled(Verdict.NEW)
+    async def _judge(self, earlier: ResubmitEntry, there: set[int], *, can_make_edited: bool) -> Recalled:
         if earlier.id in there:
             return Recalled(Verdict.SENT, earlier, f"An earlier run had sent its clone to {earlier.destination}.")
         destination = self._destination(earlier.place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -22,6 +22,7 @@ from sbnotebook.model import (
     OutcomeStatus,
     ReceivedMessage,
     Resubmit,
+    Tally,
 )
 from sbnotebook.settlement.actions.atomic import Atomic
 from sbnotebook.settlement.actions.clone import clone_of
@@ -298,18 +299,17 @@ class ResubmitSteps:
 
         clones = [step.clone for step in steps if step.clone is not None]
         limit = self._run.limits.max_in_flight
-        ends = await send_many(self.pool, clones, max_in_flight=limit, withhold=withhold)
-        sent = [step for step, end in zip(steps, ends, strict=True) if end.ok]
+        tally = _Sent()
+        await send_many(self.pool, clones, max_in_flight=limit, withhold=withhold, tally=tally)
+        ends, sent = tally.others, [step for index, step in enumerate(steps) if index in tally.sent]
         # Messages that were not sent stay held until the batch closes: released now, they would come again in the next
         # window.
-        outcomes = [
-            _as_resubmit(step, end, self._decision) for step, end in zip(steps, ends, strict=True) if not end.ok
-        ]
+        outcomes = [_as_resubmit(steps[index], end, self._decision) for index, end in sorted(ends.items())]
         # Noted before the journal, which may fail: an unconfirmed clone may have arrived.
         self._expect(outcomes, steps)
         self._owed |= {step.original.sequence_number for step in sent}
         never = (OutcomeStatus.FAILED, OutcomeStatus.SKIPPED, OutcomeStatus.LOCK_LOST)
-        refused = [step.entry for step, end in zip(steps, ends, strict=True) if end.status in never and step.is_new]
+        refused = [steps[n].entry for n, end in ends.items() if end.status in never and steps[n].is_new]
         await self._mark(refused, ResubmitState.NOT_SENT)
         # Only now: had the new one been refused, the earlier one would still be in doubt.
         replaced = [step.earlier.id for step in sent if step.earlier is not None and step.is_new]
@@ -429,6 +429,23 @@ class ResubmitSteps:
             if self._atomic is not None:
                 await self._atomic.close()
             await anyio.to_thread.run_sync(self._journal.mark, self._done, ResubmitState.DONE)
+
+
+@dataclass(slots=True)
+class _Sent(Tally):
+    """Notes which clones were confirmed, and the outcomes of the others, by their index."""
+
+    sent: set[int] = field(default_factory=set[int])
+    others: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
+
+    def note(self, index: int, outcome: Outcome) -> None:
+        self.note_alike([index], outcome.status, [outcome])
+
+    def note_alike(self, indexes: Sequence[int], status: OutcomeStatus, outcomes: Iterable[Outcome]) -> None:
+        if status is OutcomeStatus.SETTLED:
+            self.sent.update(indexes)
+        else:
+            self.others.update(zip(indexes, outcomes, strict=True))
 
 
 def _as_resubmit(step: Step, end: Outcome, decision: Resubmit) -> Outcome:

@@ -317,6 +317,11 @@ class _Waiting:
         confirmed: gets the index once all of its deliveries are confirmed.
     """
 
+    __slots__ = (
+        *("index", "state", "numbers", "tags", "since", "until", "latest", "left", "confirmed_at", "in_flight"),
+        *("_window", "_confirmed"),
+    )
+
     def __init__(
         self,
         index: int,
@@ -353,6 +358,8 @@ class _Waiting:
 
 class _Pending(dict[str, Any]):
     """The SDK's note on the confirmation of one delivery; it counts for its part as soon as the SDK sets it."""
+
+    __slots__ = ("_part",)
 
     def __init__(self, part: _Waiting) -> None:
         super().__init__(settled=False, outcome=None)
