@@ -26,10 +26,10 @@ _SHORTEST, _LONGEST = timedelta(seconds=5), timedelta(minutes=5)
 """Locks that Service Bus grants (documentation, "Message transfers, locks, and settlement")."""
 _MANY: Final = 1_000
 """Locks that are renewed as early as is safest; more are renewed later, so that they need fewer renewals."""
-_RENEW_AT: Final = 1 / 3
-"""The part of a lock after which it is renewed. The service tells when a lock ends by its own clock, and not how long
+_RENEW_AT: Final = 3
+"""A lock is renewed after this part of it: a third. The service tells when a lock ends by its own clock, and not how long
 it is: so a clock that is slow by less than two locks does no harm."""
-_RENEW_MANY_AT: Final = 1 / 2
+_RENEW_MANY_AT: Final = 2
 """The same for many locks. The promise is that a third is left; half leaves time for a slow answer."""
 _MOMENT: Final = timedelta(seconds=1)
 """Most settlements are answered sooner, and then need no renewal."""
@@ -49,7 +49,7 @@ def shortest_period(seen: timedelta, left: timedelta) -> timedelta:
 
 def renew_after(period: timedelta) -> timedelta:
     """Return how long after its request a lock of this duration is renewed."""
-    return max(period * _RENEW_AT, min(period * _RENEW_MANY_AT, _SHORT))
+    return max(period / _RENEW_AT, min(period / _RENEW_MANY_AT, _SHORT))
 
 
 @dataclass(slots=True, eq=False)
@@ -108,7 +108,7 @@ class Hold:
         if is_plausible:
             self._period = shortest_period(self._period, left)
             self._due += renew_after(self._period)
-            self._due_of_many += self._period * _RENEW_MANY_AT
+            self._due_of_many += self._period / _RENEW_MANY_AT
 
     def is_due(self, now: datetime, *, held: int) -> bool:
         """Return whether the lock is to be renewed.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import count, takewhile
 from struct import Struct, calcsize
 from struct import error as struct_error
@@ -79,6 +80,7 @@ class _Varying(NamedTuple):
     make: Callable[[int], Any] | None
 
 
+@lru_cache(maxsize=1_024)  # messages that came together have the same times
 def _moment(stamp: int) -> datetime | None:
     return as_time(Timestamp(stamp))
 
