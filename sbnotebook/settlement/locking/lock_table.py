@@ -27,10 +27,10 @@ _SHORTEST, _LONGEST = timedelta(seconds=5), timedelta(minutes=5)
 _MANY: Final = 1_000
 """Locks that are renewed as early as is safest; more are renewed later, so that they need fewer renewals."""
 _RENEW_AT: Final = 3
-"""A lock is renewed after this part of it: a third. The service tells when a lock ends by its own clock, and not how long
-it is: so a clock that is slow by less than two locks does no harm."""
+"""A lock is renewed after a third of it. The service tells when a lock ends by its own clock, and not how long it is:
+so a clock that is slow by less than two locks does no harm."""
 _RENEW_MANY_AT: Final = 2
-"""The same for many locks. The promise is that a third is left; half leaves time for a slow answer."""
+"""Many locks are renewed after half of it. The promise is that a third is left; half leaves time for a slow answer."""
 _MOMENT: Final = timedelta(seconds=1)
 """Most settlements are answered sooner, and then need no renewal."""
 _SHORT: Final = timedelta(seconds=20)
