@@ -153,6 +153,7 @@ def test_report_is_a_frame_with_a_row_for_each_outcome() -> None:
     assert frame["sequence_number"].tolist()[0] == 7
     assert frame["sequence_number"].isna().tolist() == [False, True]
     assert frame["status"].tolist() == ["settled", "failed"]
+    assert {type(value) for name in ("entity", "status") for value in frame[name]} == {str}
     assert frame["description"].tolist() == [None, broken]
     assert [*Report().to_pandas().columns] == [*frame.columns]
     assert outcomes[0].to_pandas()["message_id"].tolist() == ["m7"]

@@ -59,6 +59,8 @@ async def test_extend_renews_before_and_after_renewal_ended(world: World) -> Non
         assert min(batch.lock_ends.values()) > world.clock.now()
         with pytest.raises(ConfigurationError, match="30m"):
             batch.extend(timedelta())
+        with pytest.raises(ConfigurationError, match="longer than nothing"):
+            batch.extend(-MINUTE)
         assert (await batch.settle(Complete(), held)).ok
         assert batch.lock_ends == {}
     with pytest.raises(BatchClosedError):

@@ -114,6 +114,16 @@ def test_many_rows_are_asked_for_at_once(archive: Archive) -> None:
     assert len(archive.claim(dict.fromkeys(rows, ArchiveState.REMOVING))) == 3_000
 
 
+def test_there_is_room_up_to_the_last_byte(path: Path) -> None:
+    with closing(Archive(path, max_bytes=200_000)) as archive:
+        archive.keep([message(1, b"x" * 50_000)])
+        used = archive.size
+    with closing(Archive(path, max_bytes=used + 1)) as archive:
+        archive.require_room()
+    with closing(Archive(path, max_bytes=used)) as archive, pytest.raises(ArchiveError, match="is full"):
+        archive.require_room()
+
+
 def test_a_full_archive_keeps_nothing_and_says_how_to_go_on(path: Path) -> None:
     with closing(Archive(path, max_bytes=200_000)) as archive:
         archive.keep([message(1, b"x" * 50_000)])

@@ -20,6 +20,8 @@ from sbnotebook.settlement.probing.site import Site
 from tests.settlement.probing.variants import VARIANTS, Service
 
 BY_NAME = {each.name: each for each in PROBES}
+SAW = {"no-time-to-live": "1.0 days"}
+"""The sentences that say a figure."""
 DIFFERENT_HERE = {"partition-token-batch"}
 """The emulator takes it, unless its fault is set."""
 
@@ -71,6 +73,7 @@ async def test_each_probe_notices_a_difference(service: Service, clock: ManualCl
     VARIANTS[name](service)
     finding = (await found(service, clock, BY_NAME[name]))[name]
     assert finding.verdict is ProbeVerdict.DIFFERENT, finding.saw
+    assert finding.saw == SAW.get(name, finding.saw)
 
 
 @pytest.mark.anyio
