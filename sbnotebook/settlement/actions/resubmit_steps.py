@@ -299,17 +299,19 @@ class ResubmitSteps:
 
         clones = [step.clone for step in steps if step.clone is not None]
         limit = self._run.limits.max_in_flight
-        tally = _Sent()
+        tally = _Ends()
         await send_many(self.pool, clones, max_in_flight=limit, withhold=withhold, tally=tally)
-        ends, sent = tally.others, [step for index, step in enumerate(steps) if index in tally.sent]
+        ended = [(step, tally.ends[index]) for index, step in enumerate(steps)]
+        sent = [step for step, end in ended if end is None]
+        unsent = [(step, end) for step, end in ended if end is not None]
         # Messages that were not sent stay held until the batch closes: released now, they would come again in the next
         # window.
-        outcomes = [_as_resubmit(steps[index], end, self._decision) for index, end in sorted(ends.items())]
+        outcomes = [_as_resubmit(step, end, self._decision) for step, end in unsent]
         # Noted before the journal, which may fail: an unconfirmed clone may have arrived.
         self._expect(outcomes, steps)
         self._owed |= {step.original.sequence_number for step in sent}
         never = (OutcomeStatus.FAILED, OutcomeStatus.SKIPPED, OutcomeStatus.LOCK_LOST)
-        refused = [steps[n].entry for n, end in ends.items() if end.status in never and steps[n].is_new]
+        refused = [step.entry for step, end in unsent if end.status in never and step.is_new]
         await self._mark(refused, ResubmitState.NOT_SENT)
         # Only now: had the new one been refused, the earlier one would still be in doubt.
         replaced = [step.earlier.id for step in sent if step.earlier is not None and step.is_new]
@@ -432,20 +434,17 @@ class ResubmitSteps:
 
 
 @dataclass(slots=True)
-class _Sent(Tally):
-    """Notes which clones were confirmed, and the outcomes of the others, by their index."""
+class _Ends(Tally):
+    """Notes how each clone ended, by its index: None if it was confirmed, which needs no outcome of its own."""
 
-    sent: set[int] = field(default_factory=set[int])
-    others: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
+    ends: dict[int, Outcome | None] = field(default_factory=dict[int, "Outcome | None"])
 
     def note(self, index: int, outcome: Outcome) -> None:
         self.note_alike([index], outcome.status, [outcome])
 
     def note_alike(self, indexes: Sequence[int], status: OutcomeStatus, outcomes: Iterable[Outcome]) -> None:
-        if status is OutcomeStatus.SETTLED:
-            self.sent.update(indexes)
-        else:
-            self.others.update(zip(indexes, outcomes, strict=True))
+        is_sent = status is OutcomeStatus.SETTLED
+        self.ends.update(dict.fromkeys(indexes) if is_sent else zip(indexes, outcomes, strict=True))
 
 
 def _as_resubmit(step: Step, end: Outcome, decision: Resubmit) -> Outcome:
