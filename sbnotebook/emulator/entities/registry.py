@@ -228,8 +228,9 @@ class Registry:
 
         Sources: Service Bus documentation, "Chaining Service Bus entities with autoforwarding"; azure-service-bus issue
         203, with this text, and issues 317 and 660. An entity with sessions may forward its dead letters
-        (ServiceBusExplorer issue 384), and forward to a topic (azure-sdk-for-python,
-        test_mgmt_queue_create_with_queue_description).
+        (ServiceBusExplorer issue 384), and be created to forward to a topic (azure-sdk-for-python,
+        test_mgmt_queue_create_with_queue_description). No source says whether Azure then forwards its messages; the
+        emulator does.
         """
         for each in options:
             for option in _TARGETS:
