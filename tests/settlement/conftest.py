@@ -10,6 +10,7 @@ import pytest
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.testing.clock import HandClock
+from tests.settlement.proxy import Proxy
 
 
 @pytest.fixture(scope="module")  # so that two files may have entities of the same name
@@ -36,6 +37,16 @@ async def own(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncN
     """A namespace of :func:`emulator`."""
     async with namespace_of(emulator, tmp_path) as namespace:
         yield namespace
+
+
+@pytest.fixture
+async def proxy(shared_emulator: RunningEmulator) -> AsyncIterator[Proxy]:
+    """A proxy before :func:`shared_emulator`."""
+    proxy = Proxy(shared_emulator.connection_string)
+    await proxy.start()
+    yield proxy
+    proxy.cut()
+    proxy.server.close()
 
 
 def namespace_of(emulator: RunningEmulator, folder: Path) -> AsyncNamespace:

@@ -11,6 +11,7 @@ import anyio.lowlevel
 import pytest
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
     Abandon,
@@ -193,6 +194,27 @@ async def test_a_message_is_settled_while_another_is_worked_on(namespace: AsyncN
             settled.set()
 
     assert (await queue.process(work, max_in_flight=2, max_wait=1, progress=progress)).settled == 3
+
+
+async def test_calls_wait_while_a_thousand_messages_are_unsettled(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled_queue(namespace, "unsettled", 3_000)
+    faults = shared_emulator.faults.entity("unsettled")
+    faults.settle_delay_ms = 3_000
+    ended, ended_before = 0, list[int]()
+
+    async def work(_: LockedMessage) -> None:
+        nonlocal ended
+        await anyio.lowlevel.checkpoint()
+        ended += 1
+
+    def progress(_: int) -> None:
+        ended_before.append(ended)
+        faults.settle_delay_ms = 0
+
+    assert (await queue.process(work, max_in_flight=4, max_wait=1, progress=progress)).settled == 3_000
+    assert ended_before[0] < 1_000 + 4 * 50  # beside what the workers had taken
 
 
 async def test_stop_settles_running_messages_and_releases_the_rest(namespace: AsyncNamespace) -> None:

@@ -27,6 +27,7 @@ from sbnotebook.settlement.sdk import links, senders
 from sbnotebook.settlement.sdk.protocol import private
 from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
+from tests.settlement.proxy import Proxy
 
 pytestmark = pytest.mark.anyio
 
@@ -224,6 +225,22 @@ async def test_dropped_connections_cost_only_transfers_in_flight(
     assert ids(report, OutcomeStatus.FAILED) == set()
     assert len(ids(report, UNCONFIRMED)) <= 4 * batch_size
     await assert_true(namespace, name, report, 200)
+
+
+@pytest.mark.parametrize(("refused", "status", "left"), [(2, SETTLED, 0), (5, OutcomeStatus.FAILED, 2)])
+async def test_a_connection_that_is_refused_is_tried_three_times(
+    namespace: AsyncNamespace, proxy: Proxy, refused: int, status: OutcomeStatus, left: int
+) -> None:
+    await namespace.create_queue(f"refused-{refused}")
+    queue = namespace.entity(f"refused-{refused}")
+    pool = SenderPool(proxy.connection, queue.address)
+    await send_many(pool, [Message(message_id="m0")])
+    proxy.cut()
+    proxy.to_refuse = refused
+    [outcome] = await send_many(pool, [Message(message_id="m1")])
+    assert (outcome.status, outcome.retryable, proxy.to_refuse) == (status, status is not SETTLED or None, left)
+    assert len(await queue.peek()) == 1 + (status is SETTLED)
+    await pool.close()
 
 
 @pytest.mark.parametrize("breaks", ["drop_connections", "close_links"])
