@@ -196,6 +196,17 @@ def test_values_are_nested_up_to_64_deep(wrap: Callable[[AmqpValue], bytes]) -> 
         decode_exactly(wrap([value]))
 
 
+def test_described_values_are_nested_up_to_64_deep() -> None:
+    described, one = bytes.fromhex("005301"), bytes.fromhex("5401")
+    value: AmqpValue = decode_exactly(described * 64 + one)
+    for _ in range(64):
+        assert isinstance(value, Described)
+        value = value.value
+    assert value == 1
+    with pytest.raises(AmqpDecodeError, match="nested deeper than 64"):
+        decode_exactly(described * 65 + one)
+
+
 def test_an_array_may_claim_64_elements_of_no_width() -> None:
     head = b"\xf0" + (5).to_bytes(4)
     assert decode_exactly(head + (64).to_bytes(4) + b"\x40") == [None] * 64

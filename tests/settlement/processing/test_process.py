@@ -507,4 +507,7 @@ async def test_quick_calls_share_a_hop_to_the_thread(namespace: AsyncNamespace) 
         group = CallGroup(deque(await batch.receive(40)))
         await caller.run(group)
         assert (len(group.todo), len(group.ends)) == (0, 40)
+        for message in [ended.message for ended in group.ends]:
+            await caller.run(CallGroup(deque([message])))
+        assert caller.group_size == 50
         await batch.settle(Complete())
