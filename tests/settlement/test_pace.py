@@ -50,6 +50,17 @@ async def test_after_a_refusal_transfers_wait_by_their_messages(allowed_rate: Al
     assert await waited(allowed_rate, time) == 16, "a transfer waits no longer for a large one before it"
 
 
+async def test_few_begin_together_after_a_silence(allowed_rate: AllowedRate, time: Time) -> None:
+    allowed_rate.refused(100)
+    assert await waited(allowed_rate, time, 100) >= 1
+    time.now += 5
+    begun = 0
+    while allowed_rate.is_open():
+        allowed_rate.began()
+        begun += 1
+    assert 5 <= begun <= 50  # of about 350 a second
+
+
 async def test_what_was_long_ago_is_forgotten(allowed_rate: AllowedRate, time: Time) -> None:
     allowed_rate.refused()
     assert await waited(allowed_rate, time) >= 1
@@ -144,7 +155,14 @@ def test_a_given_number_in_flight_stays_as_it_is(time: Time) -> None:
     window = Window(7, lambda: time.now)
     FarService(time, 0.1, 1000).serve(window, 10)
     window.refused()
-    assert window.size == 7
+    assert (window.size, window.is_limited) == (7, False)
+
+
+def test_a_refusal_limits_the_rate_of_auto(time: Time) -> None:
+    window = Window("auto", lambda: time.now)
+    assert not window.is_limited
+    window.refused()
+    assert window.is_limited
 
 
 @pytest.mark.parametrize(("seconds", "rate"), [(0.1, 1000), (0.05, 3000), (0.15, 500), (0.01, 4000)])

@@ -59,6 +59,23 @@ async def test_several_links_hold_what_one_may_not(namespace: AsyncNamespace) ->
     assert await counts(queue) == {number: 0 for number in numbers if number not in chosen}
 
 
+async def test_the_others_are_reported_where_giving_back_fails(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await filled_queue(namespace, "ahead-not-given-back", 5)
+    (*others, wanted) = await sequence_numbers(queue)
+    ahead = ahead_in(queue, Search(frozenset({wanted}), expected=5))
+
+    async def fail(*_: object, **__: object) -> Report:
+        raise ServiceBusError("No answer came.")
+
+    monkeypatch.setattr(AheadBatch, "give_back", fail)
+    async with ahead:
+        assert [message.sequence_number for message in await found_by(ahead)] == [wanted]
+    assert {outcome.sequence_number for outcome in ahead.rest} >= {*others}
+    assert await counts(queue) == dict.fromkeys([*others, wanted], 0)
+
+
 async def test_the_chosen_ones_are_whole_and_the_others_are_locks_alone(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "ahead-whole", [b"x" * 700] * 30)
     numbers = await sequence_numbers(queue)

@@ -10,6 +10,8 @@ import pytest
 from azure.servicebus._pyamqp.aio import _connection_async  # pyright: ignore[reportPrivateUsage]
 
 from sbnotebook.emulator import ManualClock, Tier, running
+from sbnotebook.emulator.service.conditions import Condition
+from sbnotebook.emulator.service.links import ReceiverLink
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.probing import locking
@@ -65,6 +67,13 @@ async def test_the_emulator_is_as_expected(service: Service, clock: ManualClock)
     unexpected = [each for each in findings.values() if each.verdict is not ProbeVerdict.EXPECTED]
     assert {each.verdict for each in unexpected} == {ProbeVerdict.DIFFERENT}, unexpected
     assert {each.probe.name for each in unexpected} == DIFFERENT_HERE, unexpected
+
+
+@pytest.mark.anyio
+async def test_another_refusal_of_a_lost_lock_is_a_difference(service: Service, clock: ManualClock) -> None:
+    service.patch.setattr(ReceiverLink, "lock_lost", Condition.NOT_FOUND)
+    finding = (await found(service, clock, BY_NAME["lost-lock-refused"]))["lost-lock-refused"]
+    assert finding.verdict is ProbeVerdict.DIFFERENT, finding.saw
 
 
 @pytest.mark.anyio

@@ -106,6 +106,11 @@ def test_last_of_two_equal_names_counts_with_a_template_too() -> None:
         assert read_service_part(payload).fields["sequence_number"] == 2**41
 
 
+@pytest.mark.parametrize(("given", "read"), [(2**63 - 1, 2**63 - 1), (2**63, 0)])
+def test_a_sequence_number_fits_into_63_bits(given: int, read: int) -> None:
+    assert read_service_part(start_of_message({NUMBER: ULong(given)})).fields["sequence_number"] == read
+
+
 def test_what_is_read_by_a_template_is_ones_own() -> None:
     payload = start_of_message({NUMBER: Long(2**40), TIME: Timestamp(0), Symbol("x-mine"): 1})
     for _ in range(3):
