@@ -6,6 +6,7 @@ The destination has the clone if it was committed, and the source has the origin
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -47,6 +48,8 @@ _OVER_AFTER: Final = timedelta(seconds=130)
 """From when a commit was not answered. Service Bus rolls a transaction back two minutes after its first operation
 (documentation, "Overview of transaction processing"), which was before that."""
 _MAX_IDLE: Final = timedelta(minutes=1)
+_TOKEN_LASTS: Final = 300.0
+"""Seconds that a token lasts at least when a transaction begins; nothing renews the one for the destination."""
 _CLOSE_WITHIN: Final = 5.0
 """Seconds."""
 _PAUSE: Final = 2.0
@@ -167,9 +170,9 @@ class Atomic:
         return outcomes
 
     async def _move(self, run: Run, original: LockedMessage, clone: Message, hold: Hold) -> Outcome:
-        now = self._clock.now()
-        if now - self._used > _MAX_IDLE:
-            await self.close()  # Service Bus may have ended it
+        is_idle = self._clock.now() - self._used > _MAX_IDLE  # Service Bus may have ended it
+        if is_idle or (self._line is not None and self._line.expires_at - time.time() < _TOKEN_LASTS):
+            await self.close()
         try:
             line = await self.open()
         except (AzureError, OSError, DecisionError) as error:

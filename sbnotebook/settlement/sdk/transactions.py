@@ -12,6 +12,7 @@ AmqpConnectionScope.
 from __future__ import annotations
 
 import logging
+import math
 import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -115,6 +116,8 @@ class TransactionLine:
         self._links: list[Any] = []
         self._control: Any = None
         self._out: Any = None
+        self.expires_at = math.inf
+        """The time, in seconds since 1970, at which Service Bus ends a link to send, because its token expires."""
 
     async def open(self) -> None:
         """Open the connection and its links.
@@ -215,6 +218,7 @@ class TransactionLine:
             return
         token = await auth.get_token()
         kind = auth.token_type.decode() if isinstance(auth.token_type, bytes) else auth.token_type
+        self.expires_at = min(self.expires_at, token.expires_on)
         cbs.auth_state = CbsAuthState.IN_PROGRESS
         await cbs._put_token(token.token, kind, auth.audience, utc_from_timestamp(token.expires_on))
         await self._listen(lambda: cbs.auth_state is not CbsAuthState.IN_PROGRESS)

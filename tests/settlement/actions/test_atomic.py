@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -287,6 +288,28 @@ async def test_a_commit_is_looked_at_only_when_the_service_has_ended_it(
     assert [outcome.status for outcome in report] == [FAILED, FAILED]
     assert "during the commit, which was not done" in (report[1].description or "")
     assert clock.now() - lost_at[-1] > timedelta(seconds=120)
+
+
+async def test_the_connection_is_opened_again_before_a_token_expires(
+    own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = await dead_letters(own, "expiring", 3)
+    opened, wall_clock, lines = TransactionLine.open, time.time, list[TransactionLine]()
+
+    async def note_and_open(line: TransactionLine) -> None:
+        lines.append(line)
+        await opened(line)
+
+    def nearly_an_hour_later(message: ReceivedMessage) -> ReceivedMessage:
+        monkeypatch.setattr(time, "time", lambda: wall_clock() + 3_400)  # a token lasts an hour
+        return message
+
+    monkeypatch.setattr(TransactionLine, "open", note_and_open)
+    report = await own.entity("expiring/$dlq").plan_resubmit(letters, atomic(), edit=nearly_an_hour_later).apply()
+    assert report.ok, report.failures
+    assert len(lines) == 2
+    assert lines[1].expires_at - lines[0].expires_at > 3_000
+    assert await counted(own, "expiring", "expiring/$dlq") == [3, 0]
 
 
 @pytest.mark.parametrize("path", [COORDINATOR, "cut", "cut/$DeadLetterQueue"])
