@@ -71,6 +71,16 @@ def test_a_joined_report_finds_each_outcome() -> None:
         _ = report[2600]
 
 
+def test_reading_a_joined_report_reads_its_parts() -> None:
+    part = Report([Outcome(OutcomeStatus.SETTLED, "send", ORDERS)])
+    look = part.watch()
+    joined = part + Report()
+    assert len(joined) == 1
+    assert not look.is_done
+    assert list(joined)
+    assert look.is_done
+
+
 def test_a_report_can_be_pickled() -> None:
     report = Report(
         sent(number, OutcomeStatus.FAILED if number == 7 else OutcomeStatus.SETTLED) for number in range(2000)

@@ -300,6 +300,19 @@ async def test_large_messages_are_looked_for_in_small_parts() -> None:
         assert service.requests.most <= under_way
 
 
+@pytest.mark.anyio
+async def test_a_large_message_holds_up_the_search_for_a_while_only() -> None:
+    sizes = iter([10 * 1024 * 1024])
+
+    def turns() -> int:
+        service._size = next(sizes, 1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        return 1
+
+    service = Service(range(1, 20_001), lambda: 100, turns=turns)
+    assert len(await _of_numbers(service, range(1, 20_001))) == 20_000
+    assert service.requests.most == AT_ONCE
+
+
 # ---------------------------------------------------------------------- over the SDK
 
 

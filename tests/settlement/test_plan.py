@@ -218,6 +218,10 @@ async def fail_all(plan: Plan, _limits: Limits, _progress: Progress | None) -> R
     return Report(Outcome(OutcomeStatus.FAILED, plan.decision.verb, plan.entity) for _ in plan.messages)
 
 
+async def settle_200(plan: Plan, _limits: Limits, _progress: Progress | None) -> Report:
+    return Report(Outcome(OutcomeStatus.SETTLED, plan.decision.verb, plan.entity) for _ in range(200))
+
+
 @pytest.mark.anyio
 async def test_a_preview_estimates_the_time_from_the_last_run() -> None:
     speeds = Speeds()
@@ -235,3 +239,6 @@ async def test_a_preview_estimates_the_time_from_the_last_run() -> None:
     estimated = plan.preview().sentence
     assert estimated.startswith(f"{alone} This takes less than a second at ")
     assert replace(plan_of(Defer(), 500), speeds=speeds).preview().sentence == "defer 500 messages of orders."
+    # Of a plan that finds its messages, the report says how many there were.
+    await replace(plan_of(Defer(), 0), speeds=speeds, carry_out=settle_200).apply()
+    assert "This takes" in replace(plan_of(Defer(), 500), speeds=speeds).preview().sentence

@@ -237,7 +237,7 @@ class TransactionLine:
         await link.attach()
         await self._listen(lambda: link.state is LinkState.ATTACHED)
         # A refused link is attached without one of its ends, and detached with the reason in the next frame.
-        if getattr(link, "_is_refused", False):
+        if link._is_refused:
             await self._listen(lambda: link.state is not LinkState.ATTACHED)
 
     def _name_transactions(self, session: Any) -> None:

@@ -278,4 +278,4 @@ def _state(number: int | None, enqueued: datetime | None, scheduled: datetime | 
 
 
 def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int) and -_MAX_LONG - 1 <= value <= _MAX_LONG else None
+    return int(value) if isinstance(value, int) and value <= _MAX_LONG else None

@@ -125,6 +125,20 @@ async def test_the_journal_and_the_entity_are_compared(namespace: AsyncNamespace
     assert str(found).startswith(f"3 deferred in {queue.address}: 2 in the journal, 1 orphans; 1 in the journal only")
 
 
+async def test_what_is_settled_during_the_comparison_is_not_gone(namespace: AsyncNamespace, tmp_path: Path) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 3, 2))
+    journal = Journal(tmp_path / "other.sqlite")
+    async with (
+        AsyncNamespace(namespace.connection, journal=journal) as other,
+        other.entity(queue.address).batch() as batch,
+    ):
+        await batch.receive_deferred([1])
+        assert (await batch.settle(Complete())).ok
+    ledger = namespace.deferral_ledger
+    found = await queue.deferred(progress=lambda _: ledger.forget([(queue.address, 1)]))
+    assert [found.standing(number) for number in (1, 2)] == [None, Standing.KNOWN]
+
+
 async def test_a_queue_that_was_made_anew_has_nothing_of_the_old_one(namespace: AsyncNamespace) -> None:
     name = await with_deferred(namespace, 1, 1)
     await namespace.delete_queue(name)

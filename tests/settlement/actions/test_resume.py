@@ -290,6 +290,8 @@ async def test_an_original_that_reappears_is_not_sent_twice(
         assert (await again.apply()).ok
         assert await originals(namespace, name) == ["m0"]
         assert await source.peek() == []
+        states = [entry.state for entry in namespace.journal.resubmits(namespace.identity())]
+        assert states == [ResubmitState.DONE, ResubmitState.GONE]
 
 
 @pytest.mark.parametrize("resend_unknown", [False, True])

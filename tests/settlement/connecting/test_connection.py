@@ -94,6 +94,7 @@ def test_a_long_text_is_cut_before_it_is_scrubbed() -> None:
     assert scrub("-eyJ" * 10_000_000, 500) == "-"
     assert scrub("word " * 10_000_000, 500) == "word " * 100
     assert scrub("x" * 10_000, 500) == "x" * 500
+    assert scrub("not eyJ", 7) == "not eyJ", "it is whole"
 
 
 @pytest.mark.parametrize(

@@ -280,6 +280,15 @@ async def test_missing_entity_comes_with_the_near_match(spaces: Spaces, written:
     check_sentence(refused.value, f"(did you mean {meant}?): %sb_entities or entities() lists all.")
 
 
+async def test_the_near_match_is_found_among_many_queues(tmp_path: Path) -> None:
+    names = [*(f"{number:03}-{number:03}" for number in range(700)), "orders"]
+    with running(queues=names) as emulator:
+        connection = Connection(emulator.connection_string)
+        async with AsyncNamespace(connection, journal=Journal(tmp_path / "journal.sqlite")) as namespace:
+            with pytest.raises(MessagingEntityNotFoundError, match=r"did you mean orders\?"):
+                await peek(namespace, "ordres")
+
+
 async def test_listing_without_the_right_to_manage_says_so(spaces: Spaces) -> None:
     with pytest.raises(HttpResponseError) as refused:
         await spaces.wrong_key.counts("orders")

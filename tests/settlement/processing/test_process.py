@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections import deque
 from functools import partial
 
@@ -510,4 +511,8 @@ async def test_quick_calls_share_a_hop_to_the_thread(namespace: AsyncNamespace) 
         for message in [ended.message for ended in group.ends]:
             await caller.run(CallGroup(deque([message])))
         assert caller.group_size == 50
+        slow = FunctionCaller(lambda _: time.sleep(0.2), HandClock(), workers=1)
+        for message in [ended.message for ended in group.ends][:3]:
+            await slow.run(CallGroup(deque([message])))
+        assert slow.group_size == 1
         await batch.settle(Complete())

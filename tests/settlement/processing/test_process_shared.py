@@ -184,8 +184,9 @@ async def test_settled_message_is_not_kept_by_an_endless_run(
     assert 1 not in kept
 
 
-async def test_broken_journal_completes_the_message_and_ends_the_run(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "forgetful", 2)
+@pytest.mark.parametrize("count", [1, 2])
+async def test_broken_journal_completes_the_message_and_ends_the_run(namespace: AsyncNamespace, count: int) -> None:
+    queue = await filled_queue(namespace, f"forgetful-{count}", count)
     done: list[str | None] = []
 
     def work(message: LockedMessage) -> None:
@@ -197,7 +198,7 @@ async def test_broken_journal_completes_the_message_and_ends_the_run(namespace: 
         await queue.process(work, seen=True, archived=False, max_wait=1)
     namespace.journal.path.unlink()
     left = [message.message_id for message in await queue.peek()]
-    assert left == [f"m{n}" for n in range(2) if f"m{n}" not in done], "what is done is completed all the same"
+    assert left == [f"m{n}" for n in range(count) if f"m{n}" not in done], "what is done is completed all the same"
 
 
 async def test_outcome_shows_the_error_without_its_secrets(namespace: AsyncNamespace) -> None:

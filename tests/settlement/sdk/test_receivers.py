@@ -83,6 +83,15 @@ async def test_messages_of_a_cancelled_call_wait_for_the_next(namespace: AsyncNa
     assert await counts(queue) == [0, 0]
 
 
+async def test_a_receiver_knows_what_may_be_on_its_way(namespace: AsyncNamespace) -> None:
+    async with received(namespace, "sdk-locks-coming", 1, wanted=set()) as (_, receiver, _):
+        assert not receivers.has_more_coming(receiver)
+        assert await receivers.take(receiver, 2, max_wait=0.1) == []
+        assert receivers.has_more_coming(receiver), "two were asked for, and did not come"
+        await receivers.withdraw_credit(receiver)
+        assert not receivers.has_more_coming(receiver)
+
+
 async def test_all_that_are_wanted_are_waited_for_no_longer(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
