@@ -92,6 +92,11 @@ def test_values_are_written_as_people_write_them(record: bytes, text: str) -> No
         assert read_binary_xml(ended) == read_binary_xml(root(record))
 
 
+def test_the_code_of_a_value_may_end_its_element() -> None:
+    body = root(b"@" + string("Carrier") + b"\x99" + chars("UA")[1:], element("Flight", chars("77")))
+    assert "<Carrier>UA</Carrier><Flight>77</Flight>" in str(read_binary_xml(body))
+
+
 def test_the_wrapper_of_bytes_gives_them() -> None:
     raw = b"\x00\xff" * 300
     body = element("base64Binary", b"\xa0" + len(raw).to_bytes(2, "little") + raw, namespace=DATA_CONTRACT)

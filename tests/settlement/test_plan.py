@@ -25,7 +25,7 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
-from sbnotebook.settlement.costs import Speeds
+from sbnotebook.settlement.costs import Cost, Speeds
 from sbnotebook.settlement.engine import Run, carry_out
 from sbnotebook.settlement.pace import Pause, transfers
 from sbnotebook.settlement.plan import Change, Edit, Limits, Plan, Preview
@@ -216,6 +216,13 @@ def test_a_repr_holds_no_functions() -> None:
 
 async def fail_all(plan: Plan, _limits: Limits, _progress: Progress | None) -> Report:
     return Report(Outcome(OutcomeStatus.FAILED, plan.decision.verb, plan.entity) for _ in plan.messages)
+
+
+@pytest.mark.parametrize(("count", "operations"), [(200, 400), (0, None)])
+def test_a_preview_says_the_operations_of_known_messages(count: int, operations: int | None) -> None:
+    sentence = replace(plan_of(Complete(), count), cost=Cost()).preview().sentence
+    assert ("operations" in sentence) is (operations is not None)
+    assert operations is None or f"about {operations} operations" in sentence
 
 
 async def settle_200(plan: Plan, _limits: Limits, _progress: Progress | None) -> Report:

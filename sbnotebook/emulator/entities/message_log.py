@@ -325,16 +325,16 @@ class MessageLog:
             # Only active messages without a lock expire by themselves.
             self._opened(number)
             free = [
-                message
+                (expires, message)
                 for message in (shelf.messages or {}).values()
-                if message.expires_at is not None
+                if (expires := message.expires_at) is not None
                 and message.state is MessageState.ACTIVE
                 and message.lock_token is None
             ]
-            found += [message for message in free if (message.expires_at or 0) <= now]
+            found += [message for expires, message in free if expires <= now]
             # Look at the shelf again when the next of them expires.
             shelf.next_expiry = None
-            later = [message.expires_at or 0 for message in free if (message.expires_at or 0) > now]
+            later = (expires for expires, _ in free if expires > now)
             self._expect_expiry(shelf, min(later, default=None))
         return sorted(found, key=lambda message: message.sequence_number)
 
