@@ -11,6 +11,7 @@ import argparse
 import ast
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -44,6 +45,8 @@ PACKAGES: Final = ("sbnotebook/model", "sbnotebook/emulator/entities", "sbnotebo
 LEAST_KILLED: Final = 0.95
 SECONDS_EACH: Final = 120.0
 """That the tests of a change take together, at most."""
+_BELOW: Final = 12
+"""Lines in which the body of a function begins, below its first decorator."""
 MEMORY: Final = 8 << 30
 """Bytes that a process of the tests may take: some changes make a loop endless."""
 
@@ -153,14 +156,23 @@ class Suite:
         """Return the tests that run the line of a change, as many as fit into two minutes.
 
         Those of the module's own file come first, and the quick ones of each. A line that runs on import has the tests
-        of its module's folder.
+        that run lines with its constant, or the function below it; where there are none, those of its module's folder.
         """
-        found = self.running.get((mutant.module, mutant.line)) or self._near(mutant.module)
+        found = self.running.get((mutant.module, mutant.line)) or self._users(mutant) or self._near(mutant.module)
         own = _tests_of(mutant.module)
         prefix = str(own.with_name(f"test_{own.stem}"))
         times = sorted((not test.startswith(prefix), self.seconds.get(test, 0.0), test) for test in found)
         ends = accumulate(seconds for _, seconds, _ in times)
         return {test: seconds for (_, seconds, test), end in zip(times, ends, strict=True) if end <= SECONDS_EACH}
+
+    def _users(self, mutant: Mutant) -> list[str]:
+        constant = re.match(r"[A-Z_]\w*(?= *[:=,])", mutant.before)
+        lines = enumerate(mutant.code.splitlines(), 1)
+        if constant:
+            numbers = [number for number, line in lines if re.search(rf"\b{constant[0]}\b", line)]
+        else:
+            numbers = [*range(mutant.line + 1, mutant.line + _BELOW)]
+        return sorted({test for number in numbers for test in self.running.get((mutant.module, number), ())})
 
     def _near(self, module: str) -> list[str]:
         folders = (f"{folder}/" for folder in _tests_of(module).parents)

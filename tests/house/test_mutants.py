@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.mutants import Suite, main, sample
+from scripts.mutants import Mutant, Suite, main, sample
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = """
@@ -92,3 +92,15 @@ def test_mutants_run_the_tests_of_their_module_before_others() -> None:
     seconds = {"tests/a.py::quick": 70.0, own: 80.0, "tests/b.py::quicker": 30.0}
     tests = Suite(seconds, {(mutant.module, mutant.line): [*seconds]})
     assert tests.of(mutant) == {own: 80.0, "tests/b.py::quicker": 30.0}
+
+
+def test_mutants_of_lines_run_on_import_run_the_tests_of_their_users() -> None:
+    code = (
+        "@cache\ndef one() -> int:\n    return 1\n\nMOST: Final = 3\n"
+        + "\n" * 30
+        + "def two(n):\n    return n > MOST\n"
+    )
+    seconds = {"tests/one.py::one": 1.0, "tests/two.py::two": 1.0, "tests/kit/test_other.py::other": 1.0}
+    tests = Suite(seconds, {("kit/a.py", 3): ["tests/one.py::one"], ("kit/a.py", 37): ["tests/two.py::two"]})
+    assert list(tests.of(Mutant("kit/a.py", 1, "@cache", "", code))) == ["tests/one.py::one"]
+    assert list(tests.of(Mutant("kit/a.py", 5, "MOST: Final = 3", "MOST: Final = 4", code))) == ["tests/two.py::two"]

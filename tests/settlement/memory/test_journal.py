@@ -58,6 +58,13 @@ def test_a_resubmit_is_finished_when_it_is_done_or_was_not_sent(journal: Journal
     assert journal.unfinished(HOST) == [first, *([replace(second, state=state)] if begun else []), third]
 
 
+def test_resubmits_are_those_of_a_namespace_or_of_one_entity(journal: Journal) -> None:
+    journal.intend([entry(1), replace(entry(2), source="Other/$dlq"), entry(3, "elsewhere")])
+    assert [each.sequence_number for each in journal.resubmits(HOST)] == [2, 1]
+    assert [each.sequence_number for each in journal.resubmits(HOST, "other/$DLQ")] == [2]
+    assert [each.sequence_number for each in journal.resubmits(HOST, most=1)] == [2]
+
+
 def test_namespaces_are_apart(journal: Journal) -> None:
     here, there = entry(1), entry(1, "other.servicebus.windows.net")
     journal.intend([here, there])
