@@ -94,7 +94,7 @@ def test_mutants_run_the_tests_of_their_module_before_others() -> None:
     assert tests.of(mutant) == {own: 80.0, "tests/b.py::quicker": 30.0}
 
 
-def test_mutants_of_lines_run_on_import_run_the_tests_of_their_users() -> None:
+def test_mutants_on_import_run_the_tests_of_their_users() -> None:
     code = (
         "@cache\ndef one() -> int:\n    return 1\n\nMOST: Final = 3\n"
         + "\n" * 30
