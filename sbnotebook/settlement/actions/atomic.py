@@ -48,8 +48,6 @@ _OVER_AFTER: Final = timedelta(seconds=130)
 """From when a commit was not answered. Service Bus rolls a transaction back two minutes after its first operation
 (documentation, "Overview of transaction processing"), which was before that."""
 _MAX_IDLE: Final = timedelta(minutes=1)
-_TOKEN_LASTS: Final = 300.0
-"""Seconds that a token lasts at least when a transaction begins; nothing renews the one for the destination."""
 _CLOSE_WITHIN: Final = 5.0
 """Seconds."""
 _PAUSE: Final = 2.0
@@ -171,7 +169,7 @@ class Atomic:
 
     async def _move(self, run: Run, original: LockedMessage, clone: Message, hold: Hold) -> Outcome:
         is_idle = self._clock.now() - self._used > _MAX_IDLE  # Service Bus may have ended it
-        if is_idle or (self._line is not None and self._line.expires_at - time.time() < _TOKEN_LASTS):
+        if is_idle or (self._line is not None and time.time() >= self._line.renew_at):
             await self.close()
         try:
             line = await self.open()

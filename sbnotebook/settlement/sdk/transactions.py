@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -53,6 +54,8 @@ _LIMIT: Final = 50.0
 """Seconds from the declaration of a transaction to the answer to its discharge. The service rolls back after 120."""
 _OPEN_WITHIN: Final = 30.0
 """Seconds to open the connection and its links."""
+_RENEW_BEFORE: Final = 300.0
+"""Seconds before a token expires, and the least between two lines that are opened for that."""
 _STATE_ROOM: Final = 300
 """Bytes that a state takes in a frame, at most: an id has 255."""
 _UPDATE_DISPOSITION: Final = b"com.microsoft:update-disposition"
@@ -116,8 +119,8 @@ class TransactionLine:
         self._links: list[Any] = []
         self._control: Any = None
         self._out: Any = None
-        self.expires_at = math.inf
-        """The time, in seconds since 1970, at which Service Bus ends a link to send, because its token expires."""
+        self.renew_at = math.inf
+        """When to open another line, in seconds since 1970: before a token for the destination expires."""
 
     async def open(self) -> None:
         """Open the connection and its links.
@@ -218,7 +221,9 @@ class TransactionLine:
             return
         token = await auth.get_token()
         kind = auth.token_type.decode() if isinstance(auth.token_type, bytes) else auth.token_type
-        self.expires_at = min(self.expires_at, token.expires_on)
+        # Where each new token is as short, another line would not help either, and opening one takes long.
+        renew_at = max(token.expires_on - _RENEW_BEFORE, time.time() + _RENEW_BEFORE)
+        self.renew_at = min(self.renew_at, renew_at)
         cbs.auth_state = CbsAuthState.IN_PROGRESS
         await cbs._put_token(token.token, kind, auth.audience, utc_from_timestamp(token.expires_on))
         await self._listen(lambda: cbs.auth_state is not CbsAuthState.IN_PROGRESS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from azure.servicebus._pyamqp.aio._cbs_async import CBSAuthenticator
+from azure.servicebus._pyamqp.utils import generate_sas_token
 
 from sbnotebook.emulator import RunningEmulator, Tier, running
 from sbnotebook.errors import DecisionError
@@ -290,26 +292,45 @@ async def test_a_commit_is_looked_at_only_when_the_service_has_ended_it(
     assert clock.now() - lost_at[-1] > timedelta(seconds=120)
 
 
-async def test_the_connection_is_opened_again_before_a_token_expires(
-    own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    letters = await dead_letters(own, "expiring", 3)
-    opened, wall_clock, lines = TransactionLine.open, time.time, list[TransactionLine]()
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[TransactionLine]:
+    """Every line that is opened."""
+    opened, open_line = list[TransactionLine](), TransactionLine.open
 
     async def note_and_open(line: TransactionLine) -> None:
-        lines.append(line)
-        await opened(line)
-
-    def nearly_an_hour_later(message: ReceivedMessage) -> ReceivedMessage:
-        monkeypatch.setattr(time, "time", lambda: wall_clock() + 3_400)  # a token lasts an hour
-        return message
+        opened.append(line)
+        await open_line(line)
 
     monkeypatch.setattr(TransactionLine, "open", note_and_open)
-    report = await own.entity("expiring/$dlq").plan_resubmit(letters, atomic(), edit=nearly_an_hour_later).apply()
+    return opened
+
+
+@pytest.mark.parametrize(("later", "opened"), [(3_000, 1), (3_400, 2)])
+async def test_the_line_is_opened_again_before_its_token_expires(
+    own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch, lines: list[TransactionLine], later: int, opened: int
+) -> None:
+    letters, wall_clock = await dead_letters(own, "expiring", 3), time.time
+
+    def edit(message: ReceivedMessage) -> ReceivedMessage:  # the line is open by then, with tokens for an hour
+        monkeypatch.setattr(time, "time", lambda: wall_clock() + later)
+        return message
+
+    report = await own.entity("expiring/$dlq").plan_resubmit(letters, atomic(), edit=edit).apply()
     assert report.ok, report.failures
-    assert len(lines) == 2
-    assert lines[1].expires_at - lines[0].expires_at > 3_000
+    assert len(lines) == opened
     assert await counted(own, "expiring", "expiring/$dlq") == [3, 0]
+
+
+async def test_a_short_token_does_not_open_a_line_for_each_message(
+    own: AsyncNamespace, emulator: RunningEmulator, tmp_path: Path, lines: list[TransactionLine]
+) -> None:
+    letters = await dead_letters(own, "short", 3)
+    endpoint, _, name, _, key, *_ = re.split("[;=]", emulator.connection_string.partition("=")[2])
+    token = generate_sas_token(endpoint.replace("sb:", "amqp:"), name, key, int(time.time()) + 200)
+    signed = f"Endpoint={endpoint};SharedAccessSignature={token};UseDevelopmentEmulator=true"
+    async with AsyncNamespace(Connection(signed), journal=Journal(tmp_path / "short.sqlite")) as namespace:
+        assert (await namespace.entity("short/$dlq").plan_resubmit(letters, atomic()).apply()).ok
+    assert len(lines) == 1
 
 
 @pytest.mark.parametrize("path", [COORDINATOR, "cut", "cut/$DeadLetterQueue"])
