@@ -23,7 +23,7 @@ class Proxy:
         self._open.set()
         self.withheld = asyncio.Event()
         self.to_refuse = 0
-        """How many of the next connections are refused."""
+        """The number of connections to refuse, beginning with the next one."""
 
     async def start(self) -> None:
         found = re.search(r"sb://[\w.]+:(\d+)", self._connection_string)

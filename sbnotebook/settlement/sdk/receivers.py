@@ -124,8 +124,9 @@ def payload_of_received(message: ServiceBusReceivedMessage) -> bytes | None:
 
 
 def token_of(message: ServiceBusReceivedMessage) -> UUID:
-    """Return the lock token of a received message, which in the SDK's types may be a text, too."""
-    return cast("UUID", message.lock_token)
+    """Return the lock token of a received message, which may be a text by the SDK's types."""
+    token = message.lock_token
+    return token if isinstance(token, UUID) else UUID(str(token))
 
 
 def drop_payload(message: ServiceBusReceivedMessage) -> None:

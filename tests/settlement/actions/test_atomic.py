@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import anyio
 import pytest
 from azure.servicebus._pyamqp.aio._cbs_async import CBSAuthenticator
-from azure.servicebus._pyamqp.utils import generate_sas_token
 
 from sbnotebook.emulator import RunningEmulator, Tier, running
 from sbnotebook.errors import DecisionError
@@ -35,6 +33,7 @@ from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.sdk.protocol import CbsAuthState
 from sbnotebook.settlement.sdk.transactions import TransactionLine
 from tests.settlement.actions.dead_letters import dead_letters
+from tests.settlement.signed import signed
 
 pytestmark = pytest.mark.anyio
 
@@ -325,10 +324,8 @@ async def test_a_short_token_does_not_open_a_line_for_each_message(
     own: AsyncNamespace, emulator: RunningEmulator, tmp_path: Path, lines: list[TransactionLine]
 ) -> None:
     letters = await dead_letters(own, "short", 3)
-    endpoint, _, name, _, key, *_ = re.split("[;=]", emulator.connection_string.partition("=")[2])
-    token = generate_sas_token(endpoint.replace("sb:", "amqp:"), name, key, int(time.time()) + 200)
-    signed = f"Endpoint={endpoint};SharedAccessSignature={token};UseDevelopmentEmulator=true"
-    async with AsyncNamespace(Connection(signed), journal=Journal(tmp_path / "short.sqlite")) as namespace:
+    short = Connection(signed(emulator.connection_string, int(time.time()) + 200))
+    async with AsyncNamespace(short, journal=Journal(tmp_path / "short.sqlite")) as namespace:
         assert (await namespace.entity("short/$dlq").plan_resubmit(letters, atomic()).apply()).ok
     assert len(lines) == 1
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import anyio
 import pytest
@@ -30,6 +27,7 @@ from sbnotebook.model import Abandon, Complete, DeadLetter, EntityAddress, Messa
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.connecting.refusals import unreachable
 from sbnotebook.settlement.plan import Limits
+from tests.settlement.signed import signed
 
 pytestmark = pytest.mark.anyio
 
@@ -128,19 +126,11 @@ class Spaces(NamedTuple):
 
     @property
     def expired(self) -> AsyncNamespace:
-        return self.with_token(int(time.time()) - 60, "SAS_KEY_VALUE")
+        return self.of(signed(self.emulator.connection_string, int(time.time()) - 60))
 
     @property
     def forged(self) -> AsyncNamespace:
-        return self.with_token(int(time.time()) + 3600, KEY)
-
-    def with_token(self, expiry: int, key: str) -> AsyncNamespace:
-        endpoint = self.emulator.connection_string.split(";")[0]
-        uri = quote(endpoint.removeprefix("Endpoint=").replace("sb://", "amqp://"), safe="")
-        signed = hmac.new(key.encode(), f"{uri}\n{expiry}".encode(), hashlib.sha256).digest()
-        signature = quote(base64.b64encode(signed), safe="")
-        token = f"SharedAccessSignature sr={uri}&sig={signature}&se={expiry}&skn=RootManageSharedAccessKey"
-        return self.of(f"{endpoint};SharedAccessSignature={token};UseDevelopmentEmulator=true")
+        return self.of(signed(self.emulator.connection_string, int(time.time()) + 3600, KEY))
 
 
 async def peek(namespace: AsyncNamespace, name: str) -> None:

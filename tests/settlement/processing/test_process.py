@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from functools import partial
+from uuid import uuid4
 
 import anyio
 import anyio.lowlevel
@@ -19,6 +20,7 @@ from sbnotebook.model import (
     Complete,
     DeadLetter,
     Defer,
+    EntityAddress,
     LockedMessage,
     Message,
     MessageState,
@@ -215,7 +217,7 @@ async def test_calls_wait_while_a_thousand_messages_are_unsettled(
         faults.settle_delay_ms = 0
 
     assert (await queue.process(work, max_in_flight=4, max_wait=1, progress=progress)).settled == 3_000
-    assert ended_before[0] < 1_000 + 4 * 50  # beside what the workers had taken
+    assert ended_before[0] < 1_200, "beside a thousand, only those of the first settlement"
 
 
 async def test_stop_settles_running_messages_and_releases_the_rest(namespace: AsyncNamespace) -> None:
@@ -511,8 +513,12 @@ async def test_quick_calls_share_a_hop_to_the_thread(namespace: AsyncNamespace) 
         for message in [ended.message for ended in group.ends]:
             await caller.run(CallGroup(deque([message])))
         assert caller.group_size == 50
-        slow = FunctionCaller(lambda _: time.sleep(0.2), HandClock(), workers=1)
-        for message in [ended.message for ended in group.ends][:3]:
-            await slow.run(CallGroup(deque([message])))
-        assert slow.group_size == 1
         await batch.settle(Complete())
+
+
+async def test_slow_calls_have_a_hop_each() -> None:
+    caller = FunctionCaller(lambda _: time.sleep(0.05), HandClock(), workers=1)
+    for number in range(1, 7):
+        message = LockedMessage(entity=EntityAddress("slow"), sequence_number=number, lock_token=uuid4())
+        await caller.run(CallGroup(deque([message])))
+        assert caller.group_size == 1

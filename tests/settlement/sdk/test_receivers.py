@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+from uuid import UUID, uuid4
 
 import anyio
 import pytest
@@ -63,6 +64,12 @@ async def test_bare_lock_matches_the_message_it_replaces(namespace: AsyncNamespa
         )
         assert ends == {0: [None], 1: [None], 2: [None]}
         assert await counts(queue) == [0, 0, 0]
+
+
+def test_a_lock_token_that_is_a_text_is_read() -> None:
+    token = uuid4()
+    for given in (token, str(token)):
+        assert receivers.token_of(receivers.lock_by_token(cast("UUID", given), None)) == token
 
 
 async def test_messages_of_a_cancelled_call_wait_for_the_next(namespace: AsyncNamespace) -> None:
