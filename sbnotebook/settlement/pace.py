@@ -380,28 +380,29 @@ class Window:
         if not self.is_fixed:
             await self._allowed_rate.wait(count)
 
-    def began(self) -> None:
-        """Count a settlement that begins to wait for its answer."""
+    def began(self, count: int = 1) -> None:
+        """Count a settlement that begins to wait for its answer, of so many messages."""
         self.waiting += 1
-        self._allowed_rate.began()
+        self._allowed_rate.began(count)
 
     def ended(self) -> None:
         """Count a settlement that waits no longer."""
         self.waiting -= 1
 
-    def answered(self, seconds: float, *, in_flight: int, at_least: float | None = None) -> None:
+    def answered(self, seconds: float, *, in_flight: int, count: int = 1, at_least: float | None = None) -> None:
         """Learn from an answer.
 
         Args:
             seconds: between the settlement and its answer.
             in_flight: how many settlements waited for their answers meanwhile.
+            count: messages that it settled.
             at_least: seconds that it surely took; for the rest, the answer may have waited here to be read. None for
                 all of them.
         """
         if self.is_fixed:
             return
         self._remember(seconds)
-        self._allowed_rate.accepted()
+        self._allowed_rate.accepted(count)
         if self._draining > 0 or in_flight < self._size / 2:
             return  # it says nothing about more
         surely = seconds if at_least is None else at_least

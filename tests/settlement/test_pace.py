@@ -233,6 +233,26 @@ def test_auto_learns_nothing_from_a_line_that_is_hardly_used(time: Time) -> None
     assert window.size == 10
 
 
+@pytest.mark.parametrize(("count", "at_first", "later"), [(1, 17, 19), (5, 4, 5)])
+def test_auto_counts_each_message_of_a_frame_while_busy(time: Time, count: int, at_first: int, later: int) -> None:
+    window = Window("auto", lambda: time.now)
+    window.refused(count)
+
+    def begun() -> int:
+        time.now += 5
+        frames = 0
+        while window.has_room:
+            window.began(count)
+            window.ended()
+            frames += 1
+        return frames
+
+    assert begun() == at_first
+    for _ in range(60):
+        window.answered(0.1, in_flight=1, count=count)
+    assert begun() == later
+
+
 class BusyNamespace:
     """Allows so many settlements in each second, and refuses all others; each client always has more.
 

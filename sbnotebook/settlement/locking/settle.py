@@ -82,6 +82,10 @@ _PAUSES: Final = (0.5, 2.0, 4.0)
 """Seconds before each further attempt by token where Service Bus answers that it is busy, or breaks off."""
 _FRAMES: Final = 4
 """Frames that settle as many messages as may be in flight together."""
+_COMPLETED, _TRIED = 25, 2
+"""Messages that a frame completes with ``"auto"``, and the first of a batch that completes more than one."""
+_GROWN: Final = 32
+"""The window of ``"auto"`` from which a frame completes more than one message."""
 
 
 def group_size(decision: Decision, in_flight: InFlight) -> int:
@@ -242,7 +246,7 @@ class Settling:
             case Release():
                 return True
             case Complete() | Defer():
-                return self._held.confirms_ranges
+                return self._held.confirms_ranges is not False
             case _:
                 return False
 
@@ -253,18 +257,19 @@ class Settling:
         AmqpSession.cs, CanBatch. No source says that Azure confirms the deferral of a range, nor a release.
         """
         is_silent = all(isinstance(error, ServiceBusConnectionError) for error in errors)
-        if not is_silent or not links.is_open(receiver):
+        if is_silent and not links.is_open(receiver):
             return False
         if isinstance(self.decision, Release):
-            self._held.confirms_releases = False
-        elif len(errors) > 1:
-            self._held.confirms_ranges = False
-            return True
-        return False
+            self._held.confirms_releases &= not is_silent
+            return False
+        if len(errors) > 1:
+            self._held.confirms_ranges = not is_silent and self._held.confirms_ranges is not False
+        return len(errors) > 1 and is_silent
 
     async def _look_at_deferred(self, holds: Sequence[Hold]) -> None:
         """Look whether messages are deferred whose deferral was not confirmed."""
-        if not isinstance(self.decision, Defer) or self._peeker is None or self._held.confirms_ranges or self._stopped:
+        is_confirmed = self._held.confirms_ranges is not False
+        if not isinstance(self.decision, Defer) or self._peeker is None or is_confirmed or self._stopped:
             return
         unknown = [h for h in holds if self.outcomes[h.message.lock_token].status is OutcomeStatus.UNCONFIRMED]
         with contextlib.suppress(ServiceBusError, OSError):  # then they stay unconfirmed
@@ -364,18 +369,32 @@ class Settling:
     def _parts(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
         """Return what each frame settles: one message, or many with consecutive deliveries.
 
-        Many are released and deferred, and completed if a number limits those in flight: the window of ``"auto"``
-        learns from the answer to each message.
+        Many are released and deferred. With ``"auto"``, many are completed once the window has learned from the answers
+        to single messages, and the service has confirmed a frame of two.
         """
-        is_fixed = self._window.is_fixed and not isinstance(self.decision, Release)
-        if not self._may_send_range() or not (is_fixed or isinstance(self.decision, Release | Defer)):
-            return [[hold] for hold in holds]
-        most = max(1, self._window.size // _FRAMES) if is_fixed else len(holds)
-        return [
-            holds[start : min(start + most, part.stop)]
-            for part in settling.ranges([hold.received for hold in holds])
-            for start in range(part.start, part.stop, most)
-        ]
+        first, later = self._sizes
+        parts: list[Sequence[Hold]] = []
+        for part in settling.ranges([hold.received for hold in holds]):
+            start = part.start
+            while start < part.stop:
+                end = min(start + (later if parts else first), part.stop)
+                parts.append(holds[start:end])
+                start = end
+        return parts
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """Return how many messages the first frame settles, and each later one, at most."""
+        if not self._may_send_range():
+            return 1, 1
+        if self._window.is_fixed and not isinstance(self.decision, Release):
+            most = max(1, self._window.size // _FRAMES)
+            return most, most
+        if isinstance(self.decision, Release | Defer):
+            return _RELEASED, _RELEASED
+        if self._window.size < _GROWN or self._window.is_limited:
+            return 1, 1
+        return (_COMPLETED, _COMPLETED) if self._held.confirms_ranges else (_TRIED, 1)
 
     def _window_of(self, parts: Sequence[Sequence[Hold]]) -> Window:
         """Return how many frames may wait for their confirmation; a given number counts messages."""

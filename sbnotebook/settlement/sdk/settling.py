@@ -251,13 +251,13 @@ class LinkSettling:
             errors = [self._error_of(number, pending[number], part.state.value, broken) for number in part.numbers]
             finished.append((index, errors))
             self._end(part)
-            if any(isinstance(error, ServiceBusServerBusyError) for error in errors):
-                window.refused()
+            if refused := sum(isinstance(error, ServiceBusServerBusyError) for error in errors):
+                window.refused(refused)
             elif not part.left:
                 # Behind many messages, an answer waits to be read.
                 came = min(part.confirmed_at, last_wait(self._connection))
                 took, at_least = part.confirmed_at - part.since, came - part.since
-                window.answered(took, in_flight=part.in_flight, at_least=at_least)
+                window.answered(took, in_flight=part.in_flight, count=len(errors), at_least=at_least)
         self._confirmed.clear()
         return finished
 
@@ -342,7 +342,7 @@ class _Waiting:
         self.confirmed_at = math.inf
         self._window = window
         self._confirmed = confirmed
-        window.began()
+        window.began(self.left)
         self.in_flight = window.waiting
 
     def end(self) -> None:
