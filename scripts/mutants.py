@@ -79,12 +79,15 @@ class Mutant:
     def __str__(self) -> str:
         return f"{self.module}:{self.line}\n  - {self.before}\n  + {self.after}"
 
-    def is_one_of(self, patterns: Sequence[dict[str, str]]) -> bool:
-        """Tell whether the module and both lines match one of the entries."""
-        return any(
-            all(fnmatchcase(getattr(self, field), each[field]) for field in ("module", "before", "after"))
-            for each in patterns
-        )
+    def is_one_of(self, entries: Sequence[Mapping[str, Any]]) -> bool:
+        """Tell whether an entry matches: its module, its line or one of its lines, and the changed line."""
+
+        def fits(entry: Mapping[str, Any]) -> bool:
+            lines = [entry["before"]] if isinstance(entry["before"], str) else entry["before"]
+            is_here = fnmatchcase(self.module, entry["module"]) and fnmatchcase(self.after, entry["after"])
+            return is_here and any(fnmatchcase(self.before, line) for line in lines)
+
+        return any(map(fits, entries))
 
 
 def sample(root: Path, packages: Sequence[str], count: int, seed: int) -> list[Mutant]:

@@ -30,7 +30,7 @@ def test_larger():
 EQUIVALENT = """
 [[equivalent]]
 module = "kit/model/tiny.py"
-before = "if a is not None and a > b:"
+before = ["if a < b:", "if a is not None and a > b:"]
 after = "if a is not None and a *= b:"
 reason = "Two equal numbers are the same."
 """
