@@ -362,13 +362,11 @@ class Box:
 
     def _take_ready(self) -> list[BrokeredMessage]:
         """Return all available messages, which are not available any more."""
-        taken: list[BrokeredMessage] = []
-        if self.sessions is not None:
-            taken = [message for message in self._log.walk() if place_of(message) is Place.ACTIVE]
-            for message in taken:
-                self._withdraw(message)
-        while (message := self._log.take_ready()) is not None:
-            taken.append(message)
+        if self.sessions is None:
+            return [*iter(self._log.take_ready, None)]
+        taken = [message for message in self._log.walk() if place_of(message) is Place.ACTIVE]
+        for message in taken:
+            self._withdraw(message)
         return taken
 
     def _withdraw(self, message: BrokeredMessage) -> None:

@@ -44,6 +44,7 @@ def test_entities_come_back_as_they_were(registry: Registry, kept: Kept) -> None
     assert (queue.path, queue.options, queue.created_time, queue.accessed_time) == (
         "Orders", QueueOptions(5_000, 3), 7, 100,
     )  # fmt: skip
+    assert queue.counts == (0, 0, 0, 0, 0, 0)
     assert restored.topics[0].options == TopicOptions(user_metadata="x")
     assert subscription is not None
     assert subscription.rules == [Rule("big", SqlFilter("size > 3"))]
@@ -110,6 +111,19 @@ def test_sessions_come_back(registry: Registry, kept: Kept, sent: Sent) -> None:
     assert not found.has_available
     restored.delete(found)
     assert restored.residency.size == 0
+
+
+def test_sessions_that_come_back_are_forwarded_once(registry: Registry, kept: Kept, sent: Sent) -> None:
+    options = QueueOptions(requires_session=True)
+    queue = registry.create_queue("q", options)
+    registry.create_subscription(registry.create_topic("t"), "s")
+    for name in ("a", "b"):
+        queue.send(sent(name, session_id=name), 0)
+    restored = again(registry, kept)
+    (found,), (topic,) = restored.queues, restored.topics
+    restored.update(found, replace(options, forward_to="t"))
+    assert found.message_count == 0
+    assert topic.subscriptions[0].message_count == 2
 
 
 def test_ids_are_remembered_and_numbers_go_on(registry: Registry, kept: Kept, sent: Sent) -> None:
