@@ -114,8 +114,8 @@ async def receive_and_delete(
         ArchiveError: the archive is full or cannot be used; nothing was received.
         ServiceBusError: the SDK's own; nothing was received.
     """
-    if count < 1 or max_wait < 0:
-        raise ConfigurationError("Receive at least 1 message, and wait at least 0 seconds.")
+    if count < 1 or max_wait <= 0:
+        raise ConfigurationError("Receive at least 1 message, and wait longer than 0 seconds.")
     archive = entity.namespace.archive if archived else None
     if archive is not None:
         await anyio.to_thread.run_sync(archive.require_room)

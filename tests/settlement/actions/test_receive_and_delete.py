@@ -39,16 +39,16 @@ def archived(namespace: AsyncNamespace) -> list[int]:
 
 
 async def test_messages_are_gone_and_in_the_archive(own: AsyncNamespace) -> None:
-    queue = await filled_queue(own, "all", 250)
+    queue = await filled_queue(own, "all", 420)
     told: list[int] = []
-    first = await queue.receive_and_delete(120, progress=told.append)
-    assert bodies(first) == list(range(120))
-    assert sum(told) == 120
+    first = await queue.receive_and_delete(290, progress=told.append)
+    assert bodies(first) == list(range(290))
+    assert sum(told) == 290
     assert (first[0].subject, first[0].sequence_number) == ("even", 1)
     assert len(await queue.peek()) == 130
-    assert bodies(await queue.receive_and_delete(1000, max_wait=1)) == list(range(120, 250))
+    assert bodies(await queue.receive_and_delete(1000, max_wait=1)) == list(range(290, 420))
     assert await queue.receive_and_delete(1, max_wait=0.1) == []
-    assert archived(own) == list(range(1, 251))
+    assert archived(own) == list(range(1, 421))
 
 
 async def test_it_warns_of_losses(own: AsyncNamespace) -> None:
@@ -150,7 +150,7 @@ async def test_receive_and_delete_returns_arrived_with_a_warning(
 async def test_an_entity_that_cannot_be_used_is_told(own: AsyncNamespace) -> None:
     with pytest.raises(ServiceBusError, match="There is no queue or topic 'nowhere'"):
         await own.entity("nowhere").receive_and_delete(1)
-    for count, wait in ((0, 1), (-1, 1), (1, -1)):
+    for count, wait in ((0, 1), (-1, 1), (1, -1), (1, 0)):
         with pytest.raises(ConfigurationError, match="at least 1 message"):
             await own.entity("nowhere").receive_and_delete(count, max_wait=wait)
 
@@ -170,6 +170,8 @@ async def test_what_could_not_be_archived_at_first_is_archived_later(own: AsyncN
             return super().keep(messages)
 
     own.archive = Locked(tmp_path / "locked.sqlite")
-    with pytest.warns(UserWarning, match="Only 30 messages were received: It is locked"):
+    with pytest.warns(UserWarning, match="Only 30 messages were received: It is locked") as caught:
         assert len(await queue.receive_and_delete(30)) == 30
+    (where,) = {warning.filename for warning in caught if "Only 30" in str(warning.message)}
+    assert where == __file__
     assert archived(own) == list(range(1, 31))
