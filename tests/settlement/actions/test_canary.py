@@ -14,10 +14,12 @@ from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
+    Abandon,
     Complete,
     DeadLetter,
     Decision,
     EntityAddress,
+    Fate,
     FateStatus,
     LockedMessage,
     Message,
@@ -114,10 +116,13 @@ async def test_others_stay_when_a_canary_comes_back(namespace: AsyncNamespace) -
 
 async def test_others_follow_within_the_allowed_number(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "tolerated", 5)
-    bad = iter([True])
+    bad, seen = iter([True]), list[int]()
+    plan = plan_of(namespace, "tolerated", letters)
     async with consuming(namespace, "tolerated", lambda _: DeadLetter("Bad") if next(bad, False) else Complete()):
-        report = await applied(plan_of(namespace, "tolerated", letters), Canary(3, timedelta(seconds=30), 1))
+        report = await plan.apply_canary(Canary(3, timedelta(seconds=30), 1), seen=seen.append)
+    assert isinstance(report, CanaryReport)
     assert report.ok
+    assert sum(seen) == 3
     assert sorted(fate.status for fate in report.fates) == [CAME_BACK, CONSUMED, CONSUMED]
 
 
@@ -129,7 +134,7 @@ async def test_canaries_that_wait_too_long_hold_the_others_back(
     reports: list[Report] = []
 
     async def apply() -> None:
-        reports.append(await plan.apply_canary(Canary(2, timedelta(minutes=1))))
+        reports.append(await plan.apply_canary(Canary(2, timedelta(minutes=1), 1)))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(apply)
@@ -141,6 +146,150 @@ async def test_canaries_that_wait_too_long_hold_the_others_back(
     (report,) = reports
     assert [outcome.status for outcome in report] == [SETTLED] * 2 + [SKIPPED] * 3
     assert "2 of 2 canaries still wait after 1m" in (report[4].description or "")
+
+
+async def test_a_canary_that_a_last_peek_misses_is_looked_for_again(
+    namespace_by_hand: AsyncNamespace, emulator_by_hand: RunningEmulator, clock: HandClock
+) -> None:
+    letters = await dead_letters(namespace_by_hand, "missed", 3)
+    plan, reports = plan_of(namespace_by_hand, "missed", letters), list[Report]()
+    faults = emulator_by_hand.faults.entity("missed")
+
+    def seen(_count: int) -> None:
+        faults.empty_peeks = 0  # it shows its messages again
+
+    async def apply() -> None:
+        reports.append(await plan.apply_canary(Canary(1, timedelta(minutes=1)), seen=seen))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(apply)
+        await until_left(namespace_by_hand, "missed/$dlq", 2)
+        await clock.turn(50)
+        faults.empty_peeks = 1_000
+        clock.emulators.advance(60)
+        while not reports:
+            await clock.turn(1)
+    (report,) = reports
+    assert [outcome.status for outcome in report] == [SETTLED, SKIPPED, SKIPPED]
+    assert "1 of 1 canary still waits after 1m" in (report[2].description or "")
+
+
+async def test_each_kind_of_fate_is_told_where_they_differ(
+    namespace_by_hand: AsyncNamespace, emulator_by_hand: RunningEmulator, clock: HandClock
+) -> None:
+    emulator_by_hand.create_topic("mixed")
+    for name in ("one", "two"):
+        emulator_by_hand.create_subscription("mixed", name)
+    letters = await dead_letters(namespace_by_hand, "mixer", 4)
+    plan, reports = plan_of(namespace_by_hand, "mixer", letters, "mixed"), list[Report]()
+
+    async def apply() -> None:
+        reports.append(await plan.apply_canary(Canary(3, timedelta(minutes=1), 1)))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(apply)
+        await until_left(namespace_by_hand, "mixer/$dlq", 1)
+        for name in ("one", "two"):
+            async with namespace_by_hand.entity(f"mixed/subscriptions/{name}").batch() as batch:
+                back, waiting, consumed = await batch.receive(3)
+                await batch.settle(DeadLetter("Bad"), [back])
+                await batch.settle(Complete(), [consumed])
+                await batch.settle(Abandon(), [waiting])
+        while not reports:
+            await clock.turn(5)
+    (report,) = reports
+    assert isinstance(report, CanaryReport)
+    assert [fate.status for fate in report.fates] == [CAME_BACK, FateStatus.WAITING, FateStatus.UNKNOWN]
+    assert report.stopped is not None
+    assert report.stopped.startswith("Not attempted: the fate of 1 of 3 canaries is unknown (It is not to be found")
+    assert "; 1 of 3 canaries still waits after 1m. Resubmit again" in report.stopped
+    assert "came back" not in report.stopped, "one may"
+
+
+@pytest.mark.parametrize("delay", [None, timedelta(hours=1)])
+@pytest.mark.parametrize("atomic", [False, True])
+async def test_a_topic_hides_canaries_that_are_scheduled(
+    own: AsyncNamespace, emulator: RunningEmulator, atomic: bool, delay: timedelta | None
+) -> None:
+    emulator.create_topic("news")
+    emulator.create_subscription("news", "all")
+    await own.entity("news").send([Message(message_id=f"m{n}") for n in range(2)])
+    async with own.entity("news/subscriptions/all").batch() as batch:
+        await batch.receive(2)
+        await batch.settle(DeadLetter("Bad"))
+    source = own.entity("news/subscriptions/all/$dlq")
+    plan = source.plan_resubmit(await source.peek(), Resubmit(delay=delay, atomic=atomic))
+    async with consuming(own, "news/subscriptions/all", lambda _: Complete()):
+        report = await applied(plan, Canary(1, timedelta(seconds=30)))
+    if delay is None:
+        assert (report.ok, report.stopped) == (True, None)
+    else:
+        assert "scheduled messages of the topic news cannot be looked at" in (report.stopped or "")
+
+
+@pytest.mark.parametrize("forwards", [False, True])
+async def test_a_canary_goes_to_another_queue(namespace: AsyncNamespace, forwards: bool) -> None:
+    near, far = f"near-{forwards}".lower(), f"far-{forwards}".lower()
+    letters = await dead_letters(namespace, near, 5)
+    await namespace.create_queue(far)
+    decision = Resubmit(to=EntityAddress(far), atomic="forward" if forwards else False)
+    plan = namespace.entity(f"{near}/$dlq").plan_resubmit(letters[::2], decision)
+    async with consuming(namespace, far, lambda _: Complete()):
+        report = await applied(plan, Canary(2, timedelta(seconds=30)))
+    if forwards:
+        assert f"{near} stores it first, and forwards it later" in (report.stopped or "")
+    else:
+        assert str(report) == "resubmit: 3 settled; 2 others were given back as they were; canary: 2 consumed"
+
+
+async def test_a_destination_that_goes_before_the_others_is_told(
+    own: AsyncNamespace, emulator: RunningEmulator
+) -> None:
+    emulator.create_queue("going")
+    letters = await dead_letters(own, "goer", 3)
+
+    def seen(count: int) -> None:
+        if count:
+            emulator.delete("going")
+
+    async def consume_the_canary() -> None:
+        async with own.entity("going").batch() as batch:
+            await batch.receive(1, max_wait=30)
+            await batch.settle(Complete())
+
+    report = Report()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(consume_the_canary)
+        report = await plan_of(own, "goer", letters, "going").apply_canary(Canary(1), seen=seen)
+    assert [outcome.status for outcome in report] == [SETTLED, SKIPPED, SKIPPED]
+    assert isinstance(report, CanaryReport)
+    assert (report.stopped or "").startswith("Not attempted: There is no queue or topic 'going'")
+    assert (report.stopped or "").endswith(" Resubmit again to continue.")
+    assert [outcome.description for outcome in report] == [None, report.stopped, report.stopped]
+
+
+async def test_a_message_that_is_scheduled_is_no_canary(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("planned")
+    await namespace.create_queue("planned-to")
+    queue = namespace.entity("planned")
+    assert (await queue.schedule([Message(message_id="later")], delay=timedelta(hours=1))).ok
+    assert (await queue.send([Message(message_id=f"m{n}") for n in range(2)])).ok
+    plan = queue.plan_resubmit(await queue.peek(), Resubmit(to=EntityAddress("planned-to")))
+    async with consuming(namespace, "planned-to", lambda _: Complete()):
+        report = await applied(plan, Canary(1, timedelta(seconds=30)))
+    assert sorted(outcome.status for outcome in report) == [SETTLED, SETTLED, SKIPPED]
+    assert len(report.fates) == 1
+
+
+def test_a_report_of_a_canary_names_the_most_frequent_reasons() -> None:
+    counts = {"x" * 100: 4, "Second": 3, "Third": 2, "Fourth": 1}
+    fates = [Fate(CAME_BACK, f"{reason}{n}", reason=reason) for reason, count in counts.items() for n in range(count)]
+    others = [Fate(status, status, reason="Old") for status in FateStatus if status is not CAME_BACK]
+    report = CanaryReport([], Report(), [*others, *fates], None)
+    said = f"('{'x' * 80}' 4 times, 'Second' 3 times, 'Third' 2 times)"
+    assert str(report).endswith(said)
+    assert "10 came back" in str(report)
+    assert str(CanaryReport([], Report(), [], None)).endswith("canary: nothing was sent")
 
 
 async def test_an_unknown_fate_holds_the_others_back(own: AsyncNamespace, emulator: RunningEmulator) -> None:
@@ -209,16 +358,21 @@ async def test_a_cancelled_canary_reports_what_was_sent(namespace: AsyncNamespac
 
 async def test_canaries_are_messages_that_the_resubmit_sends(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "often", 4)
-    limited = Resubmit(to=EntityAddress("often"), max_resubmits=1)
-    assert (await namespace.entity("often/$dlq").plan_resubmit(letters[:1], limited).apply()).ok
-    async with namespace.entity("often").batch() as batch:
-        await batch.receive(1)
-        await batch.settle(DeadLetter("Again"))
+    limited, unlimited = (Resubmit(to=EntityAddress("often"), max_resubmits=limit) for limit in (1, None))
+    for again in ([letters[0], letters[1]], [letters[1]]):
+        there = await namespace.entity("often/$dlq").peek()
+        chosen = [letter for letter in there if letter.message_id in [each.message_id for each in again]]
+        chosen = chosen or [letter for letter in there if letter.resubmit_count][-1:]
+        assert (await namespace.entity("often/$dlq").plan_resubmit(chosen, unlimited).apply()).ok
+        async with namespace.entity("often").batch() as batch:
+            await batch.receive(len(chosen))
+            await batch.settle(DeadLetter("Again"))
     peeked = await namespace.entity("often/$dlq").peek()
     there = sorted(peeked, key=lambda letter: -letter.resubmit_count)
+    assert [letter.resubmit_count for letter in there] == [2, 1, 0, 0]
     async with consuming(namespace, "often", lambda _: Complete()):
         report = await applied(namespace.entity("often/$dlq").plan_resubmit(there, limited), Canary(2))
-    assert [outcome.status for outcome in report] == [SKIPPED, SETTLED, SETTLED, SETTLED]
+    assert [outcome.status for outcome in report] == [SKIPPED, SKIPPED, SETTLED, SETTLED]
     assert len(report.fates) == 2
 
 
@@ -237,6 +391,9 @@ async def test_a_canary_that_is_gone_or_refused_holds_the_others_back(
     report = await applied(plan_of(namespace, "absent", letters[1:], "in-sessions"), Canary(1))
     assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED, SKIPPED]
     assert "1 of 1 canary was not resubmitted" in (report.stopped or "")
+    assert report.fates == ()
+    report = await applied(plan_of(namespace, "absent", letters[1:], "in-sessions"), Canary(2))
+    assert "2 of 2 canaries were not resubmitted" in (report.stopped or "")
 
 
 async def test_canary_refuses_other_plans_and_numbers(namespace: AsyncNamespace) -> None:
