@@ -38,6 +38,7 @@ def test_slashes_and_spaces_around_are_left_out(address: EntityAddress, before: 
 @given(entity_addresses())
 def test_an_address_stays_one(address: EntityAddress) -> None:
     assert EntityAddress.parse(address) is address
+    assert EntityAddress.parse(address) == address
     assert pickle.loads(pickle.dumps(address)) == address  # noqa: S301
 
 
@@ -71,6 +72,8 @@ def test_any_text_is_an_address_or_refused(text: str) -> None:
         ("events/subscriptions/audit", ("events", "audit", None)),
         ("a/b/SUBSCRIPTIONS/audit/$dlq", ("a/b", "audit", SubQueue.DEAD_LETTER)),
         ("subscriptions/audit", ("subscriptions/audit", None, None)),
+        ("a/b/c", ("a/b/c", None, None)),
+        ("x/y/z", ("x/y/z", None, None)),
     ],
 )
 def test_addresses_are_read_as_users_type_them(text: str, expected: tuple[str, str | None, SubQueue | None]) -> None:
@@ -131,6 +134,22 @@ def test_an_address_is_no_text() -> None:
     assert EntityAddress("orders") != "orders"
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("invoices", "orders"),
+        ("events/subscriptions/audit", "events/subscriptions/billing"),
+        ("events/subscriptions/audit", "sales/subscriptions/audit"),
+        ("events", "events/subscriptions/audit"),
+        ("orders", "orders/$dlq"),
+        ("orders/$dlq", "orders/$transfer"),
+    ],
+)
+def test_addresses_of_other_places_differ(one: str, other: str) -> None:
+    assert EntityAddress.parse(one) != EntityAddress.parse(other)
+    assert EntityAddress.parse(other) != EntityAddress.parse(one)
+
+
 def test_names_have_a_longest_length() -> None:
     assert EntityAddress("a" * 260).name == "a" * 260
     assert EntityAddress("events", "s" * 50).subscription == "s" * 50
@@ -146,3 +165,9 @@ def test_a_long_invalid_address_is_quoted_up_to_80_characters(text: str) -> None
     quoted = str(refused.value).split("'")[1]
     assert len(quoted) == 80
     assert quoted in text
+
+
+def test_a_long_name_is_shown_up_to_80_characters_in_advice() -> None:
+    with pytest.raises(InvalidEntityAddressError) as refused:
+        EntityAddress.parse("a" * 81 + "/$dlg")
+    assert str(refused.value).endswith(f": did you mean {'a' * 80}/$dlq?")

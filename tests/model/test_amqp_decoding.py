@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 from hypothesis import example, given
@@ -11,11 +12,22 @@ from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model.amqp import (
     AmqpValue,
     Array,
+    Byte,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
     Described,
+    Float,
+    Int,
     Long,
+    Short,
     Symbol,
+    Timestamp,
+    UByte,
     UInt,
     ULong,
+    UShort,
     decode,
     decode_all,
     decode_exactly,
@@ -65,8 +77,41 @@ def test_every_encoding_of_a_value_is_read(encoded: str, value: object) -> None:
     assert skip(data) == len(data)
 
 
+@pytest.mark.parametrize(
+    ("codes", "kind"),
+    [
+        ("40", type(None)), ("41 42 56", bool), ("50", UByte), ("51", Byte), ("60", UShort), ("61", Short),
+        ("43 52 70", UInt), ("44 53 80", ULong), ("54 71", Int), ("55 81", Long), ("72", Float), ("82", float),
+        ("73", Char), ("83", Timestamp), ("98", UUID), ("74", Decimal32), ("84", Decimal64), ("94", Decimal128),
+        ("a0 b0", bytes), ("a1 b1", str), ("a3 b3", Symbol), ("45 c0 d0", list), ("c1 d1", dict), ("e0 f0", Array),
+    ],
+)  # fmt: skip
+def test_an_empty_array_knows_its_type_in_each_encoding(codes: str, kind: type) -> None:
+    for code in bytes.fromhex(codes):
+        found = decode_exactly(bytes((0xE0, 2, 0, code)))
+        assert isinstance(found, Array)
+        assert found.element_type is kind
+
+
+@pytest.mark.parametrize(("encoded", "value"), [("e0050000530154", []), ("e0050100445407", [Described(ULong(0), 7)])])
+def test_a_short_array_of_described_values_can_be_sent_on(encoded: str, value: list[object]) -> None:
+    found = decode_exactly(bytes.fromhex(encoded))
+    assert found == decode_exactly(encode(found)) == value
+
+
+@pytest.mark.parametrize("character", ["\ud7ff", "\ue000", "\U0010ffff"])
+def test_a_character_beside_the_surrogates_is_read(character: str) -> None:
+    assert decode_exactly(encode(Char(character))) == character
+
+
 def test_a_value_may_stand_in_the_middle_of_the_bytes() -> None:
     assert decode(b"\x40\x54\x07\x40", 1) == (7, 3)
+
+
+@pytest.mark.parametrize("start", range(4))
+def test_an_unknown_type_is_named_wherever_it_stands(start: int) -> None:
+    with pytest.raises(AmqpDecodeError, match="no AMQP type 0x3f"):
+        decode(b"\x40" * start + b"\x3f\x41", start)
 
 
 def test_decode_exactly_refuses_what_follows() -> None:
@@ -79,6 +124,7 @@ def test_decode_exactly_refuses_what_follows() -> None:
     [
         ("", "byte 0"),
         ("3f", "no AMQP type 0x3f"),
+        ("ff", "no AMQP type 0xff"),
         ("70000000", "byte 0"),
         ("a00501", "cut short"),
         ("b0ffffffff00", "cut short"),
@@ -91,11 +137,19 @@ def test_decode_exactly_refuses_what_follows() -> None:
         ("730000dfff", "surrogate"),
         ("c00201", "cut short"),
         ("c0024040", "more elements"),
+        ("c0010140", "more elements"),
+        ("c0000040", "cut short"),
+        ("c00201a10161", "does not fit"),
         ("c003014040", "does not fit"),
         ("c1020140", "key without a value"),
         ("c103024540", "cannot be read"),
         ("d0ffffffff00000000", "cut short"),
         ("e003010040", "byte 0"),
+        ("e00101", "byte 0"),
+        ("e002003f", "no AMQP type 0x3f"),
+        ("e0050100530100", "no AMQP type 0x00"),
+        ("e004015001ff", "does not fit"),
+        ("e00301a1056162636465", "does not fit"),
         ("f0000000050000ffff40", "more elements"),
         ("f000000005ffffffff40", "more elements"),
         ("f000000005ffffffff45", "more elements"),
@@ -196,6 +250,29 @@ def test_values_are_nested_up_to_64_deep(wrap: Callable[[AmqpValue], bytes]) -> 
         decode_exactly(wrap([value]))
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [encode([1]), encode({"a": 1}), encode(Described(ULong(1), 1)), encode(Array([1])), b"\xe0\x01\x00"],
+    ids=["list", "map", "described", "array", "empty array"],
+)
+def test_values_beside_each_other_count_as_one_level(beside: bytes) -> None:
+    deep: AmqpValue = []
+    for _ in range(63):
+        deep = [deep]
+    assert len(decode_all(_wide(0xD0, 101, beside * 100 + encode(deep)))) == 1
+    with pytest.raises(AmqpDecodeError, match="nested deeper than 64"):
+        decode_all(_wide(0xD0, 101, beside * 100 + encode([deep])))
+
+
+def test_too_many_items_at_the_deepest_level_are_named_so() -> None:
+    deep: AmqpValue = [1, 2]
+    for _ in range(63):
+        deep = [deep]
+    assert decode(encode(deep), items=65)[0] == deep
+    with pytest.raises(AmqpDecodeError, match="more elements than are read"):
+        decode(encode(deep), items=64)
+
+
 def test_described_values_are_nested_up_to_64_deep() -> None:
     described, one = bytes.fromhex("005301"), bytes.fromhex("5401")
     value: AmqpValue = decode_exactly(described * 64 + one)
@@ -210,19 +287,24 @@ def test_described_values_are_nested_up_to_64_deep() -> None:
 def test_an_array_may_claim_64_elements_of_no_width() -> None:
     head = b"\xf0" + (5).to_bytes(4)
     assert decode_exactly(head + (64).to_bytes(4) + b"\x40") == [None] * 64
-    with pytest.raises(AmqpDecodeError, match="more elements"):
-        decode_exactly(head + (65).to_bytes(4) + b"\x40")
+    for start in (0, 500):
+        with pytest.raises(AmqpDecodeError, match="more elements"):
+            decode(b"\x40" * start + head + (65).to_bytes(4) + b"\x40", start)
+    assert decode_exactly(encode(Array([1] * 300))) == [1] * 300
 
 
 def test_any_buffer_is_read() -> None:
     assert decode(memoryview(b"\x54\x07\x40")) == (7, 2)
+    assert decode(memoryview(encode("a"))) == ("a", 3)
 
 
 def test_short_symbols_are_kept_in_memory_once() -> None:
-    short, long = encode(Symbol("k" * 63)), encode(Symbol("k" * 64))
+    short = encode(Symbol("k" * 63))
     assert decode(short)[0] is decode(short)[0]
-    assert decode(long)[0] is not decode(long)[0]
-    assert decode(long)[0] == "k" * 64
+    for size in (64, 65):
+        long = encode(Symbol("k" * size))
+        assert decode(long)[0] is not decode(long)[0]
+        assert decode(long)[0] == "k" * size
 
 
 @pytest.mark.parametrize(
@@ -275,6 +357,8 @@ def test_keys_whose_hashes_may_collide_are_few(key: bytes) -> None:
     assert len(decode_exactly(_wide(0xD0, 2, a_map(700) * 2))) == 2  # pyright: ignore[reportArgumentType]
     with pytest.raises(AmqpDecodeError, match=r"more than 1,000 keys that are not texts"):
         decode(_wide(0xD0, 3, a_map(700) * 3))
+    with pytest.raises(AmqpDecodeError, match=r"more than 1,000 keys that are not texts"):
+        decode(_wide(0xD0, 2, a_map(980) + a_map(199)))  # 980² + 199² is one more than 1,000²
 
 
 def test_texts_as_keys_may_be_many() -> None:

@@ -190,12 +190,17 @@ def test_encode_refuses_values_without_an_amqp_type(value: Any) -> None:
         (b"a" * 256, "b00000010061"), ("a" * 255, "a1ff61"), (Symbol("a" * 255), "a3ff61"),
         (Symbol("a" * 256), "b30000010061"), ([None] * 254, "c0fffe40"), ([None] * 255, "d000000103000000ff40"),
         (Array([None] * 255, type(None)), "e002ff40"), (Array([None] * 256, type(None)), "f0000000050000010040"),
-        (Array([True, False]), "e00402560100"),
+        (Array([True, False]), "e00402560100"), (Array([None] * 257, type(None)), "f0000000050000010140"),
+        ({"a": "b" * 300}, "d10000013800000002a10161"), (Array(["b" * 300]), "f00000013500000001b1"),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 30 else type(value).__name__,
 )  # fmt: skip
 def test_the_wide_form_begins_where_the_short_one_ends(value: Any, head: str) -> None:
     assert encode(value).hex().startswith(head)
+
+
+def test_an_array_of_plain_numbers_is_one_of_longs() -> None:
+    assert encode(Array([1, 2**40])) == encode(Array([Long(1), Long(2**40)]))
 
 
 def test_an_array_of_an_unknown_type_is_refused() -> None:

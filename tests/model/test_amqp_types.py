@@ -24,6 +24,7 @@ def test_from_datetime_takes_any_zone_and_naive_as_utc() -> None:
 
 def test_a_timestamp_before_1970_is_negative() -> None:
     assert Timestamp(-1).to_datetime() == datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
+    assert Timestamp.from_datetime(datetime(1969, 12, 31, 23, 59, 59, 999_500, tzinfo=UTC)) == -1
 
 
 def test_a_timestamp_outside_of_the_calendar_has_no_moment() -> None:

@@ -81,6 +81,7 @@ def test_an_object_becomes_xml() -> None:
         (b"\xb2" + pack("<Q", 2**64 - 1), str(2**64 - 1)),
         (b"\xb4\x01", "true"),
         (b"\x02" + string("a comment") + b"\xa8", ""),
+        (chars("\"quoted\" & 'single'"), "\"quoted\" &amp; 'single'"),
     ],
     ids=lambda value: value.hex()[:2] if isinstance(value, bytes) else value,
 )
@@ -108,8 +109,9 @@ def test_the_wrapper_of_bytes_gives_them() -> None:
 
 def test_prefixes_are_kept() -> None:
     body = b"@" + string("a") + b"\x08" + string("n") + b"\x5e" + string("b") + chars("x") + END
-    body += b"\x41" + string("p") + string("c") + b"\x04" + string("k") + chars('"') + END + END
-    assert read_binary_xml(body) == '<a xmlns="n"><a:b>x</a:b><p:c k="&quot;"></p:c></a>'
+    body += b"\x41" + string("p") + string("c") + b"\x04" + string("k") + chars('"')
+    body += b"\x05" + string("q") + string("l") + b"\x82" + END + END
+    assert read_binary_xml(body) == '<a xmlns="n"><a:b>x</a:b><p:c k="&quot;" q:l="1"></p:c></a>'
 
 
 @pytest.mark.parametrize(
@@ -129,8 +131,14 @@ def test_prefixes_are_kept() -> None:
         root(b"@\x00"),
         b"@\xff\xff\xff\xff\xff\xff",
         root(b"@\x01a" * 200),
+        root(b"@\x00", END),
+        root(b"@\x01a\x00"),
+        root(b"\x00\x01a", END),
+        root(b"\x0a\x01a", END, END),
+        b"\x5e" + root()[1:],
+        b"\x41\x01p" + root()[1:],
     ],
-    ids=range(14),
+    ids=range(20),
 )
 def test_bytes_that_are_no_binary_xml_are_left_alone(body: bytes) -> None:
     assert read_binary_xml(body) is None
@@ -163,12 +171,12 @@ def test_time_and_size_grow_with_the_body_only() -> None:
         (b"\x88\x7f", "127"),
         (b"\x8a" + pack("<h", -2), "-2"),
         (b"\x94" + pack("<HBBIQ", 0, 0, 0, 1, 5), str(2**64 + 5)),
-        (b"\x96" + pack("<Q", TICKS + 10), "2024-01-02T03:04:05.000001"),
+        (b"\x96" + pack("<Q", TICKS + 19), "2024-01-02T03:04:05.000001"),
         (b"\x9a\x02\x00hi", "hi"),
         (b"\x9c\x02\x00\x00\x00hi", "hi"),
         (b"\xa0\x01\x00\xff", "/w=="),
         (b"\xa2\x01\x00\x00\x00\xff", "/w=="),
-        (b"\xae" + pack("<q", 10), "0:00:00.000001"),
+        (b"\xae" + pack("<q", 19), "0:00:00.000001"),
         (b"\xb4\x00", "false"),
         (b"\xb6\x02h\x00", "h"),
         (b"\xb8\x02\x00h\x00", "h"),
@@ -198,8 +206,9 @@ def test_elements_are_nested_up_to_100_deep() -> None:
 
 
 def test_a_name_may_have_a_size_of_several_bytes() -> None:
-    name = "n" * 20_000
-    assert f"<{name}>" in str(read_binary_xml(root(element(name))))
+    for size in (127, 128, 20_000):
+        name = "n" * size
+        assert f"<{name}>" in str(read_binary_xml(root(element(name))))
     padded = b"@\xff\x80\x80\x80\x00" + b"n" * 127
     assert f"<{'n' * 127}>" in str(read_binary_xml(root(padded, END)))
     assert read_binary_xml(root(b"@\xff\x80\x80\x80\x80\x00" + b"n" * 127, END)) is None
@@ -210,7 +219,17 @@ def test_only_the_wrapper_of_one_value_is_taken_off() -> None:
     assert read_binary_xml(two) == f'<string xmlns="{DATA_CONTRACT}">a<b></b></string>'
     other = element("string", chars("a"), namespace="other")
     assert read_binary_xml(other) == '<string xmlns="other">a</string>'
+    before = element("string", chars("a"), namespace="a")
+    assert read_binary_xml(before) == '<string xmlns="a">a</string>'
     mixed = element("base64Binary", b"\x9e\x01a", chars("b"), namespace=DATA_CONTRACT)
     assert read_binary_xml(mixed) == f'<base64Binary xmlns="{DATA_CONTRACT}">YQ==b</base64Binary>'
     inner = element("a", b"@\x06string\x08" + string(DATA_CONTRACT) + chars("b") + END, namespace="outer")
     assert read_binary_xml(inner) == f'<a xmlns="outer"><string xmlns="{DATA_CONTRACT}">b</string></a>'
+    prefixed = element("string", b"\x09\x01i" + string("http://acme.example/i"), chars("a"), namespace=DATA_CONTRACT)
+    assert read_binary_xml(prefixed) == "a"
+
+
+@pytest.mark.parametrize("name", ["anyType", "guid", "unsignedInt"])
+def test_the_wrapper_of_another_type_is_shown_as_xml(name: str) -> None:
+    body = element(name, b"\x9e\x01a", namespace=DATA_CONTRACT)
+    assert read_binary_xml(body) == f'<{name} xmlns="{DATA_CONTRACT}">YQ==</{name}>'

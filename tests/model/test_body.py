@@ -220,3 +220,8 @@ def test_letters_replace_escapes_without_another_meaning(value: Any) -> None:
 def test_letters_stay_as_sent_in_what_is_not_json() -> None:
     assert json_letters(r"C:\users\u00e9") == r"C:\users\u00e9"
     assert json_letters(r' ["\u00e9", "\\u00e9"]') == r' ["é", "\\u00e9"]'
+
+
+@pytest.mark.parametrize("escape", [r"\/", r"\n", r"\x", r"\uzzzz", r"\ud800"])
+def test_other_escapes_stay_as_they_were_sent(escape: str) -> None:
+    assert json_letters(rf'["{escape}", "\u00e9"]') == f'["{escape}", "é"]'

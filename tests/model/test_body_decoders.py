@@ -76,6 +76,13 @@ def test_a_failing_decoder_is_told_of_once_and_passed_over(install: Install) -> 
         assert body_text(b"\x01UA", BodyType.DATA) == "order UA"
 
 
+def test_a_long_error_of_a_decoder_is_cut_at_200_characters(install: Install) -> None:
+    install("failing")
+    with pytest.warns(RuntimeWarning) as warned:
+        body_text(b"x" * 500, BodyType.DATA)
+    assert len(str(warned[0].message).partition("passed over: ")[2]) == 200
+
+
 def test_a_decoder_that_gives_no_text_is_passed_over(install: Install) -> None:
     install("numeric")
     with pytest.warns(RuntimeWarning, match="it gave int, not str or None"):

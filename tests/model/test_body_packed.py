@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, Message
 from sbnotebook.model.body import body_of_text, body_text
+from sbnotebook.model.budget import Allowance
 from sbnotebook.model.schema import message_from_row
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
@@ -80,6 +81,17 @@ def test_a_body_of_unknown_encoding_stays_as_it_is(encoding: str) -> None:
     assert body_text(b"\xff\xff", BodyType.DATA, None, encoding) is None
 
 
+@pytest.mark.parametrize("encoding", ["br", "identity"])
+def test_only_the_encodings_that_are_known_pack_and_unpack(encoding: str) -> None:
+    for packed in (gzip.compress(b"text"), zlib.compress(b"text")):
+        assert body_text(packed, BodyType.DATA, None, encoding) is None
+    assert body_of_text("text", None, encoding) == b"text"
+
+
+def test_a_text_is_packed_to_the_same_bytes_at_any_time() -> None:
+    assert body_of_text("text", None, "gzip") == gzip.compress(b"text", mtime=0)
+
+
 def test_a_packed_body_that_is_cut_off_is_shown_up_to_there() -> None:
     packed = gzip.compress(b"0123456789" * 100_000, mtime=0)
     text = body_text(packed[: len(packed) // 2], BodyType.DATA, None, "gzip")
@@ -130,6 +142,17 @@ def test_a_packed_body_is_cut_at_a_megabyte_or_16_times_its_size() -> None:
     cut = 16 * len(large)
     assert cut > megabyte
     assert body_text(large, BodyType.DATA, None, "gzip") == "x" * cut + f"… (cut at {cut:,} bytes)"
+
+
+def test_the_packed_bodies_of_a_table_share_an_allowance() -> None:
+    packed, allowance = gzip.compress(b"x" * 10_000), Allowance(500)
+    free = 16 * len(packed)
+    assert body_text(gzip.compress(b"x"), BodyType.DATA, None, "gzip", allowance) == "x"
+    assert allowance.left == 500
+    cut = f"x… (cut at {free + 500:,} bytes)"
+    assert str(body_text(packed, BodyType.DATA, None, "gzip", allowance)).lstrip("x") == cut.lstrip("x")
+    assert allowance.left == 0
+    assert body_text(packed, BodyType.DATA, None, "gzip", allowance) == "x" * free + f"… (cut at {free:,} bytes)"
 
 
 def test_a_cut_end_of_a_character_is_left_out() -> None:

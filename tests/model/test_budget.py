@@ -20,7 +20,7 @@ MEGABYTE = 1024 * 1024
         f"text that regular expressions examine | {budget.MATCHED_CHARACTERS:,} characters |",
         f"packed bodies beyond 16 times their size | {budget.UNPACKED_BYTES_OF_TABLE / MEGABYTE:g} MB |",
         f"processor time for causes | {budget.CAUSE_SECONDS_OF_TABLE:g} seconds;",
-        f"the pages that are asked for at once | {budget.BYTES_AHEAD // MEGABYTE} MB as estimated from the largest",
+        f"the pages that are asked for at once | {budget.BYTES_AHEAD / MEGABYTE:g} MB as estimated from the largest",
     ],
 )
 def test_the_threat_model_states_each_limit(row: str) -> None:

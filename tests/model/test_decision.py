@@ -18,6 +18,7 @@ from sbnotebook.model import (
     Send,
     Undo,
 )
+from sbnotebook.model.decision import MaxResubmits
 
 
 def test_decisions_are_values() -> None:
@@ -97,6 +98,19 @@ def test_a_send_has_one_clear_time() -> None:
         Send(at=noon, delay=timedelta(0))
     with pytest.raises(DecisionError, match="no time zone"):
         Send(at=noon.replace(tzinfo=None))
+
+
+def test_what_may_send_twice_is_off_unless_it_is_asked_for() -> None:
+    assert (Resubmit().resend_unknown, Resubmit().atomic, Undo().include_unknown) == (False, False, False)
+
+
+@pytest.mark.parametrize(("limit", "of_dead_letters", "of_others"), [("auto", 5, None), (1, 1, 1), (None, None, None)])
+def test_the_limit_of_resubmits_is_as_it_was_asked_for(
+    limit: MaxResubmits, of_dead_letters: int | None, of_others: int | None
+) -> None:
+    resubmit = Resubmit(max_resubmits=limit)
+    assert resubmit.limit_at(EntityAddress.parse("orders/$dlq")) == of_dead_letters
+    assert resubmit.limit_at(EntityAddress("orders")) == of_others
 
 
 def test_undo_sends_to_the_old_place_or_another_queue() -> None:

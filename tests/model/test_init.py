@@ -28,7 +28,7 @@ def test_values_are_frozen_and_small(name: str) -> None:
     assert "__dict__" not in dir(value)
 
 
-@pytest.mark.parametrize("name", ["Message", "LockedMessage", "PeekedMessage"])
+@pytest.mark.parametrize("name", ["Message", "LockedMessage", "PeekedMessage", "ReceivedMessage"])
 def test_messages_take_their_fields_by_name(name: str) -> None:
     with pytest.raises(TypeError, match="positional"):
-        getattr(sbnotebook.model, name)(b"body")
+        getattr(sbnotebook.model, name)(sbnotebook.model.EntityAddress("orders"), 7)

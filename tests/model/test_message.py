@@ -14,7 +14,7 @@ from IPython.lib import pretty as ipython
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, PeekedMessage
 from sbnotebook.model.amqp import AmqpValue, Long, Symbol, ULong, encode
-from sbnotebook.model.message import extras_from_bytes, extras_to_bytes
+from sbnotebook.model.message import EXTRAS, extras_from_bytes, extras_to_bytes
 from sbnotebook.testing.comparison import differences, same_value
 from sbnotebook.testing.strategies import amqp_values, messages, peeked_messages
 
@@ -73,6 +73,13 @@ def test_a_change_makes_another_message_of_the_same_kind() -> None:
     changed = message.with_changes(subject="t")
     assert (type(changed), changed.subject, message.subject) == (PeekedMessage, "t", "s")
     assert differences(message, changed) == {"subject": ("s", "t")}
+
+
+def test_a_field_that_a_message_has_not_is_refused_with_advice() -> None:
+    with pytest.raises(ConfigurationError, match=r"has no field 'subjct'; did you mean subject\?"):
+        Message().with_changes(subjct="s")
+    with pytest.raises(ConfigurationError, match=r"has no field 'q{60}'; there are body, body_type, .*, extras\."):
+        Message().with_changes(**{"q" * 61: 1})
 
 
 def test_only_a_locked_message_has_a_lock() -> None:
@@ -164,6 +171,8 @@ def test_extras_are_one_amqp_map() -> None:
     extras: dict[str, AmqpValue] = {"durable": True, "priority": 4}
     assert extras_from_bytes(extras_to_bytes(extras)) == extras
     assert extras_from_bytes(bytearray(encode(extras))) == extras
+    every: dict[str, AmqpValue] = dict.fromkeys(EXTRAS, True)
+    assert extras_from_bytes(extras_to_bytes(every)) == every
     assert extras_to_bytes({}) is None
     assert extras_from_bytes(None) == extras_from_bytes(b"") == {}
 
@@ -190,7 +199,15 @@ def test_message_alone_in_a_cell_has_a_line_for_each_field() -> None:
     assert shown.splitlines()[0] == "PeekedMessage"
     assert f"{'subject':30}'UA'" in shown.splitlines()
     assert f"{'application_properties':30}'attempt': 2" in shown.splitlines()
-    assert shown.splitlines()[-1].endswith("x', 5,005 bytes")
+    assert shown.splitlines()[-1] == f"{'body':30}'\\x1b[31m{'x' * 995}', 5,005 bytes"
     assert "\x1b" not in shown
     assert len(shown) < 2_000
     assert pretty.pretty([message]) == f"[{message!r}]"
+    assert pretty.pretty(Message(body=b"\xff")).splitlines()[-1] == f"{'body':30}b'\\xff', 1 bytes"
+
+
+def test_message_alone_in_a_cell_shows_20_properties() -> None:
+    pretty: Any = ipython
+    shown = pretty.pretty(Message(application_properties={f"name{number}": number for number in range(30)}))
+    assert shown.count("\napplication_properties") == 20
+    assert f"{'application_properties':30}'name19': 19\n" in shown

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, Report, Tally
+from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, Report, RunSpeed, Tally
 
 ORDERS, INVOICES = EntityAddress("orders"), EntityAddress("invoices")
 
@@ -59,6 +59,7 @@ def test_reports_are_equal_when_their_outcomes_are() -> None:
     report = Report(sent(number) for number in range(3000))
     assert report == Report([sent(number) for number in range(1000)]) + Report(map(sent, range(1000, 3000)))
     assert report != report[:-1]
+    assert report[:-1] != report
     assert report != Report([*report[:-1], sent(2999, OutcomeStatus.UNCONFIRMED)])
     assert report != list(report)
 
@@ -79,6 +80,38 @@ def test_reading_a_joined_report_reads_its_parts() -> None:
     assert not look.is_done
     assert list(joined)
     assert look.is_done
+
+
+def test_all_who_watch_a_report_learn_that_it_was_read() -> None:
+    report = Report([sent(1)])
+    looks = [report.watch(), report.watch()]
+    assert [look.is_done for look in looks] == [False, False]
+    assert report.ok
+    assert [look.is_done for look in looks] == [True, True]
+
+
+def test_the_speed_is_told_of_100_messages_or_more() -> None:
+    assert Report(map(sent, range(99))).timed(2.0, 7).speed is None
+    outcomes = [*map(sent, range(99)), sent(99, OutcomeStatus.FAILED)]
+    assert Report(outcomes).timed(2.0, 7).speed == RunSpeed(99, 2.0, 7)
+
+
+@pytest.mark.parametrize(
+    ("speed", "text"),
+    [
+        (RunSpeed(11, 2.0, 1), "in 2s, 6 messages a second, at most 1 in flight"),
+        (RunSpeed(11, 1.26, 1), "in 1.3s, 9 messages a second, at most 1 in flight"),
+        (RunSpeed(11, 0.0, 1), "in 0s, at most 1 in flight"),
+    ],
+    ids=str,
+)
+def test_a_speed_is_told_in_seconds_and_messages(speed: RunSpeed, text: str) -> None:
+    assert str(speed) == text
+
+
+def test_half_characters_side_by_side_stay_two() -> None:
+    halves = Outcome(OutcomeStatus.SETTLED, "send", ORDERS, message_id="\ud83d" + "\ude80")
+    assert Report([halves, *map(sent, range(1500))])[0] == halves
 
 
 def test_a_report_can_be_pickled() -> None:

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, MessageState, PeekedMessage
 from sbnotebook.model.amqp import Array, Char, Decimal128, Described, Int, Long, Symbol, Timestamp, ULong, encode
+from sbnotebook.model.body import body_of_text
+from sbnotebook.model.budget import Allowance
 from sbnotebook.model.message import EXTRAS
 from sbnotebook.model.schema import (
     COLUMNS,
@@ -129,6 +131,15 @@ def test_all_columns_are_as_long_as_the_messages() -> None:
     assert columns["body"] == [b"\x00", b"\x01", b"\x02"]
 
 
+def test_packed_bodies_of_a_table_take_from_its_allowance() -> None:
+    packed = body_of_text("x" * 10_000, None, "gzip")
+    message, allowance = Message(body=packed, content_encoding="gzip"), Allowance(10_000)
+    texts = columns_of([message] * 3, allowance)["body_text"]
+    assert texts[0] == "x" * 10_000
+    assert texts[2] == "x" * 16 * len(packed) + f"… (cut at {16 * len(packed):,} bytes)"
+    assert allowance.left == 0
+
+
 def test_columns_of_no_message_are_empty() -> None:
     assert columns_of([])["body"] == []
 
@@ -143,6 +154,24 @@ def test_a_body_may_be_given_as_text() -> None:
     assert message_from_row({"body": "é"}).body == "é".encode()
     assert message_from_row({"body": bytearray(b"a"), "body_text": "not this"}).body == b"a"
     assert message_from_row({"body_text": "é", "body_type": "value"}) == Message.of_value("é")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"message_id": [5, "a", None, math.nan], "session_id": [UUID(int=1), None, "s", 2.5]},
+        {"body": [b"a", b"\x40", b"c"], "body_type": ["data", "value", None]},
+        {"body": ["é", bytearray(b"b"), None], "body_text": ["not this", None, "t"]},
+        {"body": ["é", None, b"\x40"], "body_type": [None, "data", "value"]},
+        {"application_properties": [{"a": 1}, [("a", "1")], math.nan]},
+        {"application_properties": [[("a", "1")], {"a": "1"}, None], "application_property_types": [{"a": "int"}] * 3},
+    ],
+)
+def test_columns_of_several_kinds_are_read_as_rows_are(columns: dict[str, list[Any]]) -> None:
+    count = len(next(iter(columns.values())))
+    rows = [{name: values[row] for name, values in columns.items()} for row in range(count)]
+    found = messages_from_columns(columns, count)
+    assert [differences(*pair) for pair in zip(found, map(message_from_row, rows), strict=True)] == [{}] * count
 
 
 def test_numbers_become_texts_where_a_text_belongs() -> None:

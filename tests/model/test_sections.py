@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import sections
-from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, UInt, ULong, encode
+from sbnotebook.model.amqp import AmqpValue, Array, Described, Long, Symbol, UInt, ULong, encode
 from sbnotebook.model.sections import section_value, split
 
 _VALUES: dict[int, AmqpValue] = {
@@ -38,15 +40,20 @@ def test_every_section_is_found(codes: set[int]) -> None:
     assert [section_value(payload, section) for section in found] == [_VALUES[code] for code, _ in parts]
 
 
+def test_the_codes_are_those_of_the_standard() -> None:
+    assert [*_VALUES] == [0x70, 0x71, 0x72, 0x73, 0x74, 0x75, 0x76, 0x77, 0x78]
+
+
 def test_data_may_stand_several_times() -> None:
     payload = b"".join(encode(Described(ULong(sections.DATA), body)) for body in (b"a", b"", b"c" * 300))
     assert [section_value(payload, section) for section in split(payload)] == [b"a", b"", b"c" * 300]
 
 
-def test_a_descriptor_may_be_written_in_eight_bytes() -> None:
-    payload = b"\x00\x80" + (0x77).to_bytes(8, "big") + b"\x41"
+@pytest.mark.parametrize("code", [sections.HEADER, sections.VALUE, sections.FOOTER])
+def test_a_descriptor_may_be_written_in_eight_bytes(code: int) -> None:
+    payload = b"\x00\x80" + code.to_bytes(8, "big") + b"\x41"
     (section,) = split(payload)
-    assert section == (sections.VALUE, 0, 10, 11)
+    assert section == (code, 0, 10, 11)
     assert section_value(payload, section) is True
 
 
@@ -59,6 +66,7 @@ def test_an_empty_payload_has_no_sections() -> None:
     [
         (_section(sections.DATA) + _section(sections.HEADER), "out of order"),
         (_section(sections.PROPERTIES) * 2, "out of order"),
+        (_section(sections.FOOTER) + _section(sections.DATA), "out of order"),
         (_section(sections.VALUE)[:-1], "cut short"),
         (b"\x00\x53\x79\x40", "No message section"),
         (b"\x00\x53", "byte"),
@@ -114,6 +122,26 @@ def test_delivery_annotations_may_stand_last() -> None:
     ]
 
 
+def test_delivery_annotations_may_stand_first() -> None:
+    payload = _section(sections.DELIVERY_ANNOTATIONS) + _section(sections.HEADER)
+    assert [section.code for section in split(payload)] == [sections.DELIVERY_ANNOTATIONS, sections.HEADER]
+    assert sections.section_values(payload)[0].keys() == {sections.DELIVERY_ANNOTATIONS, sections.HEADER}
+
+
+def test_sections_in_any_order_are_found_if_asked_for() -> None:
+    codes = [sections.PROPERTIES, sections.HEADER, sections.FOOTER, sections.DATA, sections.DATA]
+    assert [section.code for section in split(b"".join(map(_section, codes)), in_order=False)] == codes
+    for code in (sections.HEADER, sections.PROPERTIES, sections.FOOTER, sections.DELIVERY_ANNOTATIONS):
+        with pytest.raises(AmqpDecodeError, match=f"0x{code:02x} at byte .* comes twice"):
+            split(b"".join(map(_section, [*codes, code, code])), in_order=False)
+
+
+def test_sections_are_found_up_to_one_or_a_later_one() -> None:
+    assert [section.code for section in split(_MESSAGE, up_to=sections.PROPERTIES)][-1] == sections.PROPERTIES
+    later = _section(sections.HEADER) + _section(sections.DATA) * 2
+    assert [section.code for section in split(later, up_to=sections.PROPERTIES)] == [sections.HEADER, sections.DATA]
+
+
 def test_section_values_are_decoded_in_one_pass() -> None:
     values, bodies = sections.section_values(_MESSAGE_OF_DATA)
     assert values == {code: _VALUES[code] for code in _CODES if code != sections.DATA}
@@ -160,6 +188,26 @@ def test_readable_items_leave_out_what_cannot_be_decoded() -> None:
             section = sections.Section(sections.APPLICATION_PROPERTIES, 0, 3, len(payload))
             assert sections.map_start(payload, section) == 3 + len(head)
             assert sections.readable_items(payload, section) == found
+
+
+def test_readable_items_are_texts_with_simple_values() -> None:
+    simple: dict[AmqpValue, AmqpValue] = {
+        "null": None, Symbol("zero"): ULong(0), "k" * 256: "v" * 256, Symbol("s" * 256): b"b", "id": UUID(int=1)
+    }  # fmt: skip
+    other: dict[AmqpValue, AmqpValue] = {
+        b"b": 1, b"b" * 256: 1, "empty": [], "list": [1], "map": {}, "array": Array([1]), "tag": Described(ULong(1), 1)
+    }  # fmt: skip
+    payload = sections.encode_section(sections.APPLICATION_PROPERTIES, {**other, **simple})
+    (section,) = split(payload)
+    assert sections.readable_items(payload, section) == simple
+
+
+def test_readable_items_end_with_their_section() -> None:
+    content = encode("a") + b"\xa1\x02"  # a text of two bytes, which are those of the next section
+    head = sections.section_head(sections.APPLICATION_PROPERTIES) + bytes((0xC1, len(content) + 1, 2))
+    payload = head + content + b"xy" + encode("b") + encode(1)
+    section = sections.Section(sections.APPLICATION_PROPERTIES, 0, 3, len(head + content))
+    assert sections.readable_items(payload, section) == {"a": "xy"}
 
 
 def test_a_section_that_is_no_map_has_no_items() -> None:
