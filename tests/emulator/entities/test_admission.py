@@ -64,11 +64,13 @@ def test_the_header_of_a_message_has_a_limit_of_its_own(queue: Queue, sent: Sent
     assert refused(queue, sent("x", properties={"a": "x" * 32_768, "b": "x" * 32_768})) is Refusal.TOO_LARGE
 
 
-@pytest.mark.parametrize("value", ["x", b"y"])
-def test_a_property_has_at_most_32_kilobytes(queue: Queue, sent: Sent, value: str | bytes) -> None:
-    queue.admission.check([sent("x", properties={"other": 1, "a": value * 32_768})])
+@pytest.mark.parametrize(("value", "message_id"), [("x", None), (b"y", None), ("x", "behind other sections")])
+def test_a_property_has_at_most_32_kilobytes(
+    queue: Queue, sent: Sent, value: str | bytes, message_id: str | None
+) -> None:
+    queue.admission.check([sent("x", message_id=message_id, properties={"other": 1, "a": value * 32_768})])
     with pytest.raises(RefusedError, match="A property of the message has 32769 bytes, the limit is 32768") as caught:
-        queue.admission.check([sent("x", properties={"a": value * 32_769, "other": 1})])
+        queue.admission.check([sent("x", message_id=message_id, properties={"a": value * 32_769, "other": 1})])
     assert caught.value.refusal is Refusal.TOO_LARGE
 
 
@@ -139,6 +141,12 @@ def test_a_duplicate_is_dropped_until_the_window_ends(unique: Queue, sent: Sent)
     unique.send(sent("x"), 0)
     unique.send(sent("x"), 0)
     assert unique.message_count == 4  # Without an id there is nothing to compare.
+
+
+def test_only_ids_whose_window_has_ended_are_new_again(unique: Queue, sent: Sent) -> None:
+    for now, message_id in ((0, "a"), (10_000, "b"), (20_000, "b"), (20_000, "a")):
+        unique.send(sent("x", message_id=message_id), now)
+    assert [message.enqueued_time for message in unique.peek(0, 9)] == [0, 10_000, 20_000]
 
 
 def test_an_id_stays_seen_when_its_message_is_gone(unique: Queue, sent: Sent) -> None:
@@ -268,3 +276,6 @@ def test_partitions_follow_the_session_or_the_key_or_the_id(registry: Registry, 
     assert partition(plain, partition_key="b") == crc32(b"b") % 16
     assert [partition(plain, message_id="c") for _ in range(3)] == [0, 1, 2]
     assert partition(unique, message_id="c") == crc32(b"c") % 16
+    # What a transaction compares: messages of two keys may have the same partition.
+    assert plain.admission.keyed_partition(sent("x", partition_key="b")) == crc32(b"b") % 16
+    assert plain.admission.keyed_partition(sent("x")) is None

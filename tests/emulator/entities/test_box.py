@@ -108,6 +108,16 @@ def test_after_too_many_failures_a_message_is_dead_lettered(queue: Queue, sent: 
     }
 
 
+def test_a_lowered_maximum_holds_from_the_next_failure_on(registry: Registry, queue: Queue, sent: Sent) -> None:
+    fill(queue, sent, 1)
+    for _ in range(2):
+        assert queue.abandon(lock(queue)[1], now=0)
+    registry.update(queue, QueueOptions(10_000, max_delivery_count=1))
+    assert queue.counts == (1, 0, 0, 0, 0, 0)
+    assert queue.abandon(lock(queue)[1], now=0)
+    assert queue.counts == (0, 0, 0, 0, 1, 0)
+
+
 def test_a_dead_lettered_message_keeps_its_number_and_time(queue: Queue, sent: Sent) -> None:
     for now in (5, 6):
         queue.send(sent("x"), now)
@@ -175,6 +185,15 @@ def test_of_several_deferred_messages_all_are_received_or_none(queue: Queue, sen
     assert (queue.message_count, queue.deferred_count) == (1, 0)
 
 
+def test_hundreds_of_deferred_messages_are_received_at_once(queue: Queue, sent: Sent) -> None:
+    fill(queue, sent, 300)
+    for _ in range(300):
+        assert queue.defer(lock(queue)[1], now=0)
+    found = queue.receive_deferred(range(1, 301), now=0)
+    assert found is not None
+    assert [message.sequence_number for message in found] == list(range(1, 301))
+
+
 def test_receive_and_delete_takes_out(queue: Queue, sent: Sent) -> None:
     fill(queue, sent, 2)
     lock(queue)
@@ -215,6 +234,9 @@ def test_properties_cannot_be_set_beyond_what_a_message_may_have(registry: Regis
     for act in (queue.abandon, queue.defer):
         with pytest.raises(RefusedError, match="the limit is 65536"):
             act(token, 0, {"a": "x" * 70_000})
+    with pytest.raises(RefusedError, match="the limit is 65536"):
+        queue.check_properties(token, 0, {"a": "x" * 70_000})
+    queue.check_properties(uuid4(), 0, {"a": "x" * 70_000})  # Without the lock there is no message to check.
     assert queue.holds(token, 0)
     assert message.delivery_count == 0
     assert registry.take_changes() == []
@@ -274,6 +296,17 @@ def test_a_locked_message_expires_when_it_is_given_back(registry: Registry, mort
     registry.expire(10_000)
     assert mortal.counts == (0, 0, 0, 0, 2, 0)
     assert [message.delivery_count for message in mortal.dead_letter.peek(0, 9)] == [0, 1]
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_an_expired_message_is_not_put_in_front(registry: Registry, mortal: Queue, sent: Sent, others: int) -> None:
+    registry.order_after_release = lambda _: "front"
+    for now in range(0, 1_000 * others + 1, 1_000):
+        mortal.send(sent("x"), now)
+    _, token = lock(mortal)
+    assert mortal.release(token, 5_500)
+    assert mortal.counts == (others, 0, 0, 0, 1, 0)
+    assert (mortal.receive(5_500) is not None) == bool(others)
 
 
 def test_a_deferred_message_expires_when_it_is_asked_for(registry: Registry, mortal: Queue, sent: Sent) -> None:

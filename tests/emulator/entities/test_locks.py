@@ -18,6 +18,7 @@ def test_a_lock_is_held_until_its_end() -> None:
     assert message.lock_token is not None
     assert locks.held(message.lock_token, 9) is message
     assert locks.held(message.lock_token, 10) is None
+    assert locks.held(message.lock_token, 11) is None
     assert locks.held(uuid4(), 0) is None
 
 

@@ -17,6 +17,7 @@ from sbnotebook.model.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt,
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
     DATA,
+    DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
@@ -35,6 +36,7 @@ def test_a_plain_message_is_kept_as_it_is(encode_message: Encode) -> None:
     sent = read_sent(payload)
     assert (sent.payload, sent.header_size, sent.scheduled_time, sent.time_to_live) == (payload, 0, None, None)
     assert (sent.message_id, sent.session_id, sent.partition_key) == (None, None, None)
+    assert (sent.property_size, sent.excess) == (0, None)
 
 
 def test_read_sent_reads_the_fields_of_the_broker(sent: Callable[..., SentMessage]) -> None:
@@ -44,7 +46,7 @@ def test_read_sent_reads_the_fields_of_the_broker(sent: Callable[..., SentMessag
     assert message.payload[message.header_size :] == encoded(b"x")
 
 
-@pytest.mark.parametrize("properties", [None, [], [None], [None, b"user", "to"], [None, b"u" * 300]])
+@pytest.mark.parametrize("properties", [None, [], [None], [None, b"user", "to"], [None, b"u" * 300], [None] * 300])
 def test_a_message_without_an_id_gets_one(encode_message: Encode, properties: list[Any] | None) -> None:
     around = {HEADER: [None, None, UInt(5)], MESSAGE_ANNOTATIONS: {Symbol("a"): "b"}, APPLICATION_PROPERTIES: {"c": 1}}
     message = read_sent(
@@ -85,6 +87,8 @@ def test_a_long_life_stands_in_the_properties(encode_message: Encode) -> None:
     both = encode_message(sections={HEADER: [None, None, most], PROPERTIES: properties})
     assert read_sent(both).time_to_live == 2**33
     assert read_sent(encode_message(sections={HEADER: [None, None, most]})).time_to_live == most
+    longer = encode_message(sections={HEADER: [None, None, ULong(2**32)], PROPERTIES: properties})
+    assert read_sent(longer).time_to_live == 2**32
 
 
 @pytest.mark.parametrize("life", [ULong(2**64 - 1), Long(2**63 - 1)])
@@ -129,6 +133,25 @@ def test_sections_in_any_order_are_put_in_their_places(order: list[int]) -> None
     message = read_sent(b"".join(sections[at] for at in order))
     assert message.payload == b"".join(sections)
     assert (message.message_id, message.time_to_live, message.scheduled_time) == ("id", 5, 5)
+
+
+def test_a_body_of_several_parts_and_its_footer_stay() -> None:
+    body = b"".join(b"\x00\x53\x75" + encode(part) for part in (b"first", b"second"))
+    behind = body + b"\x00\x53\x78" + encode({})
+    sent = read_sent(b"\x00\x53\x73" + encode(["id"]) + behind)
+    assert sent.payload[sent.header_size :] == behind
+
+
+@pytest.mark.parametrize("count", [0, 1, 10, 11, 13])
+def test_fields_that_a_message_leaves_out_are_none(encode_message: Encode, count: int) -> None:
+    sent = read_sent(encode_message(sections={PROPERTIES: [None] * count}))
+    assert (sent.message_id, sent.session_id) == (None, None)
+
+
+def test_no_property_is_large_where_annotations_are(encode_message: Encode) -> None:
+    sections: dict[int, AmqpValue] = {DELIVERY_ANNOTATIONS: {Symbol("a"): "x" * 40_000}, APPLICATION_PROPERTIES: {}}
+    sent = read_sent(encode_message(sections=sections))
+    assert (sent.property_size, sent.excess) == (0, None)
 
 
 def test_a_section_that_comes_twice_is_refused() -> None:
@@ -181,13 +204,23 @@ def test_a_message_knows_the_size_of_its_payload(payload: bytes | None, size: in
     assert BrokeredMessage(1, 1, 0, payload, size).size == known
 
 
+def test_a_new_message_has_no_lock_and_no_failed_delivery() -> None:
+    new = BrokeredMessage(1, 1, 0, b"abc")
+    assert (new.lock_token, new.locked_until, new.delivery_count, new.hops) == (None, 0, 0, 0)
+
+
 @pytest.mark.parametrize(
     "encoded_map",
-    ["c1020040", "c103014040", "c104034040", "d10000000500000001a1", "c0030240", "45", "c1040240a101"],
+    ["c1020040", "c103014040", "c104034040", "d10000000500000001a1", "c0030240", "45", "c1040240a101", "c103044040"],
 )
 def test_a_damaged_map_is_refused(encoded_map: str) -> None:
     with pytest.raises(AmqpDecodeError):
         map_items(bytes.fromhex(encoded_map), 0)
+
+
+def test_a_map_whose_last_item_ends_behind_it_is_refused() -> None:
+    with pytest.raises(AmqpDecodeError, match="a map does not have the size that it claims"):
+        map_items(bytes.fromhex("c1030240a10568656c6c6f"), 0)
 
 
 def test_an_empty_message_is_refused() -> None:
@@ -199,7 +232,8 @@ def test_the_last_moment_of_dotnet_is_a_time(encode_message: Encode) -> None:
     payload = encode_message(sections={MESSAGE_ANNOTATIONS: {SCHEDULED: Timestamp(END_OF_TIME)}})
     assert read_sent(payload).scheduled_time == END_OF_TIME
     assert read_sent(encode_message(sections={HEADER: [None, None, UInt(0)]})).time_to_live == 0
-    assert read_sent(encode_message(sections={HEADER: [True, None]})).time_to_live is None
+    for header in ([], [True], [True, None], [True, None, None, False]):
+        assert read_sent(encode_message(sections={HEADER: header})).time_to_live is None
 
 
 @pytest.mark.parametrize(

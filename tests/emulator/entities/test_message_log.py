@@ -89,6 +89,18 @@ def test_a_number_that_is_not_there_is_not_found() -> None:
         log.remove(message(6))
 
 
+@pytest.mark.parametrize(
+    "numbers", [(5, 1024), (5, 2049), (1030, 1), (1030, 2049), (1029 * SHELF, 5), (5 * SHELF * SHELF, 5)]
+)
+def test_numbers_that_are_far_apart_are_found(numbers: tuple[int, int]) -> None:
+    log = MessageLog(0)
+    messages = [message(number, 1) for number in numbers]
+    for each in messages:
+        log.add(each)
+    assert [log.get(number) for number in numbers] == messages
+    assert [found.sequence_number for found in log.walk()] == sorted(numbers)
+
+
 def shed_all(log: MessageLog) -> None:
     for shelf in log.resident_shelves():
         log.shed(shelf.number)
@@ -137,6 +149,22 @@ def test_messages_are_taken_from_where_they_were_put_back(numbers: list[int], st
     assert log.take_ready() is None
 
 
+def test_a_message_that_was_put_back_can_be_withdrawn() -> None:
+    log = MessageLog(0)
+    messages = [message(number) for number in (1, 2, 3)]
+    for each in messages:
+        log.add(each)
+        log.make_ready(each)
+    for each in messages[:2]:
+        assert log.take_ready() is each
+    for each in messages[:2]:
+        log.make_ready(each)
+        log.put_back(each, "front")
+    log.withdraw(messages[1])
+    log.remove(messages[1])
+    assert list(iter(log.take_ready, None)) == [messages[0], messages[2]]
+
+
 def test_ready_messages_are_taken_by_number() -> None:
     log = MessageLog(0)
     for number in (3000, 5, 2000, 7, 6):
@@ -154,8 +182,8 @@ def test_ready_messages_are_taken_by_number() -> None:
 def test_a_payload_can_be_replaced() -> None:
     log = MessageLog(0, residency := Residency())
     log.add(kept := message(1, 10))
-    log.replace_payload(kept, b"longer than it was")
-    assert (kept.size, log.size_bytes, residency.size) == (18, 18, log.resident_size)
+    log.replace_payload(kept, b"longer than it was" * 50)
+    assert (kept.size, log.size_bytes, residency.size) == (900, 900, log.resident_size)
     log.remove(kept)
     assert residency.size == 0
 
@@ -198,12 +226,13 @@ def test_messages_without_a_storage_stay_in_memory() -> None:
 
 
 def test_a_shelf_that_is_shed_can_still_be_added_to() -> None:
-    log, residency, shelves = filled_log(budget=1, numbers=range(10))
+    log, residency, shelves = filled_log(budget=1, numbers=range(11))
     residency.shed()
-    log.add(message(10, 100))
+    assert residency.size == 0
+    log.add(message(11, 100))
     assert shelves.loaded == [0]
-    assert [found.sequence_number for found in log.walk()] == list(range(11))
-    assert residency.size == log.resident_size
+    assert [found.sequence_number for found in log.walk()] == list(range(12))
+    assert residency.size == log.resident_size == log.size_bytes + 12 * 512
 
 
 def test_a_large_payload_is_loaded_when_it_is_read() -> None:
@@ -214,11 +243,12 @@ def test_a_large_payload_is_loaded_when_it_is_read() -> None:
         MessageLog(0).payload(BrokeredMessage(4, 4, 0, None, size=9))
 
 
-def test_a_shelf_that_comes_back_with_fewer_is_noticed() -> None:
+@pytest.mark.parametrize("count", [9, 11])
+def test_a_shelf_that_comes_back_with_another_count_is_noticed(count: int) -> None:
     log, residency, shelves = filled_log(budget=1, numbers=range(10))
     residency.shed()
-    del shelves.messages[4]
-    with pytest.raises(AssertionError, match="10 messages came back with 9"):
+    shelves.messages = {number: message(number, 100) for number in range(count)}
+    with pytest.raises(AssertionError, match=f"10 messages came back with {count}"):
         log.get(5)
 
 
@@ -264,7 +294,9 @@ def test_active_messages_without_a_lock_expire() -> None:
 
 def test_times_that_are_outdated_do_not_pile_up() -> None:
     log = MessageLog(0)
-    for number in range(5000):  # A consumer keeps the queue empty.
+    log.add(last := message(9 * SHELF, 1, expires_at=10**10))
+    log.expect_expiry(last)
+    for number in range(5000):  # A consumer takes all others at once.
         log.add(kept := message(number, 1, expires_at=10**9 + number))
         log.make_ready(kept)
         assert log.take_ready() is kept
@@ -274,6 +306,31 @@ def test_times_that_are_outdated_do_not_pile_up() -> None:
     log.make_ready(kept)
     assert log.next_expiry == 7
     assert log.due(7) == [kept]
+    log.remove(kept)
+    assert log.due(10**10) == [last]
+
+
+def test_a_time_that_is_outdated_hides_none_that_is_due() -> None:
+    log = MessageLog(0)
+    messages = [message(number, 1, expires_at=number) for number in (1, SHELF, 2 * SHELF)]
+    for each in messages:
+        log.add(each)
+        log.expect_expiry(each)
+    log.remove(messages[0])
+    assert log.due(10**6) == messages[1:]
+
+
+def test_the_time_of_a_message_that_is_gone_finds_nothing() -> None:
+    log = MessageLog(0)
+    late, early, lasting = (message(number, 1, expires_at=when) for number, when in ((1, 100), (2, 50), (3, None)))
+    for each in (late, early, lasting):
+        log.add(each)
+        log.expect_expiry(each)
+    log.remove(late)
+    assert log.due(50) == [early]
+    log.remove(early)
+    assert log.due(100) == []
+    assert log.next_expiry is None
 
 
 def test_the_budget_is_64_megabytes_unless_it_is_told() -> None:
@@ -303,9 +360,14 @@ def test_shedding_is_tried_again_after_1024_turns_or_more_bytes() -> None:
     taken.lock_token = uuid4()
     residency.shed()
     taken.lock_token = None
-    while log.resident_shelves():
+    for turn in (1024, 2048):
+        while log.resident_shelves() and residency.turn < 3_000:
+            residency.shed()
+        assert residency.turn == turn
+        taken.lock_token = uuid4()
+        assert log.get(taken.sequence_number) is taken
         residency.shed()
-    assert residency.turn == 1024
+        taken.lock_token = None
     log, residency, shelves = filled_log(budget=1_000, numbers=range(2))
     taken = log.take_ready()
     assert taken is not None

@@ -22,6 +22,7 @@ from sbnotebook.errors import ConfigurationError
 @pytest.mark.parametrize(
     ("options", "name"),
     [
+        ({"lock_duration": -1}, "LockDuration"),
         ({"lock_duration": 0}, "LockDuration"),
         ({"lock_duration": 300_001}, "LockDuration"),
         ({"max_delivery_count": 0}, "MaxDeliveryCount"),
@@ -32,6 +33,7 @@ from sbnotebook.errors import ConfigurationError
         ({"max_size_mb": 81_921}, "MaxSizeInMegabytes"),
         ({"max_message_size_kb": 0}, "MaxMessageSizeInKilobytes"),
         ({"max_message_size_kb": 102_401}, "MaxMessageSizeInKilobytes"),
+        ({"default_time_to_live": -1}, "DefaultMessageTimeToLive"),
         ({"default_time_to_live": 0}, "DefaultMessageTimeToLive"),
         ({"auto_delete_on_idle": 299_999}, "AutoDeleteOnIdle"),
         ({"user_metadata": "x" * 1025}, "UserMetadata"),
@@ -136,6 +138,7 @@ def test_the_defaults_are_those_of_service_bus() -> None:
     assert options_to_json(QueueOptions()) == {**RECEIVING, **SENDING}
     assert options_to_json(TopicOptions()) == topic
     assert options_to_json(SubscriptionOptions()) == {**RECEIVING, "dead_letter_on_filter_errors": True}
+    assert AuthorizationRule("key", "one", "two", frozenset()).created_time == 0
 
 
 @pytest.mark.parametrize("name", ["lock_duration", "default_time_to_live", "max_message_size_kb", "max_size_mb"])
@@ -159,6 +162,8 @@ def test_options_are_frozen_and_small(kind: type) -> None:
         ("HTTPS://[::1]:5672/a%2Fb/", "a/b"),
         ("https://[", "https://["),
         ("orders:1", "orders:1"),
+        ("sb:orders", "sb:orders"),
+        ("ftp://ns/orders", "ftp://ns/orders"),
     ],
 )
 def test_a_forwarding_target_may_stand_in_an_address(text: str, name: str) -> None:

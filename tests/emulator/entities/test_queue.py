@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -60,8 +60,9 @@ def test_a_session_is_received_by_whoever_holds_it_in_order(calls: Queue, sent: 
 def test_a_session_has_one_holder(calls: Queue) -> None:
     session, token = accept(calls, "a")
     assert refusal(lambda: calls.accept_session("a", 0)) is Refusal.SESSION_IS_LOCKED
-    calls.close_session(session, uuid4(), 0)
-    assert refusal(lambda: calls.accept_session("a", 0)) is Refusal.SESSION_IS_LOCKED
+    for stranger in (uuid4(), UUID(int=0), UUID(int=2**128 - 1)):
+        calls.close_session(session, stranger, 0)
+        assert refusal(lambda: calls.accept_session("a", 0)) is Refusal.SESSION_IS_LOCKED
     calls.close_session(session, token, 0)
     accept(calls, "a")
 
@@ -101,9 +102,10 @@ def test_a_renewed_session_keeps_its_messages_locked(registry: Registry, calls: 
     assert list(calls.sessions.listed(None)) == []
 
 
-def test_a_deferred_message_belongs_to_its_session(calls: Queue, sent: Sent) -> None:
+@pytest.mark.parametrize(("owner", "other"), ["ab", "ba"])
+def test_a_deferred_message_belongs_to_its_session(calls: Queue, sent: Sent, owner: str, other: str) -> None:
     fill(calls, sent, "ab")
-    first, token = accept(calls, "a")
+    first, token = accept(calls, owner)
     message = calls.receive(0, first)
     assert message is not None
     assert message.lock_token is not None
@@ -111,8 +113,16 @@ def test_a_deferred_message_belongs_to_its_session(calls: Queue, sent: Sent) -> 
     calls.close_session(first, token, 0)
     assert calls.sessions is not None
     assert [each.session_id for each in calls.sessions.listed(None)] == ["a", "b"]
-    assert calls.receive_deferred([1], 0, session=accept(calls, "b")[0]) is None
-    assert calls.receive_deferred([1], 0, session=accept(calls, "a")[0]) == [message]
+    number = message.sequence_number
+    assert calls.receive_deferred([number], 0, session=accept(calls, other)[0]) is None
+    assert calls.receive_deferred([number], 0, session=accept(calls, owner)[0]) == [message]
+
+
+def test_a_session_is_peeked_at_and_emptied_alone(calls: Queue, sent: Sent) -> None:
+    fill(calls, sent, "abcb")
+    assert [message.sequence_number for message in calls.peek(0, 9, "b")] == [2, 4]
+    assert calls.delete(9, before=1, now=1, session=accept(calls, "b")[0]) == 2
+    assert [message.session_id for message in calls.peek(0, 9)] == ["a", "c"]
 
 
 def test_session_state_is_kept(registry: Registry, calls: Queue) -> None:
@@ -135,6 +145,8 @@ def test_the_state_of_a_session_has_a_limit() -> None:
     session, _ = accept(calls, "a")
     calls.set_session_state(session, b"x" * 262_144, 0)
     assert refusal(lambda: calls.set_session_state(session, b"x" * 262_145, 0)) is Refusal.TOO_LARGE
+    with pytest.raises(RefusedError, match="has 262145 bytes, the limit is 262144"):
+        calls.set_session_state(session, b"x" * 262_145, 0)
 
 
 def test_the_states_of_sessions_take_space(registry: Registry, sent: Sent) -> None:
@@ -224,3 +236,49 @@ def test_numbers_of_partitions_count_on_without_their_partition() -> None:
     record = EntityRecord(1, "queue", 0)
     assert [record.next_number(), record.next_number(17), record.next_number()] == [1, 1 << 48 | 2, 3]
     assert without_partition(15 << 48 | 7) == 7
+
+
+def test_the_lock_of_a_session_begins_when_it_is_accepted(registry: Registry, calls: Queue) -> None:
+    session, _ = accept(calls, "a", 5_000)
+    assert (session.locked_until, registry.next_deadline) == (15_000, 15_000)
+
+
+def test_a_long_session_id_is_quoted_up_to_128_characters(calls: Queue) -> None:
+    accept(calls, "x" * 129)
+    with pytest.raises(RefusedError, match=f"'{'x' * 128}'"):
+        calls.accept_session("x" * 129, 0)
+
+
+def test_the_size_is_that_of_all_messages_and_states(calls: Queue, sent: Sent) -> None:
+    for body in ("x" * 77, "y" * 77):
+        calls.send(sent(body, session_id="a"), 0)
+    calls.transfer(sent("z" * 77), "nowhere", 0)
+    session, _ = accept(calls, "a")
+    message = calls.receive(0, session)
+    assert message is not None
+    assert message.lock_token is not None
+    calls.dead_letter_message(message.lock_token, 0, DeadLetterReason("Bad", None))
+    sizes = [[message.size for message in box.peek(0, 9)] for box in calls.boxes]
+    assert [len(each) for each in sizes] == [1, 1, 1]
+    total = sum(map(sum, sizes))
+    assert calls.total_size == total
+    calls.set_session_state(session, bytes(total), 0)
+    assert calls.total_size == 2 * total
+
+
+def test_a_message_that_goes_at_once_keeps_its_body(registry: Registry, sent: Sent) -> None:
+    queue = registry.create_queue("q", QueueOptions(forward_to="nowhere"))
+    queue.send(sent("body"), 0)
+    topic = registry.create_topic("t")
+    subscription = registry.create_subscription(topic, "s", SubscriptionOptions(requires_session=True))
+    topic.send(sent("body"), 0)
+    for box in (queue.transfer_dead_letter, subscription.dead_letter):
+        message = box.receive(0)
+        assert message is not None
+        assert box.rendered(message).endswith(b"body")
+
+
+def test_a_box_has_the_number_by_which_stores_know_it(registry: Registry, queue: Queue) -> None:
+    topic = registry.create_topic("t")
+    subscription = registry.create_subscription(topic, "s")
+    assert [box.box for box in (*queue.boxes, topic, *subscription.boxes)] == [4, 5, 6, 8, 12, 13, 14]

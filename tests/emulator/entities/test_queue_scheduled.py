@@ -3,6 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from sbnotebook.emulator.entities import (
     DeadLetterReason,
     MessageState,
@@ -39,6 +41,7 @@ def test_a_scheduled_message_gets_a_new_number_when_it_is_due(registry: Registry
     queue.send(sent("now"), 0)
     scheduled = next(queue.peek(0, 1))
     assert (scheduled.state, registry.next_deadline) == (MessageState.SCHEDULED, 1_000)
+    assert queue.counts == (1, 0, 0, 1, 0, 0)
     registry.expire(999)
     assert queue.counts.scheduled == 1
     registry.expire(1_000)
@@ -54,13 +57,14 @@ def test_a_time_that_has_passed_schedules_nothing(registry: Registry, queue: Que
     assert (queue.counts.scheduled, queue.has_available, registry.next_deadline) == (0, True, None)
 
 
-def test_a_scheduled_message_lives_from_its_time_on(registry: Registry, queue: Queue, sent: Sent) -> None:
-    queue.send(sent("later", scheduled_time=1_000, time_to_live=500), 0)
+@pytest.mark.parametrize("life", [500, 2_500])
+def test_a_scheduled_message_lives_from_its_time_on(registry: Registry, queue: Queue, sent: Sent, life: int) -> None:
+    queue.send(sent("later", scheduled_time=1_000, time_to_live=life), 0)
     registry.expire(999)
     assert numbers(queue) == [1]
     registry.expire(1_200)  # later than it was due
-    assert next(queue.peek(0, 1)).expires_at == 1_700
-    registry.expire(1_700)
+    assert next(queue.peek(0, 1)).expires_at == 1_200 + life
+    registry.expire(1_200 + life)
     assert queue.message_count == 0
 
 

@@ -134,6 +134,15 @@ def test_a_namespace_and_a_topic_have_room_for_so_many() -> None:
         assert caught.value.refusal is Refusal.QUOTA_EXCEEDED
     registry.delete(registry.queues[0])
     registry.create_queue("more")
+    # A namespace that comes from a tier with more room takes in no more either.
+    registry.tier = Tier.PREMIUM
+    registry.create_queue("beyond")
+    registry.tier = Tier.STANDARD
+    with pytest.raises(RefusedError, match="at most 10000 queues and topics"):
+        registry.create_queue("too-many")
+    registry.tier = Tier.BASIC
+    with pytest.raises(RefusedError, match="at most 0 subscriptions"):
+        registry.create_subscription(topic, "too-many")
 
 
 # -------------------------------------------------------------------------------------------- changes
@@ -297,3 +306,70 @@ def test_deleting_an_entity_keeps_the_alarms_of_others(registry: Registry, sent:
     assert registry.next_deadline == 3
     registry.expire(3)
     assert stays.message_count == 0
+
+
+def test_times_are_0_unless_they_are_given(registry: Registry) -> None:
+    queue, topic = registry.create_queue("q"), registry.create_topic("t")
+    subscription = registry.create_subscription(topic, "s")
+    assert {each.created_time for each in (queue, topic, subscription)} == {0}
+    assert {each.updated_time for each in (queue, topic, subscription)} == {0}
+    assert [rule.created_time for rule in subscription.rules] == [0]
+    for change in (
+        lambda: registry.update(subscription, SubscriptionOptions()),
+        lambda: registry.put_rule(subscription, Rule("none", FalseFilter())),
+        lambda: registry.remove_rule(subscription, "none"),
+    ):
+        registry.update(subscription, SubscriptionOptions(), now=9)
+        change()
+        assert subscription.updated_time == 0
+
+
+def test_an_entity_is_looked_at_when_it_may_be_idle(registry: Registry) -> None:
+    queue = registry.create_queue("q", QueueOptions(auto_delete_on_idle=IDLE), now=7_000)
+    assert registry.next_deadline == IDLE + 7_000
+    assert idle(registry, 5 * IDLE) == [queue]  # the clock has stood still for long
+
+
+def test_partitions_take_in_16_times_the_size(registry: Registry) -> None:
+    sizes = [
+        registry.create_queue(f"q{size}", QueueOptions(max_size_mb=size, enable_partitioning=True)).options.max_size_mb
+        for size in (1, 1024, 5120, 5121)
+    ]
+    assert sizes == [16, 16_384, 81_920, 81_920]
+
+
+def test_long_names_are_cut_in_refusals(registry: Registry) -> None:
+    with pytest.raises(InvalidEntityAddressError, match=f"^'{'x' * 80}' cannot be the name"):
+        registry.create_queue("x" * 81 + "/$dlq")
+    with pytest.raises(RefusedError, match=f": '{'x' * 260}'"):
+        registry.check_targets(QueueOptions(forward_to="x" * 261))
+
+
+def test_an_entity_forwards_to_what_can_take_its_messages(registry: Registry) -> None:
+    registry.create_queue("q")
+    registry.create_topic("t")
+    registry.check_targets(
+        QueueOptions(forward_to="q", forward_dead_letters_to="Q"),
+        QueueOptions(requires_session=True, forward_to="t", forward_dead_letters_to="q"),
+        SubscriptionOptions(requires_session=True, forward_dead_letters_to="q"),
+        TopicOptions(),
+    )
+    for options in (
+        QueueOptions(requires_session=True, forward_to="q"),
+        SubscriptionOptions(requires_session=True, forward_to="q"),
+        QueueOptions(forward_dead_letters_to="nowhere"),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            registry.check_targets(options)
+        assert refused.value.refusal is Refusal.NOT_ALLOWED
+
+
+def test_an_outdated_alarm_does_not_ring(registry: Registry, sent: Sent) -> None:
+    queue, other = registry.create_queue("q", QueueOptions(auto_delete_on_idle=IDLE)), registry.create_queue("other")
+    queue.send(sent("x", time_to_live=10), 0)
+    other.send(sent("x", time_to_live=IDLE + 1), 0)
+    assert registry.next_deadline == 10
+    registry.expire(10)
+    registry.expire(IDLE + 1)
+    assert (queue.message_count, other.message_count) == (0, 0)
+    assert registry.take_idle() == [queue]

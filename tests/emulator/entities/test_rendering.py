@@ -12,7 +12,7 @@ from sbnotebook.emulator.entities.rendering import (
     with_dead_letter_reason,
     with_time_to_live,
 )
-from sbnotebook.model.amqp import AmqpValue, Int, Long, Short, Symbol, Timestamp, UByte, UInt, ULong
+from sbnotebook.model.amqp import AmqpValue, Int, Long, Short, Symbol, Timestamp, UByte, UInt, ULong, encode
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -115,7 +115,10 @@ def test_an_older_reason_is_replaced(encode_message: Encode) -> None:
         (None, 61_000, [None, None, 60_000]),
         ([None, None, UInt(5_000)], 61_000, [None, None, 5_000]),  # the action of a rule has shortened it
         ([None, None, UInt(90_000)], None, [None, None, 90_000]),
+        ([True, UByte(4)], 61_000, [True, 4, 60_000]),
         (None, 2**33, None),  # longer than the header can say
+        (None, 1_000 + 2**32 - 1, None),  # the longest that it can say is for ever
+        (None, 1_000 + 2**32 - 2, [None, None, 2**32 - 2]),
     ],
 )
 def test_a_message_that_goes_on_keeps_how_long_it_lived(
@@ -149,3 +152,27 @@ def test_application_properties_are_set_and_the_others_stay(encode_message: Enco
     found = values(with_application_properties(sent, {"a": "new", Symbol("c"): None, "d": True}))
     assert found[APPLICATION_PROPERTIES] == {"b": 2, "a": "new", "d": True}
     assert found[DATA] == b"body"
+
+
+def test_a_time_to_live_that_holds_stays_byte_for_byte(encode_message: Encode) -> None:
+    sent = encode_message(sections={HEADER: [None, None, UInt(60_000)]})
+    assert with_time_to_live(message(sent, expires_at=61_000), sent) is sent
+
+
+@pytest.mark.parametrize("constructor", [b"\xa1\x15", b"\xa3\x15", b"\xb1\0\0\0\x15", b"\xb3\0\0\0\x15"])
+def test_the_senders_stale_annotations_go_however_encoded(encode_message: Encode, constructor: bytes) -> None:
+    name = b"x-opt-sequence-number"
+    items = constructor + name + encode(Long(99)) + constructor[:-1] + b"\x01m" + encode(True)
+    sent = b"\x00\x53\x72\xc1" + bytes((len(items) + 1, 4)) + items + encode_message()
+    rendered = answered(sent)
+    assert rendered.count(name) == 1
+    annotations = values(rendered)[MESSAGE_ANNOTATIONS]
+    assert isinstance(annotations, dict)
+    assert (annotations["m"], annotations["x-opt-sequence-number"]) == (True, 7)
+
+
+def test_a_clock_may_stand_before_1970(encode_message: Encode) -> None:
+    sent = encode_message()
+    annotations = values(render(BrokeredMessage(7, 7, -1, sent), sent))[MESSAGE_ANNOTATIONS]
+    assert isinstance(annotations, dict)
+    assert annotations["x-opt-enqueued-time"] == Timestamp(-1)

@@ -15,6 +15,8 @@ from sbnotebook.model.sections import (
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
+    SEQUENCE,
+    VALUE,
     section_value,
     split,
 )
@@ -46,9 +48,10 @@ def test_a_deleted_message_has_no_lock_token() -> None:
     assert sections(render(message(payload, token=None), payload, is_delivery=True))[DELIVERY_ANNOTATIONS] == {}
 
 
-def test_a_moved_message_has_the_number_that_it_got_first() -> None:
+@pytest.mark.parametrize("number", [5, 9])
+def test_a_moved_message_has_the_number_that_it_got_first(number: int) -> None:
     payload = encoded()
-    annotations = sections(render(message(payload, number=9), payload, is_delivery=True))[MESSAGE_ANNOTATIONS]
+    annotations = sections(render(message(payload, number=number), payload, is_delivery=True))[MESSAGE_ANNOTATIONS]
     assert isinstance(annotations, dict)
     assert annotations["x-opt-enqueue-sequence-number"] == 7
 
@@ -89,12 +92,18 @@ def test_a_once_scheduled_message_arrives_as_scheduled() -> None:
     kept = sections(render(once, payload, keeps_scheduled=True))[MESSAGE_ANNOTATIONS]
     assert isinstance(kept, dict)
     assert kept["x-opt-message-state"] == 2
+    once.state = MessageState.DEFERRED
+    deferred = sections(render(once, payload, keeps_scheduled=True))[MESSAGE_ANNOTATIONS]
+    assert isinstance(deferred, dict)
+    assert deferred["x-opt-message-state"] == 1
 
 
-def test_an_omitted_body_leaves_its_size() -> None:
+@pytest.mark.parametrize(("code", "value", "times"), [(DATA, b"body", 2), (SEQUENCE, ["body"], 2), (VALUE, "body", 1)])
+def test_an_omitted_body_leaves_its_size(code: int, value: AmqpValue, times: int) -> None:
     footer = encode(Described(ULong(FOOTER), {Symbol("sum"): Long(1)}))
-    body = encode(Described(ULong(DATA), b"body")) * 2
-    payload = encode(Described(ULong(PROPERTIES), ["id"])) + body + footer
+    body = encode(Described(ULong(code), value)) * times
+    head = encode(Described(ULong(HEADER), [True])) + encode(Described(ULong(PROPERTIES), ["id"]))
+    payload = head + body + footer
     rendered = render(message(payload), payload, without_body=True)
     assert [section.code for section in split(rendered)] == [
         HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, FOOTER,

@@ -81,7 +81,8 @@ def test_a_message_is_locked_as_long_as_its_session(sessions: Sessions) -> None:
     assert message.lock_token is not None
     assert (sessions.held_messages, message.locked_until, sessions.next_end) == (1, 10, 10)
     assert sessions.find_held(message.lock_token, 9) is message
-    assert sessions.find_held(message.lock_token, 10) is None
+    assert [sessions.find_held(message.lock_token, now) for now in (10, 11)] == [None, None]
+    assert [session.is_held(now) for now in (9, 10, 11)] == [True, False, False]
     assert sessions.find_held(uuid4(), 0) is None
     sessions.renew(session, 20)
     assert sessions.find_held(message.lock_token, 19) is message
@@ -150,3 +151,15 @@ def test_a_lock_is_found_quickly_among_many_sessions(sessions: Sessions) -> None
     assert all(sessions.find_held(token, 0) for token in tokens)
     assert time.process_time() - begun < 0.5  # with a search through the sessions it was several seconds
     assert sessions.held_messages == 10_000
+
+
+def test_a_held_session_outlives_its_last_message(sessions: Sessions) -> None:
+    message = come(sessions, 1, "a")
+    session = sessions.find_or_create("a")
+    sessions.lock(session, 10)
+    assert take(session) is message
+    sessions.drop(message)
+    sessions.removed(message)
+    assert sessions.get("a") is session
+    sessions.unlock(session)
+    assert sessions.get("a") is None

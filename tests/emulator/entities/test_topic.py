@@ -112,6 +112,10 @@ def test_a_scheduled_message_waits_at_the_topic(registry: Registry, topic: Topic
     assert not topic.cancel_scheduled([gone])
     assert (topic.scheduled_count, subscription.counts.active, registry.next_deadline) == (1, 0, 50)
     assert topic.total_size == topic.size_bytes == len(message.payload)
+    topic.send(sent("x", message_id="id"), 0)
+    waiting = next(subscription.peek(0, 1))
+    assert topic.total_size == topic.size_bytes + waiting.size == subscription.total_size + len(message.payload)
+    assert subscription.receive_and_delete(0) is waiting
     registry.expire(50)
     copy = next(subscription.peek(0, 1))
     assert (topic.scheduled_count, topic.size_bytes) == (0, 0)
@@ -144,3 +148,20 @@ def test_duplicates_reach_no_subscription(registry: Registry, sent: Sent) -> Non
     for message_id in ("a", "a", "b"):
         topic.send(sent("x", message_id=message_id), 0)
     assert subscription.counts.active == 2
+
+
+def test_an_action_gives_no_session_where_there_are_none(registry: Registry, topic: Topic, sent: Sent) -> None:
+    rules = [Rule("a", TrueFilter(), SqlAction("SET sys.SessionId = 'mine'"))]
+    subscription = registry.create_subscription(topic, "s", rules=rules)
+    topic.send(sent("x", session_id="yours"), 0)
+    assert [copy.session_id for copy in subscription.peek(0, 9)] == [None]
+
+
+@pytest.mark.parametrize("session_id", ["0", "zzz"])
+def test_the_session_of_an_action_counts_whatever_it_is(
+    registry: Registry, topic: Topic, sent: Sent, session_id: str
+) -> None:
+    rules = [Rule("a", TrueFilter(), SqlAction("SET sys.SessionId = @id", {"@id": session_id}))]
+    subscription = registry.create_subscription(topic, "s", SubscriptionOptions(requires_session=True), rules=rules)
+    topic.send(sent("x", session_id="mmm", label="x" * 300), 0)
+    assert [copy.session_id for copy in subscription.peek(0, 9)] == [session_id]

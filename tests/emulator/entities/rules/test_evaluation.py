@@ -75,6 +75,7 @@ NO_TIME = Described(Symbol("com.microsoft:timespan"), Long(0))
 PROPERTIES: dict[str, AmqpValue] = {
     "color": "red", "size": Int(5), "price": 2.5, "paid": True, "empty": None, "when": Timestamp(1_000),
     "Two Words": "x", "id": UUID(int=7), "name": "color", "percent": "100%", "pattern": "r_d", "scoped": "sys.Label",
+    "order.id": "o", "zone.id": "z", "sys": "s", "user": "u",
 }  # fmt: skip
 
 
@@ -105,6 +106,7 @@ PROPERTIES: dict[str, AmqpValue] = {
         ("percent NOT LIKE '100|%' ESCAPE '|'", F), ("percent LIKE '100|%' ESCAPE @bar", T),
         ("color LIKE 'r%' ESCAPE @missing_value", U), ("color LIKE @pattern", T),
         ("p('color') = 'red'", T), ("property(name) = 'red'", T), ("P('sys.label') = 'greeting'", T),
+        ("p('order.id') = 'o'", T), ("p('zone.id') = 'z'", T), ("p('sys') = 's'", T), ("p('user') = 'u'", T),
         ("p(scoped) = 'greeting'", T), ("p('user.' + name) = 'red'", T), ("p(nothing) = 'red'", U),
         ("newid() <> newid()", T), ("newid() = newid()", F),
         ("sys.Label = 'greeting'", T), ("SYS.label LIKE 'greet%'", T), ("sys.Subject = 'greeting'", T),
@@ -139,7 +141,8 @@ def test_a_filter_that_fails_raises_filter_error(expression: str, subject: MakeS
     [
         "color", "TRUE", "NOT paid", "paid AND size = 5", "size = (color = 'red')", "size = 5 = TRUE", "size < 5 < 6",
         "5 IS NULL", "p('color') IS NULL", "color IS TRUE", "color IS color", "EXISTS('color')", "EXISTS()",
-        "EXISTS(color, size)", "nothing(color)", "nothing(color) = 1", "newid(1) = 1", "p() = 1", "color IN ()",
+        "EXISTS(color, size)", "nothing(color)", "defined(color)", "nothing(color) = 1", "newid(1) = 1",
+        "lower() = 1", "p() = 1", "p(color, size) = 1", "color IN ()",
         "other.color = 1", "color = @unknown", "size = 9223372036854775808", "color LIKE 'a' ESCAPE 'ab'",
         "color = 'a' ESCAPE 'b'", "size IN (size = 5)", "color LIKE (color = 'a')",
         "color LIKE 'a' ESCAPE color",
@@ -155,8 +158,11 @@ def test_a_new_id_is_a_uuid() -> None:
 
 
 def test_integers_are_longs_and_others_doubles() -> None:
-    values = [compile_calculation(parse(text), {})(RuleSubject(b"")) for text in ("7", "7.0", "-7", "70e-1")]
-    assert [(type(value), value) for value in values] == [(Long, 7), (float, 7.0), (Long, -7), (float, 7.0)]
+    texts = ("7", "7.0", "-7", "70e-1", "-95", "9223372036854775807", "-9223372036854775808")
+    values = [compile_calculation(parse(text), {})(RuleSubject(b"")) for text in texts]
+    assert [(type(value), value) for value in values] == [
+        *((Long, 7), (float, 7.0), (Long, -7), (float, 7.0), (Long, -95), (Long, 2**63 - 1), (Long, -(2**63)))
+    ]
 
 
 def test_a_place_is_a_property() -> None:

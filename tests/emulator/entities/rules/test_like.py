@@ -26,12 +26,15 @@ def reference(pattern: str, text: str, escape: str | None) -> bool:
 
 
 @settings(max_examples=500)
-@given(st.text("ab%_|", max_size=7), st.text("ab%_|", max_size=7), st.sampled_from([None, ESCAPE]))
+@given(st.text("ab%_| ~", max_size=7), st.text("ab%_| ~", max_size=7), st.sampled_from([None, ESCAPE]))
 @example("%a%b%", "aabb", None)
 @example("_a", "aa", None)
 @example("a|%", "a%", ESCAPE)
 @example("a|", "a|", ESCAPE)
 @example("%", "", None)
+@example("a b", "a__b", None)
+@example("~b", "b", ESCAPE)
+@example("%a%b", "aa", None)
 def test_like_is_what_its_definition_says(pattern: str, text: str, escape: str | None) -> None:
     assert LikePattern(pattern, escape).matches(text) is reference(pattern, text, escape)
 
@@ -56,8 +59,9 @@ def test_any_character_counts_as_one() -> None:
 
 
 def test_an_escape_character_is_one_character() -> None:
-    with pytest.raises(FilterError, match="one character"):
-        LikePattern("a", "ab")
+    for escape in ("", "ab"):
+        with pytest.raises(FilterError, match="one character"):
+            LikePattern("a", escape)
 
 
 def test_a_pattern_from_a_message_is_limited() -> None:

@@ -78,6 +78,7 @@ def test_values_without_an_order_are_equal_or_not_and_no_more(value: Operand) ->
 @pytest.mark.parametrize(
     ("left", "symbol", "right", "result"),
     [
+        (Int(-1), "/", Int(1), Int(-1)), (Int(1), "/", Int(-1), Int(-1)), (Int(-1), "/", Int(-1), Int(1)),
         (Int(7), "/", Int(2), Int(3)), (Int(-7), "/", Long(2), Long(-3)), (Int(-7), "%", Long(2), Long(-1)),
         (Int(7), "%", Int(-2), Int(1)), (Int(7), "/", 2.0, 3.5), (Byte(1), "+", UShort(2), Int(3)),
         (UInt(1), "+", Int(2), Long(3)), (UInt(1), "+", UByte(2), UInt(3)), (ULong(1), "*", UInt(3), ULong(3)),
@@ -155,6 +156,7 @@ def test_single_precision_overflows_to_infinity() -> None:
     [
         (Long(5), Int(9), Int(5)), (Long(300), UByte(9), Long(300)), (2.0, Int(9), Int(2)), (2.5, Int(9), 2.5),
         (Long(2), 9.0, 2.0), (Long(2), Float(9.0), Float(2.0)), ("a", Int(9), "a"), (Long(5), "a", Long(5)),
+        (Long(5), True, Long(5)), (Long(5), b"a", Long(5)),
         (Long(5), None, Long(5)), (math.inf, Int(9), math.inf), (True, Int(9), True), (None, Int(9), None),
     ],
     ids=shown,
@@ -173,8 +175,9 @@ def test_dotnet_types_on_amqp_are_unwrapped() -> None:
     assert to_operand(amqp_value(HOUR)) == HOUR
     other = Described(Symbol("another"), Long(1))
     assert to_operand(other) is other
-    odd = Described(Symbol("com.microsoft:timespan"), "no number")
-    assert to_operand(odd) is odd
+    for name in ("com.microsoft:timespan", "com.microsoft:web"):
+        odd = Described(Symbol(name), "no number")
+        assert to_operand(odd) is odd
 
 
 def test_texts_are_those_of_csharp() -> None:
@@ -199,6 +202,8 @@ def test_a_result_has_the_range_of_its_type(kind: type[int], low: int, high: int
         assert (type(found), found) == (kind, value)
         with pytest.raises(FilterError, match="too large for its type"):
             combine(symbol, kind(value), kind(1))
+        with pytest.raises(FilterError, match="too large for its type"):
+            combine(symbol, kind(value), kind(100))
 
 
 @pytest.mark.parametrize(
@@ -258,8 +263,9 @@ def test_a_moment_ends_where_its_type_does() -> None:
     assert combine("+", Timestamp(2**63 - 2), millisecond) == Timestamp(2**63 - 1)
     assert combine("-", Timestamp(-(2**63) + 1), millisecond) == Timestamp(-(2**63))
     for moment, symbol in ((Timestamp(2**63 - 1), "+"), (Timestamp(-(2**63)), "-")):
-        with pytest.raises(FilterError, match="too large"):
-            combine(symbol, moment, millisecond)
+        for span in (millisecond, HOUR):
+            with pytest.raises(FilterError, match="too large"):
+                combine(symbol, moment, span)
 
 
 def test_a_time_span_is_counted_in_ticks() -> None:

@@ -52,8 +52,9 @@ def test_sql_that_service_bus_does_not_have_is_refused(expression: str) -> None:
 
 
 def test_the_place_of_a_mistake_is_told() -> None:
-    with pytest.raises(ConfigurationError, match="column 7, near 'AND'"):
-        parse("a = 1 AND")
+    for expression, place in (("a = 1 AND", "column 7, near 'AND'"), ("aa = 1 a b", "column 10, near 'b'")):
+        with pytest.raises(ConfigurationError, match=place):
+            parse(expression)
 
 
 def test_the_length_is_limited() -> None:

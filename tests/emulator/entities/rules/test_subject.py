@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -61,6 +62,8 @@ def test_the_time_to_live_is_a_time_span(encode_message: Encode) -> None:
     assert encode(UInt(2**32 - 1)) in message.payload
     message.set("TimeToLive", timedelta(milliseconds=7), system=True)
     assert message.system("TimeToLive") == timedelta(milliseconds=7)
+    message.set("TimeToLive", timedelta(), system=True)
+    assert message.system("TimeToLive") == timedelta()
 
 
 def test_the_topic_says_when_it_took_the_message(encode_message: Encode) -> None:
@@ -77,6 +80,7 @@ def test_the_topic_says_when_it_took_the_message(encode_message: Encode) -> None
 def test_identifiers_are_texts_whatever_the_sender_wrote(subject: MakeSubject) -> None:
     assert subject(message_id=UUID(int=1)).system("MessageId") == str(UUID(int=1))
     assert subject(correlation_id=ULong(12)).system("CorrelationId") == "12"
+    assert subject(correlation_id=UInt(12)).system("CorrelationId") == "12"
 
 
 def test_a_value_of_a_system_property_becomes_a_text(subject: MakeSubject) -> None:
@@ -146,13 +150,22 @@ def test_the_brokers_own_properties_cannot_be_set(subject: MakeSubject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("Label", b"bytes"), ("TimeToLive", Long(5)), ("TimeToLive", timedelta(-1)), ("ScheduledEnqueueTimeUtc", "now")],
+    ("name", "value", "why"),
+    [
+        ("Label", b"bytes", "cannot be made a text"),
+        ("TimeToLive", Long(5), "must be a time span of zero or more"),
+        ("TimeToLive", timedelta(-1), "must be a time span of zero or more"),
+        ("TimeToLive", Timestamp(7), "must be a time span of zero or more"),
+        ("ScheduledEnqueueTimeUtc", "now", "must be a moment"),
+        ("ScheduledEnqueueTimeUtc", timedelta(1), "must be a moment"),
+    ],
 )
-def test_a_system_property_takes_values_of_its_type_only(subject: MakeSubject, name: str, value: AmqpValue) -> None:
+def test_a_system_property_takes_values_of_its_type_only(
+    subject: MakeSubject, name: str, value: AmqpValue, why: str
+) -> None:
     message = subject()
     before = message.payload
-    with pytest.raises(FilterError):
+    with pytest.raises(FilterError, match=why):
         message.set(name, value, system=True)
     assert message.payload == before
 
@@ -179,9 +192,10 @@ def test_a_damaged_message_is_an_error_of_the_message(payload: bytes) -> None:
             attempt()
 
 
-def test_a_value_that_amqp_cannot_hold_raises_filter_error(subject: MakeSubject) -> None:
+@pytest.mark.parametrize("value", [Timestamp(2**70), "\ud800", object()], ids=["large", "surrogate", "object"])
+def test_a_value_that_amqp_cannot_hold_raises_filter_error(subject: MakeSubject, value: Any) -> None:
     with pytest.raises(FilterError, match="AMQP has nothing"):
-        subject().set("a", Timestamp(2**70), system=False)
+        subject().set("a", value, system=False)
 
 
 def test_a_time_to_live_beyond_all_measure_is_left_as_it_is(encode_message: Encode) -> None:
