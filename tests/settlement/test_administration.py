@@ -37,6 +37,7 @@ async def test_subscriptions_of_some_topics_and_counts_of_some_entities(tmp_path
             Connection(emulator.connection_string), journal=Journal(tmp_path / "journal")
         ) as namespace:
             everything = [str(counts.address) for counts in await namespace.entities()]
+            assert {repr(counts).partition(": ")[2] for counts in await namespace.entities()} == {"empty>"}
             assert [str(counts.address) for counts in await namespace.entities(topics=["Alerts"])] == [
                 *("asked", "alerts", "alerts/subscriptions/all", "events")
             ]

@@ -31,4 +31,6 @@ def test_nothing_is_estimated_without_a_measurement() -> None:
     assert speeds.estimate("purge", 10) == speeds.estimate("send", 10) == ""
     speeds.note("purge", 100, seconds=1.0)
     assert not speeds.estimate("purge", 0)
+    speeds.note("defer", 100, seconds=0.5)
+    assert "at 200 messages a second" in speeds.estimate("defer", 10)
     assert not speeds.estimate("send", 10)

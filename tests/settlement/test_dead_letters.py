@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.model import EntityAddress
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.model import Complete, DeadLetter, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.dead_letters import _look, look_at_dead_letters  # pyright: ignore[reportPrivateUsage]
-from tests.filled_queues import filled_queue
+from tests.filled_queues import filled_queue, sequence_numbers
 
 pytestmark = pytest.mark.anyio
 
@@ -22,3 +24,68 @@ async def test_a_journal_that_cannot_be_used_leaves_the_growth_unknown(namespace
     namespace.journal.path.write_bytes(b"no database, but text of some length" * 40)
     looks, counted = await look_at_dead_letters(namespace, [EntityAddress("kept")], sample=1)
     assert (looks, counted) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("gone", "said", "sample"),
+    [
+        (range(0), 10, 3),
+        (range(0), 10, 10),
+        (range(0), 12, 3),
+        (range(0), 4, 3),
+        (range(2, 7), 5, 2),
+        (range(4, 10), 4, 2),
+    ],
+    ids=["whole", "all seen", "too many counted", "too few counted", "gap", "gap behind the sample"],
+)
+async def test_the_last_message_is_found_in_any_queue(
+    namespace: AsyncNamespace, gone: range, said: int, sample: int, request: pytest.FixtureRequest
+) -> None:
+    queue = await filled_queue(namespace, f"last-{request.node.callspec.id}".replace(" ", "-"), 10)
+    (await (await queue.pick(list(gone), Complete())).apply()).raise_for_failures()
+    look = await _look(namespace, queue.address, said, None, sample)
+    assert [message.sequence_number for message in look.sample] == (await sequence_numbers(queue))[:sample]
+    assert look.last is not None
+    assert (look.last.sequence_number, look.last.message_id, look.problem) == (10, "m9", None)
+
+
+async def test_the_last_message_of_partitions_is_known_if_all_are(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("parted", QueueOptions(enable_partitioning=True))
+    queue = namespace.entity("parted")
+    assert (await queue.send([Message(partition_key=str(n)) for n in range(40)])).ok
+    numbers = await sequence_numbers(queue)
+    for sample in (1, 39):
+        assert (await _look(namespace, queue.address, 40, None, sample)).last is None
+    seen = (await _look(namespace, queue.address, 40, None, 40)).last
+    assert seen is not None
+    assert seen.sequence_number == numbers[-1]
+
+
+async def test_looks_are_sorted_by_their_counts(namespace: AsyncNamespace) -> None:
+    for name, count in (("two", 2), ("three", 3), ("none", 0), ("one", 1)):
+        queue = await filled_queue(namespace, name, count)
+        if count:
+            async with queue.batch() as batch:
+                while len(batch.messages) < count:
+                    await batch.receive(count)
+                assert (await batch.settle(DeadLetter("Bad"))).ok
+    addresses = [EntityAddress(name) for name in ("one", "two", "three", "none")]
+    looks, counted = await look_at_dead_letters(namespace, addresses, sample=2)
+    assert [(str(look.address), look.count, len(look.sample)) for look in looks] == [
+        ("three/$dlq", 3, 2),
+        ("two/$dlq", 2, 2),
+        ("one/$dlq", 1, 1),
+    ]
+    assert counted == 4
+    assert {look.before for look in looks} == {None}
+    (await (await namespace.entity("one/$dlq").purge()).apply()).raise_for_failures()
+    again, _ = await look_at_dead_letters(namespace, addresses, sample=2)
+    assert [(str(look.address), look.count, look.before.messages if look.before else None) for look in again] == [
+        ("three/$dlq", 3, 3),
+        ("two/$dlq", 2, 2),
+        ("one/$dlq", 0, 1),
+    ]
+    last, _ = await look_at_dead_letters(namespace, addresses, sample=2)
+    assert [look.count for look in last] == [3, 2]

@@ -216,6 +216,31 @@ async def test_an_interrupt_takes_effect_between_two_groups(beside: int) -> None
     assert [outcome.status for outcome in watch.report] == [OutcomeStatus.SETTLED] * 2 + [OutcomeStatus.SKIPPED] * 2
 
 
+@pytest.mark.parametrize(
+    ("settled", "unknown", "failed", "said"),
+    [
+        (0, 0, 0, ""),
+        (2, 0, 0, "; 2 others were given back as they were"),
+        (0, 1, 0, "; 1 others were given back, which Service Bus did not confirm"),
+        (0, 0, 1, "; 0 others were given back as they were, 1 were not"),
+        (
+            3,
+            1,
+            0,
+            "; 3 others were given back as they were, 1 others were given back, which Service Bus did not confirm",
+        ),
+        (5, 0, 1, "; 5 others were given back as they were, 1 were not"),
+    ],
+)
+async def test_a_report_says_how_others_were_given_back(settled: int, unknown: int, failed: int, said: str) -> None:
+    counts = {OutcomeStatus.SETTLED: settled, OutcomeStatus.UNCONFIRMED: unknown, OutcomeStatus.FAILED: failed}
+    rest = [Outcome(status, "release", QUEUE) for status, count in counts.items() for _ in range(count)]
+    report = PickReport([Outcome(OutcomeStatus.SETTLED, "complete", QUEUE)], Report(rest))
+    assert (
+        str(report).removesuffix(": their delivery counts go up when their locks end") == f"complete: 1 settled{said}"
+    )
+
+
 async def test_a_group_with_a_time_limit_is_cut_off_after_it() -> None:
     scope = anyio.CancelScope()
 

@@ -11,7 +11,7 @@ from azure.servicebus.exceptions import (
 )
 
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.patience import patiently
+from sbnotebook.settlement.patience import is_transient, patiently
 
 pytestmark = pytest.mark.anyio
 ORDERS = EntityAddress("orders")
@@ -50,3 +50,24 @@ async def test_patience_ends() -> None:
     with pytest.raises(ServiceBusConnectionError):
         await patiently(attempt, "done", address=ORDERS, patience=0.6)
     assert 1 < attempt.count < 5
+
+
+async def test_only_a_busy_service_is_asked_again_if_so_wanted() -> None:
+    busy, lost = Attempt(1, ServiceBusServerBusyError), Attempt(1, ServiceBusConnectionError)
+    assert await patiently(busy, "done", address=ORDERS, only_busy=True) == "done"
+    with pytest.raises(ServiceBusConnectionError):
+        await patiently(lost, "done", address=ORDERS, only_busy=True)
+    assert (busy.count, lost.count) == (2, 1)
+
+
+def unreachable(*, retryable: bool | None) -> ServiceBusConnectionError:
+    error = ServiceBusConnectionError()
+    error._retryable = retryable  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    return error
+
+
+async def test_a_busy_service_and_a_lost_connection_pass() -> None:
+    assert is_transient(ServiceBusServerBusyError(), ORDERS)
+    assert is_transient(unreachable(retryable=True), ORDERS)
+    assert not is_transient(unreachable(retryable=False), ORDERS), "there is no such host"
+    assert not is_transient(MessageLockLostError(), ORDERS)

@@ -28,7 +28,7 @@ from sbnotebook.model import (
 from sbnotebook.settlement.costs import Cost, Speeds
 from sbnotebook.settlement.engine import Run, carry_out
 from sbnotebook.settlement.pace import Pause, transfers
-from sbnotebook.settlement.plan import Change, Edit, Limits, Plan, Preview
+from sbnotebook.settlement.plan import Canary, Change, Edit, Limits, Plan, Preview
 from sbnotebook.settlement.terms import Progress
 from sbnotebook.testing.strategies import peeked_messages
 
@@ -142,8 +142,11 @@ def test_an_edit_that_changes_nothing_shows_nothing(message: PeekedMessage) -> N
         (b"old", b"", [("body", "old", "")]),
         (b"old", b"\xff", [("body", "b'old'", "b'\\xff'")]),
         (b"\xef\xbb\xbfsame", b"same", [("body", "b'\\xef\\xbb\\xbfsame'", "b'same'")]),
+        (b'{"a": true, "b": null}', b'{"a": false, "b": 1}', [("body.a", "true", "false"), ("body.b", "null", "1")]),
+        (b'{"a": ["\xc3\xa9"]}', b'{"a": {}}', [("body.a", '["\u00e9"]', "{}")]),
+        (b'{"a": 2}', b'{"a": 1}', [("body.a", "2", "1")]),
     ],
-    ids=range(8),
+    ids=range(11),
 )
 def test_what_changes_in_a_body_is_shown(before: bytes, after: bytes, shown: list[tuple[str, str, str]]) -> None:
     assert changes(peeked(body=before), lambda message: message.with_changes(body=after)) == shown
@@ -157,6 +160,44 @@ def test_what_changes_in_the_properties_is_shown() -> None:
         ("property changed", "1", "1"),
         ("property new", "(absent)", "None"),
     ]
+
+
+def test_long_names_are_cut_in_a_preview() -> None:
+    ((name, _, _),) = changes(
+        peeked(application_properties={"n" * 100: 1}), lambda m: m.with_changes(application_properties={})
+    )
+    assert name == ("property " + "n" * 100)[:80]
+
+
+def test_a_canary_says_how_many_go_first() -> None:
+    assert Canary().sentence(1_010) == (
+        "Canary: 10 first, watched for 10m at most. The other 1,000 follow if none of these comes back."
+    )
+    few = Canary(2, timedelta(seconds=1), max_came_back=1)
+    assert (
+        few.sentence(3)
+        == "Canary: 2 first, watched for 1s at most. The other 1 follow if at most 1 of these come back."
+    )
+    assert few.sentence(2) == few.sentence(1).replace("all 1", "all 2") == "Canary: all 2, watched for 1s at most."
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Canary(0),
+        lambda: Canary(-1),
+        lambda: Canary(cast("int", 1.0)),
+        lambda: Canary(2, max_came_back=2),
+        lambda: Canary(2, max_came_back=-1),
+        lambda: Canary(2, max_came_back=cast("int", 1.0)),
+        lambda: Canary(1, timedelta(0)),
+        lambda: Canary(1, timedelta(seconds=-1)),
+    ],
+    ids=range(8),
+)
+def test_a_canary_that_cannot_be_is_refused(make: Callable[[], Canary]) -> None:
+    with pytest.raises(ConfigurationError):
+        make()
 
 
 def test_hostile_bodies_and_names_do_no_harm_in_a_preview() -> None:

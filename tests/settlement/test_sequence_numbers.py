@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from bisect import bisect_left
 
 import pytest
@@ -111,5 +112,7 @@ async def test_parts_have_the_messages_that_are_there_now(namespace: AsyncNamesp
     assert bodies == [[b"%d" % n for n in range(first, min(first + 10, 25))] for first in (0, 10, 20)]
     assert [len(part) async for part in queue.parts(10, from_sequence_number=21)] == [8]
     assert [len(part) async for part in queue.parts(9)] == [9, 9, 9, 1]
+    assert [len(part) async for part in queue.parts(14)] == [14, 14]
+    assert inspect.signature(queue.parts).parameters["size"].default == 1_000
     await namespace.create_queue("no-parts")
     assert [part async for part in namespace.entity("no-parts").parts()] == []

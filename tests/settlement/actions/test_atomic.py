@@ -208,6 +208,7 @@ async def test_a_lost_lock_rolls_back(own: AsyncNamespace, emulator: RunningEmul
     assert await counted(own, "lost") == [2 - len(lost)]
 
 
+@pytest.mark.parametrize("to", ["cut", "other"])
 @pytest.mark.parametrize(
     ("fault", "status", "words", "left"),
     [
@@ -216,26 +217,28 @@ async def test_a_lost_lock_rolls_back(own: AsyncNamespace, emulator: RunningEmul
     ],
 )
 async def test_a_connection_lost_during_the_commit(
-    emulator: RunningEmulator, tmp_path: Path, fault: str, status: OutcomeStatus, words: str, left: list[int]
+    emulator: RunningEmulator, tmp_path: Path, to: str, fault: str, status: OutcomeStatus, words: str, left: list[int]
 ) -> None:
     connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
     clock = FastClock()
     async with AsyncNamespace(connection, journal=journal, clock=clock) as namespace:
         letters = await dead_letters(namespace, "cut", 1)
+        await namespace.create_queue("other")
         setattr(emulator.faults.entity(COORDINATOR), fault, 2)  # the first is the declaration
 
-        report = await namespace.entity("cut/$dlq").plan_resubmit(letters, atomic()).apply()
+        decision = atomic(to, atomic="forward")
+        report = await namespace.entity("cut/$dlq").plan_resubmit(letters, decision).apply()
 
         assert [outcome.status for outcome in report] == [status]
         assert words in (report[0].description or "")
-        assert await counted(namespace, "cut", "cut/$dlq") == left
+        assert await counted(namespace, to, "cut/$dlq") == left
     # Neither is believed before the transaction must be over.
     assert clock.waited > timedelta(seconds=120)
 
 
 @pytest.mark.parametrize(
     ("peeks", "status", "words"),
-    [(3, FAILED, "which was not done"), (30, UNCONFIRMED, "found neither the original nor its clone")],
+    [(5, FAILED, "which was not done"), (30, UNCONFIRMED, "found neither the original nor its clone")],
 )
 async def test_an_original_that_peeks_left_out_is_not_lost(
     emulator: RunningEmulator, tmp_path: Path, peeks: int, status: OutcomeStatus, words: str
@@ -318,6 +321,26 @@ async def test_the_line_is_opened_again_before_its_token_expires(
     assert report.ok, report.failures
     assert len(lines) == opened
     assert await counted(own, "expiring", "expiring/$dlq") == [3, 0]
+
+
+async def test_a_line_that_is_idle_is_opened_again(
+    emulator: RunningEmulator, tmp_path: Path, lines: list[TransactionLine]
+) -> None:
+    connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
+    clock = FastClock()
+    async with AsyncNamespace(connection, journal=journal, clock=clock) as namespace:
+        await namespace.create_queue("idle", lock_duration=timedelta(minutes=5))
+        letters = await dead_letters(namespace, "idle", 4)
+        waits = {"m1": 50, "m2": 61}
+
+        def edit(message: ReceivedMessage) -> ReceivedMessage:
+            clock.waited += timedelta(seconds=waits.get(message.message_id or "", 0))
+            return message
+
+        report = await namespace.entity("idle/$dlq").plan_resubmit(letters, atomic(), edit=edit).apply()
+        assert report.ok, report.failures
+        assert len(lines) == 2
+        assert await counted(namespace, "idle", "idle/$dlq") == [4, 0]
 
 
 async def test_a_short_token_does_not_open_a_line_for_each_message(

@@ -85,3 +85,11 @@ def test_the_time_that_an_edit_sets_is_kept_and_an_old_one_is_not() -> None:
     assert clone_of(original, Resubmit(), postpone, NOW).scheduled_enqueue_time == later
     delayed = clone_of(original, Resubmit(delay=timedelta(hours=1)), postpone, NOW)
     assert delayed.scheduled_enqueue_time == NOW + timedelta(hours=1)
+
+
+@pytest.mark.parametrize(("length", "is_kept"), [(109, True), (110, False)])
+def test_an_id_is_hashed_where_the_clone_id_would_be_too_long(length: int, is_kept: bool) -> None:
+    name = "x" * length
+    clone_id = clone_of(letter(message_id=name), Resubmit(), None, NOW).message_id or ""
+    assert clone_id.startswith(f"{name}~1-") is is_kept
+    assert len(clone_id) == (128 if is_kept else 83)

@@ -68,7 +68,9 @@ async def test_defer_all_leaves_unchosen_messages_as_they_are(own: AsyncNamespac
     queue = await filled_queue(own, "orders", 20)
     plan = await queue.defer_all(only=odd, to_sequence_number=18)
     assert "9 other messages between them" in plan.preview().sentence
-    assert (await plan.apply()).settled == 9
+    report = await plan.apply()
+    assert report.settled == 9
+    assert "9 others were given back as they were" in str(report)
     assert await in_state(queue, MessageState.DEFERRED) == [f"m{n}" for n in range(1, 18, 2)]
     active = await queue.peek(state=MessageState.ACTIVE)
     assert [message.message_id for message in active] == [*(f"m{n}" for n in range(0, 18, 2)), "m18", "m19"]
@@ -111,6 +113,7 @@ async def test_an_entity_with_sessions_is_deferred_session_by_session(
 
 async def test_defer_all_cut_off_releases_and_resumes_with_a_new_plan(own: AsyncNamespace) -> None:
     queue = await filled_queue(own, "orders", 700)
+    assert len((await queue.defer_all(max_messages=650)).messages) == 650
     plan = await queue.defer_all()
     with anyio.CancelScope() as scope:
         await plan.apply(Limits(max_in_flight=20), progress=lambda _: scope.cancel())

@@ -20,15 +20,17 @@ from sbnotebook.model import (
     DeadLetter,
     Decision,
     Defer,
+    EntityAddress,
     Message,
     MessageState,
     OutcomeStatus,
+    PeekedMessage,
     Release,
     Report,
 )
 from sbnotebook.model.amqp import Long
 from sbnotebook.settlement import AsyncNamespace, Journal, Limits, Watch
-from sbnotebook.settlement.actions.deferred import Standing
+from sbnotebook.settlement.actions.deferred import Deferrals, Standing, compared
 from sbnotebook.settlement.locking.by_number import same_partition_chunks
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.memory.archive import ArchivedMessage
@@ -105,6 +107,7 @@ async def test_what_is_not_settled_stays_deferred(namespace: AsyncNamespace) -> 
 
 async def test_the_journal_and_the_entity_are_compared(namespace: AsyncNamespace, tmp_path: Path) -> None:
     queue = namespace.entity(await with_deferred(namespace, 5, 3))
+    assert (await queue.schedule([Message(body=b"later")], delay=timedelta(hours=1))).ok
     stranger = Journal(tmp_path / "strangers.sqlite")
     async with AsyncNamespace(namespace.connection, journal=stranger) as other:
         async with other.entity(queue.address).batch() as batch:
@@ -123,6 +126,10 @@ async def test_the_journal_and_the_entity_are_compared(namespace: AsyncNamespace
         None, Standing.ORPHAN, Standing.ORPHAN, Standing.KNOWN,
     ]  # fmt: skip
     assert str(found).startswith(f"3 deferred in {queue.address}: 2 in the journal, 1 orphans; 1 in the journal only")
+    more = Deferrals(
+        queue.address, dict.fromkeys(range(1, 7), found.orphans[0]), dict.fromkeys(range(2, 7), found.gone[0])
+    )
+    assert str(more).startswith(f"6 deferred in {queue.address}: 5 in the journal, 1 orphans; 0 in the journal only")
 
 
 async def test_what_is_settled_during_the_comparison_is_not_gone(namespace: AsyncNamespace, tmp_path: Path) -> None:
@@ -137,6 +144,31 @@ async def test_what_is_settled_during_the_comparison_is_not_gone(namespace: Asyn
     ledger = namespace.deferral_ledger
     found = await queue.deferred(progress=lambda _: ledger.forget([(queue.address, 1)]))
     assert [found.standing(number) for number in (1, 2)] == [None, Standing.KNOWN]
+
+
+async def test_what_is_deferred_during_the_comparison_is_no_orphan(namespace: AsyncNamespace) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 2, 1))
+
+    async def look() -> dict[int, PeekedMessage]:
+        async with queue.batch() as batch:
+            await batch.receive(1)
+            (await batch.settle(Defer())).raise_for_failures()
+        return {message.sequence_number: message for message in await queue.peek()}
+
+    found = await compared(queue, look)
+    assert [found.standing(number) for number in (1, 2)] == [Standing.KNOWN] * 2
+
+
+@pytest.mark.parametrize("days", [-1, 1])
+async def test_an_entry_of_another_time_is_of_another_message(namespace: AsyncNamespace, days: int) -> None:
+    queue = namespace.entity(await with_deferred(namespace, 1, 1))
+
+    async def look() -> dict[int, PeekedMessage]:
+        (message,) = await queue.peek()
+        assert message.enqueued_time is not None
+        return {1: message.with_changes(enqueued_time=message.enqueued_time + timedelta(days=days))}
+
+    assert (await compared(queue, look)).standing(1) is Standing.ORPHAN
 
 
 async def test_a_queue_that_was_made_anew_has_nothing_of_the_old_one(namespace: AsyncNamespace) -> None:
@@ -255,6 +287,10 @@ async def test_a_plan_refuses_what_cannot_be(namespace: AsyncNamespace) -> None:
         queue.plan_deferred([deferred], Release())
     with pytest.raises(DecisionError, match=r"1 of the messages are not deferred in .* \(the first is #2\)"):
         queue.plan_deferred([deferred, active], Complete())
+    scheduled = PeekedMessage(entity=queue.address, sequence_number=3, state=MessageState.SCHEDULED)
+    foreign = PeekedMessage(entity=EntityAddress("other"), sequence_number=4, state=MessageState.DEFERRED)
+    with pytest.raises(DecisionError, match=r"2 of the messages are not deferred in .* \(the first is #3\)"):
+        queue.plan_deferred([deferred, scheduled, foreign], Complete())
 
 
 def test_chunks_keep_partitions_apart() -> None:
@@ -267,7 +303,7 @@ async def test_deferred_are_settled_by_number_each_as_decided(namespace: AsyncNa
     decisions = {
         1: Complete(),
         2: DeadLetter("Bad", "carrier UA"),
-        3: DeadLetter("Bad", "carrier LH"),
+        3: DeadLetter("Bad", "carrier UA"),
         4: DeadLetter("Old"),
         5: Abandon(),
         9: Complete(),
@@ -279,7 +315,7 @@ async def test_deferred_are_settled_by_number_each_as_decided(namespace: AsyncNa
     assert [outcome.verb for outcome in report[:5]] == ["complete", *["dead-letter"] * 3, "abandon"]
     letters = await namespace.entity(queue.address.dead_letter).peek()
     said = {m.message_id: (m.dead_letter_reason, m.dead_letter_error_description) for m in letters}
-    assert said == {"2": ("Bad", "carrier UA"), "3": ("Bad", "carrier LH"), "4": ("Old", "")}
+    assert said == {"2": ("Bad", "carrier UA"), "3": ("Bad", "carrier UA"), "4": ("Old", "")}
     left = {message.message_id: message for message in await queue.peek()}
     assert left.keys() == {"5", "6", "7", "8", "9"}
     assert left["5"].delivery_count == left["6"].delivery_count + 1

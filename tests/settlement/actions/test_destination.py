@@ -6,9 +6,10 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions, TopicOptions
-from sbnotebook.model import EntityAddress, Message
+from sbnotebook.model import EntityAddress, Message, SubQueue
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.actions.destination import Destination, destinations_of
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -45,6 +46,9 @@ async def test_destination_follows_circular_forwarding(
     assert await place.find({"here", "nowhere"}) == {"here"}
     assert await place.find(set()) == set()
     assert list(place.doubts) == ["scheduled messages of the topic circle cannot be looked at"]
+    assert EntityAddress("circle", "on", SubQueue.TRANSFER_DEAD_LETTER) in await place.places()
+    # Where nothing is forwarded, nothing can fail to be.
+    assert list(map(str, await destination(namespace, "circle-end").places())) == ["circle-end", "circle-end/$dlq"]
 
 
 async def test_a_destination_that_is_gone_holds_nothing_and_says_so(namespace: AsyncNamespace) -> None:
@@ -52,3 +56,10 @@ async def test_a_destination_that_is_gone_holds_nothing_and_says_so(namespace: A
     assert await place.find({"here"}) == set()
     assert await place.duplicate_window() is None
     assert list(place.doubts) == ["there is no queue or topic was-never any more"]
+
+
+async def test_a_clone_is_found_behind_many_other_messages(namespace: AsyncNamespace) -> None:
+    await filled_queue(namespace, "deep", 600)
+    ids = {"m0", "m599"}
+    assert await destination(namespace, "deep").find({*ids, "nowhere"}) == ids
+    assert await destination(namespace, "deep").find(ids) == ids

@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.emulator.entities.rules import Rule, SqlFilter
 from sbnotebook.model import Complete, DeadLetter, Decision, Defer, EntityAddress, Fate, FateStatus, Message, Resubmit
-from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.actions.clone import clone_of
 from sbnotebook.settlement.actions.fates import Fates, SentClone, lineage_of
 from tests.settlement.actions.dead_letters import dead_letters
@@ -48,17 +48,18 @@ async def statuses(namespace: AsyncNamespace, destination: str, ids: list[str]) 
 async def test_fates_tell_consumed_clones_from_those_that_came_back(namespace: AsyncNamespace) -> None:
     ids = await resubmitted(namespace, "told", 5)
     fates = Fates(namespace, EntityAddress("told"))
+    assert not fates.failed
     assert [fate.status for fate in await looked(fates, ids)] == [WAITING] * 5
 
-    await consume(namespace, "told", Complete(), DeadLetter("Invalid", "no carrier"), Defer())
+    await consume(namespace, "told", Complete(), DeadLetter("Invalid", "no carrier"), Defer(), DeadLetter())
     async with namespace.entity("told").batch() as batch:
         await batch.receive(1)
         found = await looked(fates, ids)
 
-    assert [fate.status for fate in found] == [CONSUMED, CAME_BACK, WAITING, WAITING, WAITING]
+    assert [fate.status for fate in found] == [CONSUMED, CAME_BACK, WAITING, CAME_BACK, WAITING]
     back = found[1]
     assert (str(back.entity), back.reason, back.description) == ("told/$dlq", "Invalid", "no carrier")
-    (letter,) = await namespace.entity("told/$dlq").peek()
+    letter, _ = await namespace.entity("told/$dlq").peek()
     assert back.sequence_number == letter.sequence_number
     assert await looked(Fates(namespace, EntityAddress("told")), ids) == found
 
@@ -79,6 +80,16 @@ async def test_marked_fates_peek_later_messages_only(own: AsyncNamespace) -> Non
     (fate,) = await looked(unmarked, [clone_id])
     assert fate.status is UNKNOWN
     assert "of marked/$dlq were looked at" in (fate.description or "")
+    (fate,) = await looked(Fates(own, EntityAddress("marked")), [clone_id])
+    assert fate.reason == "Again", "it is behind the first page"
+
+
+async def test_only_the_first_messages_are_looked_at(namespace: AsyncNamespace) -> None:
+    await dead_letters(namespace, "first-ones", 3)
+    for most, said in ((3, True), (4, False)):
+        (fate,) = await looked(Fates(namespace, EntityAddress("first-ones"), most=most), ["m~1-0123456789abcdef"])
+        assert ("only the first 3 messages of first-ones/$dlq" in (fate.description or "")) is said
+        assert fate.status is (UNKNOWN if said else CONSUMED)
 
 
 async def test_a_fate_is_unknown_where_forwarding_hides_it(
@@ -96,10 +107,11 @@ async def test_a_fate_is_unknown_where_forwarding_hides_it(
 async def test_forwarded_dead_letters_came_back(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
     shared_emulator.create_queue("collected")
     shared_emulator.create_queue("collecting", QueueOptions(forward_dead_letters_to="collected"))
-    ids = await resubmitted(namespace, "other-sender", 1, to="collecting")
-    await consume(namespace, "collecting", DeadLetter("Bad"))
-    (fate,) = await looked(Fates(namespace, EntityAddress("collecting")), ids)
-    assert (fate.status, str(fate.entity), fate.reason) == (CAME_BACK, "collected", "Bad")
+    ids = await resubmitted(namespace, "other-sender", 2, to="collecting")
+    await consume(namespace, "collecting", DeadLetter("Bad"), DeadLetter())
+    fates = await looked(Fates(namespace, EntityAddress("collecting")), ids)
+    assert [(fate.status, str(fate.entity)) for fate in fates] == [(CAME_BACK, "collected")] * 2
+    assert fates[0].reason == "Bad"
 
 
 @pytest.mark.parametrize(
@@ -152,8 +164,12 @@ async def test_expired_clones_count_as_unknown_unless_dead_lettered(
         await consume(namespace, name, Complete())
         fates = Fates(namespace, EntityAddress(name))
         assert [fate.status for fate in await looked(fates, ids)] == [CONSUMED]
-        (later,) = await looked(fates, ids, later=timedelta(hours=1))
-        assert later.status is (CONSUMED if keeps else UNKNOWN)
+        for hours in (1, 2):
+            (later,) = await looked(fates, ids, later=timedelta(hours=hours))
+            assert later.status is (CONSUMED if keeps else UNKNOWN)
+        # Where it is not known when it was sent, nothing says that it has expired.
+        undated = await fates.of([SentClone(ids[0])], datetime.now(UTC) + timedelta(hours=2))
+        assert undated[ids[0]].status is CONSUMED
 
 
 async def test_a_clone_that_was_resubmitted_again_is_not_consumed(namespace: AsyncNamespace) -> None:
@@ -170,8 +186,63 @@ async def test_fates_of_other_messages_are_not_mixed_up(namespace: AsyncNamespac
     ids = await resubmitted(namespace, "mixed", 1)
     await consume(namespace, "mixed", Complete())
     hostile = Message(message_id="m0", application_properties={"OriginalMessageId": b"m0", "ResubmitCount": "9"})
-    assert (await namespace.entity("mixed").send([hostile])).ok
-    assert await statuses(namespace, "mixed", ids) == [CONSUMED]
+    # A clone of an earlier resubmit, and one of another original with the same id.
+    others = [Message(application_properties={"OriginalMessageId": "m1", "ResubmitCount": count}) for count in (1, 2)]
+    assert (await namespace.entity("mixed").send([hostile, *others])).ok
+    assert await statuses(namespace, "mixed", [*ids, "m1~2-0123456789abcdef"]) == [CONSUMED, CONSUMED]
+
+
+async def test_later_clones_of_others_do_not_hide_a_clone(namespace: AsyncNamespace) -> None:
+    ids = await resubmitted(namespace, "same-ids", 2)
+    queue = namespace.entity("same-ids")
+    await consume(namespace, "same-ids", DeadLetter("Bad"))
+    later = [Message(application_properties={"OriginalMessageId": f"m{n}", "ResubmitCount": 5}) for n in range(2)]
+    assert (await queue.send(later, max_in_flight=1)).ok
+    last = (await queue.peek())[-1]
+    assert (await (await queue.pick([last], DeadLetter("Other"))).apply()).ok
+    assert await statuses(namespace, "same-ids", ids) == [CAME_BACK, WAITING]
+
+
+async def test_another_message_with_the_number_of_a_clone_is_not_it(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("remade")
+    ids = await resubmitted(namespace, "to-remade", 2, to="remade")
+    fates = Fates(namespace, EntityAddress("remade"))
+    assert [fate.status for fate in await looked(fates, ids)] == [WAITING, WAITING]
+    shared_emulator.delete("remade")
+    shared_emulator.create_queue("remade")
+    for closed in (namespace.peeker(EntityAddress("remade")), namespace.pool(EntityAddress("remade"))):
+        await closed.close()  # their links were detached
+    smaller_and_larger = [Message(message_id="a"), Message(message_id="z")]
+    assert (await namespace.entity("remade").send(smaller_and_larger, max_in_flight=1)).ok
+    assert [message.sequence_number for message in await namespace.entity("remade").peek()] == [1, 2]
+    assert [fate.status for fate in await looked(fates, ids)] == [CONSUMED, CONSUMED]
+
+
+async def test_a_subscription_that_goes_away_may_have_had_a_filter(
+    own: AsyncNamespace, emulator: RunningEmulator
+) -> None:
+    emulator.create_topic("fading")
+    emulator.create_subscription("fading", "only")
+    fates = Fates(own, EntityAddress("fading"))
+    await fates.mark()
+    emulator.delete("fading/subscriptions/only")
+    (fate,) = await looked(fates, ["m~1-0123456789abcdef"])
+    assert fate.status is UNKNOWN
+    assert "a filter of fading/subscriptions/only may have refused it" in (fate.description or "")
+
+
+async def test_without_the_right_manage_no_clone_counts_as_consumed() -> None:
+    clerk = AuthorizationRule("clerk", "Y2xlcms=", "Y2xlcms=", frozenset({Claim.SEND, Claim.LISTEN}))
+    with running(keys=[clerk], queues=["asked"]) as emulator:
+        (endpoint, *_) = emulator.connection_string.split(";")
+        clerks = f"{endpoint};SharedAccessKeyName=clerk;SharedAccessKey=Y2xlcms=;UseDevelopmentEmulator=true;"
+        async with AsyncNamespace(Connection(clerks)) as namespace:
+            (fate,) = await looked(Fates(namespace, EntityAddress("asked")), ["m~1-0123456789abcdef"])
+    assert fate.status is UNKNOWN
+    assert "the right Manage is needed" in (fate.description or "")
+    assert "topic asked" not in (fate.description or "")
 
 
 def test_lineage_names_the_original_and_counts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.actions.pick import PickReport
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.locking import ahead
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage
 from sbnotebook.settlement.plan import Limits, Plan
@@ -145,7 +147,12 @@ async def test_pick_resubmits_from_the_middle_of_a_dead_letter_queue(namespace: 
 
     plan = await dlq.pick([first, second.sequence_number], Resubmit(), edit=mended)
     preview = plan.preview()
+    assert plan.cost == Cost(transfers=2, others=19)
     assert "19 other messages before the last of them" in preview.sentence
+    assert "delivered before" not in preview.sentence
+    # One that is not there is no other message, and neither is one that is chosen.
+    assert (await dlq.pick([dead[0], dead[-1].sequence_number + 1], Resubmit())).cost == Cost(transfers=2)
+    assert (await dlq.pick(dead, Resubmit())).cost == Cost(transfers=2)
     assert [change.after for change in preview.changes] == [f"mended {m.body.decode()}" for m in (first, second)]
     report = await plan.apply()
 
@@ -174,6 +181,40 @@ async def test_a_plan_says_how_many_were_delivered_before(namespace: AsyncNamesp
     await (await queue.pick([numbers[0]], Defer())).apply()
     plan = await queue.pick([numbers[0], numbers[5]], Complete())
     assert "2 of all these were delivered before: a consumer may be at work." in plan.preview().sentence
+
+
+async def test_the_preview_of_a_pick_counts_what_is_in_the_way(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-counted", 8)
+    numbers = await sequence_numbers(queue)
+    began = anyio.current_time()
+    sentence = (await queue.pick([numbers[1]], Complete())).preview().sentence
+    longest = max(1, round(2 * (anyio.current_time() - began)))
+    assert "1 other message before the last of them: locked for about " in sentence
+    assert "consumers do not receive it, and you" in sentence
+    (seconds,) = re.findall(r"locked for about (\d+)s and then released", sentence)
+    assert 1 <= int(seconds) <= longest
+    assert "delivered before" not in sentence
+    assert "in the entity" not in sentence
+
+    await (await queue.pick(numbers[:2], Defer())).apply()
+    assert (await queue.schedule([Message(), Message()], delay=timedelta(hours=1))).ok
+    later = [message.sequence_number for message in await queue.scheduled()]
+    absent = [numbers[-1] + 1_000 + n for n in range(3)]
+    plan = await queue.pick([*numbers[:2], *later, *absent, numbers[2]], Complete())
+    sentence = plan.preview().sentence
+    assert "other message" not in sentence
+    assert "Of the chosen messages, 2 are deferred" in sentence
+    assert "Of the chosen messages, 2 are scheduled" in sentence
+    assert "Of the chosen messages, 3 are not in the entity." in sentence
+
+
+async def test_a_message_of_an_earlier_queue_is_not_picked(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-stale", 3)
+    stale = (await queue.peek())[1].with_changes(enqueued_time=datetime(2020, 1, 1, tzinfo=UTC))
+    for chosen in ([stale], [stale, stale.sequence_number], [stale.sequence_number, stale]):
+        (outcome,) = await (await queue.pick(chosen, Complete())).apply()
+        assert outcome.status is OutcomeStatus.NOT_FOUND
+    assert len(await queue.peek()) == 3
 
 
 # ---------------------------------------------------------------------- what does not come

@@ -53,6 +53,8 @@ async def test_decisions_that_make_no_sense_are_refused(namespace: AsyncNamespac
         await queue.pick([PeekedMessage(entity=namespace.entity("other").address, sequence_number=1)], Complete())
     with pytest.raises(DecisionError, match=r"2 other messages are before .* allow more with max_held \(it is 2\)"):
         await queue.pick(numbers[2:], Complete(), max_held=2)
+    with pytest.raises(DecisionError, match=r"2 other messages are before .* \(it is 1\)"):
+        await queue.pick(numbers[2:], Complete(), max_held=1)
     with pytest.raises(DecisionError, match="max_held is 1 or more"):
         await queue.pick(numbers, Complete(), max_held=0)
     assert await counts(queue) == dict.fromkeys(numbers, 0)
@@ -69,7 +71,9 @@ async def test_only_others_count_for_how_many_are_held(namespace: AsyncNamespace
 async def test_nothing_chosen_is_nothing_done(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "pick-nothing", 3)
     numbers = await sequence_numbers(queue)
-    assert len(await (await queue.pick([], Complete())).apply()) == 0
+    plan = await queue.pick([], Complete())
+    assert plan.preview().sentence == "complete 0 messages of pick-nothing."
+    assert len(await plan.apply()) == 0
     again = await (await queue.pick([numbers[1], numbers[1]], Complete())).apply()
     assert [outcome.status for outcome in again] == [OutcomeStatus.SETTLED], "one chosen twice is chosen once"
 

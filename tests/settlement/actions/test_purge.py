@@ -64,6 +64,7 @@ async def test_the_preview_shows_what_goes(own: AsyncNamespace) -> None:
         "purge 6 messages of orders: 4 active, 1 deferred, 1 scheduled; 5 bytes of bodies, enqueued from "
     )
     assert "By subject: 'even' 3, 'odd' 2, none 1." in preview.sentence
+    assert "other messages" not in preview.sentence
     assert preview.sentence.endswith("They are kept in the archive for 7 days, and undo sends them back.")
     assert [message.body for message in preview.messages] == [b"0", b"1"]
     forever = (await queue.purge(archived=False)).preview()
@@ -77,7 +78,10 @@ async def test_names_from_messages_are_cut_and_quoted(own: AsyncNamespace) -> No
     assert (await queue.send([Message(subject="\x1b[2J" + "x" * 1000)])).ok
     sentence = (await queue.purge()).preview().sentence
     assert "\x1b" not in sentence
-    assert len(sentence) < 500
+    assert sentence.startswith("purge 1 message of hostile: 1 active;")
+    assert f"[2J{'x' * 56}' 1." in sentence
+    assert (await queue.send(Message(subject=f"s{n}") for n in range(5))).ok
+    assert "'s3' 1 and 1 more." in (await queue.purge()).preview().sentence
 
 
 async def test_an_empty_entity_is_no_error(own: AsyncNamespace) -> None:
@@ -96,6 +100,7 @@ async def test_chosen_ones_go_and_those_between_stay_as_they_are(own: AsyncNames
     assert "9 other messages between them" in plan.preview().sentence
     report = await plan.apply()
     assert report.settled == len(report) == 9
+    assert "9 others were given back as they were" in str(report)
     left = await queue.peek()
     assert numbers(left) == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19]
     assert {message.delivery_count for message in left} == {0}
@@ -113,6 +118,7 @@ async def test_only_what_was_enqueued_before(own: AsyncNamespace, archived: bool
     assert (await queue.send([Message(message_id="m2")])).ok
     plan = await queue.purge(before=last.enqueued_time + timedelta(milliseconds=1), archived=archived)
     assert numbers(plan.messages) == [0, 1]
+    assert 1 not in numbers((await queue.purge(before=last.enqueued_time)).messages), "it is not before itself"
     assert (await plan.apply()).ok
     assert numbers(await queue.peek()) == [2]
     assert len(states(own)) == (2 if archived else 0)
@@ -123,6 +129,9 @@ async def test_only_up_to_a_number_and_only_in_a_state(own: AsyncNamespace) -> N
     async with queue.batch() as batch:
         await batch.settle(Defer(), (await batch.receive(6))[1:2])
     assert numbers((await queue.purge(to_sequence_number=4)).messages) == [0, 1, 2, 3]
+    deferred = await queue.purge(state=MessageState.DEFERRED)
+    assert numbers(deferred.messages) == [1]
+    assert "other messages" not in deferred.preview().sentence
     assert (await (await queue.purge(to_sequence_number=4, state=MessageState.ACTIVE)).apply()).settled == 3
     assert numbers(await queue.peek()) == [1, 4, 5]
 

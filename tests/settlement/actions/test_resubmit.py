@@ -24,8 +24,10 @@ from sbnotebook.model import (
 from sbnotebook.model.amqp import type_name
 from sbnotebook.settlement import AsyncNamespace, Limits, Watch
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import PickReport
 from sbnotebook.settlement.locking.ahead import AheadBatch
+from sbnotebook.settlement.pace import Pause
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
 
@@ -43,6 +45,7 @@ async def test_resubmit_sends_and_completes_chosen_leaves_others(namespace: Asyn
     plan = source.plan_resubmit(
         chosen, Resubmit(to=EntityAddress("chosen")), edit=lambda message: message.with_changes(body=b"mended")
     )
+    assert plan.cost == Cost(transfers=2, others=0)
     assert "resubmit 2 messages of chosen/$dlq to chosen, edited" in str(plan.preview())
     assert [(change.field, change.before, change.after) for change in plan.preview(1).changes] == [
         ("body", "2", "mended")
@@ -157,14 +160,22 @@ async def test_resubmit_refuses_edits_that_are_async_or_no_message(namespace: As
         source.plan_resubmit(letters, edit=later)  # pyright: ignore[reportArgumentType]
     plan = source.plan_resubmit(letters, Resubmit(to=EntityAddress("nothing")), edit=lambda _message: None)  # pyright: ignore[reportArgumentType]
     assert [outcome.status for outcome in await plan.apply()] == [OutcomeStatus.FAILED]
+
+    def verbose(_message: ReceivedMessage) -> Message:
+        raise ValueError("no such carrier " * 100)
+
+    (failed,) = await source.plan_resubmit(letters, Resubmit(to=EntityAddress("nothing")), edit=verbose).apply()
+    assert len(failed.description or "") == 500
     assert len(await source.peek()) == 1
 
 
 async def test_resubmit_refuses_messages_of_another_queue(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "mine", 1)
-    await dead_letters(namespace, "yours", 1)
-    with pytest.raises(DecisionError, match="are not in yours"):
-        namespace.entity("yours/$dlq").plan_resubmit(letters)
+    own = await dead_letters(namespace, "yours", 1)
+    theirs = letters[0].with_changes(entity=EntityAddress("theirs"))
+    why = r"^2 of the messages are not in yours/\$dlq \(the first is in mine/\$dlq\)"
+    with pytest.raises(DecisionError, match=why):
+        namespace.entity("yours/$dlq").plan_resubmit([*own, *letters, theirs])
 
 
 @pytest.mark.parametrize("marked", [True, False])
@@ -200,6 +211,7 @@ async def test_resubmit_resends_an_unknown_clone_only_if_asked(namespace: AsyncN
     assert (await source.plan_resubmit(letters, again).apply()).ok
     assert len(await namespace.entity("unknown").peek()) == 1
     assert namespace.journal.unfinished(namespace.identity()) == []
+    assert len(namespace.journal.resubmits(namespace.identity())) == 1, "it is the same resubmit"
 
 
 async def test_the_next_clones_are_sent_while_originals_are_completed(
@@ -378,3 +390,17 @@ async def test_sender_and_receiver_open_at_once_before_locking(
     assert (await plan.apply()).ok
     assert steps.index("open the receiver") < steps.index("open the sender: done") < steps.index("lock")
     assert steps.index("open the sender") < steps.index("open the receiver: done")
+
+
+@pytest.mark.parametrize("limits", [Limits(rate=1_000), Limits(pause=Pause())], ids=["rate", "pause"])
+async def test_what_is_done_is_recorded_before_a_long_wait(namespace: AsyncNamespace, limits: Limits) -> None:
+    name = "recorded-rate" if limits.rate else "recorded-pause"
+    letters = await dead_letters(namespace, name, 3)
+    unfinished: list[int] = []
+
+    def look(_count: int) -> None:
+        unfinished.append(len(namespace.journal.unfinished(namespace.identity())))
+
+    plan = namespace.entity(f"{name}/$dlq").plan_resubmit(letters, Resubmit(to=EntityAddress(name)))
+    assert (await plan.apply(limits, look)).ok
+    assert set(unfinished) == {0}

@@ -107,6 +107,30 @@ async def test_resubmit_forgets_an_unknown_clone_sent_elsewhere(namespace: Async
     assert (await plan.apply()).ok
     assert await bodies(namespace, "there") == [b"0"]
     assert namespace.journal.unfinished(namespace.identity()) == []
+    known = namespace.journal.resubmits(namespace.identity())
+    assert [(entry.destination, entry.state) for entry in known] == [
+        ("there", ResubmitState.DONE),
+        ("here", ResubmitState.GONE),
+    ]
+
+
+@pytest.mark.parametrize("edited", [False, True])
+async def test_a_second_attempt_that_is_refused_leaves_the_first_open(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, edited: bool
+) -> None:
+    """The first one may have arrived nevertheless."""
+    name = f"refused-again-{edited}".lower()
+    shared_emulator.create_queue(f"{name}-to", QueueOptions(requires_duplicate_detection=True))
+    letters = await dead_letters(namespace, name, 1)
+    await cut_off(namespace, letters[0], f"{name}-to", sent=False)
+    faults = shared_emulator.faults.entity(f"{name}-to")
+    faults.reject_nth, faults.reject_condition = 1, "amqp:resource-limit-exceeded"
+    plan = namespace.entity(f"{name}/$dlq").plan_resubmit(
+        letters, resubmit(f"{name}-to"), edit=(lambda message: message.with_changes(body=b"x")) if edited else None
+    )
+    assert [outcome.status for outcome in await plan.apply()] == [FAILED]
+    (entry,) = namespace.journal.unfinished(namespace.identity())
+    assert (entry.state, entry.edited) == (ResubmitState.INTENDED, edited)
 
 
 async def test_resubmit_relocks_after_sending_and_sends_once(shared_emulator: RunningEmulator, tmp_path: Path) -> None:
@@ -241,6 +265,7 @@ async def test_resubmit_without_manage_right_sends_nothing_twice(tmp_path: Path)
             report = await namespace.entity("asked/$dlq").plan_resubmit(letters, resubmit("asked")).apply()
             assert [outcome.status for outcome in report] == [UNCONFIRMED]
             assert "the right Manage is needed" in (report[0].description or "")
+            assert "topic" not in (report[0].description or "")
             assert "Y2xlcms" not in str(report[0])
             assert await bodies(namespace, "asked") == []
 

@@ -11,6 +11,7 @@ from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.model import Complete, DeadLetter, Defer, EntityAddress, OutcomeStatus, PeekedMessage, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Plan
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.memory.journal import ResubmitState
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
 
@@ -122,7 +123,10 @@ async def test_resume_resends_unknown_clones_with_duplicate_detection(
     await cut_off(namespace, letters[2], "once", sent=False, edited=True)
 
     plan = await the_plan(namespace)
-    assert "send the clone again, then complete the original (2)" in plan.preview().sentence
+    assert plan.cost == Cost(transfers=2)
+    sentence = plan.preview().sentence
+    assert sentence.startswith("finish 3 resubmits of once/$dlq that were interrupted: ")
+    assert "send the clone again, then complete the original (2)" in sentence
     report = await plan.apply()
 
     assert [outcome.status for outcome in report] == [SETTLED, SETTLED, UNCONFIRMED]
@@ -138,6 +142,23 @@ async def test_resume_does_not_remake_an_edited_clone(namespace: AsyncNamespace)
     assert [outcome.status for outcome in report] == [UNCONFIRMED]
     assert len(await namespace.entity("mended/$dlq").peek()) == 1
     assert await namespace.entity("mended").peek() == []
+    # Who resubmits it again, without the edit, says what it is to be.
+    again = namespace.entity("mended/$dlq").plan_resubmit(letters, Resubmit(resend_unknown=True))
+    assert (await again.apply()).ok
+
+
+async def test_resume_of_a_clone_that_is_refused_stays_unfinished(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    letters = await dead_letters(namespace, "no-entry", 1)
+    await namespace.create_queue("no-entry-to")
+    await cut_off(namespace, letters[0], "no-entry-to", sent=False)
+    faults = shared_emulator.faults.entity("no-entry-to")
+    faults.reject_nth, faults.reject_condition = 1, "amqp:resource-limit-exceeded"
+    report = await (await the_plan(namespace, resend_unknown=True)).apply()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED]
+    (entry,) = namespace.journal.unfinished(namespace.identity())
+    assert entry.state is ResubmitState.INTENDED
 
 
 async def test_resume_reports_a_locked_original(namespace: AsyncNamespace) -> None:
@@ -164,6 +185,7 @@ async def test_resume_leaves_another_message_with_the_number(
         assert stranger.sequence_number == letters[0].sequence_number
 
         plan = await the_plan(later)
+        assert plan.preview().sentence.startswith("finish 1 resubmit of anew/$dlq that was interrupted: ")
         assert "the original is gone already (1)" in plan.preview().sentence
         assert (await plan.apply()).ok
         assert ids(await later.entity("anew/$dlq").peek()) == ["m0"]
@@ -210,6 +232,9 @@ async def test_an_entity_that_may_be_there_is_not_called_missing(tmp_path: Path)
         async with AsyncNamespace(Connection(clerk), journal=journal) as namespace:
             plan = await the_plan(namespace)
             assert "the original could not be looked at (1)" in plan.preview().sentence
+            assert [outcome.status for outcome in await plan.apply()] == [OutcomeStatus.FAILED]
+            (entry,) = journal.unfinished(namespace.identity())
+            assert entry.state is ResubmitState.INTENDED
 
 
 async def test_an_original_that_is_locked_is_waited_for(namespace: AsyncNamespace) -> None:

@@ -2,18 +2,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import anyio
 import anyio.from_thread
 import pytest
 
-from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus, PeekedMessage, Report
 from sbnotebook.model.amqp import Short, Symbol
-from sbnotebook.settlement import AsyncNamespace, Limits, Watch
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits, Watch
 from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, timed
+from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.memory.archive import ArchivedMessage, ArchiveState
 from sbnotebook.testing.clock import HandClock
 
@@ -74,9 +76,11 @@ async def test_cancelling_has_an_outcome_for_each_number(namespace: AsyncNamespa
     scheduled = numbers(await queue.schedule(numbered(25), delay=timedelta(hours=1)))
     first = await queue.plan_cancel_scheduled(scheduled[:3]).apply()
     assert first.ok
+    assert {outcome.description for outcome in first} == {None}
     listed = await queue.scheduled()
     plan = queue.plan_cancel_scheduled([*scheduled[:4], *listed[5:], 987654])
     assert str(plan.preview()) == "cancel 22 messages of cancelled-some."
+    assert plan.cost == Cost(transfers=0)
     report = await plan.apply(Limits(max_in_flight=4))
     assert numbers(report) == [*scheduled[:4], *scheduled[8:], 987654]
     assert [outcome.status for outcome in report[:5]] == [OutcomeStatus.NOT_FOUND] * 3 + [OutcomeStatus.SETTLED] * 2
@@ -86,12 +90,14 @@ async def test_cancelling_has_an_outcome_for_each_number(namespace: AsyncNamespa
     assert [message.sequence_number for message in await queue.scheduled()] == scheduled[4:8]
 
 
+@pytest.mark.parametrize(("count", "went"), [(20, [3, 11]), (2, [1])])
 async def test_cancelling_together_finds_those_that_went_meanwhile(
-    own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+    own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch, count: int, went: list[int]
 ) -> None:
     await own.create_queue("went-meanwhile")
     queue = own.entity("went-meanwhile")
-    scheduled = numbers(await queue.schedule(numbered(20), at=LATER))
+    scheduled = numbers(await queue.schedule(numbered(count), at=LATER))
+    gone = [scheduled[index] for index in went]
     archive = own.archive
     assert archive is not None
     keep = archive.keep
@@ -100,16 +106,16 @@ async def test_cancelling_together_finds_those_that_went_meanwhile(
         async with own.connection.sender(queue.address) as sender:
             await sender.cancel_scheduled_messages([*chosen])
 
-    def keep_while_two_go(messages: Sequence[ArchivedMessage]) -> list[int]:
-        anyio.from_thread.run(cancel, [scheduled[3], scheduled[11]])
+    def keep_while_some_go(messages: Sequence[ArchivedMessage]) -> list[int]:
+        anyio.from_thread.run(cancel, gone)
         return keep(messages)
 
-    monkeypatch.setattr(archive, "keep", keep_while_two_go)
+    monkeypatch.setattr(archive, "keep", keep_while_some_go)
     report = await queue.plan_cancel_scheduled(scheduled).apply()
     ends = {outcome.sequence_number: outcome.status for outcome in report}
     unknown = {number for number, status in ends.items() if status is OutcomeStatus.UNCONFIRMED}
-    assert unknown == {scheduled[3], scheduled[11]}
-    assert report.settled == 18
+    assert unknown == {*gone}
+    assert report.settled == count - len(gone)
     assert await queue.scheduled() == []
 
 
@@ -151,6 +157,7 @@ async def test_another_message_with_the_number_of_a_chosen_one_stays(namespace: 
     stale = first.with_changes(enqueued_time=LATER)
     report = await plan_cancel_scheduled(queue, [stale, second], archived=archived).apply()
     assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
+    assert report[1].description is None
     assert await queue.scheduled() == [first]
 
 
@@ -202,6 +209,41 @@ async def test_who_gives_no_answer_leaves_it_open(
     assert [outcome.status for outcome in cancelled.failures] == [OutcomeStatus.UNCONFIRMED]
     left = {message.sequence_number for message in await queue.scheduled()}
     assert left == (set() if kept else {listed[0].sequence_number})
+
+
+async def test_a_request_for_several_without_an_answer_is_not_repeated(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("open-together")
+    queue = namespace.entity("open-together")
+    assert (await queue.schedule(numbered(3), at=LATER)).ok
+    listed = await queue.scheduled()
+    shared_emulator.faults.entity("open-together").drop_before_nth = 2  # the first looks at the messages
+    cancelled = await queue.plan_cancel_scheduled(listed).apply()
+    assert [outcome.status for outcome in cancelled] == [OutcomeStatus.UNCONFIRMED] * 3
+    assert len(await queue.scheduled()) == 3
+
+
+async def test_what_cannot_be_asked_for_is_not_cancelled(tmp_path: Path) -> None:
+    with running(queues=["shut"]) as emulator:
+        connection = Connection(emulator.connection_string)
+    async with AsyncNamespace(connection, journal=Journal(tmp_path / "journal.sqlite")) as namespace:
+        report = await plan_cancel_scheduled(namespace.entity("shut"), [1], archived=False).apply()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED]
+
+
+async def test_one_that_became_active_does_not_keep_others_scheduled(
+    namespace_by_hand: AsyncNamespace, clock: HandClock
+) -> None:
+    await namespace_by_hand.create_queue("became-active")
+    queue = namespace_by_hand.entity("became-active")
+    soon = Message(message_id="soon", scheduled_enqueue_time=clock.now() + timedelta(seconds=5))
+    late = [Message(message_id=f"m{n}", scheduled_enqueue_time=LATER) for n in range(3)]
+    scheduled = numbers(await queue.schedule([soon, *late]))
+    await clock.turn(6)
+    report = await queue.plan_cancel_scheduled(scheduled).apply()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND] + [OutcomeStatus.SETTLED] * 3
+    assert [message.message_id for message in await queue.peek()] == ["soon"]
 
 
 async def test_a_busy_service_is_asked_again(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
@@ -320,6 +362,8 @@ async def test_times_and_messages_that_cannot_be_are_refused(namespace: AsyncNam
         await queue.schedule([], at=datetime(2030, 1, 1))  # noqa: DTZ001
     with pytest.raises(DecisionError, match="less than no time"):
         await queue.schedule([], delay=timedelta(seconds=-1))
+    (at_once,) = timed([Message()], None, timedelta(0), LATER)
+    assert at_once.scheduled_enqueue_time == LATER
     with pytest.raises(DecisionError, match="scheduled_enqueue_time"):
         await queue.schedule(numbered(1))
     stranger = PeekedMessage(entity=EntityAddress("other"), sequence_number=1, state=MessageState.SCHEDULED)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -10,12 +10,13 @@ import anyio
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.errors import ArchiveError, ConfigurationError, DecisionError
 from sbnotebook.model import (
     Complete,
     DeadLetter,
+    Defer,
     EntityAddress,
     Message,
     Outcome,
@@ -26,7 +27,8 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.amqp import Timestamp, UByte, ULong
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.memory.archive import ArchiveState
+from sbnotebook.settlement.costs import Cost
+from sbnotebook.settlement.memory.archive import Archive, ArchiveState
 from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
@@ -81,6 +83,7 @@ async def test_undo_restores_bodies_and_types_of_a_report(namespace: AsyncNamesp
 
     plan = await namespace.undo(report)
     assert plan.preview().sentence == "send back 2 messages: 2 of undo-types to undo-types."
+    assert plan.cost == Cost(settlements=0)
     assert await queue.peek() == [], "a plan does nothing"
     undone = await plan.apply()
 
@@ -126,6 +129,7 @@ async def test_what_was_removed_from_an_entity_since(namespace: AsyncNamespace) 
     assert ids(plan.messages) == ["m1"]
     everything = await namespace.undo(since=timedelta(hours=1))
     assert len(everything.messages) == 3
+    assert everything.entity == orders.address
     assert "2 of since-orders to since-orders, 1 of since-others to since-others" in everything.preview().sentence
     assert (await everything.apply()).settled == 3
     assert sorted(ids(await orders.peek())) == ["m0", "m1"]
@@ -139,7 +143,7 @@ async def test_dead_letters_go_to_their_queue_and_the_preview_says_so(namespace:
         await batch.settle(DeadLetter("Bad", "no good"))
     report = await complete(namespace.entity("undo-letters/$dlq"), 1)
     plan = await namespace.undo(report)
-    assert "1 of undo-letters/$dlq to undo-letters" in plan.preview().sentence
+    assert plan.preview().sentence.startswith("send back 1 message: 1 of undo-letters/$dlq to undo-letters.")
     assert "Nothing can be sent to a dead-letter queue" in plan.preview().sentence
     assert (await plan.apply()).ok
     (back,) = await queue.peek()
@@ -178,15 +182,19 @@ async def test_duplicate_detection_does_not_swallow_what_is_sent_back(
 ) -> None:
     shared_emulator.create_queue("undo-detects", QueueOptions(requires_duplicate_detection=True))
     queue = namespace.entity("undo-detects")
-    assert (await queue.send([Message(message_id="m0"), Message(message_id="x" * 128)])).ok
-    report = await complete(queue, 2)
+    # With the 22 characters that mark an undo, an id has at most 128.
+    sent = ["m0", "x" * 128, "y" * 106, "z" * 107]
+    assert (await queue.send(Message(message_id=name) for name in sent)).ok
+    report = await complete(queue, 4)
     plan = await namespace.undo(report)
     assert "new message ids, so that undo-detects does not drop them as duplicates" in plan.preview().sentence
     assert (await plan.apply()).ok
     back = await queue.peek()
-    assert len(back) == 2
-    assert {str(message.application_properties["OriginalMessageId"]) for message in back} == {"m0", "x" * 128}
-    assert all(len(message.message_id or "") <= 128 for message in back)
+    assert len(back) == 4
+    found = {str(message.application_properties["OriginalMessageId"]): message.message_id or "" for message in back}
+    assert found.keys() == {*sent}
+    assert {len(found[name]) for name in sent[1:]} == {64 + 22, 128}
+    assert [name for name in sent if found[name].startswith(f"{name}~undo-")] == ["m0", "y" * 106]
 
 
 async def test_undo_asks_when_duplicate_detection_is_unknown(
@@ -332,6 +340,16 @@ async def test_only_what_was_removed_is_sent_back(namespace: AsyncNamespace) -> 
         await namespace.undo(released)
 
 
+async def test_what_was_settled_by_numbers_is_sent_back(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "undo-settled", 1)
+    async with queue.batch() as batch:
+        await batch.receive(1)
+        await batch.settle(Defer())
+    assert (await queue.settle_deferred({1: Complete()})).ok
+    plan = await namespace.undo(entity="undo-settled")
+    assert plan.preview().sentence == "send back 1 message: 1 of undo-settled to undo-settled."
+
+
 async def test_what_is_not_in_the_archive_is_said(namespace: AsyncNamespace) -> None:
     stranger = Outcome(OutcomeStatus.SETTLED, "complete", EntityAddress("orders"), 7, "m7")
     with pytest.raises(DecisionError, match="1 are not in the archive"):
@@ -339,6 +357,55 @@ async def test_what_is_not_in_the_archive_is_said(namespace: AsyncNamespace) -> 
     report = await complete(await filled_queue(namespace, "undo-known", 1), 1)
     plan = await namespace.undo([*report, stranger])
     assert "1 are not in the archive" in plan.preview().sentence
+    purged = Outcome(OutcomeStatus.SETTLED, "purge", EntityAddress("orders"), 8, "m8")
+    with pytest.raises(DecisionError, match="2 are not in the archive"):
+        await namespace.undo([stranger, purged])
+    stayed = Outcome(OutcomeStatus.NOT_FOUND, "complete", EntityAddress("orders"), 9, "m9")
+    with pytest.raises(DecisionError, match=r"^There is nothing to send back\.$"):
+        await namespace.undo([stayed])
+
+
+async def test_what_could_not_be_removed_does_not_stop_an_undo(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    queue = await filled_queue(own, "kept", 2)
+    async with queue.batch() as batch:
+        await batch.receive(1)
+        emulator.lose_locks("kept")
+        assert (await batch.settle(Complete())).counts == {OutcomeStatus.LOCK_LOST: 1}
+    async with queue.batch() as batch:
+        _, second = await batch.receive(2)
+        await batch.settle(Complete(), [second])
+    assert states(own) == [ArchiveState.KEPT, ArchiveState.REMOVED]
+    plan = await own.undo(entity="kept")
+    assert ids(plan.messages) == ["m1"]
+
+
+async def test_what_the_archive_drops_meanwhile_is_said(own: AsyncNamespace, tmp_path: Path) -> None:
+    class Dropping(Archive):
+        """An archive whose oldest messages are over their time."""
+
+        def payloads(self, rows: Sequence[int]) -> dict[int, bytes]:
+            return super().payloads(rows[-1:])
+
+    own.archive = Dropping(tmp_path / "dropping.sqlite")
+    report = await complete(await filled_queue(own, "dropping", 4), 4)
+    plan = await own.undo(report)
+    assert ids(plan.messages) == ["m3"]
+    assert "3 are not in the archive" in plan.preview().sentence
+    assert (await plan.apply()).settled == 1
+
+
+async def test_undo_asks_without_the_right_manage(tmp_path: Path) -> None:
+    clerk = AuthorizationRule("clerk", "Y2xlcms=", "Y2xlcms=", frozenset({Claim.SEND, Claim.LISTEN}))
+    with running(keys=[clerk], queues=["guarded"]) as emulator:
+        (endpoint, *_) = emulator.connection_string.split(";")
+        clerks = f"{endpoint};SharedAccessKeyName=clerk;SharedAccessKey=Y2xlcms=;UseDevelopmentEmulator=true;"
+        journal = Journal(tmp_path / "journal.sqlite")
+        async with AsyncNamespace(Connection(clerks), journal=journal) as namespace:
+            queue = namespace.entity("guarded")
+            assert (await queue.send([Message(message_id="m0")])).ok
+            report = await complete(queue, 1)
+            with pytest.raises(DecisionError, match="guarded drops duplicates, which needs the right Manage"):
+                await namespace.undo(report)
 
 
 async def test_of_a_queue_that_was_made_anew_the_last_message_is_meant(

@@ -80,7 +80,10 @@ def test_namespace_in_azure_is_reached_over_tls() -> None:
     assert first_bytes == [b"\x16"]  # a TLS handshake (RFC 8446, section 5.1)
 
 
-def test_a_proxy_of_the_environment_is_not_asked(emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.anyio
+async def test_a_proxy_of_the_environment_is_not_asked(
+    emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
@@ -88,3 +91,5 @@ def test_a_proxy_of_the_environment_is_not_asked(emulator: RunningEmulator, monk
             monkeypatch.delenv(name, raising=False)
         with administration_client(emulator.connection_string) as client:
             assert client.get_queue("orders", read_timeout=5).name == "orders"
+        async with async_administration_client(emulator.connection_string) as with_await:
+            assert (await with_await.get_queue("orders", read_timeout=5)).name == "orders"

@@ -94,7 +94,8 @@ def test_a_long_text_is_cut_before_it_is_scrubbed() -> None:
     assert scrub("-eyJ" * 10_000_000, 500) == "-"
     assert scrub("word " * 10_000_000, 500) == "word " * 100
     assert scrub("x" * 10_000, 500) == "x" * 500
-    assert scrub("not eyJ", 7) == "not eyJ", "it is whole"
+    assert scrub("not eyJ", 7) == scrub("not eyJ", 8) == "not eyJ", "it is whole"
+    assert scrub("have ab-eyJhbGciOi, and so on", 16) == "have ab-"
 
 
 @pytest.mark.parametrize(
@@ -105,6 +106,7 @@ def test_a_long_text_is_cut_before_it_is_scrubbed() -> None:
         "design=blue; the signal: 5",
         "The key of the message is 5, its signature is missing.",
         "The bearer was refused",
+        "eyJust one part",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
@@ -264,8 +266,13 @@ def test_a_sign_in_that_takes_long_is_asked_for_once() -> None:
 
 
 def test_a_synchronous_credential_that_hangs_is_not_waited_for() -> None:
-    credential, ends = SyncCredential(), threading.Event()
-    credential.get_token = lambda *_, **__: str(ends.wait(10))  # type: ignore[method-assign]
+    credential, ends, keep_running = SyncCredential(), threading.Event(), list[bool]()
+
+    def get_token(*_: str, **__: Any) -> str:
+        keep_running.append(not threading.current_thread().daemon)
+        return str(ends.wait(10))
+
+    credential.get_token = get_token  # type: ignore[method-assign]
     connection = Connection.with_credential("shop.servicebus.windows.net", credential)
 
     async def ask() -> None:
@@ -276,6 +283,7 @@ def test_a_synchronous_credential_that_hangs_is_not_waited_for() -> None:
     try:
         anyio.run(ask)
         assert time.monotonic() - began < 5
+        assert keep_running == [False], "the kernel ends without it"
     finally:
         ends.set()
 

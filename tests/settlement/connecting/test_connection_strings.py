@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient
@@ -11,7 +12,7 @@ from sbnotebook.emulator import running
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.connecting.administration_clients import administration_client
-from sbnotebook.settlement.connecting.connection_strings import EMULATOR_HOSTS, Hidden, hidden, read
+from sbnotebook.settlement.connecting.connection_strings import EMULATOR_HOSTS, Hidden, hidden, host_of, read
 
 KEY = "cGxhbnRlZC1wbGFudGVkLXBsYW50ZWQ"
 TEXT = f"Endpoint=sb://HOST/;SharedAccessKeyName=root;SharedAccessKey={KEY};UseDevelopmentEmulator=true"
@@ -32,7 +33,9 @@ def test_an_emulator_on_another_machine_is_refused(host: str, monkeypatch: pytes
         ) as refused:
             make(at(host))
         assert KEY not in str(refused.value)
-    assert Connection(at(host), allow_remote=True).is_emulator
+    remote = Connection(at(host), allow_remote=True)
+    assert remote.is_emulator
+    remote.administration_client()
     assert resolve(at(host), allow_remote=True).connection.is_emulator
 
 
@@ -72,6 +75,32 @@ def test_the_field_is_true_or_false() -> None:
         Connection(at("localhost").replace("=true", "=1"))
 
 
+@pytest.mark.parametrize("endpoint", ["sb://shop:1", "sb://shop:65535/", "sb://65536/", "65536"])
+def test_a_host_may_have_any_port(endpoint: str) -> None:
+    assert host_of(endpoint) == endpoint.removeprefix("sb://").rstrip("/")
+
+
+@pytest.mark.parametrize("port", [0, 65536])
+def test_a_port_is_a_number_from_1_to_65535(port: int) -> None:
+    with pytest.raises(ConfigurationError, match="from 1 to 65,535"):
+        host_of(f"sb://shop:{port}/")
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "fault"),
+    [
+        ("root", "a2V5\u00e4", "a key with characters that no key has"),
+        ("root", "a2V5\x01", "a key with characters that no key has"),
+        ("root\ud800", KEY, "a SharedAccessKeyName that is not text"),
+        ("\ud800\uffff", KEY, "a SharedAccessKeyName that is not text"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused(name: str, key: str, fault: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"has {fault}") as refused:
+        read(f"Endpoint=sb://shop/;SharedAccessKeyName={name};SharedAccessKey={key}")
+    assert key not in str(refused.value)
+
+
 def test_the_sdk_gets_nothing_that_was_not_read_here() -> None:
     # The SDK takes the last of Endpoint and HostName.
     text = at("localhost:5672").replace(";UseDev", ";HostName=sb://elsewhere.test; Use Dev=1;UseDev")
@@ -94,6 +123,10 @@ def test_a_hidden_text_shows_nothing() -> None:
     assert hidden(secret) is secret
     assert (secret, hash(secret), secret.reveal()) == (Hidden(KEY), hash(Hidden(KEY)), KEY)
     assert secret != KEY
+    assert Hidden("a") != Hidden("b")
+    assert Hidden("b") != Hidden("a")
+    not_a_text: Any = KEY.encode()
+    assert (hidden(None), hidden(not_a_text)) == (None, Hidden(""))
 
 
 @pytest.mark.parametrize("thing", [Hidden(KEY), read(at("localhost")), Connection(at("localhost"))], ids=type)

@@ -27,7 +27,8 @@ AZURE = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;Sha
 def test_the_connection_string_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(AZURE).transport is None
     assert not is_over_websocket()
-    assert is_over_websocket(read(f"{AZURE};TransportType=AmqpWebSockets").transport)
+    for name, is_websocket in (("Amqp", False), ("AmqpTcp", False), ("WebSocket", True), ("AmqpWebSockets", True)):
+        assert is_over_websocket(read(f"{AZURE};TransportType={name}").transport) is is_websocket
     monkeypatch.setenv(TRANSPORT_VARIABLE, "websocket")
     assert is_over_websocket()
     assert not is_over_websocket(read(f"{AZURE};transporttype = amqp ;").transport)

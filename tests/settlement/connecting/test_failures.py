@@ -24,7 +24,7 @@ from azure.servicebus.exceptions import (
 )
 
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus
-from sbnotebook.settlement.connecting.failures import explained, is_refusal, outcome_of_error
+from sbnotebook.settlement.connecting.failures import explained, is_broken_off, is_refusal, outcome_of_error
 
 ORDERS = EntityAddress("orders")
 
@@ -118,6 +118,7 @@ def test_there_need_be_no_tracking_id() -> None:
 
 def test_a_long_description_is_cut() -> None:
     assert len(outcome_of(ServiceBusError("x" * 10_000)).description or "") == 500
+    assert len(explained(ServiceBusError("x" * 10_000))) == 2_000
 
 
 def test_no_secret_is_kept() -> None:
@@ -126,6 +127,20 @@ def test_no_secret_is_kept() -> None:
     # Cut after it was scrubbed, not before: half a key is one too many.
     padded = outcome_of(ServiceBusError("x" * 480 + " SharedAccessKey=c2VjcmV0c2VjcmV0"))
     assert "c2V" not in repr(padded)
+
+
+def test_the_error_inside_is_told_of_refused_tokens_alone() -> None:
+    inside = OSError("The token has expired: c2VjcmV0.")
+    refused = ServiceBusAuthenticationError(message="An error.", error=inside)
+    assert "The token has expired: ***." in explained(refused, ["c2VjcmV0"])
+    lost = ServiceBusError("An error.", error=inside)
+    assert explained(lost) == str(lost)
+
+
+def test_what_was_broken_off_is_told_from_what_was_refused() -> None:
+    assert is_broken_off(ServiceBusError("No.", condition="amqp:internal-error"))
+    assert not is_broken_off(ServiceBusError("No.", condition="amqp:not-allowed"))
+    assert not is_broken_off(MessageLockLostError())
 
 
 @pytest.mark.parametrize("quote", ["'", '"'])

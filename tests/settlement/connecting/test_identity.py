@@ -5,11 +5,13 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sbnotebook.settlement import Connection
+from sbnotebook.settlement.connecting import identity
 from sbnotebook.settlement.connecting.identity import account_of, signed_in_as
 
 pytestmark = pytest.mark.anyio
@@ -68,6 +70,22 @@ async def test_an_account_is_told_by_the_claims_of_its_token(claims: object, who
     assert credential.scopes == ["https://servicebus.azure.net/.default"]
 
 
+def test_a_token_of_endless_lists_names_no_account() -> None:
+    payload = base64.urlsafe_b64encode(b"[" * 300_000).decode()
+    assert account_of(f"e30.{payload}.{SECRET}") == "an account that its token does not name"
+
+
+async def test_a_sign_in_that_takes_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "_SIGNED_IN_WITHIN", 0.1)
+
+    class Slow(Credential):
+        async def get_token(self, *_: str, **__: Any) -> Any:
+            await anyio.sleep_forever()
+
+    said = await signed_in_as(Connection.with_credential(HOST, Slow("")))
+    assert said == "no identity yet: signing in took longer than 0 seconds"
+
+
 @given(st.text())
 def test_whatever_a_token_is_it_is_not_shown(text: str) -> None:
     assert account_of(text) == account_of(f"a.{text}") == "an account that its token does not name"
@@ -78,6 +96,7 @@ def test_whatever_a_token_is_it_is_not_shown(text: str) -> None:
     [
         (ValueError(f"no\nSharedAccessKey={SECRET}"), "no identity: ValueError: no SharedAccessKey=***"),
         (ValueError(), "no identity: ValueError: "),
+        (ValueError("x" * 500), f"no identity: ValueError: {'x' * 200}"),
         (
             ValueError("DefaultAzureCredential failed to retrieve …"),
             "no identity: found no account here; sign in with az login, or give connect(…) a credential",

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import json
+import socket
+import struct
+import threading
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -20,6 +24,12 @@ from tests.other_emulators import silent, stranger
 
 HOST = "shop.servicebus.windows.net"
 KEY = "SharedAccessKeyName=n;SharedAccessKey=a2V5"
+
+
+def says(**answer: str) -> bytes:
+    """Return the answer of an emulator that is asked for its identity."""
+    body = json.dumps(answer).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +83,10 @@ def test_each_emulator_in_memory_has_its_own() -> None:
         b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
         b'HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{"id": "*"}',
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK",
+        says(id=""),
+        says(id="a-b"),
+        says(id="a" * 101),
     ],
 )
 def test_an_emulator_without_identity_is_known_by_its_address(answer: bytes) -> None:
@@ -80,6 +94,47 @@ def test_an_emulator_without_identity_is_known_by_its_address(answer: bytes) -> 
         port = (connection.host or "").rpartition(":")[2]
         identity = identity_of(connection)
         assert (identity.name, identity.earlier) == (f"address:localhost:{port}", (f"localhost:{port}",))
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 100])
+@pytest.mark.parametrize(
+    ("earlier", "patterns"), [("any", ("localhost", "localhost:*")), ("here", ("localhost:PORT",)), ("", ())]
+)
+def test_an_emulator_says_where_it_was_before(name: str, earlier: str, patterns: tuple[str, ...]) -> None:
+    with stranger(says(id=name, earlier=earlier)) as connection:
+        port = connection.host.rpartition(":")[2]
+        identity = identity_of(connection)
+        assert identity.name == f"emulator:{name}"
+        assert identity.earlier == tuple(each.replace("PORT", port) for each in patterns)
+
+
+@pytest.mark.parametrize(("host", "name"), [("localhost", "localhost"), ("[::1]", "::1"), ("[::1]:5673", "::1")])
+def test_an_emulator_has_a_port_by_default(host: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def refuse(address: object, *_: object, **__: object) -> None:
+        asked.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    with pytest.raises(ServiceBusConnectionError, match="does not answer"):
+        identity_of(Connection(f"Endpoint=sb://{host};{KEY};UseDevelopmentEmulator=true;"))
+    assert asked == [(name, 5673 if host.endswith("3") else 5672)]
+
+
+def test_an_emulator_that_resets_http_has_its_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def reset() -> None:
+            client, _ = server.accept()
+            client.recv(8)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+
+        threading.Thread(target=reset, daemon=True).start()
+        port = server.getsockname()[1]
+        found = identity_of(Connection(f"Endpoint=sb://127.0.0.1:{port};{KEY};UseDevelopmentEmulator=true;"))
+    assert found.name == f"address:localhost:{port}"
 
 
 @pytest.mark.parametrize("at_once", [True, False])

@@ -13,9 +13,12 @@ from typing import Any, NamedTuple
 import anyio
 import pytest
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError, ServiceRequestError
+from azure.servicebus._pyamqp.error import TokenAuthFailure
 from azure.servicebus.exceptions import (
+    MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
     ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
     ServiceBusConnectionError,
     ServiceBusError,
 )
@@ -23,9 +26,9 @@ from azure.servicebus.exceptions import (
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions, Tier
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError, SbNotebookError
-from sbnotebook.model import Abandon, Complete, DeadLetter, EntityAddress, Message, OutcomeStatus, Resubmit
+from sbnotebook.model import Abandon, Complete, DeadLetter, EntityAddress, Message, OutcomeStatus, Resubmit, SubQueue
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.connecting.refusals import unreachable
+from sbnotebook.settlement.connecting.refusals import is_missing, missing, refusal, unreachable
 from sbnotebook.settlement.plan import Limits
 from tests.settlement.signed import signed
 
@@ -214,6 +217,51 @@ def test_missing_host_is_explained_other_errors_are_retried(words: str, *, is_ex
     assert (found is not None) is is_explained
     starts = ("There is no host shop.servicebus.windows.net: check", "Nothing listens at shop.servicebus.windows.net: ")
     assert found is None or found.startswith(starts)
+
+
+@pytest.mark.parametrize(
+    ("status", "pattern"),
+    [
+        (400, "does not let this connection use the queue or topic 'orders': check"),
+        (401, "does not let this connection use the queue or topic 'orders': check"),
+        (403, "does not let this connection use the queue or topic 'orders': check"),
+        (404, None),
+        (500, None),
+    ],
+)
+def test_a_token_is_refused_by_its_status(status: int, pattern: str | None) -> None:
+    error = ServiceBusAuthenticationError(message="An error.", error=TokenAuthFailure(status, b"No. TrackingId:1"))
+    said = refusal(error, EntityAddress("orders"), "shop")
+    assert is_missing(error) is (status == 404)
+    assert (said is None) is (pattern is None)
+    if said is not None and pattern is not None:
+        assert pattern in said
+        assert said.endswith("(Service Bus says: No).")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MessagingEntityDisabledError(message="Off."), "The queue or topic 'orders' is disabled: enable it, or wait"),
+        (ServiceBusAuthorizationError(message="No."), "shop does not let this connection use the queue or topic"),
+        (ServiceBusError("Not here.", condition="amqp:not-implemented"), "The queue or topic 'orders' cannot do this:"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_refusal_is_known_by_its_kind(error: ServiceBusError, said: str) -> None:
+    assert str(refusal(error, EntityAddress("orders"), "shop")).startswith(said)
+
+
+@pytest.mark.parametrize("condition", ["amqp:internal-error", "amqp:not-found", "com.microsoft:server-busy"])
+def test_what_may_pass_is_not_explained(condition: str) -> None:
+    error = ServiceBusError("Not from the topic of an entity that requires sessions.", condition=condition)
+    assert refusal(error, EntityAddress("orders"), "shop") is None
+
+
+def test_a_subscription_is_meant_before_what_is_spelled_alike() -> None:
+    known = ["events/audio/$dlq", "events/subscriptions/audit/$dlq"]
+    said = missing(EntityAddress("events/audit", sub_queue=SubQueue.DEAD_LETTER), "shop", known)
+    assert "(did you mean events/subscriptions/audit/$dlq?)" in said
 
 
 async def test_dead_port_is_a_quick_sentence_until_it_has_answered(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, Decision, LockedMessage, Message, OutcomeStatus, Report, Resubmit
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
 from sbnotebook.settlement.engine import Run
-from sbnotebook.settlement.locking.ahead import AheadBatch, LockedAhead, Search
+from sbnotebook.settlement.locking.ahead import AheadBatch, LockedAhead, Search, needs_session
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, sequence_numbers
 
@@ -52,6 +52,7 @@ async def test_several_links_hold_what_one_may_not(namespace: AsyncNamespace) ->
     async with ahead:
         found = await found_by(ahead)
         assert {message.sequence_number for message in found} == chosen
+        assert len(await settle(ahead, Complete(), [])) == 0
         report = await settle(ahead, Complete(), found)
         assert report.ok
         assert [outcome.sequence_number for outcome in report] == [message.sequence_number for message in found]
@@ -162,6 +163,55 @@ async def test_no_more_are_held_than_allowed(namespace: AsyncNamespace) -> None:
     assert await counts(queue) == dict.fromkeys(numbers, 0)
 
 
+@pytest.mark.parametrize("behind", [99, 100])
+async def test_one_is_missing_after_a_hundred_later_ones(namespace: AsyncNamespace, behind: int) -> None:
+    queue = await filled_queue(namespace, f"ahead-missing-{behind}", behind + 1)
+    async with queue.batch() as batch:
+        (gone,) = await batch.receive(1)
+        assert (await batch.settle(Complete(), [gone])).ok
+    numbers = await sequence_numbers(queue)
+    async with ahead_in(queue, Search(frozenset({gone.sequence_number, numbers[-1]}))) as ahead:
+        assert [message.sequence_number for message in await ahead.find()] == numbers[-1:]
+        is_missing = behind == 100
+        assert (ahead.missing, ahead.left) == (
+            ({gone.sequence_number}, set()) if is_missing else (set(), {gone.sequence_number})
+        )
+    assert await counts(queue) == dict.fromkeys(numbers, 0)
+
+
+@pytest.mark.parametrize("expected", [1, 9, 10])
+async def test_more_messages_than_expected_are_searched(namespace: AsyncNamespace, expected: int) -> None:
+    queue = await filled_queue(namespace, f"ahead-more-{expected}", 20)
+    numbers = await sequence_numbers(queue)
+    async with ahead_in(queue, Search(frozenset({numbers[14]}), expected=expected)) as ahead:
+        assert [message.sequence_number for message in await found_by(ahead)] == [numbers[14]]
+        assert (ahead.missing, ahead.stopped) == (set(), None)
+    assert await counts(queue) == dict.fromkeys(numbers, 0)
+
+
+def test_a_search_holds_at_least_one_message() -> None:
+    assert (Search().max_held, Search(max_held=1).max_held) == (50_000, 1)
+    with pytest.raises(DecisionError, match="max_held is 1 or more"):
+        Search(max_held=0)
+
+
+async def test_an_entity_with_sessions_is_known_by_its_refusal(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("ahead-with-sessions", requires_session=True)
+    await namespace.create_queue("ahead-without-sessions")
+    openings = {
+        "with sessions": ahead_batch(namespace.entity("ahead-with-sessions")),
+        "without sessions": namespace.entity("ahead-without-sessions").session("a"),
+        "nowhere": ahead_batch(namespace.entity("ahead-nowhere-else")),
+    }
+    needing: dict[str, bool] = {}
+    for name, batch in openings.items():
+        with pytest.raises(ServiceBusError) as refused:
+            await batch.__aenter__()
+        needing[name] = needs_session(refused.value)
+    assert needing == {"with sessions": True, "without sessions": False, "nowhere": False}
+    assert not needs_session(ServiceBusError("The entity requires sessions."))
+
+
 async def test_an_entity_that_is_not_there_is_told(namespace: AsyncNamespace) -> None:
     ahead = ahead_in(namespace.entity("ahead-nowhere"), Search(frozenset({1})))
     with pytest.raises(ServiceBusError):
@@ -170,18 +220,20 @@ async def test_an_entity_that_is_not_there_is_told(namespace: AsyncNamespace) ->
     assert len(ahead.rest) == 0
 
 
-async def test_one_that_is_wanted_once_more_is_given_again(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "ahead-again", 4)
+@pytest.mark.parametrize("place", [1, 3])
+async def test_one_that_is_wanted_once_more_is_given_again(namespace: AsyncNamespace, place: int) -> None:
+    queue = await filled_queue(namespace, f"ahead-again-{place}", 4)
     numbers = await sequence_numbers(queue)
-    ahead = ahead_in(queue, Search(frozenset(numbers[1:2]), max_wait=30.0))
+    wanted = numbers[place]
+    ahead = ahead_in(queue, Search(frozenset({wanted}), max_wait=30.0))
     async with ahead:
         (first,) = await ahead.find()
         await settle(ahead, Abandon(), [first])
-        ahead.left.add(numbers[1])
+        ahead.left.add(wanted)
         (second,) = await ahead.find()
-        assert second.sequence_number == numbers[1]
+        assert second.sequence_number == wanted
         assert [outcome.status for outcome in await settle(ahead, Complete(), [second])] == [OutcomeStatus.SETTLED]
-    assert await counts(queue) == {number: 0 for number in numbers if number != numbers[1]}
+    assert await counts(queue) == {number: 0 for number in numbers if number != wanted}
 
 
 async def test_one_that_comes_again_too_early_is_kept_until_it_is_wanted(namespace: AsyncNamespace) -> None:

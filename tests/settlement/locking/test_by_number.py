@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
-from azure.servicebus.exceptions import MessageSizeExceededError
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusAuthorizationError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import SbNotebookError
-from sbnotebook.model import Abandon, Defer, Message
+from sbnotebook.model import Abandon, Complete, Defer, Message
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.locking import by_number
-from sbnotebook.settlement.locking.by_number import DeferredDeleter
+from sbnotebook.settlement.locking.by_number import DeferredDeleter, Removal
 from sbnotebook.settlement.sdk import management
 
 if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
 pytestmark = pytest.mark.anyio
@@ -72,6 +73,88 @@ async def test_what_an_answer_leaves_out_is_asked_for_again(
     await deleter.close()
     assert asked == [60, 30, 15, 3, 15, 3, 30, 15, 3, 15, 3]
     assert await queue.peek() == []
+
+
+async def test_an_answer_with_one_message_is_not_the_end(
+    shared_emulator: RunningEmulator, namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, numbers = await with_deferred(shared_emulator, namespace, 6, 6)
+    delete, receive = management.delete_deferred, management.receive_deferred
+
+    async def delete_one(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> int:
+        return await delete(receiver, sequence_numbers[:1])
+
+    async def receive_one(
+        receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]
+    ) -> list[ServiceBusReceivedMessage]:
+        return await receive(receiver, sequence_numbers[:1])
+
+    async def receive_none(_: ServiceBusReceiver, __: Sequence[int]) -> list[ServiceBusReceivedMessage]:
+        return []
+
+    async with queue.batch() as batch:
+        monkeypatch.setattr(management, "receive_deferred", receive_none)
+        assert await batch.receive_deferred(numbers) == ()
+        monkeypatch.setattr(management, "receive_deferred", receive_one)
+        assert [message.sequence_number for message in await batch.receive_deferred(numbers[:3])] == numbers[:3]
+        assert (await batch.settle(Complete())).settled == 3
+    monkeypatch.setattr(management, "delete_deferred", delete_one)
+    deleter = DeferredDeleter(namespace.connection, queue.address)
+    await deleter.delete(numbers[3:])
+    await deleter.close()
+    assert await queue.peek() == []
+
+
+async def test_a_removal_tells_what_is_gone_and_leaves_what_is_held(
+    shared_emulator: RunningEmulator, namespace: AsyncNamespace
+) -> None:
+    queue, numbers = await with_deferred(shared_emulator, namespace, 12, 10)
+    deleter, ends = DeferredDeleter(namespace.connection, queue.address), Removal(set(), set())
+    await deleter.delete(numbers[:1])
+    async with queue.batch() as other:
+        await other.receive_deferred([numbers[3], numbers[4], numbers[8]])
+        await deleter.remove([*numbers, numbers[-1] + 1], ends)
+        held = {numbers[3], numbers[4], numbers[8]}
+        assert ends == Removal({*numbers[1:]} - held, set())
+        assert {message.sequence_number for message in await queue.peek()} == held | {11, 12}
+    await deleter.close()
+
+
+async def test_a_removal_that_leaves_some_out_goes_on(
+    shared_emulator: RunningEmulator, namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, numbers = await with_deferred(shared_emulator, namespace, 5, 5)
+    delete = management.delete_deferred
+
+    async def some_of(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> int:
+        return await delete(receiver, sequence_numbers[:2])
+
+    monkeypatch.setattr(management, "delete_deferred", some_of)
+    deleter, ends = DeferredDeleter(namespace.connection, queue.address), Removal(set(), set())
+    await deleter.remove(numbers, ends)
+    await deleter.close()
+    assert ends == Removal({*numbers}, set())
+    assert await queue.peek() == []
+
+
+async def test_a_removal_that_fails_tells_what_is_unknown(
+    shared_emulator: RunningEmulator, namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, numbers = await with_deferred(shared_emulator, namespace, 150, 150)
+    delete = management.delete_deferred
+
+    async def refuse_second(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> int:
+        if numbers[120] in sequence_numbers:
+            raise ServiceBusAuthorizationError
+        return await delete(receiver, sequence_numbers)
+
+    monkeypatch.setattr(management, "delete_deferred", refuse_second)
+    deleter, ends = DeferredDeleter(namespace.connection, queue.address), Removal(set(), set())
+    with pytest.raises(ServiceBusAuthorizationError):
+        await deleter.remove(numbers, ends)
+    await deleter.close()
+    assert ends == Removal({*numbers[:100]}, {*numbers[100:]})
+    assert len(await queue.peek()) == 50
 
 
 @pytest.mark.parametrize("fault", ["drop_before_nth", "drop_after_nth", "server_busy"])

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
-from sbnotebook.errors import BatchClosedError, DecisionError
+from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -108,7 +108,12 @@ async def test_after_renew_for_a_settlement_reports_the_lost_lock(
     async with queue.batch(renew_for=timedelta(seconds=10)) as batch:
         first, second = await batch.receive(2)
         await batch.settle(Complete(), [second])
-        await clock.turn(62)
+        await clock.turn(59)
+        assert batch.lost == ()
+        await clock.turn(1)
+        with anyio.fail_after(10):
+            while not batch.lost:  # noqa: ASYNC110 (there is no event to wait for)
+                await anyio.sleep(0.02)
         assert batch.lost == (first.sequence_number,)
         assert batch.messages == ()
         report = await batch.settle(Complete(), [first, second])
@@ -117,16 +122,20 @@ async def test_after_renew_for_a_settlement_reports_the_lost_lock(
     assert still_there.delivery_count == 1
 
 
+@pytest.mark.parametrize("place", range(3))
 async def test_a_lock_that_the_service_took_away_is_found_among_others(
-    namespace_by_hand: AsyncNamespace, clock: HandClock
+    namespace_by_hand: AsyncNamespace, clock: HandClock, place: int
 ) -> None:
     queue = await filled_queue(namespace_by_hand, "taken", 3)
     async with queue.batch() as batch:
         held = await batch.receive(3)
-        assert (await queue.plan_by_token(Abandon(), [held[1]]).apply()).ok
-        await clock.turn(40)
-        assert batch.lost == (held[1].sequence_number,)
-        assert [message.message_id for message in batch.messages] == ["m0", "m2"]
+        assert (await queue.plan_by_token(Abandon(), [held[place]]).apply()).ok
+        await clock.turn(21)
+        with anyio.fail_after(10):
+            while not batch.lost:  # noqa: ASYNC110 (there is no event to wait for)
+                await anyio.sleep(0.02)
+        assert batch.lost == (held[place].sequence_number,)
+        assert batch.messages == (*held[:place], *held[place + 1 :])
         assert (await batch.settle(Complete())).ok
 
 
@@ -172,6 +181,38 @@ async def test_a_message_given_twice_is_settled_once(namespace: AsyncNamespace) 
         (held,) = await batch.receive(1)
         report = await batch.settle(Complete(), [held, held])
         assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 2
+
+
+@pytest.mark.parametrize(("count", "max_wait"), [(-1, 5.0), (1, -0.1)])
+async def test_a_receive_of_less_than_nothing_is_refused(
+    namespace: AsyncNamespace, count: int, max_wait: float
+) -> None:
+    queue = await filled_queue(namespace, f"less{count}", 1)
+    async with queue.batch() as batch:
+        with pytest.raises(ConfigurationError, match="at least 0 messages, and wait at least 0 seconds"):
+            await batch.receive(count, max_wait=max_wait)
+        assert await batch.receive(0) == await batch.receive(0, max_wait=0) == ()
+        assert batch.messages == ()
+
+
+async def test_a_receive_takes_no_more_than_it_was_asked_for(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "no-more", 2)
+    async with queue.batch() as batch, anyio.create_task_group() as tasks:
+        received: list[int] = []
+
+        async def receive() -> None:
+            received.extend(m.sequence_number for m in await batch.receive(4, max_wait=10, more_wait=10))
+
+        tasks.start_soon(receive)
+        with anyio.fail_after(10):
+            while len(batch.messages) < 2:  # noqa: ASYNC110 (there is no event to wait for)
+                await anyio.sleep(0.02)
+        assert (await queue.send([Message(message_id=f"late{n}") for n in range(8)], max_in_flight=1)).ok
+        with anyio.fail_after(10):
+            while not received:  # noqa: ASYNC110 (as above)
+                await anyio.sleep(0.02)
+        assert received == [1, 2, 3, 4]
+        assert len(batch.messages) == 4
 
 
 async def test_two_that_settle_the_same_messages_share_them(namespace: AsyncNamespace) -> None:

@@ -48,7 +48,7 @@ async def test_an_abandon_with_a_delay_holds_the_lock_until_then(
 ) -> None:
     await filled_queue(namespace_by_hand, "abandon", 3, lock_duration=timedelta(minutes=1))
     queue = namespace_by_hand.entity("abandon")
-    async with queue.batch() as batch, queue.batch() as other:
+    async with queue.batch(renew_for=DELAY) as batch, queue.batch() as other:
         (first,) = await batch.receive(1)
         reports: list[Report] = []
 

@@ -73,8 +73,10 @@ async def test_a_session_holds_no_more_than_its_one_link(own: AsyncNamespace) ->
         assert len(held) == PER_LINK
         with pytest.raises(DecisionError, match="The one link of session 'a' has 20 messages that are not settled"):
             await session.receive(1)
-        assert (await session.settle(Complete(), held[:12])).settled == 12
-        assert len(await session.receive(100)) == 10
+        assert (await session.settle(Complete(), held[:1])).settled == 1
+        assert len(await session.receive(100)) == 1, "there is room for one"
+        assert (await session.settle(Complete(), held[1:12])).settled == 11
+        assert len(await session.receive(100)) == 9
         assert (await session.settle(Complete())).settled == 18
     assert await queue.peek() == []
 
@@ -85,8 +87,16 @@ async def test_a_full_link_that_was_closed_is_not_opened_again(own: AsyncNamespa
         adopted = await batch.adopt(await other.receive(1))
         parts: Any = batch
         first = parts._receiver  # noqa: SLF001
+        assert await batch.receive_deferred([1_000]) == ()  # a request that is over keeps no link open
         full = await batch.receive(PER_LINK)
         await batch.receive(PER_LINK)  # it opens another link
+        assert len(parts._receivers()) == 2  # noqa: SLF001
+        used: list[object] = []
+        for _ in range(4):
+            async with parts._renewal._links.one(1.0) as link:  # noqa: SLF001
+                used.append(link)
+        assert used[:2] == used[2:], "renewals take turns, because a link without any work is detached"
+        assert {*used} == {*parts._receivers()}  # noqa: SLF001
         async with anyio.create_task_group() as tasks:
             # The one empties the first link, while the other, which began before that, waits for its turn.
             tasks.start_soon(partial(batch.settle, Complete(), full))

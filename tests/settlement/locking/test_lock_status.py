@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pytest
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.errors import BatchClosedError, ConfigurationError
-from sbnotebook.model import Complete
+from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError
+from sbnotebook.model import Abandon, Complete
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking.lock_events import LockEventKind
 from sbnotebook.testing.clock import HandClock
@@ -65,6 +65,14 @@ async def test_extend_renews_before_and_after_renewal_ended(world: World) -> Non
         assert batch.lock_ends == {}
     with pytest.raises(BatchClosedError):
         batch.extend(MINUTE)
+
+
+async def test_locks_are_renewed_for_half_an_hour_by_default(world: World) -> None:
+    queue = await filled_queue(world.namespace, "default", 1)
+    async with queue.batch() as batch:
+        assert batch.renew_until == world.clock.now() + timedelta(minutes=30)
+        with pytest.raises(DecisionError, match="which is before the delay of 31m ends"):
+            await batch.settle(Abandon(delay=31 * MINUTE), await batch.receive(1))
 
 
 async def test_extend_renews_a_session_and_its_messages(world: World) -> None:

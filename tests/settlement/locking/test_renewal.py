@@ -96,6 +96,19 @@ async def test_renewal_after_a_survived_pause_is_immediate(world: World) -> None
         assert (await batch.settle(Complete())).ok
 
 
+@pytest.mark.parametrize(
+    ("lasts", "pause", "is_late"), [(6, 4.9, False), (6, 5, True), (60, 40, False), (60, 40.1, True)]
+)
+async def test_a_standstill_is_late_when_less_than_a_third_is_left(
+    world: World, lasts: float, pause: float, is_late: bool
+) -> None:
+    queue = await filled_queue(world.namespace, "still", 1, lock_duration=timedelta(seconds=lasts))
+    async with queue.batch() as batch:
+        await batch.receive(1)
+        world.pause(pause)
+        assert (batch.status.kind is LATE) is is_late
+
+
 async def test_renewal_reports_locks_lost_in_a_pause(world: World) -> None:
     queue = await filled_queue(world.namespace, "overslept", 3, lock_duration=MINUTE)
     told: list[LockEvent] = []
@@ -121,12 +134,13 @@ async def test_a_renewal_that_fails_is_reported_at_once_and_tried_again(world: W
     async with queue.batch() as batch:
         held = await batch.receive(3)
         world.emulator.faults.entity("busy").server_busy = 3
-        await world.clock.turn(21)
+        await world.clock.turn(20)
         await until(lambda: FAILING in kinds(batch))
         event = batch.events[0]
         assert set(event.sequence_numbers) == numbers(held)
         assert "ServiceBusServerBusyError" in event.description
         assert (batch.status, batch.renewal_error) == (event, event.description)
+        assert not links_of(batch)._avoids_own, "over another link, the service would be as busy"  # noqa: SLF001
         await world.turn_until(lambda: batch.status.kind is RENEWING)
         assert kinds(batch) == [FAILING, RENEWING], "it is told once, not each second"
         assert (await batch.settle(Complete())).ok
@@ -151,8 +165,10 @@ async def test_after_renew_for_it_is_told_that_renewing_ended(world: World) -> N
     queue = await filled_queue(world.namespace, "ended", 2, lock_duration=MINUTE)
     async with queue.batch(renew_for=timedelta(seconds=30)) as batch:
         held = await batch.receive(2)
-        await world.clock.turn(31)
-        assert kinds(batch) == [ENDED]
+        await world.clock.turn(29)
+        assert kinds(batch) == []
+        await world.clock.turn(1)
+        await until(lambda: kinds(batch) == [ENDED])
         assert batch.status.kind is ENDED
         assert set(batch.status.sequence_numbers) == numbers(held)
         assert "renew_for" in (batch.renewal_error or "")
@@ -251,8 +267,12 @@ async def test_renewal_returns_to_its_own_link_once_that_answers(world: World) -
 
 
 def spare_of(batch: LockedBatch) -> Any:
+    return links_of(batch)._spare  # noqa: SLF001
+
+
+def links_of(batch: LockedBatch) -> Any:
     renewal: Any = batch._renewal  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    return renewal._links._spare  # noqa: SLF001
+    return renewal._links  # noqa: SLF001
 
 
 def end_of(batch: LockedBatch, number: int) -> datetime:

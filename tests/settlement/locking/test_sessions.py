@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import anyio
@@ -19,14 +20,18 @@ from sbnotebook.model import (
     Complete,
     DeadLetter,
     Defer,
+    EntityAddress,
     LockedMessage,
     Message,
     MessageState,
     OutcomeStatus,
+    PeekedMessage,
     Release,
     Report,
 )
+from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
+from sbnotebook.settlement.locking import sessions
 from sbnotebook.settlement.locking.lock_events import LockEventKind
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, session_messages
@@ -34,6 +39,19 @@ from tests.filled_queues import filled_queue, session_messages
 pytestmark = pytest.mark.anyio
 
 SESSIONS = QueueOptions(requires_session=True)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    with anyio.fail_after(30):
+        while not condition():  # noqa: ASYNC110 (there is no event to wait for)
+            await anyio.sleep(0.02)
+
+
+async def turn_until(clock: HandClock, condition: Callable[[], object]) -> None:
+    """Turn the clock on until something has happened."""
+    with anyio.fail_after(60):
+        while not condition():
+            await clock.turn(1)
 
 
 async def test_sessions_are_listed_and_browsed_without_locking_them(namespace: AsyncNamespace) -> None:
@@ -212,8 +230,13 @@ async def test_after_renew_for_the_session_is_lost_with_all_its_messages(
     async with session_by_hand.session("a", renew_for=timedelta(seconds=10)) as session:
         session.watch(lambda event: told.append(event.kind))
         held = await session.receive(2, max_wait=1)
-        await clock.turn(75)
+        await clock.turn(9)
+        assert session.status.kind is LockEventKind.RENEWING
+        await clock.turn(1)
+        await until(lambda: session.status.kind is LockEventKind.ENDED)
+        await clock.turn(65)
         assert session.is_lost
+        assert session.status.kind is LockEventKind.LOST
         assert session.lost == tuple(message.sequence_number for message in held)
         assert session.messages == ()
         report = await session.settle(Complete(), held)
@@ -224,6 +247,24 @@ async def test_after_renew_for_the_session_is_lost_with_all_its_messages(
             await session.set_state("late")
     assert told == [LockEventKind.ENDED, LockEventKind.LOST]
     assert len(await session_by_hand.peek()) == 2
+
+
+async def test_a_renewal_of_a_session_that_fails_is_tried_again(
+    session_by_hand: AsyncEntity, emulator_by_hand: RunningEmulator, clock: HandClock
+) -> None:
+    async with session_by_hand.session("a") as session:
+        (held, _) = await session.receive(2, max_wait=1)
+        await clock.turn(2)
+        emulator_by_hand.faults.entity("by-hand").server_busy = 3
+        await clock.turn(20)
+        await turn_until(clock, lambda: session.status.kind is LockEventKind.FAILING)
+        assert "ServiceBusServerBusyError" in (session.renewal_error or "")
+        await turn_until(clock, lambda: session.status.kind is LockEventKind.RENEWING)
+        told = [event.kind for event in session.events]
+        assert told == [LockEventKind.FAILING, LockEventKind.RENEWING], "it is told once, not each second"
+        assert session.renewal_error is None
+        assert session.lock_ends[held.sequence_number] > clock.now() + timedelta(seconds=50)
+        assert (await session.settle(Complete())).settled == 2
 
 
 @pytest.mark.parametrize("fault", ["lose_locks", "close_links", "drop_connections"])
@@ -238,6 +279,8 @@ async def test_session_taken_away_settles_nothing(
         getattr(shared_emulator, fault)(name)
         report = await session.settle(Complete(), held[1:])
         assert report.counts == {OutcomeStatus.LOCK_LOST: 2}
+        assert (session.status.kind, session.is_lost) == (LockEventKind.LOST, True)
+        assert "lock was lost" in (session.renewal_error or "")
         with pytest.raises(ServiceBusError):
             await session.receive(1, max_wait=1)
     left = await queue.peek()
@@ -292,6 +335,64 @@ async def test_a_session_says_what_can_be_received_before_a_message(namespace: A
         held = await session.receive(3)
         await session.settle(Defer(), held[:1])
         assert await session.standing_before(held[2].sequence_number) == {held[1].sequence_number}
+
+
+async def test_messages_before_one_are_sought_on_five_pages(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "PAGE", 2)
+    queue = await filled_queue(namespace, "standing-pages", session_messages("a" * 12), requires_session=True)
+    async with queue.session("a") as session:
+        numbers = [message.sequence_number for message in await session.receive(12)]
+        assert await session.standing_before(numbers[9]) == {*numbers[:9]}
+        assert await session.standing_before(numbers[10]) is None
+
+
+async def test_messages_before_one_are_sought_in_its_partition(
+    shared_emulator: RunningEmulator, namespace: AsyncNamespace
+) -> None:
+    shared_emulator.create_queue("standing-parts", QueueOptions(requires_session=True, enable_partitioning=True))
+    queue = namespace.entity("standing-parts")
+    names = "abcdefgh"
+    assert (await queue.send(session_messages(names * 3), max_in_flight=1)).ok
+    partitions: set[int] = set()
+    for name in names:
+        async with queue.session(name) as session:
+            numbers = [message.sequence_number for message in await session.receive(3)]
+            partitions.add(partition_of(numbers[0]))
+            assert await session.standing_before(numbers[2]) == {*numbers[:2]}
+    assert len(partitions) > 2
+
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("state", "expires_at", "scheduled", "may_come"),
+    [
+        (MessageState.ACTIVE, None, None, True),
+        (MessageState.DEFERRED, None, None, False),
+        (MessageState.ACTIVE, NOON - SECOND, None, False),
+        (MessageState.ACTIVE, NOON, None, True),
+        (MessageState.ACTIVE, NOON + SECOND, None, True),
+        (MessageState.SCHEDULED, None, NOON + SECOND, False),
+        (MessageState.SCHEDULED, None, NOON, True),
+        (MessageState.SCHEDULED, None, NOON - SECOND, True),
+        (MessageState.SCHEDULED, None, None, False),
+    ],
+)
+def test_only_what_can_be_received_stands_before_a_message(
+    state: MessageState, expires_at: datetime | None, scheduled: datetime | None, may_come: bool
+) -> None:
+    message = PeekedMessage(
+        entity=EntityAddress("orders"),
+        sequence_number=1,
+        state=state,
+        expires_at=expires_at,
+        scheduled_enqueue_time=scheduled,
+    )
+    assert sessions._may_come(message, NOON) is may_come  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
 
 async def test_message_between_two_receives_waits_for_the_next(own: AsyncNamespace, emulator: RunningEmulator) -> None:

@@ -91,6 +91,14 @@ def test_what_only_looks_like_a_wake_up_is_none(body: bytes) -> None:
     assert WakeUp.of(Message(body=body, subject=SUBJECT)) is None
 
 
+def test_a_wake_up_has_a_number_from_one_and_a_short_body() -> None:
+    said = {"entity": "orders", "sequence_number": 1, "enqueued_time": ""}
+    body = json.dumps(said).encode().ljust(4_096)
+    assert WakeUp.of(Message(body=body, subject=SUBJECT)) == WakeUp(EntityAddress("orders"), 1, "")
+    assert WakeUp.of(Message(body=body + b" ", subject=SUBJECT)) is None
+    assert WakeUp.of(Message(body=body)) is None
+
+
 def test_the_same_deferral_has_the_same_id() -> None:
     wake_up = WakeUp(EntityAddress("orders"), 7, "2026-01-01T00:00:00+00:00")
     due = HandClock().now()

@@ -87,16 +87,19 @@ def test_ends_are_written_down(archive: Archive) -> None:
         (1, ArchiveState.KEPT),
         (3, ArchiveState.REMOVING),
     ]
+    counts = {(each.entity, each.verb, each.state, each.count) for each in archive.counts(HOST)}
+    assert counts == {(ORDERS, "complete", state, 1) for state in (ArchiveState.REMOVED, ArchiveState.REMOVING)}
 
 
 def test_only_one_can_claim_a_message(archive: Archive, path: Path) -> None:
-    rows = archive.keep([message(1), message(2)])
-    archive.note_ends(removed=rows[:1])
+    rows = archive.keep([message(1), message(2), message(3)])
+    archive.note_ends(removed=rows[:1], kept=rows[2:])
     with closing(Archive(path)) as other:
         expected = dict.fromkeys(rows, ArchiveState.REMOVED)
         assert archive.claim(expected) == {rows[0]}
         assert other.claim(expected) == set()
-    assert [each.state for each in archive.find(HOST)] == [ArchiveState.RETURNING, ArchiveState.REMOVING]
+    states = [ArchiveState.RETURNING, ArchiveState.REMOVING, ArchiveState.KEPT]
+    assert [each.state for each in archive.find(HOST)] == states
     archive.note_returns({rows[0]: ArchiveState.RETURNED})
     assert archive.find(HOST)[0].state is ArchiveState.RETURNED
 
@@ -122,6 +125,12 @@ def test_there_is_room_up_to_the_last_byte(path: Path) -> None:
         archive.require_room()
     with closing(Archive(path, max_bytes=used)) as archive, pytest.raises(ArchiveError, match="is full"):
         archive.require_room()
+    row = 300 + 1_000  # what a row takes beside the bytes of its message
+    two = [message(2, b"x" * 1_000), message(3, b"x" * 1_000)]
+    with closing(Archive(path, max_bytes=used + 2 * row - 1)) as archive, pytest.raises(ArchiveError, match="is full"):
+        archive.keep(two)
+    with closing(Archive(path, max_bytes=used + 2 * row)) as archive:
+        assert len(archive.keep(two)) == 2
 
 
 def test_a_full_archive_keeps_nothing_and_says_how_to_go_on(path: Path) -> None:
@@ -196,6 +205,7 @@ def test_pruning_gives_the_room_back_to_the_disk(archive: Archive, path: Path) -
     archive.keep([message(number, b"x" * 10_000) for number in range(200)])
     assert 2_000_000 < archive.size <= path.stat().st_size
     assert archive.prune() == 0
+    assert archive.prune(older_than=timedelta(hours=1)) == 0
     assert archive.prune(older_than=timedelta(0)) == 200
     assert path.stat().st_size < 100_000
 
@@ -208,12 +218,16 @@ def test_an_archive_that_keeps_nothing_is_refused(arguments: dict[str, object]) 
 
 def test_an_archive_that_was_made_and_not_used_makes_no_file(path: Path) -> None:
     with closing(Archive(path)) as archive:
-        assert archive.size == 0
+        assert (archive.size, archive.counts(HOST)) == (0, [])
     assert not path.parent.exists()
 
 
 def test_it_is_in_the_users_data_directory() -> None:
     assert Archive().path == platformdirs.user_data_path("sbnotebook") / "archive.sqlite"
+
+
+def test_it_holds_a_gibibyte_unless_it_is_told_otherwise() -> None:
+    assert (Archive().max_bytes, Archive(max_bytes=1).max_bytes) == (2**30, 1)
 
 
 @pytest.fixture

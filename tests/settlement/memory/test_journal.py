@@ -44,8 +44,10 @@ def journal(path: Path) -> Iterator[Journal]:
 
 def test_what_was_intended_is_unfinished_in_its_order(journal: Journal) -> None:
     entries = [entry(3), entry(1), replace(entry(2), message_id=None)]
+    assert [each.id for each in entries] == [0, 0, 0], "they are not written yet"
     ids = journal.intend(entries)
     assert len(set(ids)) == 3
+    assert [each.id for each in journal.unfinished(HOST)] == ids
     assert journal.unfinished(HOST) == entries
 
 
@@ -77,6 +79,23 @@ def test_nothing_to_write_is_no_error(journal: Journal) -> None:
     assert journal.intend([]) == []
     journal.mark([], ResubmitState.DONE)
     assert journal.unfinished(HOST) == []
+
+
+def test_the_last_thousand_resubmits_are_returned(journal: Journal) -> None:
+    journal.intend([entry(number) for number in range(1_001)])
+    assert [each.sequence_number for each in journal.resubmits(HOST)] == list(range(1_000, 0, -1))
+
+
+@pytest.mark.parametrize(("hours", "is_kept"), [(-1, True), (1, False)])
+def test_what_is_finished_is_kept_for_30_days(journal: Journal, hours: float, is_kept: bool) -> None:
+    ids = journal.intend([entry(1)])
+    journal.mark(ids, ResubmitState.DONE)
+    changed = (datetime.now(UTC) - timedelta(days=30, hours=hours)).isoformat()
+    with journal.database.transaction() as database:
+        database.execute("UPDATE resubmits SET changed = ?", (changed,))
+    with closing(Journal(journal.path)) as later:
+        later.intend([entry(2)])
+        assert [each.sequence_number for each in later.resubmits(HOST)] == ([2, 1] if is_kept else [2])
 
 
 def test_what_is_finished_is_forgotten_after_a_month(journal: Journal) -> None:
@@ -112,7 +131,7 @@ def test_unfinished_ones_are_found_by_their_original(journal: Journal) -> None:
     found = journal.find_begun(HOST, [replace(first, source=first.source.upper()).key, entry(2).key])
     assert found == {again.key: again}
     assert journal.unfinished(HOST, "ORDERS/$deadletterqueue") == [first, other, again]
-    assert journal.unfinished(HOST, "elsewhere") == []
+    assert journal.unfinished(HOST, "elsewhere") == journal.unfinished(HOST, "payments") == []
 
 
 def test_a_journal_that_cannot_be_used_says_so(tmp_path: Path) -> None:
@@ -188,6 +207,8 @@ FOREIGN = {
     "other database of the same version": (1, "CREATE TABLE photos (id INTEGER)"),
     "other database of another version": (2, "CREATE TABLE photos (id INTEGER)"),
     "later version": (99, "CREATE TABLE resubmits (id INTEGER)"),
+    "journal without a version": (0, "CREATE TABLE resubmits (id INTEGER)"),
+    "version without a table": (1, "CREATE TABLE t (id INTEGER); DROP TABLE t"),
 }
 
 

@@ -21,7 +21,7 @@ def database(path: Path, versions: int = 2) -> LocalDatabase:
 
 
 def test_a_new_file_gets_the_newest_version(tmp_path: Path) -> None:
-    with closing(database(tmp_path / "new" / "album.sqlite")) as album, album.transaction() as open_album:
+    with closing(database(tmp_path / "a" / "new" / "album.sqlite")) as album, album.transaction() as open_album:
         assert open_album.execute("SELECT * FROM photos").fetchall() == [(1, "one")]
         assert open_album.execute("PRAGMA user_version").fetchall() == [(2,)]
 

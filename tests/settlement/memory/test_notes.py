@@ -61,6 +61,16 @@ def test_what_cannot_be_kept_is_refused(journal: Journal, fingerprint: str, text
     assert notes.all() == {}
 
 
+def test_notes_and_fingerprints_may_be_this_long(journal: Journal) -> None:
+    notes = Notes(journal.database, lambda: HOST)
+    notes.write("f" * 100, "x" * 2_000)
+    assert notes.all() == {"f" * 100: "x" * 2_000}
+    with pytest.raises(ConfigurationError, match=r"^A note has 2,000 characters at most, and this one has 2,001\."):
+        notes.write("abc", "x" * 2_001)
+    with pytest.raises(ConfigurationError, match=r"^A fingerprint has 100 .* has 101\."):
+        notes.write("f" * 101, "note")
+
+
 def test_notes_migrate_a_journal_of_version_two(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     entry = ResubmitEntry(HOST, "orders/$DeadLetterQueue", 7, "m7", "orders", "m7~1")

@@ -1,4 +1,4 @@
-"""Ways in which a service may differ: for each probe one in which it must report a difference."""
+"""Ways in which a service may differ: for each probe at least one in which it must report a difference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from sbnotebook.emulator.entities import box, partitions, transaction
 from sbnotebook.emulator.entities.admission import Admission
 from sbnotebook.emulator.entities.box import Box
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
-from sbnotebook.emulator.entities.queue import ReceivingEntity
+from sbnotebook.emulator.entities.queue import Queue, ReceivingEntity
+from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place
 from sbnotebook.emulator.service import management, middleware, transactions
 from sbnotebook.emulator.service.access import NamespaceAccess
@@ -26,7 +27,7 @@ from sbnotebook.settlement.probing.site import Site
 if TYPE_CHECKING:
     import pytest
 
-__all__ = ["VARIANTS", "Service"]
+__all__ = ["LIKE_EXPECTED", "OTHER_VARIANTS", "VARIANTS", "Service"]
 
 
 @dataclass(slots=True)
@@ -51,6 +52,10 @@ class Service:
         """Change whether a delivery counts."""
         self.patch.setitem(TRANSITIONS, (place, event), TRANSITIONS[place, event]._replace(counts=counts))
 
+    def leads(self, place: Place, event: Event, to: Place) -> None:
+        """Change where an event leads to."""
+        self.patch.setitem(TRANSITIONS, (place, event), TRANSITIONS[place, event]._replace(to=to))
+
     def queues_have(self, **changed: Any) -> None:
         """Change the options of each queue that a probe makes."""
 
@@ -67,21 +72,24 @@ def _hide_scheduled(service: Service) -> None:
     service.wrap(Box, "peek", peek)
 
 
-def _small_pages(service: Service) -> None:
-    service.patch.setattr(management, "_MAX_PEEKED", 100)
+def _pages_of(count: int) -> Callable[[Service], None]:
+    return lambda service: service.patch.setattr(management, "_MAX_PEEKED", count)
 
 
 def _empty_peeks(service: Service) -> None:
     service.emulator.faults.empty_peeks = 3
 
 
-def _renumbered_letters(service: Service) -> None:
-    def put(method: Any, self: Box, message: BrokeredMessage, *args: Any) -> None:
-        if self.dead_letter is None:  # a sub-queue
-            message.sequence_number += 1_000
-        method(self, message, *args)
+def _renumbered_letters(change: int) -> Callable[[Service], None]:
+    def renumber(service: Service) -> None:
+        def put(method: Any, self: Box, message: BrokeredMessage, *args: Any) -> None:
+            if self.dead_letter is None:  # a sub-queue
+                message.sequence_number += change
+            method(self, message, *args)
 
-    service.wrap(Box, "put", put)
+        service.wrap(Box, "put", put)
+
+    return renumber
 
 
 def _abandoned_letters_count(service: Service) -> None:
@@ -108,6 +116,18 @@ def _keep_numbers(service: Service) -> None:
     service.wrap(Box, "receive", receive)
 
 
+def _lower_numbers(service: Service) -> None:
+    """An active message has a lower number than the one under which it was scheduled."""
+
+    def receive(method: Any, *args: Any) -> BrokeredMessage | None:
+        message = _with_first_number(method(*args))
+        if message is not None and message.scheduled_time is not None:
+            message.sequence_number -= 1
+        return message
+
+    service.wrap(Box, "receive", receive)
+
+
 def _with_first_number(message: BrokeredMessage | None) -> Any:
     if message is not None and message.scheduled_time is not None:
         message.sequence_number = message.enqueued_sequence_number
@@ -127,6 +147,46 @@ def _due_times(service: Service) -> None:
         return method(self, message, **options)
 
     service.wrap(Box, "rendered", rendered)
+
+
+def _first_times(service: Service) -> None:
+    """A message that was scheduled shows the time when it was sent for good."""
+    sent: dict[int, int] = {}
+
+    def rendered(method: Any, self: Box, message: BrokeredMessage, **options: bool) -> bytes:
+        message.enqueued_time = sent.setdefault(message.enqueued_sequence_number, message.enqueued_time)
+        return method(self, message, **options)
+
+    service.wrap(Box, "rendered", rendered)
+
+
+def _no_scheduled_times(service: Service) -> None:
+    def rendered(method: Any, self: Box, message: BrokeredMessage, **options: bool) -> bytes:
+        return method(self, message, **options).replace(b"scheduled-enqueue-time", b"scheduled-another-time")
+
+    service.wrap(Box, "rendered", rendered)
+
+
+def _one_twice(service: Service) -> None:
+    """In place of the second message, the first one comes again."""
+
+    def tour(log: Any, number: int) -> Iterator[BrokeredMessage]:
+        found = [*partitions.tour(log, number)]
+        return iter([found[0], found[0], *found[2:]] if number <= 1 else found)
+
+    service.patch.setattr(box, "tour", tour)
+
+
+def _peek_at(which: int) -> Callable[[Service], None]:
+    """A peek of one message gives always the same one."""
+
+    def variant(service: Service) -> None:
+        def peek(method: Any, self: Box, number: int, count: int, *args: Any) -> Iterator[BrokeredMessage]:
+            return iter([[*method(self, 1, 1_000, *args)][which]]) if count == 1 else method(self, number, count, *args)
+
+        service.wrap(Box, "peek", peek)
+
+    return variant
 
 
 def _first_partition(service: Service) -> None:
@@ -165,6 +225,23 @@ def _locks_end_with_links(service: Service) -> None:
     service.wrap(Site, "take", take)
 
 
+def _gone_with_links(service: Service) -> None:
+    service.leads(Place.LOCKED, Event.LOCK_DROPPED, Place.GONE)
+    _locks_end_with_links(service)
+
+
+def _refuse_some(name: str, refused: set[int]) -> Callable[[Service], None]:
+    """Refuse to settle some messages, by their numbers."""
+
+    def variant(service: Service) -> None:
+        def settle(method: Any, self: Box, token: UUID, now: int, *args: Any) -> bool:
+            return self.number_of(token, now) not in refused and method(self, token, now, *args)
+
+        service.wrap(Box, name, settle)
+
+    return variant
+
+
 def _released_to_the_end(service: Service) -> None:
     service.emulator.faults.order_after_release = "back"
 
@@ -198,6 +275,42 @@ def _as_many_as_there_are(service: Service) -> None:
     service.wrap(Box, "receive_deferred", receive_deferred)
 
 
+def _some_stay_locked(service: Service) -> None:
+    """Where a message is missing, the first of the others is locked though the request is refused."""
+
+    def receive_deferred(method: Any, self: Box, numbers: Sequence[int], *args: Any, **options: Any) -> Any:
+        found = method(self, numbers, *args, **options)
+        if found is None and len(numbers) > 1:
+            method(self, numbers[:1], *args, **options)
+        return found
+
+    service.wrap(Box, "receive_deferred", receive_deferred)
+
+
+def _counts_twice(service: Service) -> None:
+    """A deferred message that is abandoned counts as delivered twice."""
+
+    def abandon(method: Any, self: Box, token: UUID, now: int, *args: Any) -> bool:
+        message = self._find_held(token, now)  # pyright: ignore[reportPrivateUsage]
+        if message is not None:
+            message.delivery_count += 1
+        return method(self, token, now, *args)
+
+    service.wrap(Box, "abandon", abandon)
+
+
+def _count_from_two(service: Service) -> None:
+    """To defer a message counts as two deliveries."""
+
+    def defer(method: Any, self: Box, token: UUID, now: int, *args: Any) -> bool:
+        message = self._find_held(token, now)  # pyright: ignore[reportPrivateUsage]
+        if message is not None:
+            message.delivery_count += 1
+        return method(self, token, now, *args)
+
+    service.wrap(Box, "defer", defer)
+
+
 def _hundred_at_once(service: Service) -> None:
     def receive_deferred(method: Any, self: Box, numbers: Sequence[int], *args: Any, **options: Any) -> Any:
         return method(self, numbers[:100], *args, **options)
@@ -226,13 +339,13 @@ def _manage_for_all(service: Service) -> None:
     service.patch.setattr(NamespaceAccess, "require_manage", allow)
 
 
-def _bad_requests(service: Service) -> None:
+def _same_status(same: int) -> Callable[[Service], None]:
     """Every refusal of the administration is the same."""
 
     def status(*_: Any) -> int:
-        return 400
+        return same
 
-    service.patch.setattr(middleware, "_status", status)
+    return lambda service: service.patch.setattr(middleware, "_status", status)
 
 
 def _any_batch(service: Service) -> None:
@@ -242,11 +355,31 @@ def _any_batch(service: Service) -> None:
     service.patch.setattr(Admission, "check_batch", check)
 
 
-def _always_with_bodies(service: Service) -> None:
-    def rendered(method: Any, self: Box, message: BrokeredMessage, **options: bool) -> bytes:
-        return method(self, message, **options | {"without_body": False})
+def _good_half(service: Service) -> None:
+    """Of a batch that is refused, the first message is taken."""
 
-    service.wrap(Box, "rendered", rendered)
+    def check(method: Any, self: Admission, messages: Sequence[Any]) -> None:
+        try:
+            method(self, messages)
+        except RefusedError:
+            destination: Any = self._destination  # pyright: ignore[reportPrivateUsage]
+            if isinstance(destination, Queue):
+                destination.send(messages[0], round(time.time() * 1000))
+            raise
+
+    service.wrap(Admission, "check", check)
+
+
+def _bodies(*, without: bool) -> Callable[[Service], None]:
+    """Whatever is asked for, a peek leaves the bodies out, or in."""
+
+    def variant(service: Service) -> None:
+        def rendered(method: Any, self: Box, message: BrokeredMessage, **options: bool) -> bytes:
+            return method(self, message, **options | {"without_body": without})
+
+        service.wrap(Box, "rendered", rendered)
+
+    return variant
 
 
 def _letters_apart(service: Service) -> None:
@@ -287,23 +420,40 @@ def _no_other_entity(service: Service) -> None:
     service.patch.setattr(transactions.ViaEntities, "attach", attach)
 
 
-def _large_frames(service: Service) -> None:
-    def init(method: Any, self: AmqpConnection, *args: Any, **options: Any) -> None:
-        method(self, *args, **options | {"max_frame_size": 1 << 18})
+def _frames_of(size: int) -> Callable[[Service], None]:
+    def variant(service: Service) -> None:
+        def init(method: Any, self: AmqpConnection, *args: Any, **options: Any) -> None:
+            method(self, *args, **options | {"max_frame_size": size})
 
-    service.wrap(AmqpConnection, "__init__", init)
+        service.wrap(AmqpConnection, "__init__", init)
+
+    return variant
 
 
 def _no_websocket(service: Service) -> None:
     service.websocket_port = 1
 
 
+def _nothing_arrives(service: Service) -> None:
+    def peek(*_: Any) -> Iterator[BrokeredMessage]:
+        return iter(())
+
+    service.patch.setattr(Box, "peek", peek)
+
+
+def _another_text(service: Service) -> None:
+    def rendered(method: Any, self: Box, message: BrokeredMessage, **options: bool) -> bytes:
+        return method(self, message, **options).replace(b"over a", b"user a")
+
+    service.wrap(Box, "rendered", rendered)
+
+
 VARIANTS: dict[str, Callable[[Service], None]] = {
     "peek-states": _hide_scheduled,
-    "page-size": _small_pages,
-    "peek-without-bodies": _always_with_bodies,
+    "page-size": _pages_of(100),
+    "peek-without-bodies": _bodies(without=False),
     "no-empty-peeks": _empty_peeks,
-    "dead-letter-number": _renumbered_letters,
+    "dead-letter-number": _renumbered_letters(1_000),
     "scheduled-number": _keep_numbers,
     "activated-state": _scheduled_still,
     "scheduled-times": _due_times,
@@ -332,13 +482,67 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "batch-refused-whole": lambda service: service.queues_have(requires_session=False),
     "batch-of-one-partition-key": _any_batch,
     "partitioned-size": lambda service: service.queues_have(enable_partitioning=False),
-    "frame-size": _large_frames,
+    "frame-size": _frames_of(1 << 18),
     "websocket": _no_websocket,
     "listen-key-counts": _manage_for_all,
-    "administration-statuses": _bad_requests,
+    "administration-statuses": _same_status(400),
     "transaction-committed": _letters_apart,
     "transaction-rolled-back": _sent_at_once,
     "transaction-to-another": _no_other_entity,
     "peek-in-transaction": _settled_at_once,
     "held-on-one-link": _small_links,
 }
+
+OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
+    ("page-size", _pages_of(1_000), "260 of 260 messages"),
+    ("peek-without-bodies", _bodies(without=True), "259 bytes with the body, 259 without"),
+    ("dead-letter-number", _renumbered_letters(-1), "2 became 1"),
+    ("scheduled-times", _first_times, "enqueued 10.0 s before it was due, then -10.0 s after"),
+    ("scheduled-times", _no_scheduled_times, "a time was missing: "),
+    ("partition-pages", _one_twice, "59 of 60 messages"),
+    ("peek-from-number", _peek_at(0), "1 of 30 messages"),
+    ("peek-from-number", _peek_at(-1), "1 of 30 messages"),
+    ("release-range-confirmed", _refuse_some("release", {2, 4}), "3 of 5 confirmed, 5 are there: "),
+    (
+        "release-range-confirmed",
+        lambda service: service.leads(Place.LOCKED, Event.RELEASE, Place.GONE),
+        "5 of 5 confirmed, 0 are there",
+    ),
+    (
+        "complete-range-confirmed",
+        lambda service: service.leads(Place.LOCKED, Event.COMPLETE, Place.ACTIVE),
+        "5 of 5 confirmed, 5 are there",
+    ),
+    ("lock-outlives-link", _gone_with_links, "it was held; by its token: "),
+    (
+        "refused-tokens",
+        lambda service: service.leads(Place.LOCKED, Event.COMPLETE, Place.ACTIVE),
+        "",
+    ),
+    ("held-on-one-link", _refuse_some("complete", {1}), "300 held"),
+    ("deferred-all-or-none", _some_stay_locked, ""),
+    ("deferred-delivery-count", _counts_twice, "delivery counts [1, 3, 5], abandoned in between"),
+    ("batch-refused-whole", _good_half, ""),
+    (
+        "partitioned-size",
+        lambda service: service.queues_have(max_size_in_megabytes=2_048),
+        "1,024 MB were asked for, 32,768 MB given",
+    ),
+    ("frame-size", _frames_of(1 << 15), "32,768 bytes"),
+    ("websocket", _nothing_arrives, "0 of 1 message"),
+    ("websocket", _another_text, "1 of 1 message"),
+    ("administration-statuses", _same_status(412), "taken: 412; removed: 412; "),
+    ("peek-in-transaction", _sent_at_once, "1 clones and 1 of 1 dead letter in the open transaction"),
+]
+"""More of them, with the beginning of what is seen."""
+
+LIKE_EXPECTED: list[tuple[str, Callable[[Service], None], str]] = [
+    ("scheduled-number", _lower_numbers, "2 → 1"),
+    ("deferred-delivery-count", _count_from_two, "delivery counts [2, 3, 4], abandoned in between"),
+    (
+        "no-time-to-live",
+        lambda service: service.queues_have(default_message_time_to_live=timedelta(milliseconds=2**32 - 1)),
+        "49.7 days",
+    ),
+]
+"""Services that differ in what a probe does not ask, or answer in another way."""

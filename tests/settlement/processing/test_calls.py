@@ -3,15 +3,13 @@ from __future__ import annotations
 import gc
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 from uuid import UUID
+
+import pytest
 
 from sbnotebook.model import EntityAddress, LockedMessage
 from sbnotebook.settlement.processing.calls import EndedCall, LostCalls
 from sbnotebook.settlement.processing.policy import End
-
-if TYPE_CHECKING:
-    import pytest
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -34,10 +32,11 @@ def test_a_message_that_comes_again_finds_its_call() -> None:
     assert lost.take(again) is None
 
 
-def test_another_message_of_the_same_number_is_not_settled() -> None:
+@pytest.mark.parametrize("seconds", [1, -1])
+def test_another_message_of_the_same_number_is_not_settled(seconds: int) -> None:
     lost = LostCalls()
     lost.keep(EndedCall(delivered(1), End.COMPLETED), 0)
-    assert lost.take(replace(delivered(1), enqueued_time=NOW + timedelta(seconds=1))) is None
+    assert lost.take(replace(delivered(1), enqueued_time=NOW + timedelta(seconds=seconds))) is None
 
 
 def test_a_message_that_was_settled_has_no_call() -> None:

@@ -20,7 +20,7 @@ from sbnotebook.model import (
     PeekedMessage,
 )
 from sbnotebook.model.amqp import Int, ULong, type_name
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Policy, PolicyRow, RejectMessage, Then
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Policy, PolicyRow, RejectMessage, SkipMessage, Then
 from sbnotebook.settlement.processing.calls import EndedCall
 from sbnotebook.settlement.processing.envelopes import envelope_of
 from sbnotebook.settlement.processing.finish import Finisher
@@ -117,6 +117,14 @@ def test_envelope_id_depends_on_the_message_alone() -> None:
     ids = [made().message_id, *(other.message_id for other in others)]
     assert len(set(ids)) == len(ids)
     assert all(each is not None and len(each) <= 128 for each in ids)
+
+
+@pytest.mark.parametrize(("length", "kept"), [(105, True), (106, False)])
+def test_envelope_id_begins_with_an_id_that_leaves_room(length: int, kept: bool) -> None:
+    message = original(message_id="i" * length)
+    made = envelope_of(message, fault(ValueError()), namespace="here", now=NOW).message_id or ""
+    assert made.startswith("i" * length) is kept
+    assert (len(made) == 128) is kept
 
 
 async def test_messages_with_one_id_have_envelopes_of_their_own(
@@ -222,6 +230,32 @@ async def test_no_envelope_is_sent_after_a_lost_lock(namespace_by_hand: AsyncNam
     assert await faults.peek() == [], "another consumer may have the message, and send an envelope of its own"
 
 
+async def test_only_faults_of_rows_with_a_destination_are_sent(namespace: AsyncNamespace) -> None:
+    queue, faults = await queue_and_faults(namespace, "some-enveloped", 3)
+    policy = Policy(skipped=DeadLetter(), rejected=PolicyRow(Complete(), envelope_to=faults.address))
+    finisher = Finisher(policy, "local", {faults.address: namespace.pool(faults.address)}, abandons=False)
+    async with queue.batch() as batch:
+        while len(batch.messages) < 3:
+            await batch.receive(3)
+        done, skipped, rejected = batch.messages
+        outcomes = await finisher.settle(
+            batch,
+            [
+                EndedCall(done, End.COMPLETED),
+                EndedCall(skipped, End.SKIPPED, fault(SkipMessage("not ours " * 200))),
+                EndedCall(rejected, End.REJECTED, fault(RejectMessage("Bad"))),
+            ],
+        )
+    assert [(outcome.verb, outcome.ok) for outcome in outcomes] == [
+        ("complete", True),
+        ("dead-letter", True),
+        ("complete", True),
+    ]
+    assert str(outcomes[1].description).startswith("The function skipped it: not ours not ours")
+    assert len(str(outcomes[1].description)) == 1_000
+    assert [each.dead_letter_reason for each in await faults.peek()] == ["Bad"]
+
+
 async def test_duplicate_detection_drops_a_repeated_envelope(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
@@ -288,3 +322,30 @@ async def test_unconfirmed_envelope_abandons_in_an_endless_run(
     (dead,) = await namespace.entity("hopeless/$dlq").peek()
     assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
     assert await namespace.entity("full").peek() == []
+
+
+async def test_refused_envelope_is_sent_when_its_message_comes_again(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue, faults = await queue_and_faults(namespace, "refused-once", 1)
+    calls: list[int] = []
+
+    def work(message: LockedMessage) -> None:
+        calls.append(message.delivery_count)
+        if len(calls) == 1:
+            shared_emulator.faults.entity("refused-once-faults").reject_condition = "amqp:not-allowed"
+            shared_emulator.faults.entity("refused-once-faults").reject_nth = 1
+        else:
+            processing.stop()
+        reject(message)
+
+    policy = Policy(rejected=PolicyRow(Complete(), envelope_to=faults.address))
+    processing = queue.processing(work, policy=policy, max_wait=None)
+    refused, sent = await processing.run()
+    assert calls == [0, 1]
+    assert not refused.ok
+    said, _, why = str(refused.description).partition(" was not confirmed: ")
+    assert said.endswith("The envelope to refused-once-faults")
+    assert why not in {"", *OutcomeStatus}, "it says what the service said"
+    assert sent.ok
+    assert (len(await queue.peek()), len(await faults.peek())) == (0, 1)

@@ -4,10 +4,10 @@ import anyio
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import Abandon, OutcomeStatus
+from sbnotebook.model import Abandon, EntityAddress, Outcome, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace, Policy, PolicyRow, Then
 from sbnotebook.settlement.processing.calls import EndedCall
-from sbnotebook.settlement.processing.finish import Finisher
+from sbnotebook.settlement.processing.finish import Finisher, can_retry
 from sbnotebook.settlement.processing.policy import End
 from tests.filled_queues import filled_queue
 
@@ -32,3 +32,11 @@ async def test_a_forgotten_lock_does_not_fail_other_messages(
     assert (first.status, first.retryable) == (OutcomeStatus.LOCK_LOST, None)
     assert first.description == "The lock had ended before: nothing was done, and the message is delivered again."
     assert [outcome.status for outcome in others] == [OutcomeStatus.SETTLED] * 3
+
+
+@pytest.mark.parametrize("status", list(OutcomeStatus))
+def test_settlements_that_may_succeed_are_tried_again(status: OutcomeStatus) -> None:
+    always = status in (OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED)
+    for retryable in (True, False, None):
+        outcome = Outcome(status, "complete", EntityAddress("orders"), retryable=retryable)
+        assert can_retry(outcome) is (always or (status is OutcomeStatus.FAILED and retryable is True))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sbnotebook.errors import DecisionError, InvalidEntityAddressError
-from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, EntityAddress, Release, Resubmit
+from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, EntityAddress, Release, Resubmit
 from sbnotebook.settlement import Policy, PolicyRow, Then
 from sbnotebook.settlement.processing.policy import End, Fault
 
@@ -74,8 +74,9 @@ def test_redelivering_rows_are_refused_in_endless_runs_only(policy: Policy, erro
 
 
 def test_rows_the_entity_cannot_carry_out_are_refused() -> None:
-    with pytest.raises(DecisionError, match="dead-letter queue already"):
-        Policy(failed=DeadLetter()).check(ORDERS.dead_letter, redelivers=False)
+    for end in {*End} - {End.REJECTED}:
+        with pytest.raises(DecisionError, match="dead-letter queue already"):
+            Policy(**{end.value: DeadLetter()}).check(ORDERS.dead_letter, redelivers=False)
     with pytest.raises(DecisionError, match="processed there themselves"):
         Policy(skipped=PolicyRow(Complete(), envelope_to="ORDERS")).check(ORDERS, redelivers=False)
     Policy().check(ORDERS.dead_letter, redelivers=True)
@@ -93,3 +94,19 @@ def test_a_fault_keeps_200_letters_of_long_names() -> None:
     error = type("E" * 300, (Exception,), {})()
     fault = Fault.of(error, component="f" * 300, component_kind="function", time=datetime(2026, 11, 20, tzinfo=UTC))
     assert (len(fault.component), len(fault.type)) == (200, 200)
+
+
+@pytest.mark.parametrize(
+    ("decision", "made"),
+    [
+        (DeadLetter(), DeadLetter("ValueError", "It is 7.")),
+        (DeadLetter(None, "Ask Ann."), DeadLetter("ValueError", "Ask Ann.")),
+        (DeadLetter("Bad"), DeadLetter("Bad")),
+        (Abandon(), Abandon()),
+    ],
+    ids=str,
+)
+def test_a_dead_letter_without_a_reason_takes_that_of_the_fault(decision: Decision, made: Decision) -> None:
+    fault = Fault.of(ValueError("It is 7."), component="work", component_kind="function", time=datetime.now(UTC))
+    assert PolicyRow(decision).decision_for(fault) == made
+    assert PolicyRow(decision).decision_for(None) == decision

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
 import time
 from collections import deque
+from dataclasses import fields
 from functools import partial
 from uuid import uuid4
 
@@ -30,6 +32,7 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement import (
+    AsyncEntity,
     AsyncNamespace,
     Policy,
     PolicyRow,
@@ -40,6 +43,7 @@ from sbnotebook.settlement import (
     Watch,
 )
 from sbnotebook.settlement.processing.calls import AnyFunction, CallGroup, FunctionCaller
+from sbnotebook.settlement.processing.run import Options
 from sbnotebook.settlement.processing.status import ProcessState
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
@@ -241,6 +245,8 @@ async def test_stop_settles_running_messages_and_releases_the_rest(namespace: As
         await anyio.sleep(0.2)
         assert processing.status.state is ProcessState.STOPPING
         assert not reports
+        with pytest.raises(ConfigurationError, match="has run already"):
+            await processing.run()
         go_on.set()
     assert [outcome.message_id for outcome in reports[0]] == ["m0"]
     assert [message.delivery_count for message in await queue.peek()] == [0] * 9
@@ -483,9 +489,20 @@ async def test_impossible_options_are_refused_before_locking(namespace: AsyncNam
     with pytest.raises(DecisionError, match="processed there themselves"):
         await nowhere.process(consumer, policy=Policy(rejected=PolicyRow(Complete(), envelope_to="Nowhere")))
     numbers = ({"max_in_flight": 0}, {"max_in_flight": "auto"}, {"rate": 0.0}, {"max_messages": 0}, {"max_wait": 0.0})
-    for options in numbers:
+    below = ({"max_in_flight": -1}, {"rate": -1.0}, {"max_messages": -1}, {"max_wait": -1.0})
+    for options in (*numbers, *below):
         with pytest.raises(ConfigurationError):
             await nowhere.process(consumer, **options)  # pyright: ignore[reportArgumentType]
+
+
+def test_least_numbers_and_defaults_are_those_of_process() -> None:
+    assert Options(max_in_flight=1, max_messages=1, max_wait=0.1).max_messages == 1
+    defaults = {each.name: getattr(Options(), each.name) for each in fields(Options)} | {"policy": None}
+    for function in (AsyncEntity.process, AsyncEntity.processing):
+        parameters = inspect.signature(function).parameters
+        assert {name: parameters[name].default for name in defaults} == defaults
+    assert (defaults["max_in_flight"], defaults["max_wait"], defaults["archived"]) == (1, 2.0, True)
+    assert (defaults["by_session"], defaults["seen"]) == (False, False)
 
 
 async def test_rejected_dead_letter_stays_in_the_dead_letter_queue(namespace: AsyncNamespace) -> None:
@@ -516,9 +533,44 @@ async def test_quick_calls_share_a_hop_to_the_thread(namespace: AsyncNamespace) 
         await batch.settle(Complete())
 
 
+def group_of(count: int) -> CallGroup:
+    entity = EntityAddress("hops")
+    return CallGroup(
+        deque(LockedMessage(entity=entity, sequence_number=n, lock_token=uuid4()) for n in range(1, count + 1))
+    )
+
+
 async def test_slow_calls_have_a_hop_each() -> None:
-    caller = FunctionCaller(lambda _: time.sleep(0.05), HandClock(), workers=1)
-    for number in range(1, 7):
-        message = LockedMessage(entity=EntityAddress("slow"), sequence_number=number, lock_token=uuid4())
-        await caller.run(CallGroup(deque([message])))
-        assert caller.group_size == 1
+    seconds = 0.006
+    caller = FunctionCaller(lambda _: time.sleep(seconds) if seconds else None, HandClock(), workers=1)
+    for _ in range(12):
+        group = group_of(2)
+        await caller.run(group)
+        assert (len(group.todo), len(group.ends), caller.group_size) == (1, 1, 1)
+    seconds = 0.05
+    await caller.run(group_of(1))
+    seconds = 0.0
+    await caller.run(group_of(1))
+    assert caller.group_size == 1, "one quick call does not make a function quick"
+
+
+async def test_calls_of_an_async_function_share_no_hop() -> None:
+    async def work(_message: LockedMessage) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    caller = FunctionCaller(work, HandClock(), workers=1)
+    for _ in range(12):
+        await caller.run(group_of(1))
+    assert caller.group_size == 1
+
+
+async def test_a_stopped_caller_begins_no_more_of_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbnotebook.settlement.processing.calls._GROUP_SECONDS", 60.0)
+
+    def work(message: LockedMessage) -> None:
+        if message.sequence_number == 2:
+            caller.stop()
+
+    caller, group = FunctionCaller(work, HandClock(), workers=1), group_of(4)
+    await caller.run(group)
+    assert [ended.message.sequence_number for ended in group.ends] == [1, 2]

@@ -57,7 +57,7 @@ async def test_sessions_are_done_at_once_and_each_in_order(namespace: AsyncNames
 
 
 async def test_more_sessions_than_workers_are_done_one_by_one(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "many-sessions", in_turn("abcd", 2), requires_session=True)
+    queue = await filled_queue(namespace, "many-sessions", in_turn("abcd", 3), requires_session=True)
     worker, waiting = Worker(), list[int]()
 
     def work(message: LockedMessage) -> None:
@@ -65,11 +65,12 @@ async def test_more_sessions_than_workers_are_done_one_by_one(namespace: AsyncNa
         worker(message)
 
     processing = queue.processing(work, by_session=True, max_wait=1)
-    assert (await processing.run()).settled == 8
-    assert max(waiting) == 1, "the second message of a session waits while the first is worked on"
-    assert worker.order == {session: [f"{session}0", f"{session}1"] for session in "abcd"}
+    assert (await processing.run()).settled == 12
+    assert (min(waiting), max(waiting)) == (0, 2), "two messages of a session wait while the first is worked on"
+    assert (processing.status.waiting, processing.status.unsettled) == (0, 0)
+    assert worker.order == {session: [f"{session}{n}" for n in range(3)] for session in "abcd"}
     leases = processing.status.leases
-    assert sorted((lease.session_id, lease.count) for lease in leases) == [(each, 2) for each in "abcd"]
+    assert sorted((lease.session_id, lease.count) for lease in leases) == [(each, 3) for each in "abcd"]
     assert all(lease.ended for lease in leases)
 
 
@@ -279,6 +280,13 @@ async def test_max_messages_and_rejections_apply_within_a_session(namespace: Asy
     report = await queue.process(work, by_session=True, max_messages=2, max_wait=1)
     assert [outcome.verb for outcome in report] == ["dead-letter", "complete"]
     assert [message.delivery_count for message in await queue.peek()] == [0, 0]
+
+
+async def test_max_messages_counts_those_of_all_sessions(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "few-of-two", in_turn("ab", 2), requires_session=True)
+    report = await queue.process(lambda _: None, by_session=True, max_messages=3, max_wait=1)
+    assert report.settled == len(report) == 3
+    assert [message.delivery_count for message in await queue.peek()] == [0]
 
 
 async def test_release_in_a_session_is_refused(namespace: AsyncNamespace) -> None:

@@ -232,9 +232,11 @@ async def test_slow_work_locks_little_ahead(namespace: AsyncNamespace) -> None:
     assert await queue.peek() == []
 
 
-async def test_rate_is_kept_and_does_not_delay_a_stop(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "paced", 5)
-    processing = queue.processing(lambda _: None, rate=0.02, max_in_flight=3, max_wait=None)
+@pytest.mark.parametrize("by_session", [False, True])
+async def test_rate_is_kept_and_does_not_delay_a_stop(namespace: AsyncNamespace, *, by_session: bool) -> None:
+    messages = [Message(session_id="s") for _ in range(5)]
+    queue = await filled_queue(namespace, f"paced-{by_session}", messages, requires_session=by_session)
+    processing = queue.processing(lambda _: None, rate=0.02, max_in_flight=3, max_wait=None, by_session=by_session)
     with anyio.fail_after(40):  # the second message would be begun after 50 seconds
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(processing.run)
@@ -264,8 +266,11 @@ async def test_done_messages_are_settled_before_a_slow_one_ends(namespace: Async
     queue = await filled_queue(namespace, "followed", 200)
     settled = threading.Event()
     counts: list[int] = []
+    behind: list[int] = []
 
     def work(message: LockedMessage) -> None:
+        (lease,) = processing.status.leases
+        behind.append(message.sequence_number - (lease.working_on or 0))
         if message.body == b"199":
             assert settled.wait(30), "what was done before was not settled"
 
@@ -274,7 +279,9 @@ async def test_done_messages_are_settled_before_a_slow_one_ends(namespace: Async
         if sum(counts) == 199:
             settled.set()
 
-    assert (await queue.process(work, max_wait=1, progress=progress)).settled == 200
+    processing = queue.processing(work, max_wait=1, progress=progress)
+    assert (await processing.run()).settled == 200
+    assert min(behind) == 0 < max(behind), "of several that are done together, the first is shown"
 
 
 async def test_a_redelivered_message_in_work_is_not_done_twice(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import ssl
 import time
 from collections.abc import Callable
@@ -15,15 +16,16 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 import trustme
+from azure.servicebus import NEXT_AVAILABLE_SESSION
 from azure.servicebus._pyamqp.aio import _connection_async, _link_async
 from azure.servicebus._pyamqp.aio._transport_async import AsyncTransport
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, Connection
-from sbnotebook.settlement.sdk import links, management, receivers
-from sbnotebook.settlement.wire.conversion import peeked_from_payload
+from sbnotebook.settlement.sdk import links, management
 
 pytestmark = pytest.mark.anyio
 
@@ -33,12 +35,6 @@ CLIENTS: dict[str, Callable[[AsyncNamespace, EntityAddress], Any]] = {
     "browser": lambda namespace, address: namespace.connection.browser(address),
 }
 TIMES = 12
-
-
-def delivery_count(message: Any) -> int:
-    payload = receivers.payload_of_received(message)
-    assert payload is not None
-    return peeked_from_payload(payload, EntityAddress("orders")).delivery_count
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
@@ -79,6 +75,57 @@ async def test_an_ended_connection_is_noticed_before_the_sdk_reads(
             while not (reader.at_eof() or reader.exception()):  # noqa: ASYNC110 (the SDK has no event for it)
                 await anyio.sleep(0.01)
         assert not links.is_open(receiver)
+
+
+async def test_what_has_come_to_the_socket_is_read_in_one_look(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("come")
+    async with namespace.connection.receiver(EntityAddress("come")) as receiver:
+        line: Any = links.line_of(receiver)
+        await links.catch_up(receiver)
+        shared_emulator.close_links("come")
+        # The event loop does not run meanwhile, so nothing has been read.
+        assert select.select([line.writer.get_extra_info("socket").fileno()], [], [], 20)[0]
+        await links.catch_up(receiver)
+        assert not links.is_open(receiver)
+
+
+async def test_a_client_knows_the_largest_frame_once_it_is_open(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("frames")
+    receiver = namespace.connection.receiver(EntityAddress("frames"))
+    assert links.frame_size(receiver) is None
+    async with receiver:
+        assert links.frame_size(receiver) == 65_536
+
+
+async def test_a_browser_is_ready_while_its_link_for_requests_is_open(
+    own: AsyncNamespace, emulator: RunningEmulator
+) -> None:
+    await own.create_queue("orders")
+    browser: Any = own.connection.browser(EntityAddress("orders"))
+    assert not links.is_ready(browser)
+    await browser._open()
+    assert not links.is_ready(browser), "the first request opens the link"
+    for breaks in (emulator.close_links, emulator.drop_connections):
+        assert await management.peek_payloads(browser, 1, 1) == []
+        assert links.is_ready(browser)
+        breaks()
+        with anyio.fail_after(20):
+            while links.is_ready(browser):
+                with contextlib.suppress(Exception):
+                    await browser._handler._connection.listen(wait=0.05)
+    await browser.close()
+    assert not links.is_ready(browser)
+
+
+async def test_a_client_that_opens_slowly_is_open_in_the_end(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await namespace.create_queue("slowly")
+    monkeypatch.setattr(links, "_LOOKS", 1)
+    async with namespace.connection.receiver(EntityAddress("slowly")) as receiver:
+        assert links.is_open(receiver)
 
 
 async def test_a_receiver_whose_token_has_expired_is_opened_again(namespace: AsyncNamespace) -> None:
@@ -140,79 +187,30 @@ async def test_requests_beyond_the_sdks_credit_are_answered(
     await client.close()
 
 
-async def test_withdraw_credit_is_quick(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("withdrawn")
-    async with namespace.connection.receiver(EntityAddress("withdrawn")) as receiver:
-        started = time.monotonic()
-        for _ in range(TIMES):
-            assert await receiver.receive_messages(10, max_wait_time=0.01) == []
-            assert receiver._handler._link.current_link_credit == 10
-            await receivers.withdraw_credit(receiver)
-            assert receiver._handler._link.current_link_credit == 0
-        # The SDK waits for 0.4 seconds each time; another 0.2 are those of a wait for messages.
-        assert time.monotonic() - started < TIMES * 0.4
-        started = time.monotonic()
-        await receivers.withdraw_credit(receiver)
-        assert time.monotonic() - started < 0.3, "there is nothing to withdraw"
+async def test_credit_for_many_answers_at_once_is_given_in_time(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("many-answers")
+    browser: Any = namespace.connection.browser(EntityAddress("many-answers"))
+    assert await management.peek_payloads(browser, 1, 1) == []
+    (node,) = browser._handler._mgmt_links.values()
+    answers = node._mgmt_link._response_link
+    answers.current_link_credit = answers.link_credit // 2 - 10  # as many requests at once leave it
+    assert await management.peek_payloads(browser, 1, 1) == []
+    assert answers.current_link_credit > answers.link_credit // 2
+    assert [*browser._handler._mgmt_links.values()] == [node], "one link serves all requests"
+    await browser.close()
 
 
-async def test_withdraw_credit_leaves_later_messages_unlocked(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("afterwards")
-    async with namespace.connection.receiver(EntityAddress("afterwards")) as receiver:
-        assert await receiver.receive_messages(10, max_wait_time=0.01) == []
-        await receivers.withdraw_credit(receiver)
-        await namespace.entity("afterwards").send([Message(message_id="m")])
-        async with namespace.connection.receiver(EntityAddress("afterwards")) as another:
-            (message,) = await another.receive_messages(1, max_wait_time=5)
-            assert delivery_count(message) == 0
-            await another.complete_message(message)
-
-
-async def test_withdraw_credit_releases_messages_on_their_way(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("on-its-way")
-    async with namespace.connection.receiver(EntityAddress("on-its-way")) as receiver:
-        assert await receiver.receive_messages(10, max_wait_time=0.01) == []
-        await namespace.entity("on-its-way").send([Message(message_id="m")])
-        await receivers.withdraw_credit(receiver)
-        async with namespace.connection.receiver(EntityAddress("on-its-way")) as another:
-            (message,) = await another.receive_messages(1, max_wait_time=5)
-            assert delivery_count(message) == 0
-
-
-async def test_only_a_flow_of_the_link_without_credit_ends_a_drain(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+async def test_the_wait_for_a_session_comes_on_top(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await namespace.create_queue("drained")
-    drained: list[bool] = []
-    async with namespace.connection.receiver(EntityAddress("drained")) as receiver:
-        assert await receiver.receive_messages(10, max_wait_time=0.01) == []
-        link = receiver._handler._link
-        before = link._incoming_flow
-        shared_emulator.freeze("drained")
-        try:
-            async with anyio.create_task_group() as tasks:
-
-                async def drain() -> None:
-                    drained.append(await receivers.drain_credit(receiver, answer_within=1))
-
-                tasks.start_soon(drain)
-                while link._incoming_flow == before:  # noqa: ASYNC110 (the SDK has no event for it)
-                    await anyio.sleep(0.002)
-                for handle, credit in ((None, 0), (link.handle, 5)):
-                    await link._incoming_flow([0, 100, 0, 100, handle, 0, credit, 0, False, False, None])
-        finally:
-            shared_emulator.thaw()
-    assert drained == [False]
-
-
-async def test_withdraw_credit_on_a_lost_connection_does_nothing(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    await namespace.create_queue("lost")
-    async with namespace.connection.receiver(EntityAddress("lost")) as receiver:
-        assert await receiver.receive_messages(10, max_wait_time=0.01) == []
-        shared_emulator.drop_connections("lost")
-        await receivers.withdraw_credit(receiver)
+    emulator.create_queue("orders", QueueOptions(requires_session=True))
+    options: Any = {"session_id": NEXT_AVAILABLE_SESSION, "max_wait_time": 0.25}
+    receiver = own.connection.receiver(EntityAddress("orders"), **options)
+    emulator.freeze_new()
+    monkeypatch.setattr(links, "_OPEN_WITHIN", 0.5)
+    with anyio.fail_after(10), pytest.raises(ServiceBusConnectionError, match=r"opened in 0\.75 seconds"):
+        await receiver._open_with_retry()
+    emulator.thaw()
 
 
 async def test_a_socket_is_closed_also_where_the_work_was_cut_off() -> None:

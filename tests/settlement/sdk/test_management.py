@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
 
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Complete, Defer, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import links, management, receivers, senders, settling
@@ -26,9 +30,10 @@ async def test_renew_locks_renews_many_and_reports_lost_ones(
         messages = await receiver.receive_messages(3, max_wait_time=3)
         before = [message.locked_until_utc for message in messages]
         await clock.turn(10)
+        clock.emulators.advance(0.25)
         ends = await management.renew_locks(receiver, messages)
         after = [message.locked_until_utc for message in messages]
-        assert all(new and old and new > old for new, old in zip(after, before, strict=True))
+        assert after == [end and end + timedelta(seconds=10.25) for end in before]
         assert ends == after
         await clock.turn(61)
         with pytest.raises(MessageLockLostError):
@@ -102,6 +107,27 @@ async def test_settle_by_tokens_works_after_the_link_is_gone(namespace: AsyncNam
         await management.settle_by_tokens(receiver, [token], operation, "r", "d", answer_within=5)
         with pytest.raises(MessageLockLostError):
             await management.settle_by_tokens(receiver, [token], operation, answer_within=5)
+    left = await namespace.entity(name).peek() + await namespace.entity(f"{name}/$dlq").peek()
+    assert [(each.dead_letter_reason, each.dead_letter_error_description) for each in left] == {
+        "complete": [],
+        "dead-letter": [("r", "d")],
+    }.get(operation, [(None, None)])
+
+
+async def test_one_session_is_peeked_with_or_without_bodies(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("by-session", QueueOptions(requires_session=True))
+    queue = namespace.entity("by-session")
+    await queue.send(Message(body=name.encode() * 100, session_id=name) for name in "abb")
+    browser = namespace.connection.browser(queue.address)
+    for once in (False, True):
+        found = await management.peek_payloads(browser, 1, 10, session_id="b", once=once)
+        assert [b"b" * 100 in payload for payload in found] == [True, True]
+        short = await management.peek_payloads(browser, 1, 10, session_id="b", with_bodies=False, once=once)
+        assert [b"b" * 100 in payload for payload in short] == [False, False]
+        assert len(await management.peek_payloads(browser, 2, 10, once=once)) == 2
+    await browser.close()
 
 
 async def test_deferred_messages_are_removed_all_or_none(namespace: AsyncNamespace) -> None:

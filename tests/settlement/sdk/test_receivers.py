@@ -1,22 +1,29 @@
 """Private parts of the SDK for holding many locks; these tests fail if a version moves them."""
 
-# pyright: reportPrivateUsage=false, reportUnknownMemberType=false
+# ruff: noqa: SLF001 (the tests look into the SDK)
+# pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportOptionalMemberAccess=false
+# pyright: reportAttributeAccessIssue=false, reportUnknownVariableType=false
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, cast
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID, uuid4
 
 import anyio
 import pytest
 
-from sbnotebook.model import Message
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.pace import Window
-from sbnotebook.settlement.sdk import management, receivers, settling
+from sbnotebook.settlement.sdk import links, management, receivers, settling
+from sbnotebook.settlement.sdk.protocol import ReceiverLink, private
 from sbnotebook.settlement.sdk.settling import LinkSettling
+from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -72,6 +79,31 @@ def test_a_lock_token_that_is_a_text_is_read() -> None:
         assert receivers.token_of(receivers.lock_by_token(cast("UUID", given), None)) == token
 
 
+@pytest.mark.parametrize(
+    ("annotations", "until", "number"),
+    [
+        (
+            {b"x-opt-locked-until": 1_500, b"x-opt-sequence-number": 7},
+            datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC),
+            7,
+        ),
+        ({}, None, 0),
+    ],
+)
+def test_a_bare_lock_reads_what_the_service_wrote(
+    annotations: dict[bytes, int], until: datetime | None, number: int
+) -> None:
+    token = uuid4()
+    lock = receivers.BareLock([None, 5, token.bytes_le], annotations)
+    assert (lock.locked_until_utc, lock.sequence_number, lock.lock_token) == (until, number, token)
+
+
+async def test_nothing_waits_at_a_receiver_that_is_not_open(namespace: AsyncNamespace) -> None:
+    receiver = namespace.connection.receiver(EntityAddress("orders"))
+    assert receivers.waiting(receiver) == 0
+    assert not receivers.has_more_coming(receiver)
+
+
 async def test_messages_of_a_cancelled_call_wait_for_the_next(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-locks-cancelled", 1, wanted=set()) as (queue, receiver, _):
         came: list[int] = []
@@ -93,8 +125,8 @@ async def test_messages_of_a_cancelled_call_wait_for_the_next(namespace: AsyncNa
 async def test_a_receiver_knows_what_may_be_on_its_way(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-locks-coming", 1, wanted=set()) as (_, receiver, _):
         assert not receivers.has_more_coming(receiver)
-        assert await receivers.take(receiver, 2, max_wait=0.1) == []
-        assert receivers.has_more_coming(receiver), "two were asked for, and did not come"
+        assert await receivers.take(receiver, 1, max_wait=0.1) == []
+        assert receivers.has_more_coming(receiver), "one was asked for, and did not come"
         await receivers.withdraw_credit(receiver)
         assert not receivers.has_more_coming(receiver)
 
@@ -110,6 +142,89 @@ async def test_all_that_are_wanted_are_waited_for_no_longer(
         assert [message.sequence_number for message in got] == [2, 3]
 
 
+async def test_messages_that_wait_count_for_the_next_call(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receivers, "_MORE_WITHIN", 60.0)
+    async with received(namespace, "sdk-locks-counted", 1, wanted=set()) as (queue, receiver, _):
+        await let_wait(queue, receiver, 2)
+        with anyio.fail_after(20):
+            got = await receivers.take(receiver, 1, max_wait=60)
+        assert [message.sequence_number for message in got] == [2]
+        assert (receivers.waiting(receiver), link_of(receiver).current_link_credit) == (1, 0)
+        got = await receivers.take(receiver, 4, max_wait=0.05)
+        assert [message.sequence_number for message in got] == [3]
+        assert (receivers.waiting(receiver), link_of(receiver).current_link_credit) == (0, 3)
+
+
+@pytest.mark.parametrize("waits", [0, 1])
+async def test_the_next_message_is_waited_for_a_moment(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch, waits: int
+) -> None:
+    async with received(namespace, f"sdk-locks-next-{waits}", 1, wanted=set()) as (queue, receiver, _):
+        await let_wait(queue, receiver, waits)
+        handler = private(receiver)._handler
+        assert handler is not None
+        handler._socket_timeout = 0.001  # so that each message comes in a look of its own
+        got: list[int] = []
+
+        async def take(count: int) -> None:
+            got.extend(message.sequence_number for message in await receivers.take(receiver, count, max_wait=60))
+
+        monkeypatch.setattr(receivers, "_MORE_WITHIN", 60.0)
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(take, 2)
+                await until(lambda: link_of(receiver).current_link_credit == 2 - waits)
+                for number in range(waits, 2):
+                    await queue.send([Message()])
+                    await until(lambda number=number: got or receivers.waiting(receiver) == number + 1)
+        assert got == [2, 3]
+        await let_wait(queue, receiver, waits)
+        monkeypatch.setattr(receivers, "_MORE_WITHIN", 1.01)
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(take, 2)
+                await until(lambda: link_of(receiver).current_link_credit == 2 - waits)
+                if not waits:
+                    await queue.send([Message()])
+        assert got == [2, 3, 4]
+
+
+async def test_no_more_come_than_were_asked_for(namespace: AsyncNamespace) -> None:
+    async with received(namespace, "sdk-locks-asked", 2, wanted=set()) as (queue, receiver, messages):
+        await queue.send(Message() for _ in range(4))
+        got = await receivers.take(receiver, 1, max_wait=20)
+        # What is on its way comes before this answer.
+        await management.renew_locks(receiver, [*messages, *got])
+        assert settling.unsettled(receiver) == 3
+
+
+async def let_wait(queue: AsyncEntity, receiver: ServiceBusReceiver, count: int) -> None:
+    """Let messages arrive between two calls."""
+    if count:
+        assert await receivers.take(receiver, count, max_wait=0.01) == []
+        await queue.send(Message() for _ in range(count))
+        handler = private(receiver)._handler
+        assert handler is not None
+        assert handler._connection is not None
+        with anyio.fail_after(20):
+            while receivers.waiting(receiver) < count:
+                await handler._connection.listen(wait=0.05)
+
+
+def link_of(receiver: ServiceBusReceiver) -> ReceiverLink:
+    handler = private(receiver)._handler
+    assert handler is not None
+    assert handler._link is not None
+    return handler._link
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():  # noqa: ASYNC110 (the SDK has no event for it)
+        await anyio.sleep(0.002)
+
+
 async def test_messages_between_two_calls_wait_for_the_next(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-locks-between", 2, wanted=set()) as (queue, receiver, messages):
         assert await receiver.receive_messages(10, max_wait_time=1) == [], "ten are asked for, and do not come"
@@ -121,3 +236,108 @@ async def test_messages_between_two_calls_wait_for_the_next(namespace: AsyncName
         assert settling.ranges([*messages, *got]) == [slice(0, 4)], "they came once, and not again after a release"
         await receivers.withdraw_credit(receiver)
     assert await counts(queue) == [0, 0]
+
+
+def delivery_count(message: Any) -> int:
+    payload = receivers.payload_of_received(message)
+    assert payload is not None
+    return peeked_from_payload(payload, EntityAddress("orders")).delivery_count
+
+
+async def test_withdraw_credit_is_quick(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("withdrawn")
+    async with namespace.connection.receiver(EntityAddress("withdrawn")) as receiver:
+        started = time.monotonic()
+        for _ in range(12):
+            assert await receiver.receive_messages(10, max_wait_time=0.01) == []
+            assert receiver._handler._link.current_link_credit == 10
+            await receivers.withdraw_credit(receiver)
+            assert receiver._handler._link.current_link_credit == 0
+        # The SDK waits for 0.4 seconds each time; another 0.2 are those of a wait for messages.
+        assert time.monotonic() - started < 12 * 0.4
+        started = time.monotonic()
+        await receivers.withdraw_credit(receiver)
+        assert time.monotonic() - started < 0.3, "there is nothing to withdraw"
+
+
+@pytest.mark.parametrize("count", [1, 10])
+async def test_withdraw_credit_leaves_later_messages_unlocked(namespace: AsyncNamespace, count: int) -> None:
+    address = EntityAddress(f"afterwards-{count}")
+    await namespace.create_queue(address.path)
+    async with namespace.connection.receiver(address) as receiver:
+        assert await receiver.receive_messages(count, max_wait_time=0.01) == []
+        await receivers.withdraw_credit(receiver)
+        await namespace.entity(address.path).send([Message(message_id="m")])
+        async with namespace.connection.receiver(address) as another:
+            (message,) = await another.receive_messages(1, max_wait_time=5)
+            assert delivery_count(message) == 0
+            await another.complete_message(message)
+
+
+async def test_withdraw_credit_releases_messages_on_their_way(namespace: AsyncNamespace) -> None:
+    await namespace.create_queue("on-its-way")
+    async with namespace.connection.receiver(EntityAddress("on-its-way")) as receiver:
+        assert await receiver.receive_messages(10, max_wait_time=0.01) == []
+        await namespace.entity("on-its-way").send([Message(message_id="m")])
+        await receivers.withdraw_credit(receiver)
+        assert not receivers.has_more_coming(receiver)
+        async with namespace.connection.receiver(EntityAddress("on-its-way")) as another:
+            (message,) = await another.receive_messages(1, max_wait_time=5)
+            assert delivery_count(message) == 0
+
+
+async def test_a_drain_ends_with_the_answer_of_the_service(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("answered")
+    receiver = namespace.connection.receiver(EntityAddress("answered"))
+    assert not await receivers.drain_credit(receiver, answer_within=20), "it is not open"
+    async with receiver:
+        assert await receivers.drain_credit(receiver, answer_within=20), "nothing was asked for"
+        assert await receiver.receive_messages(10, max_wait_time=0.01) == []
+        assert await receivers.drain_credit(receiver, answer_within=20)
+    async with namespace.connection.receiver(EntityAddress("answered")) as receiver:
+        shared_emulator.close_links("answered")
+        with anyio.fail_after(20):
+            while links.is_open(receiver):
+                await links.catch_up(receiver)
+        assert not await receivers.drain_credit(receiver, answer_within=20), "its link is closed"
+
+
+async def test_only_a_flow_of_the_link_without_credit_ends_a_drain(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("drained")
+    drained: list[bool] = []
+    async with namespace.connection.receiver(EntityAddress("drained")) as receiver:
+        assert await receiver.receive_messages(10, max_wait_time=0.01) == []
+        link: Any = receiver._handler._link
+        before = link._incoming_flow
+        shared_emulator.freeze("drained")
+        try:
+            async with anyio.create_task_group() as tasks:
+
+                async def drain() -> None:
+                    began = time.monotonic()
+                    drained.append(await receivers.drain_credit(receiver, answer_within=0.7))
+                    assert time.monotonic() - began >= 0.7
+
+                tasks.start_soon(drain)
+                with anyio.fail_after(10):
+                    while link._incoming_flow == before:  # noqa: ASYNC110 (the SDK has no event for it)
+                        await anyio.sleep(0.002)
+                for handle, credit in ((None, 0), (link.handle, 5)):
+                    await link._incoming_flow([0, 100, 0, 100, handle, 0, credit, 0, False, False, None])
+        finally:
+            shared_emulator.thaw()
+    assert drained == [False]
+
+
+async def test_withdraw_credit_on_a_lost_connection_does_nothing(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("lost")
+    async with namespace.connection.receiver(EntityAddress("lost")) as receiver:
+        assert await receiver.receive_messages(10, max_wait_time=0.01) == []
+        shared_emulator.drop_connections("lost")
+        await receivers.withdraw_credit(receiver)

@@ -17,15 +17,15 @@ import pytest
 from azure.servicebus._pyamqp._decode import decode_frame
 from azure.servicebus._pyamqp._encode import encode_frame
 from azure.servicebus._pyamqp.performatives import DispositionFrame
-from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
+from azure.servicebus.exceptions import MessageLockLostError, ServiceBusConnectionError, ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import Complete, Message, OutcomeStatus
+from sbnotebook.model import Complete, EntityAddress, Message, OutcomeStatus
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.pace import Window
 from sbnotebook.settlement.sdk import management, settling
-from sbnotebook.settlement.sdk.links import line_of
+from sbnotebook.settlement.sdk.links import catch_up, is_open, line_of
 from sbnotebook.settlement.sdk.protocol import private
 from sbnotebook.settlement.sdk.settling import LinkSettling
 
@@ -70,12 +70,17 @@ async def settled(
 ) -> list[list[Exception | None]]:
     """The ends of all parts that were sent, in their order."""
     found: dict[int, list[Exception | None]] = {}
+
+    def ended(index: int, errors: list[Exception | None]) -> None:
+        assert index not in found, "each ends once"
+        found[index] = errors
+
     await LinkSettling(receiver, operation, "r", description).run(
         parts,
         window=Window(in_flight),
         answer_within=lambda: answer_within,
         began=lambda index: index < most,
-        ended=found.__setitem__,
+        ended=ended,
     )
     return [found[index] for index in sorted(found)]
 
@@ -95,17 +100,66 @@ async def test_release_keeps_the_delivery_count(namespace: AsyncNamespace) -> No
 
 
 @pytest.mark.parametrize(
-    ("operation", "left"), [("complete", []), ("abandon", [1]), ("dead-letter", []), ("defer", [1])]
+    ("operation", "left"),
+    [("complete", []), ("abandon", ["active"]), ("dead-letter", []), ("defer", ["deferred"]), ("release", ["active"])],
 )
-async def test_each_operation_is_confirmed(namespace: AsyncNamespace, operation: str, left: list[int]) -> None:
+async def test_each_operation_is_confirmed(namespace: AsyncNamespace, operation: str, left: list[str]) -> None:
     async with received(namespace, f"sdk-settling-{operation}", 1) as (queue, receiver, messages):
+        assert settling.is_on_link(receiver, messages[0])
+        assert (settling.is_emptied(receiver, messages), settling.unsettled(receiver)) == (False, 1)
         assert await settled(receiver, operation, [messages]) == [[None]]
         assert not settling.is_on_link(receiver, messages[0])
-        assert len(await queue.peek()) == len(left)
+        assert (settling.is_emptied(receiver, messages), settling.unsettled(receiver)) == (True, 0)
+        assert [message.state for message in await queue.peek()] == left
     dead = await namespace.entity(f"sdk-settling-{operation}/$dlq").peek()
     assert [(d.dead_letter_reason, d.dead_letter_error_description) for d in dead] == (
         [("r", "d")] if operation == "dead-letter" else []
     )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "ends"),
+    [([5], [1]), ([1, 2, 7], [2, 3]), ([5, 3], [1, 2]), ([5, 5], [1, 2]), ([1, 3, 4], [1, 3]), ([], [])],
+)
+def test_only_deliveries_that_follow_make_a_range(numbers: list[int], ends: list[int]) -> None:
+    messages: list[Any] = [SimpleNamespace(_delivery_id=number) for number in numbers]
+    starts = [0, *ends[:-1]] if ends else []
+    assert settling.ranges(messages) == [slice(start, end) for start, end in zip(starts, ends, strict=True)]
+
+
+async def test_a_receiver_that_is_not_open_settles_nothing(namespace: AsyncNamespace) -> None:
+    receiver = namespace.connection.receiver(EntityAddress("orders"))
+    assert (settling.is_emptied(receiver, []), settling.unsettled(receiver)) == (True, 0)
+    with pytest.raises(ServiceBusConnectionError, match="is not open"):
+        LinkSettling(receiver, "complete")
+
+
+async def test_a_detached_link_begins_few_settlements(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    name = "sdk-settling-detached"
+    async with received(namespace, name, 6) as (queue, receiver, messages):
+        shared_emulator.close_links(name)
+        with anyio.fail_after(20):
+            while is_open(receiver):
+                await catch_up(receiver)
+        assert not any(settling.is_on_link(receiver, message) for message in messages)
+        ends: dict[int, list[Exception | None]] = {}
+        await LinkSettling(receiver, "complete").run(
+            [[message] for message in messages],
+            window=Window(12),
+            answer_within=lambda: 20,
+            began=lambda _: not ends,
+            ended=ends.__setitem__,
+        )
+        assert [*ends] == [0, 1], "one in each write, of half a window each"
+        handler = private(receiver)._handler
+        assert handler is not None
+        assert handler._link is not None
+        assert {str(error) for errors in ends.values() for error in errors} == {
+            f"The settlement was sent, and not confirmed: {handler._link._error}"
+        }
+        assert len(await queue.peek()) == 6
 
 
 async def test_many_are_settled_whatever_the_number_in_flight(namespace: AsyncNamespace) -> None:
@@ -238,7 +292,9 @@ async def test_without_a_connection_each_has_its_error(
 ) -> None:
     async with received(namespace, "sdk-settling-broken", 4) as (queue, receiver, messages):
         shared_emulator.drop_connections("sdk-settling-broken")
+        begun = time.monotonic()
         (ends,) = await settled(receiver, "release", [messages])
+        assert time.monotonic() - begun < 10, "no answer is waited for"
         assert len(ends) == 4
         assert all(isinstance(end, ServiceBusError) for end in ends)
         await namespace.peeker(queue.address).close()
@@ -260,6 +316,7 @@ async def test_what_has_no_answer_is_unconfirmed(namespace: AsyncNamespace, shar
             if error is not None
         ]
         assert statuses == [OutcomeStatus.UNCONFIRMED] * 4
+        assert all(str(error).startswith("The settlement was sent, and not confirmed in time") for (error,) in ends)
 
 
 async def test_silence_is_noticed_as_soon_over_websockets(
@@ -358,8 +415,19 @@ async def test_a_broken_link_waits_for_room_in_a_shared_window(
 
 async def test_a_cancellation_leaves_the_link_as_it_can_be_used(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-settling-cut", 40) as (queue, receiver, messages):
+        window = Window(2)
         with anyio.move_on_after(0.01):
-            await settled(receiver, "complete", [[one] for one in messages], in_flight=2)
+            await LinkSettling(receiver, "complete").run(
+                [[one] for one in messages],
+                window=window,
+                answer_within=lambda: 20,
+                began=lambda _: True,
+                ended=lambda _, ends: None,  # noqa: ARG005 (only what is left counts)
+            )
+        handler = private(receiver)._handler
+        assert handler is not None
+        assert handler._link is not None
+        assert (window.waiting, handler._link._pending_dispositions) == (0, {})
         rest = [one for one in messages if settling.is_on_link(receiver, one)]
         ends = await settled(receiver, "complete", [[one] for one in rest])
         assert ends == [[None]] * len(rest)
@@ -383,11 +451,12 @@ async def test_a_confirmation_counts_for_its_deliveries_alone(namespace: AsyncNa
             (False, 100, 199, False),  # not settled
             (False, 120, None, True),
             (False, 150, 152, True),
+            (False, 160, 163, True),
             (False, 300, 2**32 - 1, True),  # none that waits
             (False, 198, 2**32 - 1, True),
         ):
             await link._incoming_disposition([role, first, last, is_settled, {"accepted": []}, False])
         confirmed = [number for number, delivery in deliveries.items() if delivery["settled"]]
-        assert confirmed == [120, 150, 151, 152, 198, 199]
+        assert confirmed == [120, 150, 151, 152, 160, 161, 162, 163, 198, 199]
         assert all(deliveries[number]["outcome"] == {"accepted": []} for number in confirmed)
         link._pending_dispositions.clear()

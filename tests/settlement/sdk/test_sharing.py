@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from types import SimpleNamespace
@@ -24,6 +25,8 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import management, sharing
+from sbnotebook.settlement.sdk.links import line_of
+from sbnotebook.settlement.sdk.protocol import AmqpMessage
 from sbnotebook.settlement.wire.conversion import payload_of
 
 if TYPE_CHECKING:
@@ -92,21 +95,61 @@ async def test_answers_that_came_together_are_read_in_one_turn(
 
 async def test_only_a_whole_plain_frame_has_come() -> None:
     transport = SimpleNamespace(reader=asyncio.StreamReader(), _read_buffer=BytesIO(), socket_lock=asyncio.Lock())
-    for byte in (12).to_bytes(4, "big") + b"\x02\x00" + bytes(6):
+    for byte in (300).to_bytes(4, "big") + b"\x02\x00" + bytes(294):
         assert not sharing.size_come(transport)
         transport.reader.feed_data(bytes([byte]))
-    assert sharing.size_come(transport) == 12
+    assert sharing.size_come(transport) == 300
+    transport.reader.feed_data(b"the next frame")
+    assert sharing.size_come(transport) == 300
     async with transport.socket_lock:  # a task waits for the rest of a frame
         assert not sharing.size_come(transport)
     transport._read_buffer = BytesIO(b"the begin of another")
     assert not sharing.size_come(transport)
 
 
-@pytest.mark.parametrize("head", [b"\0\0\0\x08\2\0", b"\0\0\0\x0c\3\0", b"\0\0\0\x0c\2\1", b"AMQP\0\1\0\0"])
+@pytest.mark.parametrize(
+    "head", [b"\0\0\0\x04\2\0", b"\0\0\0\x08\2\0", b"\0\0\0\x0c\3\0", b"\0\0\0\x0c\2\1", b"AMQP\0\1\0\0"]
+)
 async def test_other_frames_are_left_to_the_sdk(head: bytes) -> None:
     transport = SimpleNamespace(reader=asyncio.StreamReader(), _read_buffer=BytesIO(), socket_lock=asyncio.Lock())
     transport.reader.feed_data(head + bytes(12))
     assert not sharing.size_come(transport)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_open"),
+    [
+        (ConnectionResetError(errno.ECONNRESET, "reset"), False),
+        (BlockingIOError(errno.EAGAIN, "busy"), True),
+        (TimeoutError("slow"), True),
+        (None, True),
+    ],
+    ids=["reset", "busy", "slow", "none"],
+)
+async def test_a_write_that_fails_says_whether_the_line_is_gone(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch, error: OSError | None, is_open: bool
+) -> None:
+    async with receiver_of(namespace, f"sharing-writes-{is_open}-{type(error).__name__}") as receiver:
+        line: Any = line_of(receiver)
+
+        async def fail(_: bytes) -> None:
+            if error is not None:
+                raise error
+
+        with monkeypatch.context() as broken, pytest.raises(type(error)) if error else nullcontext():
+            broken.setattr(line, "_write", fail)
+            await line.write(b"")
+        assert line.connected == is_open
+        line.connected = True
+
+
+async def test_a_request_ends_with_its_time_limit(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    async with receiver_of(own, "sharing-limit") as receiver:
+        (node,) = cast("Any", receiver)._handler._mgmt_links.values()
+        emulator.freeze()
+        with anyio.fail_after(10), pytest.raises(TimeoutError, match=r"response in 0\.3 seconds"):
+            await node.execute(AmqpMessage(value={}, application_properties={}), operation=b"none", timeout=0.3)
+        emulator.thaw()
 
 
 async def test_tasks_go_on_where_the_one_that_reads_is_cancelled(namespace: AsyncNamespace) -> None:

@@ -94,7 +94,7 @@ async def test_a_failed_refresh_is_repeated_after_a_quarter(held: Held) -> None:
         raise OSError("login.microsoftonline.com does not answer")
 
     held.authenticator._auth.get_token = fail
-    held.authenticator._expires_on = int(time.time()) + 12
+    held.authenticator._expires_on = int(time.time()) + 18
     await held.renew_until(lambda: asked)
     assert asked[0] - held.authenticator._refresh_window == asked[0] // 4
 
@@ -132,7 +132,7 @@ async def test_a_cancelled_refresh_is_taken_up_again(held: Held) -> None:
     assert len(asked) == 1, "the first question is answered, and no second one is asked"
 
 
-async def test_a_refused_refresh_leaves_the_valid_token_in_use(held: Held) -> None:
+async def test_a_refused_refresh_leaves_the_valid_token_in_use(held: Held, caplog: pytest.LogCaptureFixture) -> None:
     async def forged() -> AccessToken:
         return AccessToken("SharedAccessSignature sr=x&sig=x&se=1&skn=x", int(time.time()) + 3600)
 
@@ -140,14 +140,36 @@ async def test_a_refused_refresh_leaves_the_valid_token_in_use(held: Held) -> No
     for _ in range(5):
         await held.renew()
     assert not is_refreshed(held)
+    assert "A refreshed token was refused, which is tried again: " in caplog.text
+    assert "None" not in caplog.text
     held.authenticator._auth.get_token = held.get_token
     await held.renew_until(lambda: is_refreshed(held))
+
+
+@pytest.mark.parametrize(
+    ("state", "left", "is_over"),
+    [
+        (CbsAuthState.OK, 60, False),
+        (CbsAuthState.OK, -1, True),
+        (CbsAuthState.EXPIRED, -1, True),
+        (CbsAuthState.REFRESH_REQUIRED, 60, False),
+        (CbsAuthState.IN_PROGRESS, -1, False),
+    ],
+)
+async def test_a_token_is_expired_where_no_next_one_comes(
+    held: Held, state: CbsAuthState, left: int, is_over: bool
+) -> None:
+    handler: Any = private(held.receiver)._handler
+    held.authenticator.auth_state, held.authenticator._expires_on = state, int(time.time()) + left
+    assert tokens.is_expired(handler) == is_over
 
 
 async def test_a_token_is_refreshed_at_once_where_it_can_be(held: Held) -> None:
     await held.renew()
     await held.renew()
     assert is_refreshed(held)
+    left = held.authenticator._expires_on - time.time()
+    assert abs(held.authenticator._refresh_window - left / 10) < 2, "the next one comes with a tenth of it left"
 
 
 async def test_a_token_is_refreshed_while_the_link_is_idle(held: Held) -> None:

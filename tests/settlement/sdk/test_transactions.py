@@ -1,19 +1,31 @@
 """A transaction's time limit, and its steps one by one."""
 
+# ruff: noqa: SLF001 (the tests look into the SDK)
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import anyio
 import pytest
-from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import (
+    MessageLockLostError,
+    OperationTimeoutError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+)
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.sdk import transactions
+from sbnotebook.settlement.sdk import management, transactions
+from sbnotebook.settlement.sdk.errors import condition_of
+from sbnotebook.settlement.sdk.protocol import private
 from sbnotebook.settlement.sdk.transactions import DischargeUnansweredError, TransactionLine
 from sbnotebook.settlement.wire.encoding import payload_of
 from tests.settlement.actions.dead_letters import dead_letters
@@ -45,7 +57,7 @@ async def test_a_transaction_ends_also_where_nothing_is_read(
 ) -> None:
     token = await token_of(own)
     monkeypatch.setattr(transactions, "_LIMIT", 1.0)
-    declare = line._transfer  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    declare = line._transfer
 
     async def freeze_after_declaring(*given: Any) -> object:
         state = await declare(*given)
@@ -76,6 +88,52 @@ async def test_a_line_that_was_cut_says_so_each_time(
     for _ in range(2):  # while it reads, and before it sends
         with anyio.fail_after(15), pytest.raises(ServiceBusConnectionError):
             await line.begin(payload_of(Message(body=b"clone")), token)
+
+
+async def test_a_line_that_was_never_opened_can_be_closed(own: AsyncNamespace) -> None:
+    await TransactionLine(own.connection.browser(LETTERS), own.connection.sender(EntityAddress("orders"))).close()
+
+
+async def test_a_close_that_is_cut_off_ends_the_connection(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    await dead_letters(own, "orders", 1)
+    async with ServiceBusClient.from_connection_string(emulator.connection_string) as client:
+        browser = management.browser(client, LETTERS.path)
+        line = TransactionLine(browser, client.get_queue_sender("orders"))
+        await line.open()
+        handler: Any = private(browser)._handler
+        socket = handler._connection._transport
+        with anyio.CancelScope() as cut:
+            cut.cancel()
+            await line.close()
+        assert socket.writer is None
+
+
+@pytest.mark.parametrize("refusal", ["rejected", "in_state"])
+async def test_work_that_is_refused_says_why(
+    own: AsyncNamespace, emulator: RunningEmulator, line: TransactionLine, refusal: Any
+) -> None:
+    emulator.faults.transaction_refusal = refusal
+    emulator.faults.entity("orders").reject_nth = 1
+    emulator.faults.entity("orders").reject_condition = "amqp:resource-limit-exceeded"
+    with pytest.raises(ServiceBusError) as caught:
+        await line.begin(payload_of(Message(body=b"clone")), await token_of(own))
+    assert condition_of(caught.value)[0] == "amqp:resource-limit-exceeded"
+
+
+async def test_a_lost_lock_ends_the_transaction_before_the_commit(line: TransactionLine) -> None:
+    with pytest.raises(MessageLockLostError):
+        await line.begin(payload_of(Message(body=b"clone")), uuid4())
+
+
+async def test_a_token_is_refreshed_in_the_middle_of_a_transaction(own: AsyncNamespace, line: TransactionLine) -> None:
+    token = await token_of(own)
+    handler: Any = line._parts._handler
+    authenticator = handler._cbs_authenticator
+    authenticator._expires_on = int(time.time()) + 30
+    authenticator._refresh_window = 30
+    await line.move(payload_of(Message(body=b"clone")), token)
+    assert authenticator._expires_on > time.time() + 60
+    assert [message.body for message in await own.entity("orders").peek()] == [b"clone"]
 
 
 async def test_a_line_sends_to_another_entity_by_way_of_its_own(own: AsyncNamespace) -> None:

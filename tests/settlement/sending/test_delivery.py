@@ -26,12 +26,15 @@ async def test_outcomes_are_in_the_order_of_the_input(namespace: AsyncNamespace)
     no_amqp_type = Message(message_id="odd", application_properties={"set": {1, 2}})  # pyright: ignore[reportArgumentType]
     good = [Message(body=b"%d" % n, message_id=f"m{n}") for n in range(50)]
 
-    report = await queue.send([*good[:25], too_large, no_amqp_type, *good[25:]], max_in_flight=4, batch_size=10)
+    done: list[int] = []
+    messages = [*good[:25], too_large, no_amqp_type, *good[25:]]
+    report = await queue.send(messages, max_in_flight=4, batch_size=10, progress=done.append)
 
     assert [outcome.message_id for outcome in report] == [
         *(message.message_id for message in good[:25]), "large", "odd", *(message.message_id for message in good[25:]),
     ]  # fmt: skip
     assert report.settled == 50
+    assert sum(done) == 52
     assert {outcome.message_id: outcome.status for outcome in report.failures} == {
         "large": OutcomeStatus.FAILED,
         "odd": OutcomeStatus.FAILED,
@@ -122,6 +125,9 @@ async def test_rate_is_kept_after_a_transfer_that_takes_long(
 async def test_impossible_limits_and_addresses_are_refused(namespace: AsyncNamespace) -> None:
     with pytest.raises(ConfigurationError, match="max_in_flight"):
         await namespace.entity("orders").send([Message()], max_in_flight=0)
+    for size in (0, -1):
+        with pytest.raises(ConfigurationError, match="batch_size is 1 or more"):
+            await namespace.entity("orders").send([Message()], batch_size=size)
     with pytest.raises(ConfigurationError, match="queue or a topic"):
         await namespace.entity("orders/$dlq").send([Message()])
 

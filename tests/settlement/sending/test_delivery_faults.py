@@ -386,6 +386,17 @@ async def test_missing_answer_is_unconfirmed_and_the_rest_is_sent(
     await pool.close()
 
 
+async def test_a_large_transfer_gets_more_time(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbnotebook.settlement.sending.delivery._SLOWEST", 1)  # byte a second
+    await namespace.create_queue("large-and-slow")
+    shared_emulator.faults.entity("large-and-slow").accept_delay_ms = 300
+    pool = SenderPool(namespace.connection, EntityAddress("large-and-slow"), answer_within=0.1)
+    assert (await send_many(pool, numbered(1))).ok
+    await pool.close()
+
+
 async def test_busy_service_is_retried_and_nothing_arrives_twice(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:

@@ -4,19 +4,17 @@ import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sbnotebook.model import EntityAddress, Message, Outcome
 from sbnotebook.model.sections import section_value, split
-from sbnotebook.settlement.sending.packing import Pack, Packer, Sizes
+from sbnotebook.settlement.sending.packing import EncodedMessage, Pack, Packer, Sizes
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
-
-if TYPE_CHECKING:
-    import pytest
 
 SIZES = Sizes(message=5_000, batch=1_000)
 
@@ -266,12 +264,23 @@ def test_encoded_rows_are_packed_like_messages(runs: list[list[Message]], max_co
 
 
 def test_only_too_large_rows_of_encoded_rows_are_refused() -> None:
-    pulling = Pulling([EncodedRows([b"a", bytes(SIZES.message + 1), b"b"], ["1", "2", None])])
-    packs = list(pulling.packs())
-    assert [(item.index, item.message_id) for pack in packs for item in pack.items] == [(0, "1"), (2, None)]
+    before = [Message() for _ in range(5)]
+    rows = EncodedRows([b"a", bytes(SIZES.message + 1), b"b", bytes(SIZES.message)], ["1", "2", None, "3"])
+    pulling = Pulling([*before, rows])
+    items = [item for pack in pulling.packs() for item in pack.items][len(before) :]
+    assert [(item.index, item.message_id) for item in items] == [(5, "1"), (7, None), (8, "3")]
     [(index, outcome)] = pulling.refused
-    assert (index, outcome.message_id, outcome.condition) == (1, "2", "amqp:link:message-size-exceeded")
+    assert (index, outcome.message_id, outcome.condition) == (6, "2", "amqp:link:message-size-exceeded")
     assert outcome.retryable is False
+
+
+@pytest.mark.parametrize(("too_many", "packs"), [(0, [[0, 1]]), (1, [[0], [1]])])
+def test_a_pack_is_filled_to_the_last_byte(too_many: int, packs: list[list[int]]) -> None:
+    around = len(Pack(None, None, b"", [EncodedMessage(n, None, b"") for n in range(2)]).transfer())
+    rows = EncodedRows([bytes(300), bytes(SIZES.batch - around - 300 + too_many)], [None, None])
+    filled = all_packs([rows])
+    assert indexes(filled) == packs
+    assert max(len(pack.transfer()) for pack in filled) <= SIZES.batch
 
 
 def test_batch_envelope_has_the_keys_and_the_first_id() -> None:
@@ -283,3 +292,8 @@ def test_batch_envelope_has_the_keys_and_the_first_id() -> None:
     [pack] = all_packs([EncodedRows([b"a", b"b"], ["m", "n"])])
     [properties] = split(pack.envelope)
     assert section_value(pack.envelope, properties) == ["m", *[None] * 10]
+    [pack] = all_packs([EncodedRows([b"a", b"b"], [None, None])])
+    assert pack.envelope == b""
+    [pack] = all_packs([Message(session_id="s"), Message(session_id="s")])
+    [properties] = split(pack.envelope)
+    assert section_value(pack.envelope, properties) == [None] * 10 + ["s"]

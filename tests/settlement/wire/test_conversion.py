@@ -25,6 +25,7 @@ from sbnotebook.model.sections import (
     split,
 )
 from sbnotebook.settlement.wire.conversion import locked_from_payload, payload_of, peeked_from_payload
+from sbnotebook.settlement.wire.layout import FIRST_MOMENT, LAST_MOMENT
 from sbnotebook.testing.comparison import differences, same_value
 from sbnotebook.testing.strategies import PRIMITIVES, amqp_values, messages, peeked_messages
 
@@ -191,6 +192,17 @@ def test_scheduled_messages_are_active_from_their_time_on(enqueued: int, state: 
     assert [peeked_from_payload(payload, ORDERS).state for _ in range(20)] == [state] * 20
 
 
+def test_a_deferred_message_that_was_scheduled_stays_deferred() -> None:
+    payload = annotated(message_state=1, scheduled_enqueue_time=Timestamp(1_000), enqueued_time=Timestamp(1_000))
+    assert peeked_from_payload(payload, ORDERS).state == "deferred"
+
+
+@pytest.mark.parametrize("when", [FIRST_MOMENT, LAST_MOMENT])
+def test_a_scheduled_time_within_the_calendar_is_no_extra(when: Timestamp) -> None:
+    found = peeked_from_payload(annotated(scheduled_enqueue_time=when), ORDERS)
+    assert (found.scheduled_enqueue_time, found.extras) == (when.to_datetime(), {})
+
+
 def test_moments_beyond_the_calendar_are_its_ends() -> None:
     late = peeked_from_payload(annotated(enqueued_time=Timestamp(2**63 - 1)), ORDERS).enqueued_time
     early = peeked_from_payload(annotated(enqueued_time=Timestamp(-(2**63))), ORDERS).enqueued_time
@@ -205,6 +217,28 @@ def test_longest_time_to_live_of_a_header_is_none() -> None:
         found = peeked_from_payload(payload, ORDERS)
         assert found.time_to_live == read
         assert (found.expires_at is None) == (read is None)
+
+
+@pytest.mark.parametrize(
+    ("creation", "expiry", "milliseconds"),
+    [
+        (Timestamp(0), Timestamp(2**32), 2**32),
+        (Timestamp(1_000), Timestamp(2**33), 2**33 - 1_000),
+        (Timestamp(0), Timestamp(2**32 - 1), None),
+        (Timestamp(1_000), Timestamp(2_000), None),
+        (Timestamp(2**33), Timestamp(0), None),
+        (Timestamp(0), None, None),
+        (None, Timestamp(2**33), None),
+        ("x", Timestamp(2**33), None),
+        (Timestamp(0), Long(2**33), None),
+    ],
+)
+def test_a_life_that_is_too_long_for_the_header_is_read_beside_it(
+    creation: AmqpValue, expiry: AmqpValue, milliseconds: int | None
+) -> None:
+    payload = section(HEADER, [None, None, UInt(2**32 - 1)]) + section(PROPERTIES, [None] * 8 + [expiry, creation])
+    life = None if milliseconds is None else timedelta(milliseconds=milliseconds)
+    assert peeked_from_payload(payload, ORDERS).time_to_live == life
 
 
 def test_a_message_that_outlives_the_calendar_never_expires() -> None:

@@ -16,6 +16,7 @@ from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, Timestamp,
 from sbnotebook.model.sections import (
     APPLICATION_PROPERTIES,
     DATA,
+    DELIVERY_ANNOTATIONS,
     FOOTER,
     HEADER,
     MESSAGE_ANNOTATIONS,
@@ -183,6 +184,9 @@ def test_expiry_that_contradicts_the_time_to_live_is_left_out() -> None:
     assert expiring(LATER, fitting, None) == [LATER, fitting]
     assert expiring(None, LATER, minute) == [None, LATER]
     assert expiring(LATER, fitting, 2 * minute) == [LATER, None]
+    assert expiring(LATER, fitting, minute / 2) == [LATER, None]
+    rest = timedelta(milliseconds=LATER % 70_000)
+    assert expiring(Timestamp(70_000), LATER, rest) == [70_000, None], "seventy years, and not the rest"
     assert expiring(Timestamp(0), over, timedelta(seconds=1)) == [0, None]
     assert expiring(None, over, None) == [None, None]
     # A value of another type is ignored, and sent unchanged.
@@ -195,6 +199,17 @@ def test_a_long_life_that_is_over_begins_again() -> None:
     assert isinstance(end, Timestamp)
     assert end - start == 86_400_000 * 60
     assert abs(start.to_datetime() - datetime.now(UTC)) < timedelta(hours=1)
+
+
+def test_a_long_life_goes_on_from_its_creation() -> None:
+    yesterday = Timestamp.from_datetime(datetime.now(UTC) - timedelta(days=1))
+    assert expiring(yesterday, None, timedelta(days=60)) == [yesterday, yesterday + 86_400_000 * 60]
+
+
+@pytest.mark.parametrize(("milliseconds", "is_beside"), [(60_000, False), (2**32 - 1, False), (2**32, True)])
+def test_only_a_life_that_is_too_long_is_written_beside(milliseconds: int, is_beside: bool) -> None:
+    sent = properties_of(Message(time_to_live=timedelta(milliseconds=milliseconds)))
+    assert [value is not None for value in sent[8:10]] == [is_beside] * 2
 
 
 # ------------------------------------------------------------------ unreadable messages
@@ -218,9 +233,18 @@ def annotated_by_the_service(*items: bytes, more: bytes = b"") -> bytes:
         annotated_by_the_service(more=b"no section at all"),
         annotated_by_the_service(more=section(PROPERTIES, 5) + section(DATA, b"body")),
         annotated_by_the_service(more=section(DATA, b"one") + section(VALUE, 1)),
+        annotated_by_the_service(more=section(SEQUENCE, [1]) + section(VALUE, 1)),
         annotated_by_the_service(more=section(PROPERTIES, [b"\xa1\x01\xff"])[:-4] + b"\xa1\x01\xff"),
     ],
-    ids=["a list as a key", "cut short", "no section", "a number for properties", "two bodies", "no UTF-8"],
+    ids=[
+        "a list as a key",
+        "cut short",
+        "no section",
+        "a number for properties",
+        "two bodies",
+        "two others",
+        "no UTF-8",
+    ],
 )
 def test_what_cannot_be_read_says_so_and_is_numbered(payload: bytes) -> None:
     found = peeked_from_payload(payload, ORDERS)
@@ -232,6 +256,13 @@ def test_what_cannot_be_read_says_so_and_is_numbered(payload: bytes) -> None:
     for sent in (found, *messages_from(to_arrow([found]))):
         with pytest.raises(AmqpDecodeError, match="cannot be sent"):
             payload_of(sent)
+
+
+def test_an_unreadable_message_keeps_its_header_before_a_null() -> None:
+    header = section(HEADER, [None, None, UInt(60_000), None, UInt(3)])
+    annotations = section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-sequence-number"): Long(2**40)})
+    found = peeked_from_payload(header + section(DELIVERY_ANNOTATIONS, None) + annotations + b"no section", ORDERS)
+    assert (found.sequence_number, found.delivery_count) == (2**40, 3)
 
 
 @pytest.mark.parametrize("extras", [{"colour": 1}, {"footer": 5}, {"data_sections": {}}], ids=str)

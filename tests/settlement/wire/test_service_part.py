@@ -166,3 +166,24 @@ def test_lock_annotations_are_the_same_by_a_template() -> None:
         by_template = lock_annotations(payload)
         service_part.__dict__["_templates"] = ()
         assert by_template == lock_annotations(payload)
+
+
+def test_a_template_without_a_lock_names_none() -> None:
+    for number in range(3):
+        payload = start_of_message({NUMBER: Long(2**40 + number)})
+        read_service_part(payload)  # learns
+        assert lock_annotations(payload) == {NUMBER.encode(): 2**40 + number}
+    assert templates() == 1
+
+
+def test_lock_annotations_are_those_of_the_template_that_fits() -> None:
+    start: dict[Any, AmqpValue] = {NUMBER: Long(2**40), LOCKED: Timestamp(1_500)}
+    payloads = [start_of_message(start | {KEY: key}) for key in ("a", "b", "c")]
+    for payload in payloads:
+        read_service_part(payload)  # learns
+    assert templates() == 3
+    for text in (b"d", b"\xff"):
+        other = payloads[0].replace(b"\xa1\x01a", b"\xa1\x01" + text)
+        assert lock_annotations(other) == {NUMBER.encode(): 2**40, LOCKED.encode(): 1_500}
+    behind = start_of_message({KEY: "a", LOCKED: Timestamp(2_500), NUMBER: Long(7)})
+    assert lock_annotations(behind) == {NUMBER.encode(): 7, LOCKED.encode(): 2_500}
