@@ -28,11 +28,9 @@ def test_larger():
     larger(1, 2)
 """
 EQUIVALENT = """
-[[equivalent]]
-module = "kit/model/tiny.py"
-before = ["if a < b:", "if a is not None and a > b:"]
-after = "if a is not None and a *= b:"
-reason = "Two equal numbers are the same."
+["kit/model/tiny.py"]
+"if a < b: => *" = "Such a line is not there."
+"if a is not None and a > b: => if a is not None and a *= b:" = "Two equal numbers are the same."
 """
 
 
