@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import nsmallest
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -407,7 +406,7 @@ class LockedAhead:
         with_body = max(1, min(_WITH_BODY, _BODIES // self._largest))
         if self._search.bodies and len(self.left) > with_body:
             # There are at most as many messages up to a number as there are numbers.
-            last = max(nsmallest(with_body, self.left))
+            last = sorted(self.left)[with_body - 1]
             room = min(room, max(last - self._reached, with_body))
         last = max(self.left)
         if not partition_of(max(last, self._reached)):  # of several partitions, they come in any order
@@ -450,7 +449,8 @@ class LockedAhead:
         by_partition: dict[int, list[int]] = {}
         for number in sorted(numbers):
             by_partition.setdefault(partition_of(number), []).append(number)
-        for number in tuple(self.left):
+        last = max(numbers)
+        for number in [each for each in self.left if each < last]:
             came = by_partition.get(partition_of(number))
             if came is None or number > came[-1]:
                 continue
