@@ -132,7 +132,7 @@ def _mutant(root: Path, module: Path, line: int, operator: str, occurrence: int)
 
 
 def _what_runs(code: str) -> str:
-    """Return the syntax tree without annotations, and without `*` in signatures, which are no operators."""
+    """Return the syntax tree without annotations, and without the `*` of signatures, which is not an operator."""
     tree = ast.parse(code)
     for node in ast.walk(tree):
         if isinstance(node, ast.AnnAssign):

@@ -150,7 +150,7 @@ async def test_pick_resubmits_from_the_middle_of_a_dead_letter_queue(namespace: 
     assert plan.cost == Cost(transfers=2, others=19)
     assert "19 other messages before the last of them" in preview.sentence
     assert "delivered before" not in preview.sentence
-    # One that is not there is no other message, and neither is one that is chosen.
+    # A number without a message is not another message, and neither is a chosen one.
     assert (await dlq.pick([dead[0], dead[-1].sequence_number + 1], Resubmit())).cost == Cost(transfers=2)
     assert (await dlq.pick(dead, Resubmit())).cost == Cost(transfers=2)
     assert [change.after for change in preview.changes] == [f"mended {m.body.decode()}" for m in (first, second)]

@@ -142,7 +142,7 @@ async def test_resume_does_not_remake_an_edited_clone(namespace: AsyncNamespace)
     assert [outcome.status for outcome in report] == [UNCONFIRMED]
     assert len(await namespace.entity("mended/$dlq").peek()) == 1
     assert await namespace.entity("mended").peek() == []
-    # Who resubmits it again, without the edit, says what it is to be.
+    # A second resubmit, without the edit, sends it as it is.
     again = namespace.entity("mended/$dlq").plan_resubmit(letters, Resubmit(resend_unknown=True))
     assert (await again.apply()).ok
 

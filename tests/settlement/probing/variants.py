@@ -371,7 +371,7 @@ def _good_half(service: Service) -> None:
 
 
 def _bodies(*, without: bool) -> Callable[[Service], None]:
-    """Whatever is asked for, a peek leaves the bodies out, or in."""
+    """In answer to any request, a peek leaves the bodies out, or in."""
 
     def variant(service: Service) -> None:
         def rendered(method: Any, self: Box, message: BrokeredMessage, **options: bool) -> bytes:

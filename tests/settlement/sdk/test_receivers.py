@@ -195,7 +195,7 @@ async def test_no_more_come_than_were_asked_for(namespace: AsyncNamespace) -> No
     async with received(namespace, "sdk-locks-asked", 2, wanted=set()) as (queue, receiver, messages):
         await queue.send(Message() for _ in range(4))
         got = await receivers.take(receiver, 1, max_wait=20)
-        # What is on its way comes before this answer.
+        # Messages on their way come before this answer.
         await management.renew_locks(receiver, [*messages, *got])
         assert settling.unsettled(receiver) == 3
 

@@ -422,7 +422,7 @@ async def test_a_cancellation_leaves_the_link_as_it_can_be_used(namespace: Async
                 window=window,
                 answer_within=lambda: 20,
                 began=lambda _: True,
-                ended=lambda _, ends: None,  # noqa: ARG005 (only what is left counts)
+                ended=lambda _, ends: None,  # noqa: ARG005 (only the rest counts)
             )
         handler = private(receiver)._handler
         assert handler is not None
