@@ -121,6 +121,7 @@ class FunctionCaller:
         clock: gives the time of faults.
         workers: the number of workers.
         seen: remembers the messages that the function is not called for again; None for no memory.
+        last: the ends after which no more messages are begun.
     """
 
     def __init__(
@@ -130,10 +131,12 @@ class FunctionCaller:
         *,
         workers: int,
         seen: Seen | None = None,
+        last: Collection[End] = (),
     ) -> None:
         self._function = function
         self._clock = clock
         self._seen = seen
+        self._last = last
         self._limiter = anyio.CapacityLimiter(workers)
         self._component = str(getattr(function, "__qualname__", None) or type(function).__qualname__)
         called: object = getattr(function, "__call__", None)  # noqa: B004 (of an object, whose method may be async)
@@ -174,7 +177,10 @@ class FunctionCaller:
                 message = group.todo.popleft()
             except IndexError:  # all are done, or were taken over
                 break
-            group.ends.append(self._known_end(message, known) or self._call(message))
+            ended = self._known_end(message, known) or self._call(message)
+            group.ends.append(ended)
+            if ended.done_at is None and ended.end in self._last:
+                self.stop()  # the run hears of it only after the group
             elapsed, count = time.perf_counter() - begun, count + 1
         if count:
             each = elapsed / count

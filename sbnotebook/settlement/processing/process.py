@@ -53,7 +53,8 @@ class Processing:
             retention = DEFAULT_RETENTION if options.seen is True else options.seen
             self._seen = Seen(namespace.journal.database, namespace.identity, retention)
         self._pools = {address: namespace.pool(address) for address in options.policy.destinations}
-        caller = FunctionCaller(function, clock, workers=options.max_in_flight, seen=self._seen)
+        last = options.policy.last
+        caller = FunctionCaller(function, clock, workers=options.max_in_flight, seen=self._seen, last=last)
         finisher = Finisher(options.policy, namespace.host, self._pools, abandons=options.redelivers, seen=self._seen)
         self._run = ConsumerRun(self._entity, options, caller, finisher, clock)
         self._workers = _workers(place, self._run)

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
 import threading
-import time
 from collections import deque
 from dataclasses import fields
 from functools import partial
-from uuid import uuid4
 
 import anyio
 import anyio.lowlevel
@@ -22,7 +21,6 @@ from sbnotebook.model import (
     Complete,
     DeadLetter,
     Defer,
-    EntityAddress,
     LockedMessage,
     Message,
     MessageState,
@@ -43,6 +41,7 @@ from sbnotebook.settlement import (
     Watch,
 )
 from sbnotebook.settlement.processing.calls import AnyFunction, CallGroup, FunctionCaller
+from sbnotebook.settlement.processing.policy import End
 from sbnotebook.settlement.processing.run import Options
 from sbnotebook.settlement.processing.status import ProcessState
 from sbnotebook.testing.clock import HandClock
@@ -124,6 +123,41 @@ async def test_a_function_can_stop_the_run_without_an_error(namespace: AsyncName
         ("abandon", "The function stopped the run: the database is down"),
     ]
     assert {message.message_id: message.delivery_count for message in await queue.peek()} == {"m1": 1, "m2": 0}
+
+
+@pytest.mark.parametrize("session_id", [None, "s"], ids=["a queue", "a session"])
+@pytest.mark.parametrize(
+    ("body", "policy"),
+    [
+        (b"not now", Policy()),
+        (b"broken", Policy()),
+        (b"bad", Policy(rejected=PolicyRow(DeadLetter(), Then.STOP))),
+        (b"nothing to do", Policy(skipped=PolicyRow(Complete(), Then.RAISE))),
+        (b"good", Policy(completed=PolicyRow(Complete(), Then.STOP))),
+    ],
+)
+async def test_a_quick_function_is_not_called_after_it_stopped(
+    own: AsyncNamespace, body: bytes, policy: Policy, session_id: str | None
+) -> None:
+    queue, called = own.entity("orders"), list[int]()
+    await own.create_queue("orders", requires_session=session_id is not None)
+    quick = b"nothing to do" if body == b"good" else b"good"
+    bodies = [*[quick] * 150, body, *[quick] * 50]
+    assert (await queue.send((Message(body=each, session_id=session_id) for each in bodies), max_in_flight=1)).ok
+
+    def work(message: LockedMessage) -> None:
+        called.append(message.sequence_number)
+        consumer(message)
+
+    with contextlib.suppress(ZeroDivisionError, SkipMessage):
+        await queue.process(work, policy=policy, max_wait=1, by_session=session_id is not None)
+    assert called == [*range(1, 152)]
+    left = {message.sequence_number: message.delivery_count for message in await queue.peek()}
+    assert {number: count for number, count in left.items() if number > 151} == dict.fromkeys(range(152, 202), 0)
+
+
+def test_a_run_that_would_raise_nothing_goes_on() -> None:
+    assert Policy(completed=PolicyRow(Complete(), Then.RAISE)).last == {End.STOPPED, End.FAILED}
 
 
 async def test_every_row_of_the_policy_can_be_changed(namespace: AsyncNamespace) -> None:
@@ -531,46 +565,3 @@ async def test_quick_calls_share_a_hop_to_the_thread(namespace: AsyncNamespace) 
             await caller.run(CallGroup(deque([message])))
         assert caller.group_size == 50
         await batch.settle(Complete())
-
-
-def group_of(count: int) -> CallGroup:
-    entity = EntityAddress("hops")
-    return CallGroup(
-        deque(LockedMessage(entity=entity, sequence_number=n, lock_token=uuid4()) for n in range(1, count + 1))
-    )
-
-
-async def test_slow_calls_have_a_hop_each() -> None:
-    seconds = 0.006
-    caller = FunctionCaller(lambda _: time.sleep(seconds) if seconds else None, HandClock(), workers=1)
-    for _ in range(12):
-        group = group_of(2)
-        await caller.run(group)
-        assert (len(group.todo), len(group.ends), caller.group_size) == (1, 1, 1)
-    seconds = 0.05
-    await caller.run(group_of(1))
-    seconds = 0.0
-    await caller.run(group_of(1))
-    assert caller.group_size == 1, "one quick call does not make a function quick"
-
-
-async def test_calls_of_an_async_function_share_no_hop() -> None:
-    async def work(_message: LockedMessage) -> None:
-        await anyio.lowlevel.checkpoint()
-
-    caller = FunctionCaller(work, HandClock(), workers=1)
-    for _ in range(12):
-        await caller.run(group_of(1))
-    assert caller.group_size == 1
-
-
-async def test_a_stopped_caller_begins_no_more_of_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbnotebook.settlement.processing.calls._GROUP_SECONDS", 60.0)
-
-    def work(message: LockedMessage) -> None:
-        if message.sequence_number == 2:
-            caller.stop()
-
-    caller, group = FunctionCaller(work, HandClock(), workers=1), group_of(4)
-    await caller.run(group)
-    assert [ended.message.sequence_number for ended in group.ends] == [1, 2]
