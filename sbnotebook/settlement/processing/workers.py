@@ -527,6 +527,8 @@ class SessionWorkers:
         # Call the function, unless only the settlement of its last call was lost.
         ended, index = self._lost.take(message) or (None, None)
         if ended is None:
+            if run.left == 0:  # another worker took the last one meanwhile
+                return False
             run.taken += 1
             run.leases.work_on(worker, message.sequence_number, run.clock.now())
             group = CallGroup(deque([message]))

@@ -289,6 +289,20 @@ async def test_max_messages_counts_those_of_all_sessions(namespace: AsyncNamespa
     assert [message.delivery_count for message in await queue.peek()] == [0]
 
 
+async def test_max_messages_is_kept_by_sessions_worked_on_at_once(own: AsyncNamespace) -> None:
+    queue, called = await filled_queue(own, "at-once", in_turn("abcd", 3), requires_session=True), list[int]()
+
+    async def work(message: LockedMessage) -> None:
+        called.append(message.sequence_number)
+        await anyio.sleep(0.1)
+
+    for most in (1, 2, 3):
+        called.clear()
+        report = await queue.process(work, by_session=True, max_messages=most, max_in_flight=4, max_wait=1)
+        assert len(called) == len(report) == report.settled == most
+    assert [message.delivery_count for message in await queue.peek()] == [0] * 6
+
+
 async def test_release_in_a_session_is_refused(namespace: AsyncNamespace) -> None:
     with pytest.raises(DecisionError, match="forever"):
         await namespace.entity("x").process(print, by_session=True, policy=Policy(skipped=Release()))
