@@ -301,11 +301,11 @@ class Run:
                     finally:
                         await self.finish()
                 except _ENDS_A_RUN as error:
+                    self.stopped = f"Not attempted: {explained(error)}"
                     if not self._outcomes:
                         raise
                     # Earlier outcomes must not be hidden. Steps that raised have noted theirs.
                     self._begun.clear()
-                    self.stopped = f"Not attempted: {explained(error)}"
             return self.report().timed(anyio.current_time() - start, flight.most)
 
     async def _beside(

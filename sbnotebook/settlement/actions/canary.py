@@ -32,7 +32,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 5.0
 """Seconds between two looks at canaries."""
 _SHOWN_REASONS: Final = 3
 _SHOWN_TEXT: Final = 80
-_INTERRUPTED: Final = "Not attempted: the resubmit was interrupted before."
 _REFUSED: Final = (SbNotebookError, AzureError, OSError)
 _AGAIN: Final = "Resubmit again to continue."
 _HARMLESS: Final = (OutcomeStatus.SETTLED, OutcomeStatus.NOT_FOUND)
@@ -137,12 +136,8 @@ class _Trial:
 
     def report(self) -> CanaryReport:
         """Return the outcomes known now, in the order of the plan."""
-        why = self._stopped or _INTERRUPTED
-        # A run that was refused calls its messages interrupted.
-        done = [
-            replace(outcome, description=why) if outcome.description == _INTERRUPTED else outcome
-            for outcome in self._watch.report
-        ]
+        done = list(self._watch.report)
+        why = self._stopped or "Not attempted: the resubmit was interrupted before."
         messages = [self._plan.messages[index] for index in self._order[len(done) :]]
         done += [outcome_for(message, self._decision, OutcomeStatus.SKIPPED, why) for message in messages]
         outcomes = [outcome for _, outcome in sorted(zip(self._order, done, strict=True), key=lambda each: each[0])]
