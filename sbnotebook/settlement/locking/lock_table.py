@@ -144,8 +144,10 @@ class HeldMessages:
         self._holds: dict[int, Hold] = {}
         self._ended: dict[UUID, tuple[int, OutcomeStatus, str | None]] = {}
         self._newly_lost: list[int] = []
-        self.confirms_ranges: bool | None = None
-        """Whether the service confirms the settlement of several messages at once; None until it was tried."""
+        self.confirms_ranges = True
+        """False after the service left the settlement of several messages at once unconfirmed."""
+        self.has_confirmed_range = False
+        """True after the service confirmed such a settlement."""
         self.confirms_releases = True
         """The same of releases."""
 

@@ -246,7 +246,7 @@ class Settling:
             case Release():
                 return True
             case Complete() | Defer():
-                return self._held.confirms_ranges is not False
+                return self._held.confirms_ranges
             case _:
                 return False
 
@@ -257,19 +257,19 @@ class Settling:
         AmqpSession.cs, CanBatch. No source says that Azure confirms the deferral of a range, nor a release.
         """
         is_silent = all(isinstance(error, ServiceBusConnectionError) for error in errors)
-        if is_silent and not links.is_open(receiver):
+        if not is_silent or not links.is_open(receiver):
+            self._held.has_confirmed_range |= not is_silent and len(errors) > 1
             return False
         if isinstance(self.decision, Release):
-            self._held.confirms_releases &= not is_silent
-            return False
-        if len(errors) > 1:
-            self._held.confirms_ranges = not is_silent and self._held.confirms_ranges is not False
-        return len(errors) > 1 and is_silent
+            self._held.confirms_releases = False
+        elif len(errors) > 1:
+            self._held.confirms_ranges = False
+            return True
+        return False
 
     async def _look_at_deferred(self, holds: Sequence[Hold]) -> None:
         """Look whether messages are deferred whose deferral was not confirmed."""
-        is_confirmed = self._held.confirms_ranges is not False
-        if not isinstance(self.decision, Defer) or self._peeker is None or is_confirmed or self._stopped:
+        if not isinstance(self.decision, Defer) or self._peeker is None or self._held.confirms_ranges or self._stopped:
             return
         unknown = [h for h in holds if self.outcomes[h.message.lock_token].status is OutcomeStatus.UNCONFIRMED]
         with contextlib.suppress(ServiceBusError, OSError):  # then they stay unconfirmed
@@ -372,7 +372,7 @@ class Settling:
         Many are released and deferred. With ``"auto"``, many are completed once the window has learned from the answers
         to single messages, and the service has confirmed a frame of two.
         """
-        first, later = self._sizes
+        first, later = self._sizes(len(holds))
         parts: list[Sequence[Hold]] = []
         for part in settling.ranges([hold.received for hold in holds]):
             start = part.start
@@ -382,19 +382,18 @@ class Settling:
                 start = end
         return parts
 
-    @property
-    def _sizes(self) -> tuple[int, int]:
-        """Return how many messages the first frame settles, and each later one, at most."""
+    def _sizes(self, count: int) -> tuple[int, int]:
+        """Return how many of some messages the first frame settles at most, and each later frame."""
         if not self._may_send_range():
             return 1, 1
-        if self._window.is_fixed and not isinstance(self.decision, Release):
+        if isinstance(self.decision, Release) or (isinstance(self.decision, Defer) and not self._window.is_fixed):
+            return count, count
+        if self._window.is_fixed:
             most = max(1, self._window.size // _FRAMES)
             return most, most
-        if isinstance(self.decision, Release | Defer):
-            return _RELEASED, _RELEASED
         if self._window.size < _GROWN or self._window.is_limited:
             return 1, 1
-        return (_COMPLETED, _COMPLETED) if self._held.confirms_ranges else (_TRIED, 1)
+        return (_COMPLETED, _COMPLETED) if self._held.has_confirmed_range else (_TRIED, 1)
 
     def _window_of(self, parts: Sequence[Sequence[Hold]]) -> Window:
         """Return how many frames may wait for their confirmation; a given number counts messages."""
