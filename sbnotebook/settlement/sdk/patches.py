@@ -36,18 +36,18 @@ _USUAL, _UNUSED = 6, (None,) * 5
 _FRAME_ROOM: Final = bytes(64)
 """The most bytes that a transfer frame of the SDK takes beside its payload (AMQP 1.0 section 2.7.5)."""
 
-# What the SDK reads behind the head: the kind of the frame, a list's form, length and count, and the list's fields.
-_CODE_AT, _LIST_AT, _LENGTH_AT, _COUNT_AT, _FIELD_AT = 2, 3, 4, 5, 6
-_LIST, _TRANSFER_KIND, _DISPOSITION_KIND = 0xC0, 0x14, 0x15
+# Behind the head, from the third byte on: the kind of the frame, the form, the length and the count of a list, and the
+# form of its first field, a handle or a role.
+_LIST, _TRANSFER_KIND, _DISPOSITION_KIND, _SHORTEST = 0xC0, 0x14, 0x15, 7
 _SECOND_AT: Final = {_TRUE: 7, _FALSE: 7, 0x43: 7, 0x52: 8, _UINT: 11}
-"""Where the second field begins, by the form of the first, a handle or a role."""
+"""The place of the second field, by the form of the first."""
 _LAYOUTS: Final = {_TRANSFER_KIND: struct.Struct(">BI2s16s"), _DISPOSITION_KIND: struct.Struct(">BIcI")}
 _VARIES: Final = slice(1, 3)
 _VARYING: Final = (b"\xa0\x10", b"\x70")
 """The forms of the third field: a tag of 16 bytes, or a number."""
 _MOST_FORMS: Final = 64
 _forms: Final[dict[tuple[bytes, int, bytes, bytes], list[Any]]] = {}
-"""The fields of a frame of each form that came."""
+"""The fields of one frame of each form."""
 
 
 def prepare_sdk(installed: str = __version__) -> None:
@@ -140,20 +140,18 @@ _decode_sdk_frame: Final[Any] = transport_module.decode_frame
 def _decode_frame(body: memoryview) -> tuple[int, list[Any]]:
     # Transfers differ from each other in two fields only, the delivery's number and its tag. Dispositions differ in the
     # first and the last number. The SDK, which takes five times as long, decodes the first frame of each form.
-    kind = body[_CODE_AT]
-    layout = _LAYOUTS.get(kind)
-    if layout is None or body[_LIST_AT] != _LIST or len(body) <= _FIELD_AT:
+    if len(body) < _SHORTEST:
         return _decode_sdk_frame(body)
-    end = body[_LENGTH_AT] + _LENGTH_AT + 1
-    at = _SECOND_AT.get(body[_FIELD_AT], end)
-    if not at + layout.size <= end <= len(body):
+    kind, shape, length, count, first = body[2:_SHORTEST]
+    layout, end, at = _LAYOUTS.get(kind), 5 + length, _SECOND_AT.get(first, len(body))
+    if layout is None or shape != _LIST or not at + layout.size <= end <= len(body):
         return _decode_sdk_frame(body)
     uint, number, form, value = layout.unpack_from(body, at)
     key = body[:at].tobytes(), uint, form, body[at + layout.size : end].tobytes()
     known = _forms.get(key)
     if known is None:
         _, fields = _decode_sdk_frame(body)
-        if uint == _UINT and form in _VARYING and body[_COUNT_AT] >= _VARIES.stop:
+        if uint == _UINT and form in _VARYING and count >= _VARIES.stop:
             if len(_forms) >= _MOST_FORMS:
                 _forms.clear()
             _forms[key] = fields[:-1] if kind == _TRANSFER_KIND else fields
