@@ -1,4 +1,4 @@
-"""What a plan to send says before anything is sent."""
+"""The preview of a plan to send."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ async def test_a_renewal_that_fails_is_reported_at_once_and_tried_again(world: W
         assert (batch.status, batch.renewal_error) == (event, event.description)
         assert not links_of(batch)._avoids_own, "over another link, the service would be as busy"  # noqa: SLF001
         await world.turn_until(lambda: batch.status.kind is RENEWING)
-        assert kinds(batch) == [FAILING, RENEWING], "it is told once, not each second"
+        assert kinds(batch) == [FAILING, RENEWING], "one event, not one each second"
         assert (await batch.settle(Complete())).ok
 
 

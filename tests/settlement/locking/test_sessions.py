@@ -261,7 +261,7 @@ async def test_a_renewal_of_a_session_that_fails_is_tried_again(
         assert "ServiceBusServerBusyError" in (session.renewal_error or "")
         await turn_until(clock, lambda: session.status.kind is LockEventKind.RENEWING)
         told = [event.kind for event in session.events]
-        assert told == [LockEventKind.FAILING, LockEventKind.RENEWING], "it is told once, not each second"
+        assert told == [LockEventKind.FAILING, LockEventKind.RENEWING], "one event, not one each second"
         assert session.renewal_error is None
         assert session.lock_ends[held.sequence_number] > clock.now() + timedelta(seconds=50)
         assert (await session.settle(Complete())).settled == 2

@@ -276,7 +276,7 @@ def _as_many_as_there_are(service: Service) -> None:
 
 
 def _some_stay_locked(service: Service) -> None:
-    """Where a message is missing, the first of the others is locked though the request is refused."""
+    """A request that is refused because a message is missing still locks the first of the others."""
 
     def receive_deferred(method: Any, self: Box, numbers: Sequence[int], *args: Any, **options: Any) -> Any:
         found = method(self, numbers, *args, **options)
@@ -287,28 +287,16 @@ def _some_stay_locked(service: Service) -> None:
     service.wrap(Box, "receive_deferred", receive_deferred)
 
 
-def _counts_twice(service: Service) -> None:
-    """A deferred message that is abandoned counts as delivered twice."""
+def _counts_twice(method: str) -> Callable[[Service], None]:
+    """Count one delivery more when a message is abandoned or deferred."""
 
-    def abandon(method: Any, self: Box, token: UUID, now: int, *args: Any) -> bool:
+    def settle(settle_once: Any, self: Box, token: UUID, now: int, *args: Any) -> bool:
         message = self._find_held(token, now)  # pyright: ignore[reportPrivateUsage]
         if message is not None:
             message.delivery_count += 1
-        return method(self, token, now, *args)
+        return settle_once(self, token, now, *args)
 
-    service.wrap(Box, "abandon", abandon)
-
-
-def _count_from_two(service: Service) -> None:
-    """To defer a message counts as two deliveries."""
-
-    def defer(method: Any, self: Box, token: UUID, now: int, *args: Any) -> bool:
-        message = self._find_held(token, now)  # pyright: ignore[reportPrivateUsage]
-        if message is not None:
-            message.delivery_count += 1
-        return method(self, token, now, *args)
-
-    service.wrap(Box, "defer", defer)
+    return lambda service: service.wrap(Box, method, settle)
 
 
 def _hundred_at_once(service: Service) -> None:
@@ -521,7 +509,7 @@ OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
     ),
     ("held-on-one-link", _refuse_some("complete", {1}), "300 held"),
     ("deferred-all-or-none", _some_stay_locked, ""),
-    ("deferred-delivery-count", _counts_twice, "delivery counts [1, 3, 5], abandoned in between"),
+    ("deferred-delivery-count", _counts_twice("abandon"), "delivery counts [1, 3, 5], abandoned in between"),
     ("batch-refused-whole", _good_half, ""),
     (
         "partitioned-size",
@@ -538,7 +526,7 @@ OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
 
 LIKE_EXPECTED: list[tuple[str, Callable[[Service], None], str]] = [
     ("scheduled-number", _lower_numbers, "2 → 1"),
-    ("deferred-delivery-count", _count_from_two, "delivery counts [2, 3, 4], abandoned in between"),
+    ("deferred-delivery-count", _counts_twice("defer"), "delivery counts [2, 3, 4], abandoned in between"),
     (
         "no-time-to-live",
         lambda service: service.queues_have(default_message_time_to_live=timedelta(milliseconds=2**32 - 1)),
