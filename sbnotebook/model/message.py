@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, Self, cast
@@ -35,6 +36,7 @@ __all__ = [
     "ReceivedMessage",
     "extras_from_bytes",
     "extras_to_bytes",
+    "time_text",
 ]
 
 DEAD_LETTER_REASON: Final = "DeadLetterReason"
@@ -286,6 +288,17 @@ class LockedMessage(ReceivedMessage):
 
 def _text_or_none(value: AmqpValue) -> str | None:
     return None if value is None else str(value)
+
+
+@lru_cache(maxsize=1_024)  # messages that came together have the same times
+def time_text(moment: datetime | None) -> str:
+    """Return an enqueued time as local records hold it: ISO 8601 in UTC, empty without a time.
+
+    Example:
+        >>> time_text(datetime(2026, 11, 27, 12, 30, tzinfo=UTC)), time_text(None)
+        ('2026-11-27T12:30:00+00:00', '')
+    """
+    return moment.astimezone(UTC).isoformat() if moment else ""
 
 
 def extras_to_bytes(extras: Mapping[str, AmqpValue]) -> bytes | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
+from operator import attrgetter
 from typing import Final
 
 from sbnotebook.model import Message, ReceivedMessage, Resubmit
@@ -12,11 +13,14 @@ from sbnotebook.model.message import (
     DEAD_LETTER_REASON,
     ORIGINAL_MESSAGE_ID,
     RESUBMIT_COUNT,
+    time_text,
 )
 from sbnotebook.settlement.plan import Edit, edited_by
 
 __all__ = ["ORIGINAL_MESSAGE_ID", "clone_id_of", "clone_of"]
 
+_FIELDS: Final = (*Message.__dataclass_fields__,)
+_values: Final = attrgetter(*_FIELDS)
 _MAX_MESSAGE_ID: Final = 128
 _MAX_COUNT: Final = 2**31 - 1
 """Of the AMQP type int, which the property has in the clones of other tools, too."""
@@ -45,7 +49,7 @@ def clone_of(message: ReceivedMessage, decision: Resubmit, edit: Edit | None, no
     properties[RESUBMIT_COUNT] = _count_of(message)
     if message.message_id is not None:
         properties.setdefault(ORIGINAL_MESSAGE_ID, message.message_id)
-    fields = {name: getattr(edited, name) for name in Message.__dataclass_fields__}
+    fields = dict(zip(_FIELDS, _values(edited), strict=True))
     fields["application_properties"] = properties
     fields["message_id"] = clone_id_of(message)
     is_scheduled_anew = edited.scheduled_enqueue_time != message.scheduled_enqueue_time
@@ -63,7 +67,7 @@ def clone_id_of(message: ReceivedMessage) -> str:
     original = message.application_properties.get(ORIGINAL_MESSAGE_ID) or message.message_id
     place = f"{message.entity.path.casefold()}#{message.sequence_number}"
     # The time, too: a queue that was made anew counts from 1 again.
-    full = f"{place}#{message.enqueued_time.isoformat() if message.enqueued_time else ''}"
+    full = f"{place}#{time_text(message.enqueued_time)}"
     # Eight bytes: of thousands with one message id no two must have the same.
     mark = f"~{_count_of(message)}-{hashlib.sha256(full.encode()).hexdigest()[:16]}"
     base = str(original) if original else place

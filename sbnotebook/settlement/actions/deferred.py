@@ -28,11 +28,12 @@ from sbnotebook.model import (
     Report,
     SettleEach,
 )
+from sbnotebook.model.message import time_text
 from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.reach import Holder, Reach, Steps, settling
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
-from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry, time_text
+from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.terms import Progress, check_decision, outcome_for

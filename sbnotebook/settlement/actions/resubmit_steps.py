@@ -24,6 +24,7 @@ from sbnotebook.model import (
     Resubmit,
     Tally,
 )
+from sbnotebook.model.message import time_text
 from sbnotebook.settlement.actions.atomic import Atomic
 from sbnotebook.settlement.actions.clone import clone_of
 from sbnotebook.settlement.actions.destination import Destination, destinations_of
@@ -33,7 +34,6 @@ from sbnotebook.settlement.connecting.failures import explained, outcome_of_erro
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.in_parallel import in_parallel
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
-from sbnotebook.settlement.memory.deferral_ledger import time_text
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState, original_key
 from sbnotebook.settlement.plan import Edit
 from sbnotebook.settlement.resources import Resources

@@ -25,6 +25,7 @@ from sbnotebook.model import (
     OutcomeStatus,
     ReceivedMessage,
 )
+from sbnotebook.model.message import time_text
 from sbnotebook.settlement.locking.lock_table import Hold
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage
 from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
@@ -196,7 +197,7 @@ def archived_from(message: ReceivedMessage, payload: bytes, namespace: str, verb
         entity=message.entity.path,
         sequence_number=message.sequence_number,
         message_id=message.message_id,
-        enqueued_time=message.enqueued_time.isoformat() if message.enqueued_time else "",
+        enqueued_time=time_text(message.enqueued_time),
         verb=verb,
         payload=payload,
     )

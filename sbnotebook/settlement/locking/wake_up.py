@@ -19,6 +19,7 @@ from uuid import UUID
 
 from sbnotebook.errors import DecisionError, InvalidEntityAddressError, SettlementFailedError
 from sbnotebook.model import Decision, Defer, EntityAddress, LockedMessage, Message, Outcome, ReceivedMessage
+from sbnotebook.model.message import time_text
 from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 
@@ -72,8 +73,7 @@ class WakeUp:
     @classmethod
     def for_message(cls, message: ReceivedMessage) -> Self:
         """Return the wake-up for a message."""
-        enqueued = message.enqueued_time.isoformat() if message.enqueued_time else ""
-        return cls(message.entity, message.sequence_number, enqueued)
+        return cls(message.entity, message.sequence_number, time_text(message.enqueued_time))
 
     def message(self, due: datetime, *, deferral: int, session_id: str | None = None) -> Message:
         """Return the wake-up message.

@@ -15,9 +15,10 @@ from sbnotebook.model import (
     EntityAddress,
     LockedMessage,
 )
+from sbnotebook.model.message import time_text
 from sbnotebook.settlement.memory.local_database import LocalDatabase, insert_rows
 
-__all__ = ["VERSION", "DeferralEntry", "DeferralLedger", "time_text"]
+__all__ = ["VERSION", "DeferralEntry", "DeferralLedger"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -127,11 +128,6 @@ class DeferralLedger:
 
     def _key(self, entity: EntityAddress, sequence_number: int) -> tuple[str, str, int]:
         return self._namespace().casefold(), entity.path.casefold(), sequence_number
-
-
-def time_text(moment: datetime | None) -> str:
-    """Return an enqueued time as the journal holds it: ISO 8601, empty without a time."""
-    return moment.isoformat() if moment else ""
 
 
 def _user() -> str:

@@ -16,8 +16,8 @@ import platformdirs
 
 from sbnotebook.errors import JournalError
 from sbnotebook.model import EntityAddress, ReceivedMessage
+from sbnotebook.model.message import time_text
 from sbnotebook.settlement.memory import deferral_ledger, notes, seen
-from sbnotebook.settlement.memory.deferral_ledger import time_text
 from sbnotebook.settlement.memory.local_database import LocalDatabase, adopt, canonical_version, insert_rows
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import ReceivedMessage
+from sbnotebook.model.message import time_text
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.memory.local_database import LocalDatabase
@@ -105,5 +106,4 @@ def key_of(message: ReceivedMessage) -> str:
     if message.message_id:
         # A text of a broken sender may hold half a character, which a file cannot, and a null ends a text in SQL.
         return "id:" + message.message_id.encode(errors="backslashreplace").decode().replace("\0", "\\0")
-    enqueued = message.enqueued_time.isoformat() if message.enqueued_time else ""
-    return f"#{message.sequence_number}@{enqueued}"
+    return f"#{message.sequence_number}@{time_text(message.enqueued_time)}"

@@ -31,7 +31,7 @@ from typing import Final
 
 from sbnotebook.model import Message, ReceivedMessage
 from sbnotebook.model.amqp import AmqpValue, Int, Timestamp
-from sbnotebook.model.message import DEAD_LETTER_ERROR_DESCRIPTION, DEAD_LETTER_REASON, ORIGINAL_MESSAGE_ID
+from sbnotebook.model.message import DEAD_LETTER_ERROR_DESCRIPTION, DEAD_LETTER_REASON, ORIGINAL_MESSAGE_ID, time_text
 from sbnotebook.settlement.processing.policy import Fault
 from sbnotebook.settlement.processing.status import consumer
 
@@ -85,8 +85,7 @@ def envelope_of(message: ReceivedMessage, fault: Fault, *, namespace: str, now: 
 
 
 def _envelope_id(message: ReceivedMessage) -> str:
-    enqueued = message.enqueued_time.isoformat() if message.enqueued_time else ""
-    place = f"{message.entity.path.casefold()}#{message.sequence_number}@{enqueued}"
+    place = f"{message.entity.path.casefold()}#{message.sequence_number}@{time_text(message.enqueued_time)}"
     mark = f"~fault-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
     base = message.message_id or place
     if len(base) + len(mark) > _MAX_MESSAGE_ID:

@@ -7,9 +7,9 @@ from typing import Final
 
 from sbnotebook.model import DeadLetter, Message, PeekedMessage, Resubmit
 from sbnotebook.model.amqp import Long
+from sbnotebook.model.message import time_text
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.actions.clone import clone_of
-from sbnotebook.settlement.memory.deferral_ledger import time_text
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
