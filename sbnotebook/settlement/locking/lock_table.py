@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from sbnotebook.errors import DecisionError
@@ -50,6 +51,23 @@ def shortest_period(seen: timedelta, left: timedelta) -> timedelta:
 def renew_after(period: timedelta) -> timedelta:
     """Return how long after its request a lock of this duration is renewed."""
     return max(period / _RENEW_AT, min(period / _RENEW_MANY_AT, _SHORT))
+
+
+class _Times(NamedTuple):
+    lasts: timedelta
+    ends: datetime
+    period: timedelta
+    due: datetime
+    due_of_many: datetime
+
+
+@lru_cache(maxsize=1_024)  # messages that came together have the same times
+def _times(asked: datetime, locked_until: datetime, period: timedelta) -> _Times:
+    left = locked_until - asked
+    if left <= timedelta():  # the two clocks differ: the service is asked at once
+        return _Times(_SHORTEST, asked + _SHORTEST, period, asked, asked)
+    lasts, period = min(left, _LONGEST), shortest_period(period, left)
+    return _Times(lasts, asked + lasts, period, asked + renew_after(period), asked + period / _RENEW_MANY_AT)
 
 
 @dataclass(slots=True, eq=False)
@@ -99,16 +117,7 @@ class Hold:
         """
         self.locked_until = locked_until
         self.renewals += 1
-        left = locked_until - asked
-        # A lock that ended before it was asked for says that the two clocks differ: the service is asked at once.
-        is_plausible = left > timedelta()
-        self.lasts = min(left, _LONGEST) if is_plausible else _SHORTEST
-        self.ends = asked + self.lasts
-        self._due = self._due_of_many = asked
-        if is_plausible:
-            self._period = shortest_period(self._period, left)
-            self._due += renew_after(self._period)
-            self._due_of_many += self._period / _RENEW_MANY_AT
+        self.lasts, self.ends, self._period, self._due, self._due_of_many = _times(asked, locked_until, self._period)
 
     def is_due(self, now: datetime, *, held: int) -> bool:
         """Return whether the lock is to be renewed.

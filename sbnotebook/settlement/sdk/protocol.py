@@ -201,6 +201,7 @@ class AmqpConnection(Protocol):
     """``Connection`` in ``_pyamqp/aio/_connection_async.py``."""
 
     _error: Exception | None
+    _incoming_endpoints: dict[int, Session]
     _last_frame_received_time: float | None
     _socket_timeout: float
     _transport: Socket
@@ -216,6 +217,8 @@ class Session(Protocol):
     """``Session`` in ``_pyamqp/aio/_session_async.py``."""
 
     channel: int
+    _incoming_transfer: Callable[[Frame], Awaitable[None]]
+    _incoming_disposition: Callable[[Frame], Awaitable[None]]
 
 
 class AmqpLink(Protocol):

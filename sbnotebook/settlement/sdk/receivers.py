@@ -6,7 +6,7 @@ import contextlib
 import queue
 import time
 from collections.abc import Awaitable, Callable, Container
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from uuid import UUID
 
@@ -18,7 +18,7 @@ from sbnotebook.settlement.sdk.protocol import (
     ReceiverLink,
     private,
 )
-from sbnotebook.settlement.wire.service_part import lock_annotations
+from sbnotebook.settlement.wire.service_part import lock_annotations, moment
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -163,7 +163,7 @@ class BareLock:
         stamp = annotations.get(_LOCKED_UNTIL)
         self._delivery_id: int = frame[_FRAME_ID]
         self._delivery_tag: bytes = frame[_FRAME_TAG]
-        self._expiry = datetime.fromtimestamp(stamp / 1000, UTC) if stamp else None
+        self._expiry = moment(stamp) if stamp else None
         self.lock_token = UUID(bytes_le=self._delivery_tag)
         self.sequence_number: int = annotations.get(_NUMBER) or 0
 

@@ -67,6 +67,8 @@ _HEAD, _FIELDS = struct.Struct(">IHH4sI"), struct.Struct(">IBBIBIB")
 _NO_EXTENSION, _CODE, _FIELD_COUNT, _TRUE, _FALSE, _UINT = 0x0200, b"\x00\x53\x15\xd0", 5, 0x41, 0x42, 0x70
 # Positions in a disposition frame (AMQP 1.0 section 2.7.6).
 _FRAME_ROLE, _FRAME_FIRST, _FRAME_LAST, _FRAME_SETTLED, _FRAME_STATE = range(5)
+_PART: Final = "_sbnotebook_part"
+"""In the SDK's note on the confirmation of a delivery: the part that it belongs to."""
 
 
 def is_on_link(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> bool:
@@ -209,7 +211,8 @@ class LinkSettling:
         link, channel = self._link, self._link._session.channel
         for part in parts:
             self._waiting[part.index] = part
-            link._pending_dispositions.update((number, _Pending(part)) for number in part.numbers)
+            for number in part.numbers:
+                link._pending_dispositions[number] = {"settled": False, "outcome": None, _PART: part}
         # As the SDK does for a single tag: do not try a message again on this link.
         link._received_delivery_tags.difference_update(tag for part in parts for tag in part.tags)
         try:
@@ -356,22 +359,6 @@ class _Waiting:
             self._confirmed.append(self.index)
 
 
-class _Pending(dict[str, Any]):
-    """The SDK's note on the confirmation of one delivery; it counts for its part as soon as the SDK sets it."""
-
-    __slots__ = ("_part",)
-
-    def __init__(self, part: _Waiting) -> None:
-        super().__init__(settled=False, outcome=None)
-        self._part = part
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        is_new = key == "settled" and not self["settled"]
-        super().__setitem__(key, value)
-        if is_new:
-            self._part.confirm_one()
-
-
 async def _confirm(link: ReceiverLink, frame: Frame) -> None:
     """Note what the service confirms, as the SDK's method does, which walks all that waits for its confirmation."""
     if frame[_FRAME_ROLE] or not frame[_FRAME_SETTLED]:  # of the receiver's own role, or no confirmation
@@ -381,9 +368,11 @@ async def _confirm(link: ReceiverLink, frame: Frame) -> None:
     # The service chooses both numbers.
     numbers = range(first, last + 1) if last - first < len(pending) else tuple(pending)
     for number in numbers:
-        if first <= number <= last and number in pending:
-            pending[number]["outcome"] = state
-            pending[number]["settled"] = True
+        if first <= number <= last and (note := pending.get(number)) is not None:
+            is_new = not note["settled"]
+            note["outcome"], note["settled"] = state, True
+            if is_new and (part := note.get(_PART)) is not None:  # the SDK's own have none
+                part.confirm_one()
 
 
 def _disposition(channel: int, part: _Waiting) -> bytes:

@@ -39,6 +39,8 @@ _SENDING: Final = "_sbnotebook_sending"
 _MORE_FRAMES: Final = 50
 _SIZE, _KIND, _HEAD = 4, 6, 8
 """Ends of the parts of a frame's header: its size, its kind, and its channel (AMQP 1.0 section 2.3.1)."""
+_TRANSFER, _DISPOSITION = 20, 21
+"""Kinds of the frames that are processed most often (AMQP 1.0 sections 2.7.5 and 2.7.6)."""
 _PLAIN, _NOTHING = bytearray(b"\x02\x00"), bytearray()
 _PASSES: Final = frozenset({errno.EAGAIN, errno.EINTR, errno.ENOENT, errno.EWOULDBLOCK})
 """Errors after which the SDK takes a connection for open still."""
@@ -133,9 +135,21 @@ async def _listen(connection: AmqpConnection, wait: float | bool = False, batch:
                 or not (frame := await frame_come(connection._transport))
             ):
                 break
-            await connection._process_incoming_frame(*frame)
+            await _process(connection, *frame)
     finally:
         turn.end()
+
+
+async def _process(connection: AmqpConnection, channel: int, frame: Any) -> None:
+    """Process a frame as the SDK's method does, which takes as long to find out its kind as to process a transfer."""
+    kind, fields = frame
+    if kind not in (_TRANSFER, _DISPOSITION):
+        await connection._process_incoming_frame(channel, frame)
+        return
+    connection._last_frame_received_time = time.time()
+    with contextlib.suppress(KeyError):  # the SDK drops frames of a channel that it does not know, too
+        session = connection._incoming_endpoints[channel]
+        await (session._incoming_transfer if kind == _TRANSFER else session._incoming_disposition)(fields)
 
 
 def _seconds(connection: AmqpConnection, wait: float | bool) -> float | None:

@@ -56,7 +56,7 @@ from sbnotebook.settlement.wire.layout import (
     senders_own,
 )
 
-__all__ = ["ServicePart", "expiry", "lock_annotations", "read_service_part", "what_can_be_read"]
+__all__ = ["ServicePart", "expiry", "lock_annotations", "moment", "read_service_part", "what_can_be_read"]
 
 _SEQUENCE_NUMBER, _LOCKED_UNTIL = SEQUENCE_NUMBER.encode(), LOCKED_UNTIL.encode()
 _STATES: Final = {0: MessageState.ACTIVE, 1: MessageState.DEFERRED, 2: MessageState.SCHEDULED}
@@ -81,7 +81,8 @@ class _Varying(NamedTuple):
 
 
 @lru_cache(maxsize=1_024)  # messages that came together have the same times
-def _moment(stamp: int) -> datetime | None:
+def moment(stamp: int) -> datetime | None:
+    """Return a time in milliseconds as a datetime, at most the calendar's first or last."""
     return as_time(Timestamp(stamp))
 
 
@@ -90,8 +91,8 @@ _VARYING: Final[dict[int, dict[bytes, _Varying]]] = {
     MESSAGE_ANNOTATIONS: {
         encode(SEQUENCE_NUMBER) + _LONG: _Varying("sequence_number", "q", int),
         encode(ENQUEUED_SEQUENCE_NUMBER) + _LONG: _Varying("enqueued_sequence_number", "q", int),
-        encode(ENQUEUED_TIME) + _TIMESTAMP: _Varying("enqueued_time", "q", _moment),
-        encode(LOCKED_UNTIL) + _TIMESTAMP: _Varying("locked_until", "q", _moment),
+        encode(ENQUEUED_TIME) + _TIMESTAMP: _Varying("enqueued_time", "q", moment),
+        encode(LOCKED_UNTIL) + _TIMESTAMP: _Varying("locked_until", "q", moment),
     },
     DELIVERY_ANNOTATIONS: {encode(LOCK_TOKEN) + _UUID: _Varying("lock_token", "16s", None)},
 }

@@ -26,7 +26,7 @@ from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import management, sharing
 from sbnotebook.settlement.sdk.links import line_of
-from sbnotebook.settlement.sdk.protocol import AmqpMessage
+from sbnotebook.settlement.sdk.protocol import AmqpMessage, private
 from sbnotebook.settlement.wire.conversion import payload_of
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 REQUESTS = 50
+ATTACH, TRANSFER, DISPOSITION = 18, 20, 21
 
 
 @asynccontextmanager
@@ -105,6 +106,19 @@ async def test_only_a_whole_plain_frame_has_come() -> None:
         assert not sharing.size_come(transport)
     transport._read_buffer = BytesIO(b"the begin of another")
     assert not sharing.size_come(transport)
+
+
+async def test_frames_of_an_unknown_channel_are_dropped(namespace: AsyncNamespace) -> None:
+    async with receiver_of(namespace, "sharing-channels") as receiver:
+        handler = private(receiver)._handler
+        assert handler is not None
+        connection = handler._connection
+        assert connection is not None
+        for kind in (ATTACH, TRANSFER, DISPOSITION):
+            connection._last_frame_received_time = 0.0
+            await sharing._process(connection, 77, (kind, [0] * 12))
+            assert connection._last_frame_received_time, kind  # it tells that the line lives
+        assert await management.peek_payloads(receiver, 1, 1) == []
 
 
 @pytest.mark.parametrize(
