@@ -289,7 +289,9 @@ class Reach:
                     ahead.begin_opening()
                 await self.get_ready()
                 while self.run.stopped is None and (came := await self._find(ahead, wanted)):
-                    meant = self._those_meant(came, wanted, is_read=search.bodies)
+                    meant = self._those_meant(came, wanted)
+                    if search.bodies:  # one that was not read has no content to clone or to archive
+                        meant = [each for each in meant if each.enqueued_time is not None or each.unreadable]
                     if self.at_the_end:
                         kept += meant
                     else:
@@ -452,16 +454,13 @@ class Reach:
         delays = [decision.delay for decision in decisions if isinstance(decision, Abandon) and decision.delay]
         return max(delays, default=None) if messages else None
 
-    def _those_meant(
-        self, came: Sequence[LockedMessage], wanted: Mapping[int, ReceivedMessage], *, is_read: bool = True
-    ) -> list[LockedMessage]:
+    def _those_meant(self, came: Sequence[LockedMessage], wanted: Mapping[int, ReceivedMessage]) -> list[LockedMessage]:
         """Leave out other messages with the numbers of those that are meant, in an entity that was made anew."""
         meant: list[LockedMessage] = []
         for message in came:
             if not is_same(message, wanted[message.sequence_number]):
                 self.run.end([message], OutcomeStatus.NOT_FOUND, _ANOTHER)
-            # A message that was not read has its number only, and no content to clone or to archive.
-            elif not is_read or message.enqueued_time is not None or message.unreadable is not None:
+            else:
                 meant.append(message)
         return meant
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
@@ -133,6 +134,16 @@ async def test_resume_resends_unknown_clones_with_duplicate_detection(
     assert "same edit" in (report[2].description or "")
     assert await originals(namespace, "once") == ["m1"], "the one that had arrived must not come again"
     assert ids(await namespace.entity("once/$dlq").peek()) == ["m2"]
+
+
+async def test_resume_resends_a_clone_for_the_time_of_the_first(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "late", 1)
+    entry = await cut_off(namespace, letters[0], "late", sent=False, delay=timedelta(hours=1))
+    assert (await (await the_plan(namespace, resend_unknown=True)).apply()).ok
+    (clone,) = await namespace.entity("late").peek()
+    assert clone.scheduled_enqueue_time is not None
+    assert entry.scheduled is not None
+    assert timedelta() <= entry.scheduled - clone.scheduled_enqueue_time < timedelta(milliseconds=1)
 
 
 async def test_resume_does_not_remake_an_edited_clone(namespace: AsyncNamespace) -> None:
