@@ -61,7 +61,8 @@ async def test_groups_are_no_larger_than_allowed() -> None:
     assert (sizes, told, report.settled) == ([GROUP, 1], [GROUP, 1], GROUP + 1)
 
 
-async def test_the_next_group_is_received_beside_the_last() -> None:
+@pytest.mark.parametrize("limits", [Limits(), Limits(max_in_flight=7)], ids=["auto", "number"])
+async def test_the_next_group_is_received_beside_the_last(limits: Limits) -> None:
     second_came = anyio.Event()
 
     async def steps(group: Sequence[ReceivedMessage]) -> list[Outcome]:
@@ -75,7 +76,7 @@ async def test_the_next_group_is_received_beside_the_last() -> None:
         await run.take([second], steps, beside=1)
 
     with anyio.fail_after(10):
-        report = await carry_out(peeked(2), Complete(), look, Limits())
+        report = await carry_out(peeked(2), Complete(), look, limits)
     assert report.settled == 2
 
 

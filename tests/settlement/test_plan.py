@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from sbnotebook.model import (
     Decision,
     Defer,
     EntityAddress,
+    LockedMessage,
     Message,
     Outcome,
     OutcomeStatus,
@@ -153,8 +155,8 @@ def test_what_changes_in_a_body_is_shown(before: bytes, after: bytes, shown: lis
 
 
 def test_what_changes_in_the_properties_is_shown() -> None:
-    before = peeked(application_properties={"same": 1, "old": "x", "changed": "1"})
-    after = {"same": 1, "changed": 1, "new": None}
+    before = peeked(application_properties={"same": 1, "equal": 1.5, "old": "x", "changed": "1"})
+    after = {"same": 1, "equal": float("1.5"), "changed": 1, "new": None}
     assert changes(before, lambda message: message.with_changes(application_properties=after)) == [
         ("property old", "x", "(absent)"),
         ("property changed", "1", "1"),
@@ -198,6 +200,11 @@ def test_a_canary_says_how_many_go_first() -> None:
 def test_a_canary_that_cannot_be_is_refused(make: Callable[[], Canary]) -> None:
     with pytest.raises(ConfigurationError):
         make()
+
+
+def test_limits_and_canaries_may_be_small() -> None:
+    assert Limits(rate=0.5).rate == 0.5
+    assert Canary(1).sentence(1) == "Canary: all 1, watched for 10m at most."
 
 
 def test_hostile_bodies_and_names_do_no_harm_in_a_preview() -> None:
@@ -250,8 +257,19 @@ def test_limits_that_cannot_be_are_refused(make: Callable[[], Limits], why: str)
         make()
 
 
+def shown(_rows: int) -> Preview:
+    return Preview("a sentence.", ())
+
+
+async def refuse_canary(*_: object) -> Report:
+    raise AssertionError
+
+
 def test_a_repr_holds_no_functions() -> None:
-    assert "function" not in repr(plan_of(Complete(), 1, lambda message: message))
+    plan = plan_of(Complete(), 0, lambda message: message)
+    full = replace(plan, describe=shown, speeds=Speeds(), cost=Cost(), with_canary=refuse_canary)
+    assert repr(full) == f"Plan(entity={ORDERS!r}, decision={Complete()!r}, messages=(), total=None)"
+    assert full == replace(full, speeds=None, cost=None, with_canary=None), "what a plan does makes it the same"
     assert repr(Preview("a sentence.", ())) == "Preview(sentence='a sentence.', messages=(), changes=())"
 
 
@@ -270,6 +288,14 @@ async def settle_200(plan: Plan, _limits: Limits, _progress: Progress | None) ->
     return Report(Outcome(OutcomeStatus.SETTLED, plan.decision.verb, plan.entity) for _ in range(200))
 
 
+def test_locked_messages_have_an_estimate_of_their_own() -> None:
+    speeds, locked = Speeds(), LockedMessage(entity=ORDERS, sequence_number=1, lock_token=UUID(int=1))
+    speeds.note("complete of locked messages", 100, seconds=1)
+    said = Plan(ORDERS, Complete(), (locked,), settle_all, speeds=speeds).preview().sentence
+    assert "the speed of the last complete of locked messages" in said
+    assert "This takes" not in replace(plan_of(Complete()), speeds=speeds).preview().sentence
+
+
 @pytest.mark.anyio
 async def test_a_preview_estimates_the_time_from_the_last_run() -> None:
     speeds = Speeds()
@@ -286,6 +312,9 @@ async def test_a_preview_estimates_the_time_from_the_last_run() -> None:
     await plan.apply()
     estimated = plan.preview().sentence
     assert estimated.startswith(f"{alone} This takes less than a second at ")
+    # A pause that was not used held nothing back.
+    await replace(plan_of(Release(), 500), speeds=speeds).apply(Limits(pause=Pause()))
+    assert "This takes" in replace(plan_of(Release(), 500), speeds=speeds).preview().sentence
     assert replace(plan_of(Defer(), 500), speeds=speeds).preview().sentence == "defer 500 messages of orders."
     # Of a plan that finds its messages, the report says how many there were.
     await replace(plan_of(Defer(), 0), speeds=speeds, carry_out=settle_200).apply()
