@@ -59,6 +59,10 @@ def test_what_is_kept_is_found_with_its_bytes(archive: Archive) -> None:
     assert {each.state for each in found} == {ArchiveState.REMOVING}
 
 
+def test_a_repr_holds_no_bytes() -> None:
+    assert "payload" not in repr(message(1, b"secret"))
+
+
 def test_namespaces_entities_and_numbers_are_apart(archive: Archive) -> None:
     archive.keep([message(1), message(2), message(1, entity="orders/$DeadLetterQueue")])
     archive.keep([replace(message(1), namespace="other.servicebus.windows.net")])

@@ -18,6 +18,7 @@ import platformdirs
 import pytest
 
 from sbnotebook.errors import ConfigurationError, JournalError
+from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
 
 HOST = "shop.servicebus.windows.net"
@@ -65,6 +66,20 @@ def test_resubmits_are_those_of_a_namespace_or_of_one_entity(journal: Journal) -
     assert [each.sequence_number for each in journal.resubmits(HOST)] == [2, 1]
     assert [each.sequence_number for each in journal.resubmits(HOST, "other/$DLQ")] == [2]
     assert [each.sequence_number for each in journal.resubmits(HOST, most=1)] == [2]
+
+
+def test_the_place_of_a_clone_is_in_its_own_namespace() -> None:
+    assert entry().place == ("", EntityAddress("orders"))
+    elsewhere = replace(entry(), destination="Parts/$dlq", destination_namespace="elsewhere")
+    assert elsewhere.place == ("elsewhere", EntityAddress("parts").dead_letter)
+
+
+def test_an_entry_is_of_the_message_with_its_number_and_time() -> None:
+    first = PeekedMessage(entity=EntityAddress("orders"), sequence_number=2)
+    at = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
+    found = replace(entry(2), enqueued_time=at[1].isoformat())
+    assert [found.is_of(replace(first, enqueued_time=time)) for time in at] == [False, True, False]
+    assert [found.is_of(replace(first, sequence_number=n, enqueued_time=at[1])) for n in (1, 3)] == [False, False]
 
 
 def test_namespaces_are_apart(journal: Journal) -> None:

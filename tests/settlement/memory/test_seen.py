@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import random
 import sys
 import threading
@@ -22,6 +23,10 @@ from tests.filled_queues import filled_queue
 pytestmark = pytest.mark.anyio
 
 ORDERS = EntityAddress("orders")
+
+
+def test_a_message_is_remembered_for_a_week() -> None:
+    assert inspect.signature(Seen).parameters["retention"].default == timedelta(days=7)
 
 
 class Worker:

@@ -1,0 +1,61 @@
+"""Each option of the client has the same default in every call that has the option."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from sbnotebook.model import Complete, Message
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from tests.filled_queues import filled_queue
+
+EVERYWHERE: Final = {
+    "abandon_rest": False,
+    "archive": True,
+    "archived": True,
+    "by_session": False,
+    "from_sequence_number": 1,
+    "include_unknown": False,
+    "journalled": True,
+    "max_in_flight": "auto",
+    "recorded": True,
+    "requires_session": False,
+    "resend_unknown": False,
+    "seen": False,
+}
+"""The defaults that are yes or no, or another word, by option."""
+OTHERS: Final = {"processing": {"max_in_flight": 1}, "process": {"max_in_flight": 1}}
+"""Those of single methods: a function works on one message at a time."""
+
+
+def methods() -> Iterator[Callable[..., Any]]:
+    for kind in (AsyncEntity, AsyncNamespace):
+        yield from (function for _, function in inspect.getmembers(kind, inspect.isfunction))
+
+
+@pytest.mark.parametrize("method", [*methods()], ids=lambda method: method.__qualname__)
+def test_an_option_has_its_default_in_each_method(method: Callable[..., Any]) -> None:
+    expected = EVERYWHERE | OTHERS.get(method.__name__, {})
+    found = {
+        name: each.default
+        for name, each in inspect.signature(method).parameters.items()
+        if name in expected and each.default is not inspect.Parameter.empty
+    }
+    # In a dict, True and 1 would be the same.
+    assert {name: repr(value) for name, value in found.items()} == {name: repr(expected[name]) for name in found}
+
+
+@pytest.mark.anyio
+async def test_a_plan_of_locked_messages_costs_their_settlements(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "costs", [Message()] * 100)
+    async with queue.batch() as batch:
+        while len(batch.messages) < 100:
+            await batch.receive(100)
+        plan = queue.plan(batch, Complete())
+        assert plan.preview().sentence.endswith("about 100 operations.")
+        assert (await plan.apply()).settled == 100
+        again = queue.plan(batch, Complete(), plan.messages[:1])  # pyright: ignore[reportArgumentType]
+    assert "This takes less than a second" in again.preview().sentence
