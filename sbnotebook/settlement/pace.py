@@ -241,7 +241,7 @@ class AllowedRate:
     def is_limited(self) -> bool:
         """Return whether Service Bus refused an operation of late."""
         if self._rate != math.inf and self.now() - self._filled_at > _FORGET_AFTER:
-            self._rate, self._is_searching, self._searched_at = math.inf, True, -math.inf
+            self._rate, self._searched_at = math.inf, -math.inf  # the next refusal begins a search
         return self._rate != math.inf
 
     def is_open(self) -> bool:

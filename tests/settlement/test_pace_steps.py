@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from sbnotebook.settlement.pace import AllowedRate, Flight, Pace, Pause, Window
+from sbnotebook.settlement.pace import AllowedRate, Flight, InFlight, Pace, Pause, Window
 
 pytestmark = pytest.mark.anyio
 
@@ -309,6 +309,35 @@ def test_a_busy_window_counts_one_message_unless_told(time: Time) -> None:
         window.ended()
         begun += 1
     assert begun == 17, "a twentieth of the 350 of a second"
+
+
+@pytest.mark.parametrize(("limit", "waits"), [("auto", True), (3, False)])
+async def test_only_auto_waits_for_the_rate_of_a_busy_service(time: Time, limit: InFlight, waits: bool) -> None:
+    window = Window(limit, lambda: time.now)
+    window.refused()
+    with anyio.move_on_after(0.01) as scope:
+        await window.wait_for_rate(1)
+    assert scope.cancelled_caught is waits
+
+
+@pytest.mark.parametrize(("accepted", "begun"), [(0, 17), (100, 20)])
+def test_accepted_settlements_of_a_request_raise_the_rate(time: Time, accepted: int, begun: int) -> None:
+    window = Window("auto", lambda: time.now)
+    window.refused()
+    time.now += 2
+    while window.has_room:
+        window.began()
+        window.ended()
+    time.now += 0.01
+    assert window.has_room
+    window.accepted(accepted)
+    time.now += 5
+    count = 0
+    while window.has_room:
+        window.began()
+        window.ended()
+        count += 1
+    assert count == begun
 
 
 def test_a_flight_begins_with_no_messages() -> None:
