@@ -149,13 +149,16 @@ async def test_messages_are_held_until_an_interrupted_group_ends(beside: int) ->
     async def look(run: Run) -> None:
         try:
             async with run.ending_groups():
-                await run.take(run.messages, steps, size=1, beside=beside)
+                try:
+                    await run.take(run.messages, steps, size=1, beside=beside)
+                finally:
+                    steps_of.append("no more taken")
         finally:
             steps_of.append("let go")
 
     with scope:
         await carry_out(peeked(1, 2), Complete(), look, Limits())
-    assert steps_of == ["settled", "let go"]
+    assert steps_of == ["settled", "no more taken", "let go"]
 
 
 async def test_a_report_tells_the_seconds_of_its_run() -> None:
