@@ -339,8 +339,7 @@ class Connection:
             retries: how often the SDK retries a request.
             over_websocket: whether it uses a WebSocket; None for what the connection string or the environment says.
         """
-        options: dict[str, Any] = {"retry_total": retries, "logging_enable": False}
-        options["ssl_context"] = tls_context()
+        options: dict[str, Any] = {"retry_total": retries, "ssl_context": tls_context()}
         if over_websocket is None:
             said = None if self.parsed is None else self.parsed.transport
             over_websocket = is_over_websocket(said, is_emulator=self.is_emulator)

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from azure.servicebus._pyamqp.aio._cbs_async import CBSAuthenticator
+from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator, Tier, running
 from sbnotebook.errors import DecisionError
@@ -135,7 +136,9 @@ async def test_atomic_sends_large_messages_and_later_ones(namespace: AsyncNamesp
         ("q", atomic(), "q is none"),
         ("q/$transfer", atomic(), "is none"),
         ("q/$dlq", atomic("p"), "With atomic='forward' a commit means that q has stored the clone"),
+        ("q/$dlq", atomic("r"), "With atomic='forward' a commit means that q has stored the clone"),
         ("q/$dlq", atomic("p", atomic="forward", delay=timedelta(1)), "whether a delay survives"),
+        ("q/$dlq", atomic("r", atomic="forward", delay=timedelta(1)), "whether a delay survives"),
         ("q/$dlq", atomic(), "q is partitioned"),
     ],
 )
@@ -395,6 +398,72 @@ async def test_a_refused_commit_is_no_riddle(emulator: RunningEmulator, tmp_path
         assert outcome.status is FAILED
         assert "Nothing was done, there was no commit" in (outcome.description or "")
         assert await counted(namespace, "late", "late/$dlq") == [0, 1]
+
+
+@pytest.mark.parametrize("error", [DecisionError("none here"), TimeoutError("no answer")], ids=["decision", "timeout"])
+async def test_transactions_that_end_amid_a_run_end_in_a_report(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    letters = await dead_letters(own, "over", 2)
+
+    async def fail(_: TransactionLine) -> None:
+        raise error
+
+    def end(message: ReceivedMessage) -> Message:
+        emulator.faults.entity("over").reject_nth = 1  # so that the next one opens the connection again
+        monkeypatch.setattr(TransactionLine, "open", fail)
+        return message.with_changes(subject="edited")
+
+    report = await own.entity("over/$dlq").plan_resubmit(letters, atomic(), edit=end).apply()
+
+    assert [outcome.status for outcome in report] == [FAILED, FAILED]
+    assert str(error) in (report[1].description or "")
+    assert await counted(own, "over", "over/$dlq") == [0, 2]
+
+
+async def test_a_lock_that_ends_before_its_transaction_sends_nothing(
+    emulator: RunningEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
+    clock, opened, times = FastClock(), TransactionLine.open, iter((0, 400))
+
+    async def open_slowly(line: TransactionLine) -> None:
+        await opened(line)
+        clock.waited += timedelta(seconds=next(times))
+
+    monkeypatch.setattr(TransactionLine, "open", open_slowly)
+    async with AsyncNamespace(connection, journal=journal, clock=clock) as namespace:
+        letters = await dead_letters(namespace, "slow", 2)
+        emulator.faults.entity("slow").reject_nth = 1  # so that the second one opens the connection again
+
+        report = await namespace.entity("slow/$dlq").plan_resubmit(letters, atomic()).apply()
+
+        assert [outcome.status for outcome in report] == [FAILED, OutcomeStatus.LOCK_LOST]
+        assert "before its transaction began: nothing was sent" in (report[1].description or "")
+        assert await counted(namespace, "slow") == [0]
+
+
+@pytest.mark.parametrize("error", [ServiceBusError("down"), TimeoutError("no answer")], ids=["refused", "timeout"])
+async def test_a_commit_that_cannot_be_looked_at_is_in_doubt(
+    emulator: RunningEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
+    async with AsyncNamespace(connection, journal=journal, clock=FastClock()) as namespace:
+        letters = await dead_letters(namespace, "unseen", 1)
+        emulator.faults.entity(COORDINATOR).drop_before_nth = 2  # the commit
+        moved = TransactionLine.move
+
+        async def fail(*_: object) -> None:
+            raise error
+
+        async def move(line: TransactionLine, *given: Any) -> None:
+            monkeypatch.setattr(namespace.peeker(letters[0].entity), "messages_of", fail)
+            await moved(line, *given)
+
+        monkeypatch.setattr(TransactionLine, "move", move)
+        report = await namespace.entity("unseen/$dlq").plan_resubmit(letters, atomic()).apply()
+        assert [outcome.status for outcome in report] == [UNCONFIRMED]
+        assert "the original could not be looked at since: " in (report[0].description or "")
 
 
 @pytest.mark.parametrize("what", ["no network", "a token that is refused"])

@@ -30,6 +30,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import AsyncNamespace, Connection, Limits, Watch
 from sbnotebook.settlement.actions.canary import CanaryReport
+from sbnotebook.settlement.actions.fates import Fates
 from sbnotebook.settlement.plan import Canary, Plan
 from sbnotebook.testing.clock import HandClock
 from tests.settlement.actions.dead_letters import dead_letters
@@ -145,7 +146,8 @@ async def test_canaries_that_wait_too_long_hold_the_others_back(
             await clock.turn(5)
     (report,) = reports
     assert [outcome.status for outcome in report] == [SETTLED] * 2 + [SKIPPED] * 3
-    assert "2 of 2 canaries still wait after 1m" in (report[4].description or "")
+    why = "Not attempted: 2 of 2 canaries still wait after 1m. Resubmit again to continue."
+    assert report[4].description == why
 
 
 async def test_a_canary_that_a_last_peek_misses_is_looked_for_again(
@@ -227,12 +229,16 @@ async def test_a_topic_hides_canaries_that_are_scheduled(
         assert "scheduled messages of the topic news cannot be looked at" in (report.stopped or "")
 
 
-@pytest.mark.parametrize("forwards", [False, True])
-async def test_a_canary_goes_to_another_queue(namespace: AsyncNamespace, forwards: bool) -> None:
-    near, far = f"near-{forwards}".lower(), f"far-{forwards}".lower()
+@pytest.mark.parametrize(
+    ("atomic", "far", "forwards"),
+    [(False, "far", False), ("forward", "forwarded", True), ("forward", "over", True), ("forward", "near-own", False)],
+)
+async def test_a_canary_goes_to_another_queue(namespace: AsyncNamespace, atomic: Any, far: str, forwards: bool) -> None:
+    near = f"near-{far.removeprefix('near-')}"
     letters = await dead_letters(namespace, near, 5)
-    await namespace.create_queue(far)
-    decision = Resubmit(to=EntityAddress(far), atomic="forward" if forwards else False)
+    if far != near:
+        await namespace.create_queue(far)
+    decision = Resubmit(to=EntityAddress(far), atomic=atomic)
     plan = namespace.entity(f"{near}/$dlq").plan_resubmit(letters[::2], decision)
     async with consuming(namespace, far, lambda _: Complete()):
         report = await applied(plan, Canary(2, timedelta(seconds=30)))
@@ -345,6 +351,20 @@ async def test_a_canary_that_cannot_be_watched_is_not_sent() -> None:
             assert len(await namespace.entity("unwatched/$dlq").peek()) == 3
 
 
+async def test_a_canary_needs_an_answer_of_each_place_at_first(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = await dead_letters(namespace, "unanswered", 2)
+
+    async def fail(_: Fates) -> None:
+        raise TimeoutError("no answer")
+
+    monkeypatch.setattr(Fates, "mark", fail)
+    with pytest.raises(DecisionError, match="Nothing was sent: the canary could not be watched"):
+        await applied(plan_of(namespace, "unanswered", letters))
+    assert len(await namespace.entity("unanswered/$dlq").peek()) == 2
+
+
 async def test_a_cancelled_canary_reports_what_was_sent(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "cancelled", 5)
     with Watch() as watch:
@@ -396,6 +416,7 @@ async def test_a_canary_that_is_gone_or_refused_holds_the_others_back(
     assert report.fates == ()
     report = await applied(plan_of(namespace, "absent", letters[1:], "in-sessions"), Canary(2))
     assert "2 of 2 canaries were not resubmitted" in (report.stopped or "")
+    assert report.fates == ()
 
 
 async def test_canary_refuses_other_plans_and_numbers(namespace: AsyncNamespace) -> None:

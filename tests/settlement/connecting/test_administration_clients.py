@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Iterator
@@ -78,6 +79,34 @@ def test_namespace_in_azure_is_reached_over_tls() -> None:
             client.get_queue("orders", retry_total=0)
         thread.join(10)
     assert first_bytes == [b"\x16"]  # a TLS handshake (RFC 8446, section 5.1)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("host", "elsewhere"), [("127.0.0.1", "localhost"), ("localhost", "127.0.0.1")])
+async def test_a_redirect_to_elsewhere_stays_encrypted(host: str, elsewhere: str) -> None:
+    first_bytes: list[bytes] = []
+
+    async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first_bytes.append(await reader.read(1))
+        writer.close()
+
+    async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10_000)
+        location = f"https://{elsewhere}:{listening.sockets[0].getsockname()[1]}/"
+        writer.write(f"HTTP/1.1 307 Elsewhere\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode())
+        await writer.drain()
+        writer.close()
+
+    async with (
+        await asyncio.start_server(note, "127.0.0.1") as listening,
+        await asyncio.start_server(redirect, "127.0.0.1") as redirecting,
+    ):
+        here = f"{host}:{redirecting.sockets[0].getsockname()[1]}"
+        text = f"{AZURE.replace('127.0.0.1:{port}', here)};UseDevelopmentEmulator=true"
+        async with async_administration_client(text, retry_total=0) as client:
+            with pytest.raises(AzureError):
+                await client.get_queue("orders")
+    assert first_bytes == [b"\x16"]  # a TLS handshake, as above
 
 
 @pytest.mark.anyio

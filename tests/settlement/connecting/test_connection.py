@@ -353,6 +353,11 @@ def test_only_queues_and_topics_take_messages(path: str) -> None:
         Connection(TEXT).sender(EntityAddress.parse(path))
 
 
+def test_a_sender_leaves_it_to_its_caller_to_send_again() -> None:
+    sender: Any = Connection(TEXT).sender(EntityAddress("orders"))
+    assert sender._config.retry_total == 0  # noqa: SLF001
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("path", "expected"),

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
@@ -112,6 +113,26 @@ async def test_settle_by_tokens_works_after_the_link_is_gone(namespace: AsyncNam
         "complete": [],
         "dead-letter": [("r", "d")],
     }.get(operation, [(None, None)])
+
+
+@pytest.mark.parametrize("operation", ["complete", "abandon", "defer", "dead-letter"])
+async def test_only_a_dead_letter_is_given_a_reason(namespace: AsyncNamespace, operation: str) -> None:
+    name = f"reason-{operation}"
+    await namespace.create_queue(name)
+    await namespace.entity(name).send([Message(body=b"x")])
+    async with namespace.connection.receiver(EntityAddress(name)) as receiver:
+        (message,) = await receiver.receive_messages(1, max_wait_time=3)
+        ask, asked = receiver._mgmt_request_response, list[Any]()
+
+        async def note(operation: bytes, request: Any, *given: Any, **options: Any) -> Any:
+            asked.append(request)
+            return await ask(operation, request, *given, **options)
+
+        receiver._mgmt_request_response = note
+        await management.settle_by_tokens(receiver, [message.lock_token], operation, answer_within=5)
+    given = {name: value for request in asked for name, value in request.items() if name.startswith("deadletter-")}
+    expected = {"deadletter-reason": "", "deadletter-description": ""}
+    assert given == (expected if operation == "dead-letter" else {})
 
 
 async def test_one_session_is_peeked_with_or_without_bodies(

@@ -295,7 +295,8 @@ async def test_a_drain_ends_with_the_answer_of_the_service(
     async with receiver:
         assert await receivers.drain_credit(receiver, answer_within=20), "nothing was asked for"
         assert await receiver.receive_messages(10, max_wait_time=0.01) == []
-        assert await receivers.drain_credit(receiver, answer_within=20)
+        with anyio.fail_after(10):
+            assert await receivers.drain_credit(receiver, answer_within=20)
     async with namespace.connection.receiver(EntityAddress("answered")) as receiver:
         shared_emulator.close_links("answered")
         with anyio.fail_after(20):

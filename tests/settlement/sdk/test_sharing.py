@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from io import BytesIO
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -164,6 +165,20 @@ async def test_a_request_ends_with_its_time_limit(own: AsyncNamespace, emulator:
         with anyio.fail_after(10), pytest.raises(TimeoutError, match=r"response in 0\.3 seconds"):
             await node.execute(AmqpMessage(value={}, application_properties={}), operation=b"none", timeout=0.3)
         emulator.thaw()
+
+
+async def test_a_task_waits_for_another_as_long_as_it_says(namespace: AsyncNamespace) -> None:
+    async with receiver_of(namespace, "sharing-waits") as receiver, anyio.create_task_group() as tasks:
+        connection: Any = cast("Any", receiver)._handler._connection
+        tasks.start_soon(partial(connection.listen, wait=60))
+        await anyio.sleep(0.01)
+        with anyio.fail_after(10):
+            for wait in (False, 0.1):
+                await connection.listen(wait=wait)
+        with anyio.move_on_after(0.3) as waited:
+            await connection.listen(wait=True)
+        assert waited.cancelled_caught, "no frame has come"
+        tasks.cancel_scope.cancel()
 
 
 async def test_tasks_go_on_where_the_one_that_reads_is_cancelled(namespace: AsyncNamespace) -> None:
