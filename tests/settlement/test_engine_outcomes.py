@@ -127,6 +127,17 @@ async def test_what_waits_or_is_left_out_is_not_in_progress() -> None:
     assert seen == [[unknown, unknown], [skipped, unknown], [unknown, unknown], [skipped, OutcomeStatus.SETTLED]]
 
 
+async def test_what_is_tried_once_more_has_no_outcome_until_then() -> None:
+    async def look(run: Run) -> None:
+        run.expect(run.messages, await settle(run.messages))
+        run.forget(run.messages[1:])
+        assert [run.outcome_of(message) is None for message in run.messages] == [False, True]
+        assert run.without_outcome() == [run.messages[1]]
+
+    report = await carry_out(peeked(1, 2), Complete(), look, Limits())
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED]
+
+
 async def test_the_first_reason_to_stop_is_the_one_told() -> None:
     async def look(run: Run) -> None:
         run.stop("Not attempted: the connection was lost.")
@@ -136,8 +147,8 @@ async def test_the_first_reason_to_stop_is_the_one_told() -> None:
     assert left.description == "Not attempted: the connection was lost. Complete again to continue."
 
 
-@pytest.mark.parametrize("beside", [0, 1])
-async def test_messages_are_held_until_an_interrupted_group_ends(beside: int) -> None:
+@pytest.mark.parametrize(("beside", "count"), [(0, 2), (1, 2), (1, 1)])
+async def test_messages_are_held_until_an_interrupted_group_ends(beside: int, count: int) -> None:
     scope, steps_of = anyio.CancelScope(), list[str]()
 
     async def steps(messages: Sequence[ReceivedMessage]) -> list[Outcome]:
@@ -157,8 +168,9 @@ async def test_messages_are_held_until_an_interrupted_group_ends(beside: int) ->
             steps_of.append("let go")
 
     with scope:
-        await carry_out(peeked(1, 2), Complete(), look, Limits())
-    assert steps_of == ["settled", "no more taken", "let go"]
+        await carry_out(peeked(*range(count)), Complete(), look, Limits())
+    # With one group beside it, all are taken before the interrupt.
+    assert steps_of == ["settled", "no more taken", "let go"] if count > 1 else ["no more taken", "settled", "let go"]
 
 
 async def test_a_report_tells_the_seconds_of_its_run() -> None:

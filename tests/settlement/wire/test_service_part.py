@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.model import MessageState
 from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, Timestamp, UInt, ULong, encode
 from sbnotebook.model.sections import DATA, DELIVERY_ANNOTATIONS, HEADER, MESSAGE_ANNOTATIONS, section_values
 from sbnotebook.settlement.wire import service_part
@@ -109,6 +110,35 @@ def test_last_of_two_equal_names_counts_with_a_template_too() -> None:
 @pytest.mark.parametrize(("given", "read"), [(2**63 - 1, 2**63 - 1), (2**63, 0)])
 def test_a_sequence_number_fits_into_63_bits(given: int, read: int) -> None:
     assert read_service_part(start_of_message({NUMBER: ULong(given)})).fields["sequence_number"] == read
+
+
+@pytest.mark.parametrize(
+    ("number", "enqueued", "scheduled", "state"),
+    [
+        (None, None, None, MessageState.ACTIVE),
+        (0, 3_000, 2_000, MessageState.ACTIVE),
+        (1, 3_000, 2_000, MessageState.DEFERRED),
+        (1, None, None, MessageState.DEFERRED),
+        (2, None, None, MessageState.SCHEDULED),
+        (2, None, 2_000, MessageState.SCHEDULED),
+        (2, 3_000, None, MessageState.SCHEDULED),
+        (2, 1_999, 2_000, MessageState.SCHEDULED),
+        (2, 2_000, 2_000, MessageState.ACTIVE),
+        (2, 2_001, 2_000, MessageState.ACTIVE),
+        (3, None, None, MessageState.ACTIVE),
+    ],
+)
+def test_a_message_is_scheduled_until_it_is_enqueued_anew(
+    number: int | None, enqueued: int | None, scheduled: int | None, state: MessageState
+) -> None:
+    annotations: dict[Any, AmqpValue] = {NUMBER: Long(1)}
+    if number is not None:
+        annotations[STATE] = number
+    if enqueued is not None:
+        annotations[TIME] = Timestamp(enqueued)
+    if scheduled is not None:
+        annotations[Symbol("x-opt-scheduled-enqueue-time")] = Timestamp(scheduled)
+    assert read_service_part(start_of_message(annotations)).fields["state"] is state
 
 
 def test_what_is_read_by_a_template_is_ones_own() -> None:

@@ -1,0 +1,169 @@
+"""What the administration tells of queues and topics, and what it keeps when it makes them elsewhere."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.servicebus.management import SqlRuleAction, SqlRuleFilter
+
+from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions, TopicOptions
+from sbnotebook.model import DeadLetter, EntityAddress, Message
+from sbnotebook.settlement import AsyncNamespace, Connection
+from sbnotebook.settlement import administration as admin
+
+pytestmark = pytest.mark.anyio
+
+MINUTE = 60_000
+FOREVER = timedelta(days=10_000)
+
+
+def connection_of(emulator: RunningEmulator) -> Connection:
+    return Connection(emulator.connection_string)
+
+
+def fill(emulator: RunningEmulator) -> None:
+    """Make entities that differ in what decides on messages."""
+    for name in ("later", "dead", "plain"):
+        emulator.create_queue(name)
+    own = QueueOptions(30_000, 4, requires_session=True, default_time_to_live=MINUTE, dead_letter_on_expiration=True)
+    emulator.create_queue("Sessions", own)
+    by_id = QueueOptions(
+        requires_duplicate_detection=True, duplicate_detection_window=2 * MINUTE, forward_dead_letters_to="dead"
+    )
+    emulator.create_queue("by-id", by_id)
+    parted = QueueOptions(
+        requires_duplicate_detection=True, enable_partitioning=True, default_time_to_live=MINUTE, forward_to="later"
+    )
+    emulator.create_queue("parted", parted)
+    emulator.create_topic("events", TopicOptions(default_time_to_live=3 * MINUTE))
+    emulator.create_subscription("events", "all", SubscriptionOptions(forward_to="later"))
+    dead = SubscriptionOptions(default_time_to_live=MINUTE, dead_letter_on_expiration=True)
+    emulator.create_subscription("events", "dead", dead)
+    emulator.create_topic("short")
+    emulator.create_subscription("short", "all", SubscriptionOptions(default_time_to_live=2 * MINUTE))
+    emulator.create_topic("alone")
+
+
+async def test_a_description_says_what_happens_to_messages(emulator: RunningEmulator) -> None:
+    fill(emulator)
+    connection = connection_of(emulator)
+    names = ("plain", "Sessions", "by-id", "parted", "events", "short", "alone")
+    found = {name: await admin.describe(connection, name) for name in names}
+    assert [name for name, each in found.items() if each.is_topic] == ["events", "short", "alone"]
+    assert {name: each.duplicate_window for name, each in found.items() if each.duplicate_window} == {
+        "by-id": timedelta(minutes=2)
+    }
+    assert {name: [*map(str, each.forwards_to)] for name, each in found.items() if each.forwards_to} == {
+        "by-id": ["dead"],
+        "parted": ["later"],
+        "events": ["later"],
+    }
+    assert [str(place) for each in found.values() for place in each.places] == [
+        *("plain", "Sessions", "by-id", "parted"),
+        *("events/subscriptions/all", "events/subscriptions/dead", "short/subscriptions/all"),
+    ]
+    keeps = {name: each.keeps for name, each in found.items() if each.keeps is None or each.keeps < FOREVER}
+    assert keeps == {
+        "Sessions": None,
+        "parted": timedelta(minutes=1),
+        "events": timedelta(minutes=3),
+        "short": timedelta(minutes=2),
+        "alone": None,
+    }
+    assert [name for name in names if await admin.detects_duplicates(connection, name)] == ["by-id", "parted"]
+
+
+async def test_a_lock_lasts_as_long_as_its_entity_says(emulator: RunningEmulator) -> None:
+    fill(emulator)
+    connection = connection_of(emulator)
+    emulator.create_subscription("alone", "quick", SubscriptionOptions(lock_duration=7_000))
+    assert await admin.lock_duration(connection, EntityAddress("Sessions")) == timedelta(seconds=30)
+    assert await admin.lock_duration(connection, EntityAddress("alone", "quick")) == timedelta(seconds=7)
+    assert await admin.tier_of(connection) == "Premium"
+
+
+async def test_counts_tell_the_states_of_messages(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    emulator.create_topic("events")
+    emulator.create_subscription("events", "all")
+    emulator.create_queue("orders", QueueOptions(forward_to="nowhere"))
+    assert (await own.entity("orders").send([Message(body=b"x")])).ok
+    events, audit = own.entity("events"), own.entity("events/subscriptions/all")
+    assert (await events.send([Message(body=b"x")] * 3)).ok
+    assert (await events.schedule([Message()] * 2, at=datetime.now(UTC) + timedelta(days=1))).ok
+    async with audit.batch() as batch:
+        assert (await batch.settle(DeadLetter("Bad"), await batch.receive(1))).ok
+    queue, topic, subscription = await own.entities()
+    assert repr(queue) == "<EntityCounts queue orders: 1 in the transfer dead-letter queue>"
+    assert repr(topic) == "<EntityCounts topic events: 2 scheduled>"
+    assert repr(subscription) == "<EntityCounts subscription events/subscriptions/all: 2 active, 1 dead-lettered>"
+    assert None not in (queue.size_bytes, topic.size_bytes)
+    assert subscription.size_bytes is None
+    assert await own.counts(["events/subscriptions/all", "orders"]) == [subscription, queue]
+
+
+async def test_an_error_says_what_to_do_and_keeps_its_status(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    emulator.create_queue("orders")
+    with pytest.raises(ResourceExistsError, match=r"There is a queue or topic 'orders' in .* already") as exists:
+        await own.create_queue("orders")
+    assert (exists.value.status_code, exists.value.reason) == (409, "Conflict")
+    with pytest.raises(HttpResponseError, match=r"did not do this: LockDuration .*\(PT5M\)\.$") as refused:
+        await own.create_queue("slow", lock_duration=timedelta(hours=1))
+    assert refused.value.status_code == 400
+    with pytest.raises(ResourceNotFoundError, match="There is no queue or topic 'gone'"):
+        await admin.describe(own.connection, "gone")
+
+
+async def test_new_entities_have_the_options_that_were_given(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    emulator.create_topic("events")
+    await own.create_queue("usual")
+    await own.create_queue("given", lock_duration=timedelta(seconds=9), max_delivery_count=3, requires_session=True)
+    await own.create_subscription("events", "usual")
+    await own.create_subscription(
+        "events", "given", lock_duration=timedelta(seconds=9), max_delivery_count=3, requires_session=True
+    )
+    async with admin.client_of(own.connection) as client:
+        found = [
+            (each.lock_duration, each.max_delivery_count, each.requires_session)
+            for name in ("usual", "given")
+            for each in (await client.get_queue(name), await client.get_subscription("events", name))
+        ]
+    assert found == [(timedelta(minutes=1), 10, False)] * 2 + [(timedelta(seconds=9), 3, True)] * 2
+    assert await admin.takes_all(own.connection, EntityAddress("events", "usual"))
+
+
+async def test_a_replica_has_what_decides_on_messages(emulator: RunningEmulator) -> None:
+    fill(emulator)
+    source = connection_of(emulator)
+    async with admin.client_of(source) as client:
+        await client.create_subscription("events", "big")
+        await client.delete_rule("events", "big", "$Default")
+        await client.create_rule("events", "big", "large", filter=SqlRuleFilter("size > 5"))
+        action = SqlRuleAction("SET seen = 1")
+        await client.create_rule("events", "big", "marked", filter=SqlRuleFilter("size > 9"), action=action)
+    assert not await admin.takes_all(source, EntityAddress("events", "big"))
+    with running() as other:
+        target = connection_of(other)
+        names = ["events", "EVENTS", "Sessions", "by-id", "parted"]
+        await admin.replicate(source, target, names)
+        made = [str(each.address) for each in await admin.list_entities(target)]
+        assert made == [
+            *("by-id", "dead", "later", "parted", "Sessions", "events"),
+            *(f"events/subscriptions/{name}" for name in ("all", "big", "dead")),
+        ]
+        for name in ("events", "Sessions", "by-id", "parted"):
+            assert await admin.describe(target, name) == await admin.describe(source, name)
+        async with admin.client_of(source) as old, admin.client_of(target) as new:
+            for client in (old, new):
+                queue = await client.get_queue("Sessions")
+                assert (queue.lock_duration, queue.max_delivery_count, queue.requires_session) == (
+                    timedelta(seconds=30), 4, True
+                )  # fmt: skip
+                rules = [rule async for rule in client.list_rules("events", "big")]
+                assert [rule.name for rule in rules] == ["large", "marked"]
+                assert [getattr(rule.action, "sql_expression", None) for rule in rules] == [None, "SET seen = 1"]
+                assert (await client.get_queue("parted")).enable_partitioning
+        assert await admin.takes_all(target, EntityAddress("events", "all"))
+        assert not await admin.takes_all(target, EntityAddress("events", "big"))
