@@ -274,6 +274,7 @@ class _SessionRenewal:
     ) -> None:
         self.lost: str | None = None
         """Why the lock was lost, None as long as it is held."""
+        self._end: LockEvent | None = None
         self.locked_until: datetime | None = None
         self.until = clock.now()
         self._held = held
@@ -289,8 +290,7 @@ class _SessionRenewal:
     @property
     def state(self) -> LockEvent:
         """Return how renewing goes, or that the lock was lost."""
-        kept = self._events.kept
-        return kept[-1] if self.lost is not None and kept else self._events.state
+        return self._end or self._events.state
 
     async def run(self) -> None:
         """Renew the lock when it is due, each second, until it is cancelled."""
@@ -370,7 +370,8 @@ class _SessionRenewal:
         for hold in self._held:
             self._held.lose(hold, why)
         lost = self._held.take_newly_lost()
-        self._events.tell(LockEvent(LockEventKind.LOST, self._clock.now(), lost, why))
+        self._end = LockEvent(LockEventKind.LOST, self._clock.now(), lost, why)
+        self._events.tell(self._end)
 
 
 def _may_come(message: PeekedMessage, now: datetime) -> bool:

@@ -104,7 +104,7 @@ class SharedWorkers:
         """Positions of messages that are in the report already."""
         self._groups: dict[int, CallGroup] = {}
         """The group that each worker works on."""
-        self._settling = 0
+        self._settling: Sequence[EndedCall] = ()
         self._ended = 0
         self._is_fed = False
         self._over = anyio.Event()
@@ -112,13 +112,12 @@ class SharedWorkers:
     @property
     def waiting(self) -> int:
         """Return how many messages are locked and wait for a worker."""
-        return len(self._queue) + sum(map(len, self._parked.copy().values()))
+        return sum(map(len, (self._queue, *self._parked.copy().values())))
 
     @property
     def unsettled(self) -> int:
         """Return how many messages have ended and are not settled yet."""
-        waiting = (self._unremembered, self._unsettled, self._held_back, self._put_off)
-        return self._settling + sum(map(len, waiting))
+        return sum(map(len, (self._settling, self._unremembered, self._unsettled, self._held_back, self._put_off)))
 
     async def work(self) -> None:
         """Work until no messages are left or the run is stopped, then settle finished messages."""
@@ -154,7 +153,7 @@ class SharedWorkers:
         silent, since, counted = 0.0, time.monotonic(), 0
         per_second = 0.0
         max_wait = self._run.options.max_wait
-        while not self._run.is_stopping and self._run.left != 0 and (max_wait is None or silent < max_wait):
+        while self._may_lock_more() and (max_wait is None or silent < max_wait):
             wanted = self._wanted(per_second)
             if not wanted:
                 await self._run.changed.wait()
@@ -170,11 +169,15 @@ class SharedWorkers:
             silent = 0.0 if locked else silent + wait
         self._is_fed = True
 
+    def _may_lock_more(self) -> bool:
+        """Tell whether others may follow. One that waits may make room for another, because its lock was lost."""
+        return not self._run.is_stopping and (self._run.left != 0 or bool(self.waiting))
+
     def _wanted(self, per_second: float) -> int:
         """Return how many messages to lock now: none as long as there are enough."""
         workers = self._run.options.max_in_flight
         enough = min(_MAX_WAITING, math.ceil(per_second * _AHEAD_SECONDS)) + workers
-        here = self.waiting + sum(1 + len(group.todo) for group in self._groups.values())
+        here = self._run.taken - self._ended
         # In large parts, because receiving a few takes as long.
         if here >= enough or (self.waiting and here > enough // 2) or len(self._unsettled) > _MAX_UNSETTLED:
             return 0
@@ -227,9 +230,9 @@ class SharedWorkers:
     async def _take(self) -> list[LockedMessage]:
         """Take messages for one worker; none when there will be no more."""
         while not self._run.is_stopping:
-            has_room = len(self._unremembered) + len(self._unsettled) + len(self._put_off) < _MAX_UNSETTLED
+            has_room = sum(map(len, (self._unremembered, self._unsettled, self._put_off))) < _MAX_UNSETTLED
             messages = self._next() if has_room else []
-            if messages and await self._run.wait_for_pace(len(messages)):
+            if messages and await self._run.wait_for_pace(messages):
                 return messages
             self._put_back(messages)
             if self._is_fed and not self.waiting:
@@ -331,9 +334,9 @@ class SharedWorkers:
                 await self._run.changed.wait()
                 continue
             group = [self._unsettled.popleft() for _ in range(min(_SETTLE_GROUP, len(self._unsettled)))]
-            self._settling = len(group)
+            self._settling = group
             outcomes = await self._run.finisher.settle(self._batch, group)
-            self._settling = 0
+            self._settling = ()
             for ended, outcome in zip(group, outcomes, strict=True):
                 self._note(ended, outcome)
             self._run.changed.notify()
@@ -405,20 +408,21 @@ class SessionWorkers:
     async def _work_on_next(self, worker: int) -> bool:
         """Work on the next session. Return False if there is none within ``max_wait``."""
         run, max_wait = self._run, self._run.options.max_wait
-        was_open = False
         with run.until_stopped() as opening:
             try:
-                async with self._next_session(_SESSION_WAIT if max_wait is None else max_wait) as batch:
-                    was_open = True
+                async with contextlib.AsyncExitStack() as stack:
+                    session = self._next_session(_SESSION_WAIT if max_wait is None else max_wait)
+                    try:
+                        batch = await stack.enter_async_context(session)
+                    except OperationTimeoutError:  # there is no session
+                        run.note_reachable()
+                        return max_wait is None
                     run.protect(opening)
                     run.note_reachable()
                     await self._work_on(worker, batch)
             except SessionLockLostError:
                 run.problem = "A session's lock was lost: its remaining messages are delivered again."
             except SERVICE_ERRORS as error:
-                if isinstance(error, OperationTimeoutError) and not was_open:  # there is no session
-                    run.note_reachable()
-                    return max_wait is None
                 await run.survive(error)
         return True
 
@@ -522,7 +526,7 @@ class SessionWorkers:
 
     async def _work_alone(self, worker: int, batch: SessionBatch, message: LockedMessage) -> bool:
         run = self._run
-        if not await run.wait_for_pace(1):
+        if not await run.wait_for_pace([message]):
             return False
         # Call the function, unless only the settlement of its last call was lost.
         ended, index = self._lost.take(message) or (None, None)

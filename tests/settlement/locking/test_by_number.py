@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -177,6 +177,20 @@ async def test_deleting_reopens_a_detached_link(shared_emulator: RunningEmulator
     await deleter.delete(numbers[2:])
     await deleter.close()
     assert await queue.peek() == []
+
+
+async def test_link_is_closed_though_the_caller_is_cancelled(
+    shared_emulator: RunningEmulator, namespace: AsyncNamespace
+) -> None:
+    queue, _ = await with_deferred(shared_emulator, namespace, 1, 1)
+    deleter = DeferredDeleter(namespace.connection, queue.address)
+    await deleter.open()
+    parts: Any = deleter
+    receiver = parts._receiver  # noqa: SLF001
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await deleter.close()
+    assert receiver._handler is None  # noqa: SLF001
 
 
 async def test_what_another_receiver_holds_is_waited_for(

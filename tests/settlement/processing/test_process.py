@@ -277,14 +277,14 @@ async def test_stop_settles_running_messages_and_releases_the_rest(namespace: As
         assert await anyio.to_thread.run_sync(begun.wait, 30)
         await anyio.to_thread.run_sync(processing.stop)  # from any thread
         await anyio.sleep(0.2)
-        assert processing.status.state is ProcessState.STOPPING
+        assert (processing.status.state, processing.status.unsettled) == (ProcessState.STOPPING, 0)
         assert not reports
         with pytest.raises(ConfigurationError, match="has run already"):
             await processing.run()
         go_on.set()
     assert [outcome.message_id for outcome in reports[0]] == ["m0"]
     assert [message.delivery_count for message in await queue.peek()] == [0] * 9
-    assert processing.status.state is ProcessState.ENDED
+    assert (processing.status.state, processing.status.unsettled) == (ProcessState.ENDED, 0)
 
 
 async def test_cancellation_stops_the_run(namespace: AsyncNamespace) -> None:

@@ -128,7 +128,7 @@ async def test_endless_run_settles_what_the_service_refused_before(
 ) -> None:
     monkeypatch.setattr("sbnotebook.settlement.processing.finish._PAUSES", (0.0, 0.1))
     monkeypatch.setattr("sbnotebook.settlement.locking.settle._PAUSES", (0.1,))
-    monkeypatch.setattr("sbnotebook.settlement.processing.workers._ASK_AGAIN_AFTER", 0.5)
+    monkeypatch.setattr("sbnotebook.settlement.processing.workers._ASK_AGAIN_AFTER", 1.5)
     calls: list[str | None] = []
 
     def work(message: LockedMessage) -> None:
@@ -142,6 +142,7 @@ async def test_endless_run_settles_what_the_service_refused_before(
         tasks.start_soon(processing.run)
         await until(processing, 1)
         assert [outcome.ok for outcome in processing.report] == [False]
+        assert len(calls) == 1
         assert (processing.status.unsettled, processing.status.not_settled) == (1, 1)
         emulator.faults.entity("busy").server_busy = 0
         with anyio.fail_after(20):
@@ -232,6 +233,57 @@ async def test_slow_work_locks_little_ahead(namespace: AsyncNamespace) -> None:
     assert await queue.peek() == []
 
 
+async def test_a_second_of_slow_work_is_locked_ahead(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled_queue(namespace, "ahead", 20)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(message: LockedMessage) -> None:
+        if message.message_id == "m0":
+            time.sleep(1)
+            return
+        begun.set()
+        assert go_on.wait(60)
+
+    processing = queue.processing(work, max_wait=1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(processing.run)
+        assert await anyio.to_thread.run_sync(begun.wait, 60)
+        with anyio.fail_after(30):
+            while processing.status.waiting != 1:  # noqa: ASYNC110 (as in until)
+                await anyio.sleep(0.02)
+        await anyio.sleep(0.6)
+        assert shared_emulator.counts("ahead").locked == 2, "the one in work, and the one that waits"
+        processing.stop()
+        go_on.set()
+    assert len(await queue.peek()) == 18
+
+
+async def test_max_messages_counts_those_that_came_again_once(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled_queue(namespace, "counted-once", 3)
+    calls: list[str | None] = []
+
+    def work(message: LockedMessage) -> None:
+        calls.append(message.message_id)
+        if calls == ["m0", "m1"]:
+            deadline = time.monotonic() + 30
+            while not processing.status.waiting:  # until the third is locked, too
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            shared_emulator.lose_locks("counted-once")
+            anyio.from_thread.run(queue.send, [Message(message_id=f"m{number}") for number in (3, 4, 5)])
+
+    processing = queue.processing(work, max_messages=5, max_wait=5, seen=False)
+    with anyio.fail_after(60):
+        report = await processing.run()
+    assert sorted(map(str, calls)) == [f"m{number}" for number in range(5)]
+    assert (len(report), report.settled) == (5, 5)
+    assert [message.message_id for message in await queue.peek()] == ["m5"]
+
+
 @pytest.mark.parametrize("by_session", [False, True])
 async def test_rate_is_kept_and_does_not_delay_a_stop(namespace: AsyncNamespace, *, by_session: bool) -> None:
     messages = [Message(session_id="s") for _ in range(5)]
@@ -294,10 +346,12 @@ async def test_a_redelivered_message_in_work_is_not_done_twice(
     def work(_message: LockedMessage) -> None:
         calls.append(1)
         shared_emulator.lose_locks("again-meanwhile")
-        for _ in range(300):  # until it is here for the second time
-            if processing[0].status.waiting:
-                break
+        deadline = time.monotonic() + 30
+        while not processing[0].status.waiting:  # until it is here for the second time
+            assert time.monotonic() < deadline
             time.sleep(0.1)
+        time.sleep(0.3)  # the other worker sees that it is in work
+        assert processing[0].status.waiting == 1
 
     processing.append(queue.processing(work, max_in_flight=2, max_wait=5))
     report = await processing[0].run()
