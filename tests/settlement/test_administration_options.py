@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions, Topi
 from sbnotebook.model import DeadLetter, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement import administration as admin
+from sbnotebook.settlement.administration import _explained  # pyright: ignore[reportPrivateUsage]
 
 pytestmark = pytest.mark.anyio
 
@@ -167,3 +169,27 @@ async def test_a_replica_has_what_decides_on_messages(emulator: RunningEmulator)
                 assert (await client.get_queue("parted")).enable_partitioning
         assert await admin.takes_all(target, EntityAddress("events", "all"))
         assert not await admin.takes_all(target, EntityAddress("events", "big"))
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "words"),
+    [
+        (401, "No.", r"does not let this connection list or change its entities: .* the right Manage"),
+        (403, "No.", r"does not let this connection list or change its entities: .* the right Manage"),
+        (404, "It is gone.\nMore.", r"did not do this: It is gone\.$"),
+        (500, "Busy <Code>5</Code><Detail>Try  it\nagain. TrackingId:x</Detail>", r"did not do this: Try it again\.$"),
+        (500, "Bad. To know more visit https://aka.ms/x", r"did not do this: Bad\.$"),
+        (500, "Bad SubCode=40000. More", r"did not do this: Bad\.$"),
+        (500, "x" * 501, r"did not do this: x{500}\.$"),
+        (None, "No", r"did not do this: No\.$"),
+    ],
+    ids=range(8),
+)
+async def test_an_error_is_told_in_the_words_of_the_service(status: int | None, text: str, words: str) -> None:
+    error = HttpResponseError(message=text)
+    error.status_code = status
+    connection = Connection("Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5")
+    clear = await _explained(error, connection, EntityAddress("orders"))
+    assert re.search(f"^shop.servicebus.windows.net {words}", str(clear))
+    assert isinstance(clear, HttpResponseError)
+    assert (clear.status_code, clear.reason) == (status, None)
