@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from sbnotebook.model import Complete, Message
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, administration
 from tests.filled_queues import filled_queue
 
 EVERYWHERE: Final = {
@@ -34,6 +34,7 @@ OTHERS: Final = {"processing": {"max_in_flight": 1}, "process": {"max_in_flight"
 def methods() -> Iterator[Callable[..., Any]]:
     for kind in (AsyncEntity, AsyncNamespace):
         yield from (function for _, function in inspect.getmembers(kind, inspect.isfunction))
+    yield from (administration.create_queue, administration.create_subscription)
 
 
 @pytest.mark.parametrize("method", [*methods()], ids=lambda method: method.__qualname__)

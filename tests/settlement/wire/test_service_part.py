@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -139,6 +140,22 @@ def test_a_message_is_scheduled_until_it_is_enqueued_anew(
     if scheduled is not None:
         annotations[Symbol("x-opt-scheduled-enqueue-time")] = Timestamp(scheduled)
     assert read_service_part(start_of_message(annotations)).fields["state"] is state
+
+
+def test_the_state_of_a_scheduled_message_is_read_anew() -> None:
+    states: list[MessageState] = []
+    for enqueued in (1_000, 1_001, 2_000):
+        times = {TIME: Timestamp(enqueued), Symbol("x-opt-scheduled-enqueue-time"): Timestamp(2_000)}
+        payload = start_of_message({NUMBER: Long(2**40 + enqueued), STATE: 2, **times})
+        states.append(read_service_part(payload).fields["state"])
+    assert states == [MessageState.SCHEDULED, MessageState.SCHEDULED, MessageState.ACTIVE]
+
+
+def test_a_message_expires_after_its_time_to_live() -> None:
+    for ttl, ends in ((None, None), (60_000, datetime(1970, 1, 1, 0, 1, 1, tzinfo=UTC))):
+        fields = read_service_part(start_of_message({NUMBER: Long(1), TIME: Timestamp(1_000)}, ttl)).fields
+        assert fields["expires_at"] == ends
+    assert read_service_part(start_of_message({NUMBER: Long(1)}, 60_000)).fields["expires_at"] is None
 
 
 def test_what_is_read_by_a_template_is_ones_own() -> None:
