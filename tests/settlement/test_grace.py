@@ -23,8 +23,9 @@ async def cancelled_during(grace: Grace, seconds: float, takes: float) -> list[s
     return seen
 
 
-async def test_grace_finishes_its_block_after_cancellation() -> None:
-    assert await cancelled_during(Grace(), 60, 0.02) == ["finished"]
+@pytest.mark.parametrize("seconds", [1, 60])
+async def test_grace_finishes_its_block_after_cancellation(seconds: float) -> None:
+    assert await cancelled_during(Grace(), seconds, 0.02) == ["finished"]
 
 
 async def test_a_block_that_takes_too_long_is_cut_off() -> None:
