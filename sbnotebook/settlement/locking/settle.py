@@ -304,7 +304,8 @@ class Settling:
                 await in_parallel(lambda each: settle(each, may_be_done, pauses[1:]), few, len(few))
             elif len(part) > 1 and isinstance(error, (*_LOST, MessageSizeExceededError)):
                 may_be_done = may_be_done or isinstance(error, _LOST)
-                halves = part[: len(part) // 2], part[len(part) // 2 :]
+                middle = len(part) // 2
+                halves = part[:middle], part[middle:]
                 await in_parallel(lambda half: settle(half, may_be_done, pauses), halves, len(halves))
             elif or_on_link and not may_be_done and error and not isinstance(error, _LOST) and is_refusal(error):
                 for hold in part:

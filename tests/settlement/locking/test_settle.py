@@ -160,6 +160,16 @@ async def test_runs_take_turns_and_groups_of_one_do_not() -> None:
                 ends["one again"].set()
 
 
+async def test_cancelled_run_makes_room_for_another() -> None:
+    turns = RunsInTurn()
+    with anyio.CancelScope() as scope:
+        async with turns.turn_of(GroupRun()):
+            scope.cancel()
+    with anyio.fail_after(10):
+        async with turns.turn_of(GroupRun()):
+            pass
+
+
 async def test_run_is_not_kept_when_its_turn_is_over() -> None:
     turns, run = RunsInTurn(), GroupRun()
     kept = weakref.ref(run)
