@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
 
-from sbnotebook.errors import DecisionError, InvalidEntityAddressError, SettlementFailedError
+from sbnotebook.errors import DecisionError, SettlementFailedError
 from sbnotebook.model import Decision, Defer, EntityAddress, LockedMessage, Message, Outcome, ReceivedMessage
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement.sending.delivery import send_many
@@ -65,7 +65,7 @@ class WakeUp:
             said: Any = json.loads(message.body_text or "")
             entity = EntityAddress.parse(said["entity"])
             number, enqueued = said["sequence_number"], said["enqueued_time"]
-        except (ValueError, LookupError, TypeError, RecursionError, InvalidEntityAddressError):
+        except (ValueError, LookupError, TypeError, RecursionError):  # an invalid address is a ValueError
             return None
         is_one = type(number) is int and number > 0 and isinstance(enqueued, str)
         return cls(entity, number, enqueued) if is_one else None
@@ -159,8 +159,9 @@ class WakeUps:
         report = await send_many(self._pool(to), wake_ups)
         failures = report.failures
         if failures:
+            first, *_ = failures
             why = f"{len(failures):,} of {len(wake_ups):,} wake-up messages to {to} were not confirmed"
-            raise SettlementFailedError(f"{why}: {failures[0].description}. Nothing was deferred.", failures)
+            raise SettlementFailedError(f"{why}: {first.description}. Nothing was deferred.", failures)
 
     async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None:
         """Do nothing: a wake-up for a message that is not deferred does no harm."""
