@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -16,10 +17,12 @@ from sbnotebook.model import (
     Outcome,
     OutcomeStatus,
     PeekedMessage,
+    Purge,
     ReceivedMessage,
+    Report,
 )
 from sbnotebook.settlement import Limits
-from sbnotebook.settlement.engine import GROUP, Run, carry_out
+from sbnotebook.settlement.engine import GROUP, PickReport, Run, carry_out
 from sbnotebook.settlement.terms import outcome_for
 from sbnotebook.settlement.watch import Watch
 
@@ -138,6 +141,29 @@ async def test_what_is_tried_once_more_has_no_outcome_until_then() -> None:
     assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED]
 
 
+async def test_an_outcome_tells_of_the_action_on_the_message_of_the_plan() -> None:
+    known, by_number, letter = (replace(each, message_id=None) for each in peeked(1, 2, 3, at=NOW))
+    by_number = replace(by_number, enqueued_time=None)
+
+    async def steps(messages: Sequence[ReceivedMessage]) -> list[Outcome]:
+        ends = [replace(settled(each), message_id="found") for each in messages]
+        return [*ends[:2], replace(ends[2], verb="dead-letter")]
+
+    async def look(run: Run) -> None:
+        await run.take(run.messages, steps)
+
+    report = await carry_out([known, by_number, letter], Purge(), look, Limits())
+    assert [(each.verb, each.message_id) for each in report] == [
+        ("purge", None), ("purge", "found"), ("dead-letter", None)
+    ]  # fmt: skip
+    assert type(report) is Report
+    assert type(await carry_out([known], Purge(), look_for_nothing, Limits(), rest=Report())) is PickReport
+
+
+async def look_for_nothing(_: Run) -> None:
+    """Find no message."""
+
+
 async def test_the_first_reason_to_stop_is_the_one_told() -> None:
     async def look(run: Run) -> None:
         run.stop("Not attempted: the connection was lost.")
@@ -170,7 +196,8 @@ async def test_messages_are_held_until_an_interrupted_group_ends(beside: int, co
     with scope:
         await carry_out(peeked(*range(count)), Complete(), look, Limits())
     # With one group beside it, all are taken before the interrupt.
-    assert steps_of == ["settled", "no more taken", "let go"] if count > 1 else ["no more taken", "settled", "let go"]
+    ends = ["settled", "no more taken"] if count > 1 else ["no more taken", "settled"]
+    assert steps_of == [*ends, "let go"]
 
 
 async def test_a_report_tells_the_seconds_of_its_run() -> None:

@@ -105,8 +105,8 @@ class DeferralLedger:
                 self._key(entity, 0)[:2],
             ).fetchall()
         return {
-            row[0]: DeferralEntry(row[0], row[1], row[2], bool(row[3]), row[4], datetime.fromisoformat(row[5]))
-            for row in rows
+            number: DeferralEntry(number, message_id, enqueued, bool(confirmed), who, datetime.fromisoformat(when))
+            for number, message_id, enqueued, confirmed, who, when in rows
         }
 
     def counts(self) -> list[tuple[EntityAddress, int, datetime]]:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import getpass
+import platform
 import signal
 import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -52,6 +55,27 @@ def test_what_was_intended_is_not_confirmed_until_it_is(journal: Journal) -> Non
     assert list(ledger.entries(ORDERS)) == [2]
     assert not ledger.entries(EntityAddress.parse("orders/$dlq"))
     assert not DeferralLedger(journal.database, lambda: "other.servicebus.windows.net").entries(ORDERS)
+
+
+def test_an_entry_says_what_was_deferred_and_by_whom(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = DeferralLedger(journal.database, lambda: "shop.servicebus.windows.net")
+    monkeypatch.setenv("LOGNAME", "ann")
+    ledger.intend([replace(message(1), message_id="m1")])
+    (entry,) = ledger.entries(ORDERS).values()
+    assert (entry.sequence_number, entry.message_id) == (1, "m1")
+    assert entry.enqueued_time == "2026-01-01T00:00:00+00:00"
+    assert entry.deferred_by == f"ann@{platform.node()}"
+
+
+@pytest.mark.parametrize("error", [OSError, KeyError])
+def test_a_user_may_have_no_name(journal: Journal, monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    def no_name() -> str:
+        raise error
+
+    monkeypatch.setattr(getpass, "getuser", no_name)
+    ledger = DeferralLedger(journal.database, lambda: "shop.servicebus.windows.net")
+    ledger.intend([message(1)])
+    assert ledger.entries(ORDERS)[1].deferred_by == f"unknown@{platform.node()}"
 
 
 @pytest.mark.anyio

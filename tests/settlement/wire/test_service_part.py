@@ -142,6 +142,12 @@ def test_a_message_is_scheduled_until_it_is_enqueued_anew(
     assert read_service_part(start_of_message(annotations)).fields["state"] is state
 
 
+@pytest.mark.parametrize("count", [7, 2**31 - 1, 2**31, 2**32 - 1])
+def test_a_delivery_count_fits_into_31_bits(count: int) -> None:
+    fields = read_service_part(start_of_message({NUMBER: Long(1)}, count=count)).fields
+    assert fields["delivery_count"] == min(count, 2**31 - 1)
+
+
 def test_the_state_of_a_scheduled_message_is_read_anew() -> None:
     states: list[MessageState] = []
     for enqueued in (1_000, 1_001, 2_000):
