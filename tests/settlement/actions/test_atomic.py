@@ -343,6 +343,8 @@ async def test_a_line_that_is_idle_is_opened_again(
         report = await namespace.entity("idle/$dlq").plan_resubmit(letters, atomic(), edit=edit).apply()
         assert report.ok, report.failures
         assert len(lines) == 2
+        parts: list[Any] = [vars(line)["_parts"] for line in lines]
+        assert [vars(each)["_handler"] for each in parts] == [None, None], "each was closed"
         assert await counted(namespace, "idle", "idle/$dlq") == [4, 0]
 
 

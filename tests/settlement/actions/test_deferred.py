@@ -288,9 +288,12 @@ async def test_a_plan_refuses_what_cannot_be(namespace: AsyncNamespace) -> None:
     with pytest.raises(DecisionError, match=r"1 of the messages are not deferred in .* \(the first is #2\)"):
         queue.plan_deferred([deferred, active], Complete())
     scheduled = PeekedMessage(entity=queue.address, sequence_number=3, state=MessageState.SCHEDULED)
-    foreign = PeekedMessage(entity=EntityAddress("other"), sequence_number=4, state=MessageState.DEFERRED)
-    with pytest.raises(DecisionError, match=r"2 of the messages are not deferred in .* \(the first is #3\)"):
-        queue.plan_deferred([deferred, scheduled, foreign], Complete())
+    before, behind = (
+        PeekedMessage(entity=EntityAddress(name), sequence_number=number, state=MessageState.DEFERRED)
+        for name, number in (("a", 4), ("z", 5))
+    )
+    with pytest.raises(DecisionError, match=r"3 of the messages are not deferred in .* \(the first is #3\)"):
+        queue.plan_deferred([deferred, scheduled, before, behind], Complete())
 
 
 def test_chunks_keep_partitions_apart() -> None:

@@ -8,9 +8,10 @@ from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.emulator.entities.rules import Rule, SqlFilter
 from sbnotebook.model import Complete, DeadLetter, Decision, Defer, EntityAddress, Fate, FateStatus, Message, Resubmit
-from sbnotebook.settlement import AsyncNamespace, Connection
+from sbnotebook.settlement import AsyncNamespace, Connection, administration
 from sbnotebook.settlement.actions.clone import clone_of
 from sbnotebook.settlement.actions.fates import Fates, SentClone, lineage_of
+from sbnotebook.settlement.peek import Peeker
 from tests.settlement.actions.dead_letters import dead_letters
 
 pytestmark = pytest.mark.anyio
@@ -141,6 +142,46 @@ async def test_a_topic_shows_the_fate_with_one_subscription(
     assert consumed.status is expected
     assert (why or "") in (consumed.description or "")
     assert back.status is (CAME_BACK if subscriptions else UNKNOWN)
+
+
+async def test_a_clone_that_came_back_may_wait_in_another_subscription(
+    own: AsyncNamespace, emulator: RunningEmulator
+) -> None:
+    emulator.create_topic("twofold")
+    for name in ("one", "two"):
+        emulator.create_subscription("twofold", name)
+    ids = await resubmitted(own, "to-twofold", 1, to="twofold")
+    await consume(own, "twofold/subscriptions/one", DeadLetter("Bad"))
+    (fate,) = await looked(Fates(own, EntityAddress("twofold")), ids)
+    assert (fate.status, fate.reason) == (CAME_BACK, "Bad")
+
+
+@pytest.mark.parametrize(
+    ("part", "doubt"),
+    [
+        ("messages_of", "silent/subscriptions/only could not be looked into"),
+        ("unread_pages", "silent/subscriptions/only could not be looked into"),
+        ("takes_all", "a filter of silent/subscriptions/only may have refused it"),
+    ],
+)
+async def test_a_question_without_an_answer_leaves_a_doubt(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, part: str, doubt: str
+) -> None:
+    emulator.create_topic("silent")
+    emulator.create_subscription("silent", "only")
+    ids = await resubmitted(own, "to-silent", 1, to="silent")
+    known, unknown = (Fates(own, EntityAddress("silent")) for _ in range(2))
+    assert [fate.status for fate in await looked(known, ids)] == [WAITING]
+    await consume(own, "silent/subscriptions/only", Complete())
+
+    def fail(*_: object, **__: object) -> None:
+        raise TimeoutError("no answer")
+
+    with monkeypatch.context() as silent:
+        silent.setattr(administration if part == "takes_all" else Peeker, part, fail)
+        (fate,) = await looked(known if part == "messages_of" else unknown, ids)
+    assert fate.status is UNKNOWN
+    assert doubt in (fate.description or "")
 
 
 async def test_a_fate_is_unknown_once_the_entity_is_gone(own: AsyncNamespace, emulator: RunningEmulator) -> None:

@@ -49,8 +49,9 @@ async def test_decisions_that_make_no_sense_are_refused(namespace: AsyncNamespac
         await queue.pick(numbers, Complete(), edit=lambda message: message)
     with pytest.raises(DecisionError, match="is a dead-letter queue already"):
         await namespace.entity("pick-senseless/$dlq").pick(numbers, DeadLetter())
-    with pytest.raises(DecisionError, match="pick it there"):
-        await queue.pick([PeekedMessage(entity=namespace.entity("other").address, sequence_number=1)], Complete())
+    for other in ("a", "z"):
+        with pytest.raises(DecisionError, match="pick it there"):
+            await queue.pick([PeekedMessage(entity=namespace.entity(other).address, sequence_number=1)], Complete())
     with pytest.raises(DecisionError, match=r"2 other messages are before .* allow more with max_held \(it is 2\)"):
         await queue.pick(numbers[2:], Complete(), max_held=2)
     with pytest.raises(DecisionError, match=r"2 other messages are before .* \(it is 1\)"):

@@ -14,6 +14,7 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus, PeekedMessage, Report
 from sbnotebook.model.amqp import Short, Symbol
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits, Watch
+from sbnotebook.settlement.actions import schedule
 from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, timed
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.memory.archive import ArchivedMessage, ArchiveState
@@ -259,6 +260,22 @@ async def test_a_busy_service_is_asked_again(namespace: AsyncNamespace, shared_e
     assert (await plan.apply()).ok
 
 
+async def test_a_service_that_stays_busy_keeps_what_is_scheduled(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await own.create_queue("busy")
+    queue = own.entity("busy")
+    # By the number alone, nothing is peeked: a peek would be refused, too.
+    plan = plan_cancel_scheduled(queue, numbers(await queue.schedule(numbered(1), at=LATER)), archived=False)
+    emulator.faults.entity("busy").server_busy = 1_000
+    monkeypatch.setattr(schedule, "PATIENCE", 1.5)
+    with anyio.fail_after(30):
+        (outcome,) = await plan.apply()
+    emulator.faults.entity("busy").server_busy = 0
+    assert outcome.status is OutcomeStatus.FAILED
+    assert len(await queue.scheduled()) == 1
+
+
 async def test_cancelling_that_cannot_go_on_tells_what_is_cancelled(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
@@ -362,6 +379,7 @@ async def test_times_and_messages_that_cannot_be_are_refused(namespace: AsyncNam
         await queue.schedule([], at=datetime(2030, 1, 1))  # noqa: DTZ001
     with pytest.raises(DecisionError, match="less than no time"):
         await queue.schedule([], delay=timedelta(seconds=-1))
+    await queue.schedule([], delay=timedelta(0))
     (at_once,) = timed([Message()], None, timedelta(0), LATER)
     assert at_once.scheduled_enqueue_time == LATER
     with pytest.raises(DecisionError, match="scheduled_enqueue_time"):

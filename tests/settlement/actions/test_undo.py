@@ -27,6 +27,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.amqp import Timestamp, UByte, ULong
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.actions import undo
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.memory.archive import Archive, ArchiveState
 from tests.filled_queues import filled_queue
@@ -363,6 +364,25 @@ async def test_what_is_not_in_the_archive_is_said(namespace: AsyncNamespace) -> 
     stayed = Outcome(OutcomeStatus.NOT_FOUND, "complete", EntityAddress("orders"), 9, "m9")
     with pytest.raises(DecisionError, match=r"^There is nothing to send back\.$"):
         await namespace.undo([stayed])
+
+
+async def test_many_messages_are_read_in_parts(namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(undo, "_READ_AT_ONCE", 2)
+    queue = await filled_queue(namespace, "undo-parts", 5)
+    before = [message.body for message in await queue.peek()]
+    assert (await (await namespace.undo(await complete(queue, 5))).apply()).ok
+    assert sorted(message.body for message in await queue.peek()) == sorted(before)
+
+
+async def test_a_new_id_is_as_long_as_an_id_may_be_at_most(namespace: AsyncNamespace) -> None:
+    names = ["x" * 106, "y" * 107]  # with the mark behind it, the second one would be too long
+    queue = await filled_queue(namespace, "undo-long-ids", [Message(message_id=name) for name in names])
+    report = await complete(queue, 2)
+    assert (await (await namespace.undo(report, new_ids=True)).apply()).ok
+    back = sorted(await queue.peek(), key=lambda message: -len(message.message_id or ""))
+    assert [len(message.message_id or "") for message in back] == [128, 64 + 22]
+    assert (back[0].message_id or "").startswith(names[0])
+    assert [message.application_properties["OriginalMessageId"] for message in back] == names
 
 
 async def test_what_could_not_be_removed_does_not_stop_an_undo(own: AsyncNamespace, emulator: RunningEmulator) -> None:
