@@ -22,6 +22,7 @@ _STILL_HELD: Final = frozenset({OutcomeStatus.FAILED, OutcomeStatus.UNCONFIRMED,
 _LEFT: Final = "Its lock was left to end by itself."
 _REMEMBERED: Final = 100_000
 """Messages that ended and of which is still known how."""
+_FORGOTTEN: Final = "Its lock has ended, and it is not remembered how: it may have been settled."
 _MAY_BE_DONE: Final = "An earlier settlement had no answer: it may have been done."
 _SHORTEST, _LONGEST = timedelta(seconds=5), timedelta(minutes=5)
 """Locks that Service Bus grants (documentation, "Message transfers, locks, and settlement")."""
@@ -268,6 +269,8 @@ class HeldMessages:
         if hold is not None:
             status = OutcomeStatus.UNCONFIRMED if hold.in_doubt else OutcomeStatus.SKIPPED
             return outcome_for(message, decision, status, _MAY_BE_DONE if hold.in_doubt else "It was not attempted.")
+        if message.lock_token not in self._ended:
+            return outcome_for(message, decision, OutcomeStatus.UNCONFIRMED, _FORGOTTEN)
         _, status, why = self._ended[message.lock_token]
         if status in (OutcomeStatus.LOCK_LOST, OutcomeStatus.SKIPPED):
             return outcome_for(message, decision, status, why)

@@ -36,6 +36,9 @@ def test_a_message_that_is_forgotten_is_a_stranger() -> None:
     held.forget(hold.message)
     with pytest.raises(DecisionError, match="1 messages are not of this batch"):
         held.check_ours([hold.message])
+    outcome = held.outcome_of(hold.message, Complete())  # of a settlement that began before
+    assert (outcome.status, outcome.sequence_number) == (OutcomeStatus.UNCONFIRMED, 1)
+    assert "it may have been settled" in str(outcome.description)
 
 
 def held_for(seconds: float, *, slow_by: float = 0) -> tuple[Hold, datetime]:
