@@ -290,7 +290,7 @@ def _text_or_none(value: AmqpValue) -> str | None:
     return None if value is None else str(value)
 
 
-@lru_cache(maxsize=1_024)  # messages that came together have the same times
+@lru_cache  # messages that came together have the same times
 def time_text(moment: datetime | None) -> str:
     """Return an enqueued time as local records hold it: ISO 8601 in UTC, empty without a time.
 

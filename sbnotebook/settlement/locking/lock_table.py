@@ -62,7 +62,7 @@ class _Times(NamedTuple):
     due_of_many: datetime
 
 
-@lru_cache(maxsize=1_024)  # messages that came together have the same times
+@lru_cache(maxsize=8)  # messages that came together have the same times
 def _times(asked: datetime, locked_until: datetime, period: timedelta) -> _Times:
     left = locked_until - asked
     if left <= timedelta():  # the two clocks differ: the service is asked at once
