@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Complete, Defer, EntityAddress, Message, MessageState, PeekedMessage
 from sbnotebook.model.amqp import Symbol, ULong, encode, type_name
 from sbnotebook.model.partition import end_of_partition, partition_of
-from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.peek import PAGE, Page, PeekCursor, covered_up_to
 from sbnotebook.settlement.sending import packing
 from sbnotebook.settlement.wire.conversion import payload_of
@@ -279,3 +280,13 @@ async def test_pages_of_finds_numbers_of_all_partitions(namespace: AsyncNamespac
     # One partition is empty from there on, and others still have messages.
     gone = [number + 1000 for number in numbers[::3]]
     assert await find([*gone, *numbers[1::3]]) == sorted(numbers[1::3])
+
+
+async def test_a_closed_namespace_keeps_no_peeker_open(shared_emulator: RunningEmulator, tmp_path: Path) -> None:
+    connection, journal = Connection(shared_emulator.connection_string), Journal(tmp_path / "journal")
+    async with AsyncNamespace(connection, journal=journal, archive=None) as namespace:
+        await namespace.create_queue("closed-with-peeker")
+        assert await namespace.entity("closed-with-peeker").peek() == []
+        peeker = namespace.peeker(EntityAddress("closed-with-peeker"))
+        assert peeker._browser is not None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    assert peeker._browser is None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]

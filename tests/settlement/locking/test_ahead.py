@@ -10,6 +10,7 @@ import anyio
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, Decision, LockedMessage, Message, OutcomeStatus, Report, Resubmit
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
@@ -193,6 +194,15 @@ def test_a_search_holds_at_least_one_message() -> None:
     assert (Search().max_held, Search(max_held=1).max_held) == (50_000, 1)
     with pytest.raises(DecisionError, match="max_held is 1 or more"):
         Search(max_held=0)
+
+
+async def test_a_message_that_could_not_be_settled_is_kept(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    queue = await filled_queue(own, "ahead-lost", 1)
+    async with ahead_in(queue, Search(frozenset(await sequence_numbers(queue)))) as ahead:
+        found = await ahead.find()
+        emulator.lose_locks("ahead-lost")
+        for _ in range(2):
+            assert [outcome.status for outcome in await settle(ahead, Complete(), found)] == [OutcomeStatus.LOCK_LOST]
 
 
 async def test_an_entity_with_sessions_is_known_by_its_refusal(namespace: AsyncNamespace) -> None:

@@ -12,7 +12,7 @@ from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Abandon, Complete, Defer, LockedMessage, Message, MessageState, Outcome, OutcomeStatus
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.locking import settle
+from sbnotebook.settlement.locking import bodiless, settle
 
 pytestmark = pytest.mark.anyio
 
@@ -121,6 +121,19 @@ async def test_lost_connection_leaves_the_rest_to_complete(queue: AsyncEntity, e
             undecided
         )
     assert await left(queue) == {}
+
+
+async def test_nothing_more_is_completed_after_one_without_an_answer(
+    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodiless, "GROUP", 20)
+    monkeypatch.setattr(bodiless, "BESIDE", 1)
+    async with queue.bodiless_batch() as batch:
+        held = await batch.receive(60)
+        emulator.faults.entity("orders").drop_before_nth = 1
+        outcomes = await batch.complete(held)
+        assert of(outcomes, OutcomeStatus.SKIPPED) >= numbers(held[20:])
+        assert of(outcomes, SETTLED) == set()
 
 
 async def test_forgotten_messages_are_strangers(queue: AsyncEntity) -> None:
