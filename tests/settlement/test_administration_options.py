@@ -1,4 +1,4 @@
-"""What the administration tells of queues and topics, and what it keeps when it makes them elsewhere."""
+"""Descriptions of queues and topics, and the settings that sbnotebook keeps when it creates them elsewhere."""
 
 from __future__ import annotations
 

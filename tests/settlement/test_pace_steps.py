@@ -299,16 +299,21 @@ def test_a_window_counts_those_that_wait() -> None:
     assert (window.waiting, window.has_room) == (0, True)
 
 
+def begun_in(window: Window) -> int:
+    """Begin and end messages while there is room, and return how many."""
+    count = 0
+    while window.has_room:
+        window.began()
+        window.ended()
+        count += 1
+    return count
+
+
 def test_a_busy_window_counts_one_message_unless_told(time: Time) -> None:
     window = Window("auto", lambda: time.now)
     window.refused()
     time.now += 5
-    begun = 0
-    while window.has_room:
-        window.began()
-        window.ended()
-        begun += 1
-    assert begun == 17, "a twentieth of the 350 of a second"
+    assert begun_in(window) == 17, "a twentieth of the 350 of a second"
 
 
 @pytest.mark.parametrize(("limit", "waits"), [("auto", True), (3, False)])
@@ -325,19 +330,12 @@ def test_accepted_settlements_of_a_request_raise_the_rate(time: Time, accepted: 
     window = Window("auto", lambda: time.now)
     window.refused()
     time.now += 2
-    while window.has_room:
-        window.began()
-        window.ended()
+    begun_in(window)
     time.now += 0.01
     assert window.has_room
     window.accepted(accepted)
     time.now += 5
-    count = 0
-    while window.has_room:
-        window.began()
-        window.ended()
-        count += 1
-    assert count == begun
+    assert begun_in(window) == begun
 
 
 def test_a_flight_begins_with_no_messages() -> None:

@@ -22,7 +22,7 @@ _STILL_HELD: Final = frozenset({OutcomeStatus.FAILED, OutcomeStatus.UNCONFIRMED,
 _LEFT: Final = "Its lock was left to end by itself."
 _REMEMBERED: Final = 100_000
 """Messages that ended and of which is still known how."""
-_FORGOTTEN: Final = "Its lock has ended, and it is not remembered how: it may have been settled."
+_FORGOTTEN: Final = "Its lock ended long ago, and sbnotebook has forgotten how: it may have been settled."
 _MAY_BE_DONE: Final = "An earlier settlement had no answer: it may have been done."
 _SHORTEST, _LONGEST = timedelta(seconds=5), timedelta(minutes=5)
 """Locks that Service Bus grants (documentation, "Message transfers, locks, and settlement")."""

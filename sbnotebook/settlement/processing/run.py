@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sized
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -173,8 +173,8 @@ class ConsumerRun:
         maximum = self.options.max_messages
         return None if maximum is None else max(0, maximum - self.taken)
 
-    async def wait_for_pace(self, messages: Sized) -> bool:
-        """Wait until so many messages may be begun. Return False if the run is stopped before that."""
+    async def wait_for_pace(self, messages: Sequence[LockedMessage]) -> bool:
+        """Wait until these messages may be begun. Return False if the run is stopped before that."""
         async with self._pace_turn:
             with self.until_stopped():
                 await self._pace.wait(len(messages))

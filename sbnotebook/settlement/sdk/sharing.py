@@ -141,7 +141,7 @@ async def _listen(connection: AmqpConnection, wait: float | bool = False, batch:
 
 
 async def _process(connection: AmqpConnection, channel: int, frame: Any) -> None:
-    """Process a frame as the SDK's method does, which takes as long to find out its kind as to process a transfer."""
+    """Process a frame as the SDK's method does, which also evaluates type hints for each frame."""
     kind, fields = frame
     if kind not in (_TRANSFER, _DISPOSITION):
         await connection._process_incoming_frame(channel, frame)
