@@ -168,8 +168,9 @@ class Suite:
         """
         found = self.running.get((mutant.module, mutant.line)) or self._users(mutant) or self._near(mutant.module)
         own = _tests_of(mutant.module)
-        prefix = str(own.with_name(f"test_{own.stem}"))
-        times = sorted((not test.startswith(prefix), self.seconds.get(test, 0.0), test) for test in found)
+        folder = own.parent
+        files = str(own.with_name(f"test_{own.stem}")), str(folder.with_name(f"test_{folder.name}_{own.stem}"))
+        times = sorted((not test.startswith(files), self.seconds.get(test, 0.0), test) for test in found)
         ends = accumulate(seconds for _, seconds, _ in times)
         return {test: seconds for (_, seconds, test), end in zip(times, ends, strict=True) if end <= SECONDS_EACH}
 

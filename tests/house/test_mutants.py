@@ -83,10 +83,9 @@ def test_mutants_run_the_tests_of_their_line_first() -> None:
     assert list(Suite(seconds, {}).of(mutant)) == ["tests/model/test_a.py::quick", "tests/model/test_a.py::slow"]
 
 
-def test_mutants_run_the_tests_of_their_module_before_others() -> None:
-    (mutant, *_) = sample(ROOT, ["sbnotebook/model"], 1, 1)
-    module = Path(mutant.module)
-    own = f"{Path('tests', *module.parts[1:-1], f'test_{module.stem}.py')}::slow"
+@pytest.mark.parametrize("own", ["tests/model/amqp/test_encoding.py::slow", "tests/model/test_amqp_encoding.py::slow"])
+def test_mutants_run_the_tests_of_their_module_before_others(own: str) -> None:
+    mutant = Mutant("sbnotebook/model/amqp/encoding.py", 1, "1", "2", "2\n")
     seconds = {"tests/a.py::quick": 70.0, own: 80.0, "tests/b.py::quicker": 30.0}
     tests = Suite(seconds, {(mutant.module, mutant.line): [*seconds]})
     assert tests.of(mutant) == {own: 80.0, "tests/b.py::quicker": 30.0}
