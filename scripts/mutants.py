@@ -175,10 +175,10 @@ class Suite:
         return {test: seconds for (_, seconds, test), end in zip(times, ends, strict=True) if end <= SECONDS_EACH}
 
     def _users(self, mutant: Mutant) -> list[str]:
-        constant = re.match(r"[A-Z_]\w*(?= *[:=,])", mutant.before)
+        constants = _constants_at(mutant)
         lines = enumerate(mutant.code.splitlines(), 1)
-        if constant:
-            numbers = [number for number, line in lines if re.search(rf"\b{constant[0]}\b", line)]
+        if constants:
+            numbers = [number for number, line in lines if re.search(rf"\b({'|'.join(constants)})\b", line)]
         else:
             numbers = [*range(mutant.line + 1, mutant.line + _BELOW)]
         return sorted({test for number in numbers for test in self.running.get((mutant.module, number), ())})
@@ -186,6 +186,17 @@ class Suite:
     def _near(self, module: str) -> list[str]:
         folders = (f"{folder}/" for folder in _tests_of(module).parents)
         return next(filter(None, ([test for test in self.seconds if test.startswith(each)] for each in folders)), [])
+
+
+def _constants_at(mutant: Mutant) -> list[str]:
+    """Return the names of the constants whose value the changed line is a part of."""
+    return [
+        name.id
+        for node in ast.walk(ast.parse(mutant.code))
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.lineno <= mutant.line <= (node.end_lineno or 0)
+        for name in ast.walk(ast.Tuple([node.target] if isinstance(node, ast.AnnAssign) else node.targets))
+        if isinstance(name, ast.Name) and re.match(r"[A-Z_]", name.id)
+    ]
 
 
 def _tests_of(module: str) -> Path:

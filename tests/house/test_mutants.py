@@ -93,11 +93,13 @@ def test_mutants_run_the_tests_of_their_module_before_others(own: str) -> None:
 
 def test_mutants_on_import_run_the_tests_of_their_users() -> None:
     code = (
-        "@cache\ndef one() -> int:\n    return 1\n\nMOST: Final = 3\n"
-        + "\n" * 30
-        + "def two(n):\n    return n > MOST\n"
+        "@cache\ndef one() -> int:\n    return 1\n\nMOST: Final = 3\nTYPES = {\n    Int: 4,\n}\n"
+        + "\n" * 27
+        + "def two(n):\n    return n > MOST\n\ndef three():\n    return TYPES\n"
     )
-    seconds = {"tests/one.py::one": 1.0, "tests/two.py::two": 1.0, "tests/kit/test_other.py::other": 1.0}
-    tests = Suite(seconds, {("kit/a.py", 3): ["tests/one.py::one"], ("kit/a.py", 37): ["tests/two.py::two"]})
-    assert list(tests.of(Mutant("kit/a.py", 1, "@cache", "", code))) == ["tests/one.py::one"]
-    assert list(tests.of(Mutant("kit/a.py", 5, "MOST: Final = 3", "MOST: Final = 4", code))) == ["tests/two.py::two"]
+    seconds = dict.fromkeys(["one.py::one", "two.py::two", "three.py::three", "tests/kit/test_other.py::other"], 1.0)
+    running = {3: ["one.py::one"], 37: ["two.py::two"], 40: ["three.py::three"]}
+    tests = Suite(seconds, {("kit/a.py", line): found for line, found in running.items()})
+    assert list(tests.of(Mutant("kit/a.py", 1, "@cache", "", code))) == ["one.py::one"]
+    assert list(tests.of(Mutant("kit/a.py", 5, "MOST: Final = 3", "MOST: Final = 4", code))) == ["two.py::two"]
+    assert list(tests.of(Mutant("kit/a.py", 7, "Int: 4,", "Int: 5,", code))) == ["three.py::three"]
