@@ -506,6 +506,8 @@ async def test_pick_abandons_what_it_cannot_release_if_allowed(
     numbers = await sequence_numbers(queue)
     plan = await queue.pick([numbers[0], numbers[-1]], Complete(), abandon_rest=True)
     assert "abandoned where that is not possible" in plan.preview().sentence
+    released = await queue.pick([numbers[0], numbers[-1]], Complete())
+    assert "and then released. Meanwhile" in released.preview().sentence
 
     report = await plan.apply(progress=after(100, lambda: shared_emulator.drop_connections("pick-dropped-allowed")))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
+from sbnotebook.errors import JournalError
 from sbnotebook.model import Complete, EntityAddress, Message, OutcomeStatus, ReceivedMessage, Resubmit
 from sbnotebook.model.amqp import AmqpValue, Symbol, UInt, ULong
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.actions.resubmit_steps import TOO_OFTEN
+from sbnotebook.settlement.engine import GROUP
 from sbnotebook.settlement.locking.renewal import SystemClock
-from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
+from sbnotebook.settlement.memory.journal import OriginalKey, ResubmitEntry, ResubmitState
 from sbnotebook.testing.clock import HandClock
 from tests.settlement.actions.dead_letters import NOW, cut_off, dead_letters
 
@@ -199,6 +202,35 @@ async def test_resubmit_looks_at_the_lock_before_each_attempt(tmp_path: Path, cl
             }
             assert await bodies(namespace, "target") == []
             assert journal.unfinished(namespace.identity()) == []
+
+
+async def test_a_group_that_fails_ends_those_in_progress_behind_it(emulator: RunningEmulator, tmp_path: Path) -> None:
+    """The journal fails for the second group, while the third one waits for its turn to send."""
+    third = threading.Event()
+
+    class Full(Journal):
+        asked, intents = 0, 0
+
+        def find_begun(self, namespace: str, keys: Collection[OriginalKey]) -> dict[OriginalKey, ResubmitEntry]:
+            self.asked += 1
+            if self.asked == 3:
+                third.set()
+            return super().find_begun(namespace, keys)
+
+        def intend(self, entries: Sequence[ResubmitEntry], **options: Any) -> list[int]:
+            self.intents += 1
+            if self.intents == 2:
+                assert third.wait(30)
+                raise JournalError("The disk is full.")
+            return super().intend(entries, **options)
+
+    journal = Full(tmp_path / "journal.sqlite")
+    async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
+        letters = await dead_letters(namespace, "full", 3 * GROUP)
+        await namespace.create_queue("target")
+        report = await namespace.entity("full/$dlq").plan_resubmit(letters, resubmit("target")).apply()
+        assert report.settled == GROUP
+        assert await bodies(namespace, "target") == [b"%d" % n for n in range(GROUP)]
 
 
 async def test_others_that_could_not_be_given_back_are_told(

@@ -325,19 +325,19 @@ async def test_releases_without_a_confirmation_are_awaited_once(
         assert len(await batch.receive(COUNT)) == COUNT
 
 
-@pytest.mark.parametrize("refused", ["kept", "settled"])
+@pytest.mark.parametrize(("refused", "most"), [("kept", 20), ("settled", 20), ("kept", 8)])
 async def test_unconfirmed_ranges_of_completions_hide_no_outcome(
-    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, refused: str
+    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, refused: str, most: int
 ) -> None:
     monkeypatch.setattr(settle, "_ANSWER_WITHIN", 3.0)
     faults = emulator.faults.entity("orders")
     faults.unconfirmed, faults.refused_tokens = "ranges", refused
     async with queue.batch() as batch:
         held = await batch.receive(COUNT)
-        report = await batch.settle(Complete(), held[:60], max_in_flight=20)
-        assert of(report, UNCONFIRMED) == numbers(held[:20]), "no more than were in flight"
-        assert of(report, SETTLED) == numbers(held[20:60])
-        assert (await batch.settle(Complete(), held[60:], max_in_flight=20)).settled == 40, "now each by a frame"
+        report = await batch.settle(Complete(), held[:60], max_in_flight=most)
+        assert of(report, UNCONFIRMED) == numbers(held[:most]), "no more than were in flight"
+        assert of(report, SETTLED) == numbers(held[most:60])
+        assert (await batch.settle(Complete(), held[60:], max_in_flight=most)).settled == 40, "now each by a frame"
     assert await standing(queue) == {}
 
 

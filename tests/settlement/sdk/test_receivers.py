@@ -131,6 +131,15 @@ async def test_a_receiver_knows_what_may_be_on_its_way(namespace: AsyncNamespace
         assert not receivers.has_more_coming(receiver)
 
 
+async def test_a_take_ends_with_the_connection_of_its_receiver(namespace: AsyncNamespace) -> None:
+    async with received(namespace, "sdk-locks-ended", 1, wanted=set()) as (_, receiver, _):
+        handler = private(receiver)._handler
+        assert handler is not None
+        handler._shutdown = True  # as the SDK sets it when the peer sends an error or nothing
+        assert await receivers.take(receiver, 1, max_wait=600) == []
+        handler._shutdown = False
+
+
 async def test_all_that_are_wanted_are_waited_for_no_longer(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
