@@ -1,15 +1,22 @@
-"""Kernels for tests."""
+"""Kernels for tests, reached over sockets in a folder.
+
+A TCP port that is free when Jupyter chooses it may be taken when the kernel binds it, with tests in several processes.
+``-p tests.kernels`` in pyproject.toml gives the kernels of nbmake such sockets, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import count
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from jupyter_client.manager import KernelManager
+from nbclient.client import NotebookClient
 
 if TYPE_CHECKING:
+    import pytest
     from jupyter_client.blocking.client import BlockingKernelClient
 
 __all__ = ["running_kernel"]
@@ -17,11 +24,25 @@ __all__ = ["running_kernel"]
 _START_TIMEOUT = 60
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Have nbclient, which nbmake runs notebooks with, reach its kernels over sockets."""
+    folder = TemporaryDirectory(prefix="kernels-")
+    config.add_cleanup(folder.cleanup)
+    numbers = count()
+
+    create = NotebookClient.create_kernel_manager
+
+    def create_over_sockets(self: NotebookClient) -> KernelManager:
+        manager = create(self)
+        manager.transport, manager.ip = "ipc", f"{folder.name}/{next(numbers)}"
+        return manager
+
+    NotebookClient.create_kernel_manager = create_over_sockets
+
+
 @contextmanager
 def running_kernel(**options: object) -> Generator[tuple[KernelManager, BlockingKernelClient]]:
-    """Start a kernel that is reached over sockets in a folder, and shut it down at the end.
-
-    A TCP port that is free when Jupyter chooses it may be taken when the kernel binds it.
+    """Start a kernel, and shut it down at the end.
 
     Args:
         options: for the process, as ``env`` and ``cwd``.

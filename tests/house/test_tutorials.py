@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from nbclient.client import NotebookClient
+from nbformat import NotebookNode
 
 from tests.house.test_docs import ROOT
 
@@ -42,3 +44,9 @@ def test_tutorials_state_needs_and_end_what_they_began(notebook: Path) -> None:
 
 def test_there_are_tutorials() -> None:
     assert len(NOTEBOOKS) == 11
+
+
+def test_kernels_of_notebooks_need_no_free_port() -> None:
+    """A port that another test takes before the kernel does would end the kernel."""
+    client = NotebookClient(NotebookNode(metadata={}), kernel_name="python3")
+    assert client.create_kernel_manager().transport == "ipc"
