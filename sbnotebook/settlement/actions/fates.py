@@ -134,8 +134,9 @@ class Fates:
             doubts[f"{self._forwarded_from} stores it first, and forwards it later"] = None
         fates = await self._still_waiting(wanted, doubts)
         for place in await self._destination.places():
-            if left := {clone_id for clone_id in wanted if not self._is_known(fates.get(clone_id))}:
-                fates |= await self._in_place(place, left, doubts)
+            if left := {clone_id for clone_id in wanted if _is_open(fates.get(clone_id), place)}:
+                found = await self._in_place(place, left, doubts)
+                fates |= {each: fate for each, fate in found.items() if _says_more(fate, fates.get(each))}
         described = await self._destination.describe()
         hidden = self._destination.doubts
         doubts |= await self._ways_out(described)
@@ -145,10 +146,6 @@ class Fates:
                 mine += [_EXPIRED] if _may_have_expired(clone, described.keeps, now) else []
                 fates[clone_id] = _gone(clone_id, [*doubts, *mine])
         return {clone_id: fates[clone_id] for clone_id in wanted}
-
-    @staticmethod
-    def _is_known(fate: Fate | None) -> bool:
-        return fate is not None and fate.status is not FateStatus.UNKNOWN
 
     # ---------------------------------------------------------------- looking
 
@@ -240,6 +237,18 @@ class Fates:
                 takes_all = False
             self._filters[only] = takes_all
         return ways if self._filters[only] else {**ways, f"a filter of {only} may have refused it": None}
+
+
+def _is_open(fate: Fate | None, place: EntityAddress) -> bool:
+    """Tell whether a place may hold more of a clone: each subscription has a copy, of which one may wait."""
+    if fate is None or fate.entity is None or fate.status is FateStatus.UNKNOWN:
+        return True
+    is_elsewhere = place.sub_queue is not None and place.entity != fate.entity.entity
+    return is_elsewhere and fate.status is FateStatus.WAITING
+
+
+def _says_more(fate: Fate, before: Fate | None) -> bool:
+    return before is None or before.status is FateStatus.UNKNOWN or fate.status is FateStatus.CAME_BACK
 
 
 def _gone(clone_id: str, doubts: list[str]) -> Fate:

@@ -144,16 +144,24 @@ async def test_a_topic_shows_the_fate_with_one_subscription(
     assert back.status is (CAME_BACK if subscriptions else UNKNOWN)
 
 
+@pytest.mark.parametrize("consumer", ["one", "two"])
 async def test_a_clone_that_came_back_may_wait_in_another_subscription(
-    own: AsyncNamespace, emulator: RunningEmulator
+    own: AsyncNamespace, emulator: RunningEmulator, consumer: str
 ) -> None:
     emulator.create_topic("twofold")
     for name in ("one", "two"):
         emulator.create_subscription("twofold", name)
-    ids = await resubmitted(own, "to-twofold", 1, to="twofold")
-    await consume(own, "twofold/subscriptions/one", DeadLetter("Bad"))
-    (fate,) = await looked(Fates(own, EntityAddress("twofold")), ids)
-    assert (fate.status, fate.reason) == (CAME_BACK, "Bad")
+    ids = await resubmitted(own, "to-twofold", 2, to="twofold")
+    fates = Fates(own, EntityAddress("twofold"))
+    assert [fate.status for fate in await looked(fates, ids)] == [WAITING] * 2
+    await consume(own, f"twofold/subscriptions/{consumer}", DeadLetter("Bad"))
+    for each in (fates, Fates(own, EntityAddress("twofold"))):
+        back, waits = await looked(each, ids)
+        assert (back.status, back.reason, waits.status) == (CAME_BACK, "Bad", WAITING)
+    # The copy that waits stays known where that which came back was resubmitted.
+    (letter,) = await own.entity(f"twofold/subscriptions/{consumer}/$dlq").peek()
+    assert (await own.entity(f"twofold/subscriptions/{consumer}/$dlq").plan_resubmit([letter]).apply()).ok
+    assert [fate.status for fate in await looked(fates, ids)] == [WAITING] * 2
 
 
 @pytest.mark.parametrize(
