@@ -204,9 +204,12 @@ class _Trial:
             return None
         back, waiting, unknown = map(self._count, (FateStatus.CAME_BACK, FateStatus.WAITING, FateStatus.UNKNOWN))
         why: list[str] = []
-        failed = sum(outcome.status not in _HARMLESS for outcome in report)
+        unsure = sum(outcome.status is OutcomeStatus.UNCONFIRMED for outcome in report)
+        failed = sum(outcome.status not in _HARMLESS for outcome in report) - unsure
         if failed:
             why.append(f"{_canaries(failed, len(report))} {_were(failed)} not resubmitted")
+        if unsure:
+            why.append(f"Service Bus did not confirm {_canaries(unsure, len(report))}")
         if back > self._canary.max_came_back:
             reasons = _reasons(fate for fate in self._fates.values() if fate.status is FateStatus.CAME_BACK)
             why.append(f"{_canaries(back, sent)} came back{reasons}")
@@ -217,7 +220,7 @@ class _Trial:
         if waiting and not back > self._canary.max_came_back:
             wait = "waits" if waiting == 1 else "wait"
             why.append(f"{_canaries(waiting, sent)} still {wait} after {duration_text(self._canary.watch)}")
-        if not sent and not failed:
+        if not sent and not failed and not unsure:
             why.append("no canary was there to be sent")
         return f"Not attempted: {'; '.join(why)}. {_AGAIN}" if why else None
 

@@ -33,7 +33,7 @@ from sbnotebook.settlement.actions.canary import CanaryReport
 from sbnotebook.settlement.actions.fates import Fates
 from sbnotebook.settlement.plan import Canary, Plan
 from sbnotebook.testing.clock import HandClock
-from tests.settlement.actions.dead_letters import dead_letters
+from tests.settlement.actions.dead_letters import cut_off, dead_letters
 
 pytestmark = pytest.mark.anyio
 
@@ -416,6 +416,15 @@ async def test_a_canary_that_is_gone_or_refused_holds_the_others_back(
     assert report.fates == ()
     report = await applied(plan_of(namespace, "absent", letters[1:], "in-sessions"), Canary(2))
     assert "2 of 2 canaries were not resubmitted" in (report.stopped or "")
+    assert report.fates == ()
+
+
+async def test_an_unconfirmed_canary_holds_the_others_back(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "unsure", 2)
+    await cut_off(namespace, letters[0], "unsure", sent=False)
+    report = await applied(plan_of(namespace, "unsure", letters), Canary(1, timedelta(seconds=1)))
+    assert [outcome.status for outcome in report] == [OutcomeStatus.UNCONFIRMED, SKIPPED]
+    assert report.stopped == "Not attempted: Service Bus did not confirm 1 of 1 canary. Resubmit again to continue."
     assert report.fates == ()
 
 
