@@ -82,14 +82,19 @@ async def test_messages_are_deferred_like_those_of_any_batch(queue: AsyncEntity)
     assert {message.state for message in await queue.peek()} == {MessageState.DEFERRED}
 
 
+@pytest.mark.parametrize("busy", [3, 11], ids=["for two attempts", "until the link is used"])
 async def test_messages_are_completed_over_their_link_if_refused(
-    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, busy: int
 ) -> None:
     monkeypatch.setattr(settle, "_PAUSES", (0.1, 0.1))
     async with queue.bodiless_batch() as batch:
         held = await batch.receive(100)
-        emulator.faults.entity("orders").server_busy = 3
-        assert of(await batch.complete(held), SETTLED) == numbers(held)
+        assert (await queue.plan_by_token(Abandon(), held[:10]).apply()).ok
+        emulator.faults.entity("orders").server_busy = busy  # one request, and two times its parts of 20
+        outcomes = await batch.complete(held)
+        assert emulator.faults.entity("orders").server_busy == 0
+        assert of(outcomes, SETTLED) == numbers(held[10:])
+        assert of(outcomes, LOCK_LOST) == numbers(held[:10]), "a busy service has settled none of them"
 
 
 @pytest.mark.parametrize("refused", ["kept", "settled"])

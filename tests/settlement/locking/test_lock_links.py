@@ -13,6 +13,7 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import Complete, DeadLetter, Message
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.sdk import settling
 from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
@@ -41,6 +42,15 @@ async def test_a_batch_holds_over_several_links_what_one_may_not(own: AsyncNames
     assert batch.release_report is not None
     assert (batch.release_report.settled, len(batch.release_report)) == (25, 25)
     assert await counts(queue) == dict.fromkeys(range(2, 51, 2), 0)
+
+
+async def test_a_batch_asks_a_link_for_no_more_than_it_may_hold(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    emulator.faults.max_unsettled = 0  # only sbnotebook keeps the limit
+    queue = await filled_queue(own, "orders", 30)
+    async with queue.batch() as batch:
+        assert [len(await batch.receive(15)) for _ in range(2)] == [15, 15]
+        parts: Any = batch
+        assert [settling.unsettled(receiver) for receiver in parts._receivers()] == [PER_LINK, 10]  # noqa: SLF001
 
 
 async def test_messages_with_reasons_of_their_own_do_not_fill_a_link(own: AsyncNamespace) -> None:

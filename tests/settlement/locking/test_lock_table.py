@@ -41,6 +41,19 @@ def test_a_message_that_is_forgotten_is_a_stranger() -> None:
     assert "it may have been settled" in str(outcome.description)
 
 
+@pytest.mark.parametrize(
+    ("status", "later"),
+    [(OutcomeStatus.UNCONFIRMED, OutcomeStatus.UNCONFIRMED), (OutcomeStatus.FAILED, OutcomeStatus.LOCK_LOST)],
+)
+def test_a_lock_in_doubt_stays_so_when_it_ends(status: OutcomeStatus, later: OutcomeStatus) -> None:
+    hold, _ = held_for(60)
+    held = HeldMessages(ORDERS)
+    held.add(hold)
+    held.note(hold, outcome_for(hold.message, Complete(), status), was_in_doubt=False)
+    held.lose(hold)
+    assert held.outcome_of(hold.message, Complete()).status is later
+
+
 def held_for(seconds: float, *, slow_by: float = 0) -> tuple[Hold, datetime]:
     """Return a lock that lasts so long, and when it was asked for by a clock that is so many seconds slow."""
     nothing: Any = None

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
+from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, ServiceBusServerBusyError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
@@ -148,6 +148,20 @@ async def test_one_session_is_peeked_with_or_without_bodies(
         short = await management.peek_payloads(browser, 1, 10, session_id="b", with_bodies=False, once=once)
         assert [b"b" * 100 in payload for payload in short] == [False, False]
         assert len(await management.peek_payloads(browser, 2, 10, once=once)) == 2
+    await browser.close()
+
+
+async def test_a_peek_is_repeated_unless_asked_for_once(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    await namespace.create_queue("repeated")
+    faults = shared_emulator.faults.entity("repeated")
+    browser = namespace.connection.browser(EntityAddress("repeated"))
+    faults.server_busy = 1
+    assert await management.peek_payloads(browser, 1, 1) == []
+    faults.server_busy = 1
+    with pytest.raises(ServiceBusServerBusyError):
+        await management.peek_payloads(browser, 1, 1, once=True)
     await browser.close()
 
 

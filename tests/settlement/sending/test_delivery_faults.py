@@ -348,7 +348,8 @@ async def test_cancelled_check_of_an_idle_sender_closes_it(namespace: AsyncNames
     pool = SenderPool(namespace.connection, EntityAddress("looked-at"))
     await pool.warm(1)
     async with pool.slot() as sender:
-        pass
+        line: Any = links.line_of(sender)
+    assert line.connected
     pool.doubt()
     with anyio.CancelScope() as scope:
         scope.cancel()
@@ -356,6 +357,7 @@ async def test_cancelled_check_of_an_idle_sender_closes_it(namespace: AsyncNames
             pytest.fail("It is cancelled while it looks.")
     assert scope.cancelled_caught
     assert not links.is_open(sender)
+    assert not line.connected
 
 
 async def test_doubted_pool_asks_for_the_size_limits_again(
