@@ -240,7 +240,7 @@ class Fates:
 
 
 def _is_open(fate: Fate | None, place: EntityAddress) -> bool:
-    """Tell whether a place may hold more of a clone: each subscription has a copy, of which one may wait."""
+    """Tell whether a place may say more: the copy of one subscription may wait while another came back."""
     if fate is None or fate.entity is None or fate.status is FateStatus.UNKNOWN:
         return True
     is_elsewhere = place.sub_queue is not None and place.entity != fate.entity.entity
