@@ -117,36 +117,32 @@ def text_table(
         caption: a line above the table.
         one_line: cut long cells, so that each row is one line.
     """
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from prettytable import PrettyTable, TableStyle
 
     cells = [list(headers), *([printable(cell_text(value)) for value in row] for row in rows)]
-    first, *others = _cut_to_one_line(cells) if one_line else cells
-    table = Table()
-    for name in first:
-        table.add_column(Text(name), overflow="fold")
-    for row in others:
-        table.add_row(*map(Text, row))
-    # Not for Jupyter, where capturing would still show an empty output.
-    console = Console(width=_TEXT_WIDTH, color_system=None, force_terminal=False, force_jupyter=False)
-    with console.capture() as captured:
-        console.print(table)
+    widths = _widths(cells)
+    table = PrettyTable()
+    table.set_style(TableStyle.SINGLE_BORDER)
+    table.header = False  # its names would have to differ: they are the first row
+    for row in cells:
+        table.add_row(list(map(_cut, row, widths)) if one_line else row, divider=row is cells[0])
+    table.align = "l"
+    table.max_width.update(zip(table.field_names, widths, strict=True))
     # Above the table and not its title, which would be broken at the table's width.
-    return f"{printable(caption)}\n{captured.get()}".strip()
+    return f"{printable(caption)}\n{table if headers else ''}".strip()
 
 
-def _cut_to_one_line(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Cut long columns so that they share the rest of the line with the short ones."""
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return a limit for each column: long ones share the rest of the line with the short ones."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     long = [width > _SHORT for width in widths]
     taken = sum(0 if is_long else width for width, is_long in zip(widths, long, strict=True))
     room = (_TEXT_WIDTH - 1 - taken - 3 * len(widths)) // max(1, sum(long))
-    limits = [max(room, _SHORT // 2) if is_long else width for width, is_long in zip(widths, long, strict=True)]
-    return [
-        [cell if len(cell) <= limit else f"{cell[: limit - 1]}…" for cell, limit in zip(row, limits, strict=True)]
-        for row in rows
-    ]
+    return [max(room, _SHORT // 2) if is_long else _TEXT_WIDTH for is_long in long]
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def messages_html(

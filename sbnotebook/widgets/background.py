@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
@@ -123,9 +124,8 @@ def answer_at_once(widget: widgets.Widget) -> None:
     Args:
         widget: of ours; its callbacks are called in the subshell's thread, one after the other.
     """
-    subshell = _subshell()
-    if subshell is not None:
-        _send_to(subshell, widget)
+    if _kernel() is not None:
+        _send_to(_subshell(), widget)
 
 
 @cache
@@ -135,15 +135,15 @@ def must_wait() -> bool:
     That is so in kernels without subshells, such as ipykernel 6. Of ipykernel 7.0 to 7.3 it is said, too: there it
     depends on the front end.
     """
-    return _kernel() is not None and _subshell() is None
+    return _kernel() is not None and _subshell().result() is None
 
 
-def _send_to(subshell: str, widget: widgets.Widget) -> None:
+def _send_to(subshell: Future[str | None], widget: widgets.Widget) -> None:
     if widget in _answered:
         return
     _answered.add(widget)
     if hasattr(widget.comm, _ROUTE):
-        setattr(widget.comm, _ROUTE, lambda _data, _default: subshell)
+        setattr(widget.comm, _ROUTE, lambda _data, default: (subshell.done() and subshell.result()) or default)
     if isinstance(widget, widgets.Box):
 
         def follow(change: Any) -> None:
@@ -161,25 +161,29 @@ def _kernel() -> Any:
 
 
 @cache
-def _subshell() -> str | None:
-    """Ask the kernel for a subshell; None where it has none."""
+def _subshell() -> Future[str | None]:
+    """Ask the kernel for a subshell, in a thread of its own; the result is None where it has none."""
+    found: Future[str | None] = Future()
     kernel = _kernel()
     if kernel is None or _FEATURE not in kernel.kernel_info.get("supported_features", ()):
-        return None
+        found.set_result(None)
+    else:
+        # An embedded kernel may have no connection file: its panels wait, and say so.
+        start(_create_subshell, done=found.set_result, failed=lambda _: found.set_result(None))
+    return found
+
+
+def _create_subshell() -> str | None:
     from ipykernel.comm.comm import BaseComm
     from ipykernel.connect import get_connection_file
     from jupyter_client.blocking.client import BlockingKernelClient
 
     if not hasattr(BaseComm, _ROUTE):
         return None
+    client = BlockingKernelClient(connection_file=get_connection_file())
+    client.load_connection_file()
     try:
-        client = BlockingKernelClient(connection_file=get_connection_file())
-        client.load_connection_file()
-        try:
-            client.control_channel.send(client.session.msg("create_subshell_request", {}))
-            content = client.control_channel.get_msg(timeout=_TIMEOUT)["content"]
-        finally:
-            client.stop_channels()
-    except Exception:  # noqa: BLE001 (an embedded kernel may have no connection file: its panels wait, and say so)
-        return None
-    return content.get("subshell_id")
+        client.control_channel.send(client.session.msg("create_subshell_request", {}))
+        return client.control_channel.get_msg(timeout=_TIMEOUT)["content"].get("subshell_id")
+    finally:
+        client.stop_channels()

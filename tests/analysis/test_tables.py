@@ -115,6 +115,18 @@ def test_markup_of_the_terminal_library_is_text() -> None:
     assert "[bold]a[/bold]" in text_table(["[bold]a[/bold]"], [["x"]], "[blink]title[/blink]")
 
 
+def test_text_tables_fold_long_cells_and_keep_short_ones_whole() -> None:
+    short = "2026-11-01 00:00:00Z"
+    lines = text_table(["same", "same", "long"], [[short, "日本", "word " * 23], ["", "", "x" * 120]]).splitlines()
+    assert sum(short in line for line in lines) == 1
+    assert {len(line) + len(set(line) & set("日本")) for line in lines} == {len(lines[0])}  # each is two wide
+    assert len(lines[0]) <= 140
+    assert len(lines) == 4 + 2 + 2
+    one_line = text_table(["a", "long"], [[short, "word " * 23], [short, "x" * 120]], one_line=True).splitlines()
+    assert len(one_line) == 6
+    assert len(one_line[0]) <= 140
+
+
 def test_long_values_are_cut_and_say_so() -> None:
     assert "x" * 120 + "… (1,000,000 characters)" in html_table(["a"], [["x" * 1_000_000]])
     assert "x" * 121 not in html_table(["a"], [["x" * 1_000_000]])

@@ -180,6 +180,8 @@ class MessageTable(Table, anywidget.AnyWidget):
 
     def _send_rows(self, page: str | None = None) -> None:
         """Send everything, to one page or to all."""
+        if not self._pages:
+            return  # before a page asks, do not look for long texts
         rows = self.model.rows
         columns = [column.message for column in self._columns]
         self._emit("begin", page, total=len(rows), columns=columns)

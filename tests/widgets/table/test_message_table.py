@@ -62,6 +62,15 @@ def kinds() -> list[str]:
     return found
 
 
+def test_no_long_text_is_looked_for_before_a_browser_asks() -> None:
+    table = MessageTable(peeked(range(1, 41)))
+    assert "long_texts" not in vars(table.model.rows)
+    tell(table, kind="ready")
+    assert "long_texts" in vars(table.model.rows)
+    assert SENT[-1][0]["kind"] == "end"
+    assert SENT[-1][0]["has_long"] is False
+
+
 def test_message_table_sends_everything_to_a_new_browser() -> None:
     table = MessageTable(peeked([1, 2, 3]))
     table.patch({("orders", 2): {"outcome": "settled"}})
