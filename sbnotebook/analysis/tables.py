@@ -120,19 +120,19 @@ def text_table(
     from prettytable import PrettyTable, TableStyle
 
     cells = [list(headers), *([printable(cell_text(value)) for value in row] for row in rows)]
-    widths = _widths(cells)
+    limits = _limits(cells)
     table = PrettyTable()
     table.set_style(TableStyle.SINGLE_BORDER)
     table.header = False  # its names would have to differ: they are the first row
     for row in cells:
-        table.add_row(list(map(_cut, row, widths)) if one_line else row, divider=row is cells[0])
+        table.add_row(list(map(_cut, row, limits)) if one_line else row, divider=row is cells[0])
     table.align = "l"
-    table.max_width.update(zip(table.field_names, widths, strict=True))
+    table.max_width.update(zip(table.field_names, limits, strict=True))
     # Above the table and not its title, which would be broken at the table's width.
     return f"{printable(caption)}\n{table if headers else ''}".strip()
 
 
-def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+def _limits(rows: Sequence[Sequence[str]]) -> list[int]:
     """Return a limit for each column: long ones share the rest of the line with the short ones."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     long = [width > _SHORT for width in widths]

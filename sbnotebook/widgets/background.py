@@ -9,6 +9,7 @@ its own: https://jupyter.org/enhancement-proposals/91-kernel-subshells.
 Which shell gets a comm's messages depends on the front end, and in ipykernel 7.4 on the shell that last published on
 the comm: with widgets that a cell made, that is the main one. So sbnotebook asks the kernel for one subshell, with the
 public ``create_subshell_request``, and sends the messages of all its widgets there, in the order of the clicks.
+Until the kernel has made it, they go where the front end sends them.
 """
 
 from __future__ import annotations

@@ -81,6 +81,22 @@ def run(client: BlockingKernelClient, code: str, then: Callable[[], object] = la
     return "".join(printed).strip()
 
 
+UNTIL_THEN = """
+from concurrent.futures import Future
+from sbnotebook.widgets.background import _send_to
+import ipywidgets
+
+def shell_of(*answers):
+    made, button = Future(), ipywidgets.Button()
+    _send_to(made, button)
+    for answer in answers:
+        made.set_result(answer)
+    return button.comm._reply_subshell_for({}, "the front end's")
+
+print(shell_of(), shell_of("ours"), shell_of(None), sep=", ")
+"""
+
+
 def click(client: BlockingKernelClient, comm: str) -> None:
     data = {"method": "custom", "content": {"event": "click"}}
     client.shell_channel.send(client.session.msg("comm_msg", {"comm_id": comm, "data": data}))
@@ -92,6 +108,11 @@ def test_cancel_stops_a_plan_while_a_cell_runs(client: BlockingKernelClient) -> 
     cancel = run(client, CANCEL)
     assert "It was cancelled." in run(client, BUSY, lambda: click(client, cancel))
     assert run(client, "print(len(panel.report) == 500 > panel.report.settled)") == "True"
+
+
+def test_a_click_before_the_subshell_goes_where_it_was_sent(client: BlockingKernelClient) -> None:
+    run(client, PREPARE)
+    assert run(client, UNTIL_THEN) == "the front end's, ours, the front end's"
 
 
 def test_panels_say_what_waits_where_a_kernel_has_no_subshells(client: BlockingKernelClient) -> None:
