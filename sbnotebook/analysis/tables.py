@@ -121,13 +121,16 @@ def text_table(
 
     cells = [list(headers), *([printable(cell_text(value)) for value in row] for row in rows)]
     limits = _limits(cells)
+    if one_line:
+        cells = [list(map(_cut, row, limits)) for row in cells]
     table = PrettyTable()
     table.set_style(TableStyle.SINGLE_BORDER)
     table.header = False  # its names would have to differ: they are the first row
     for row in cells:
-        table.add_row(list(map(_cut, row, limits)) if one_line else row, divider=row is cells[0])
+        table.add_row(row, divider=row is cells[0])
     table.align = "l"
-    table.max_width.update(zip(table.field_names, limits, strict=True))
+    if not one_line:
+        table.max_width.update(zip(table.field_names, limits, strict=True))
     # Above the table and not its title, which would be broken at the table's width.
     return f"{printable(caption)}\n{table if headers else ''}".strip()
 

@@ -125,6 +125,8 @@ def test_text_tables_fold_long_cells_and_keep_short_ones_whole() -> None:
     one_line = text_table(["a", "long"], [[short, "word " * 23], [short, "x" * 120]], one_line=True).splitlines()
     assert len(one_line) == 6
     assert len(one_line[0]) <= 140
+    wide = text_table(["a", "long"], [[short, "日本" * 60], [short, "word " * 30]], one_line=True).splitlines()
+    assert len(wide) == 6, "a line of characters that are two wide is longer, and stays one"
 
 
 def test_long_values_are_cut_and_say_so() -> None:
