@@ -29,7 +29,7 @@ class _Line(asyncio.Protocol, asyncio.Transport):
 
     def __init__(self, protocol: asyncio.Protocol, delay: Callable[[], float]) -> None:
         super().__init__()
-        self._protocol: asyncio.BaseProtocol = protocol
+        self._protocol = protocol
         self._delay = delay
         self._inward, self._outward = _Lane(delay), _Lane(delay)
         self._socket: asyncio.Transport | None = None
@@ -44,9 +44,9 @@ class _Line(asyncio.Protocol, asyncio.Transport):
 
     def data_received(self, data: bytes) -> None:
         if self._inward.is_free:
-            self._pass_on(data)
+            self._protocol.data_received(data)
         else:
-            self._inward.carry(self._pass_on, data)
+            self._inward.carry(lambda: self._protocol.data_received(data))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._socket = None
@@ -58,13 +58,10 @@ class _Line(asyncio.Protocol, asyncio.Transport):
     def resume_writing(self) -> None:
         self._protocol.resume_writing()
 
-    def _pass_on(self, data: bytes) -> None:
-        cast("asyncio.Protocol", self._protocol).data_received(data)
-
     # ---------------------------------------------------------------- to the socket
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._protocol = protocol
+        self._protocol = cast("asyncio.Protocol", protocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self._protocol

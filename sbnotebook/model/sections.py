@@ -67,6 +67,8 @@ _SIMPLE: Final = frozenset({*range(0x40, 0xC0)} - {0x45})
 """Constructors of values that hold no other values (section 1.2)."""
 _MAP_HEADS: Final = {0xC1: 3, 0xD1: 9}
 """Bytes before the first item of a map: its constructor, size and count (section 1.6.23)."""
+_BINARY_HEADS: Final = {0xA0: 2, 0xB0: 5}
+"""Bytes before those of a binary: its constructor and size (section 1.6.19)."""
 _REPEATABLE: Final = frozenset((DATA, SEQUENCE))
 _BODIES: Final = frozenset((DATA, SEQUENCE, VALUE))
 _SMALL_DESCRIPTORS: Final = {section_head(code): code for code in range(HEADER, FOOTER + 1)}
@@ -185,6 +187,9 @@ def section_value(payload: bytes, section: Section, *, items: int = ITEMS) -> Am
     Raises:
         AmqpDecodeError: the section holds something that is not AMQP data.
     """
+    head = _BINARY_HEADS.get(payload[section.value_start])
+    if head is not None:
+        return payload[section.value_start + head : section.end]
     value, end = decode(payload, section.value_start, items=items)
     if end != section.end:
         raise AmqpDecodeError(f"The message section at byte {section.start} does not end where its size says.")

@@ -103,9 +103,10 @@ class FrameReader:
         if not HEADER_SIZE <= 4 * words <= size:
             raise ProtocolViolationError("The header of a frame makes no sense.")
         # The whole frame.
-        if not self._has(size):
-            return None
-        start = self._offset
+        if len(self._buffer) - start < size:
+            if not self._has(size):
+                return None
+            start = self._offset
         end = self._offset = start + size
         return Frame(kind, channel, self._buffer[start + 4 * words : end])
 

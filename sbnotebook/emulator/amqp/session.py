@@ -277,9 +277,10 @@ class AmqpSession:
             self._events.append(DispositionReceived(link, tag, outcome, settled, in_range, txn_id))
 
     def _named_by(self, disposition: Disposition) -> list[int]:
+        first, last = disposition.first, disposition.last
+        if last is None or last == first:
+            return [first] if first in self._unsettled else []
         # The peer may name four thousand million deliveries: walk what we know, unless the range is small.
-        first = disposition.first
-        last = first if disposition.last is None else disposition.last
         count = (last - first) % _SERIAL + 1
         if count <= len(self._unsettled):
             named = ((first + step) % _SERIAL for step in range(count))

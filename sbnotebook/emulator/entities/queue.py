@@ -284,11 +284,11 @@ class ReceivingEntity(Recorded, Box):
     # ----------------------------------------------------------------------------------- forwarding
 
     def _offer(self, message: BrokeredMessage, now: int) -> None:
-        target = self.options.forward_to if place_of(message) is Place.ACTIVE else None
-        if target is None or not self._context.may_forward(self, message):
-            super()._offer(message, now)
-        else:
+        target = self.options.forward_to
+        if target is not None and place_of(message) is Place.ACTIVE and self._context.may_forward(self, message):
             self._forward(message, target, now)
+        else:
+            super()._offer(message, now)
 
     def _forward(self, message: BrokeredMessage, target: str, now: int) -> None:
         message.payload = with_time_to_live(message, self._log.payload(message))

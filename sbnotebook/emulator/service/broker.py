@@ -245,8 +245,9 @@ class Broker:
     def _deliver(self) -> bool:
         """Forward, deliver to the waiting receivers, and return whether more is left than one turn allows."""
         try:
-            is_behind = self.registry.continue_forwarding(self.moment())
-            self.dispatcher.dispatch(self.moment())
+            now = self.moment()
+            is_behind = self.registry.continue_forwarding(now)
+            self.dispatcher.dispatch(now)
         except Exception:
             # Messages that arrived must still be stored and confirmed; the next turn delivers.
             _LOGGER.exception("Messages were not delivered.")

@@ -230,7 +230,8 @@ class ReceiverLink(LinkHandler):
         self._peer = peer
         self._deletes = link.snd_settle_mode == _SETTLED
         self._late: deque[tuple[bytes, bytes, UUID | None]] = deque()
-        self._given: dict[UUID, int] = {}  # since when the client has locks of this link, and some that have ended
+        # By its tag: the lock of a delivery of this link, and since when the client has it; some locks have ended.
+        self._given: dict[bytes, tuple[UUID, int]] = {}
         self._most_given = _MANY_GIVEN
 
     @property
@@ -263,7 +264,7 @@ class ReceiverLink(LinkHandler):
         tag = message.lock_token.bytes_le if message.lock_token else b""
         self._late.append((tag, payload, message.lock_token))
         if message.lock_token is not None:
-            self._given[message.lock_token] = now
+            self._given[tag] = message.lock_token, now
             if faults.max_unsettled:
                 if faults.detaches_link(len(self._given)):
                     asyncio.get_running_loop().call_soon(self._detach_forced)
@@ -284,12 +285,11 @@ class ReceiverLink(LinkHandler):
         """Settle a message as the client decided, and confirm it once the change is stored."""
         faults = self._faults
         delay = faults.settle_delay_ms / 1000
-        token = UUID(bytes_le=event.delivery_tag)
         if event.txn_id is not None:
-            self._settle_in_transaction(event, event.txn_id, token, delay)
+            self._settle_in_transaction(event, event.txn_id, UUID(bytes_le=event.delivery_tag), delay)
             return
         try:
-            is_held, echo = self._settle_on_link(token, event.outcome, faults)
+            is_held, echo = self._settle_on_link(event.delivery_tag, event.outcome, faults)
         except RefusedError as error:
             is_held, echo = True, Rejected(condition_for(error).error(str(error)))
         # Echo the outcome, or the loss of the lock.
@@ -304,10 +304,10 @@ class ReceiverLink(LinkHandler):
         if faults.max_unsettled:
             self.credit_changed()
 
-    def _settle_on_link(self, token: UUID, outcome: Outcome, faults: EntityFaults) -> tuple[bool, Outcome]:
+    def _settle_on_link(self, tag: bytes, outcome: Outcome, faults: EntityFaults) -> tuple[bool, Outcome]:
         """Carry out a decision, unless a fault on demand keeps the link from it."""
         now = self._peer.broker.moment()
-        since = self._given.pop(token, now)
+        token, since = self._given.pop(tag, None) or (UUID(bytes_le=tag), now)
         if faults.broken_off:
             faults.break_off(partial(self._settle, token, outcome, now))
         if faults.refuses_on_link(now - since):
@@ -338,7 +338,8 @@ class ReceiverLink(LinkHandler):
             report()
 
     def _check_settlement(self, outcome: Outcome, token: UUID, now: int) -> None:
-        if self._faults.refuses_on_link(now - self._given.get(token, now)):
+        _, since = self._given.get(token.bytes_le, (token, now))
+        if self._faults.refuses_on_link(now - since):
             raise RefusedError(Refusal.MESSAGE_LOCK_LOST, _LOCK_LOST)
         if isinstance(outcome, Rejected) and self.entity.dead_letter is None:
             raise RefusedError(Refusal.NOT_ALLOWED, _NO_DEAD_LETTER_QUEUE)
@@ -352,7 +353,7 @@ class ReceiverLink(LinkHandler):
 
     def _settle_at_last(self, token: UUID, outcome: Outcome, now: int) -> None:
         """Settle a message as a transaction is committed."""
-        self._given.pop(token, None)
+        self._given.pop(token.bytes_le, None)
         self._settle(token, outcome, now)
         self._link.forget(token.bytes_le)
 
@@ -367,9 +368,9 @@ class ReceiverLink(LinkHandler):
 
     def _forget_ended(self, now: int) -> None:
         """Forget the deliveries that the client settled over another link, or whose locks were lost."""
-        for token in [token for token in self._given if not self.entity.holds(token, now)]:
-            del self._given[token]
-            self._link.forget(token.bytes_le)
+        for tag in [tag for tag, (token, _) in self._given.items() if not self.entity.holds(token, now)]:
+            del self._given[tag]
+            self._link.forget(tag)
         # Rarely enough to cost next to nothing for each message.
         self._most_given = max(_MANY_GIVEN, 2 * len(self._given))
 
