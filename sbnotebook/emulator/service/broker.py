@@ -66,6 +66,7 @@ class Broker:
     answers are written. So no answer confirms a change that could still be lost.
 
     Attributes:
+        now: ms; the time that ``moment`` returned last.
         identity: the identity of the namespace for clients, the same at every address.
         memory: the memory that the clients of all connections hold.
         visitors: the connections of all clients, over HTTP, too.
@@ -93,6 +94,7 @@ class Broker:
         registry.is_in_use = self.is_in_use
         registry.order_after_release = lambda path: self.faults.at(path).order_after_release
         self.clock = clock
+        self.now = clock.now()
         self.access = NamespaceAccess(registry, token_clock or SystemClock())
         self.identity = store.identity if store is not None else NamespaceIdentity()
         self.faults = Faults()
@@ -115,7 +117,7 @@ class Broker:
 
     def moment(self) -> int:
         """Do everything that is due, and return the time now (ms)."""
-        now = self.clock.now()
+        self.now = now = self.clock.now()
         if self._deadline is not None and self._deadline <= now:
             self._deadline = None
             self.registry.expire(now)

@@ -159,7 +159,7 @@ class SenderLink(LinkHandler):
         outcome = self._take_in(event, faults)
         if link.credit < _CREDIT // 2:
             link.grant_credit(_CREDIT)
-        if event.settled or not link.attached:
+        if event.settled:
             return
         if delay:
             _confirm_later(self._peer, partial(link.settle, event.delivery_id, outcome), delay)
@@ -171,7 +171,7 @@ class SenderLink(LinkHandler):
         self._peer.broker.was_used(self._destination)
 
     def _take_in(self, event: TransferReceived, faults: EntityFaults) -> DeliveryState:
-        now = self._peer.broker.moment()
+        now = self._peer.broker.now  # of this read: the clock is slow to read for every message
         transaction: Transaction | None = None
         try:
             transaction = None if event.txn_id is None else self._peer.transactions.find(event.txn_id)
