@@ -103,10 +103,9 @@ class FrameReader:
         if not HEADER_SIZE <= 4 * words <= size:
             raise ProtocolViolationError("The header of a frame makes no sense.")
         # The whole frame.
-        if len(self._buffer) - start < size:
-            if not self._has(size):
-                return None
-            start = self._offset
+        if not self._has(size):
+            return None
+        start = self._offset
         end = self._offset = start + size
         return Frame(kind, channel, self._buffer[start + 4 * words : end])
 

@@ -149,7 +149,7 @@ class Admission:
         destination.record.accessed_time = now
         # Number and date the message.
         number = self.next_number(sent) if number is None else number
-        when = None if sent.scheduled_time is None else _due(sent.scheduled_time, now, forwarded)
+        when = _due(sent, now, forwarded)
         life = self._time_to_live(sent)
         # The record that the broker keeps of it.
         payload = with_message_id(sent)
@@ -318,11 +318,11 @@ class Admission:
         return key
 
 
-def _due(when: int, now: int, forwarded: Forwarded | None) -> int | None:
-    """Return when a scheduled message becomes active (ms); None for at once.
+def _due(sent: SentMessage, now: int, forwarded: Forwarded | None) -> int | None:
+    """Return when a message becomes active (ms); None for at once.
 
     The time that the action of a rule set counts where the message is forwarded to (Service Bus documentation, "Topic
     filters and actions"). Nothing is known about forwarded dead letters, which the emulator does not delay.
     """
     is_dead = forwarded is not None and forwarded.dead_letter_source is not None
-    return None if when <= now or is_dead else when
+    return None if sent.scheduled_time is None or sent.scheduled_time <= now or is_dead else sent.scheduled_time

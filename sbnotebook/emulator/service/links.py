@@ -171,7 +171,7 @@ class SenderLink(LinkHandler):
         self._peer.broker.was_used(self._destination)
 
     def _take_in(self, event: TransferReceived, faults: EntityFaults) -> DeliveryState:
-        now = self._peer.broker.now  # of this read: the clock is slow to read for every message
+        now = self._peer.broker.now  # when its bytes came in: asking the clock for every message costs more
         transaction: Transaction | None = None
         try:
             transaction = None if event.txn_id is None else self._peer.transactions.find(event.txn_id)
@@ -230,7 +230,7 @@ class ReceiverLink(LinkHandler):
         self._peer = peer
         self._deletes = link.snd_settle_mode == _SETTLED
         self._late: deque[tuple[bytes, bytes, UUID | None]] = deque()
-        # By its tag: the lock of a delivery of this link, and since when the client has it; some locks have ended.
+        # By delivery tag: the lock, and since when (ms) the client has it. Some of the locks have ended.
         self._given: dict[bytes, tuple[UUID, int]] = {}
         self._most_given = _MANY_GIVEN
 
