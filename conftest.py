@@ -43,7 +43,7 @@ _LAST = (0, len(_LONG))
 # Dealt out last, test by test, so that all processes end at the same time.
 _SINGLY = (
     "tests/settlement/actions/test_pick.py",
-    "tests/settlement/probing/test_run.py",
+    "tests/probe/test_run.py",
     "tests/settlement/processing/test_process_sessions.py",
     "tests/settlement/test_engine_disk.py",
 )

@@ -107,7 +107,7 @@ def emulator(context: typer.Context) -> None:
 @app.command(context_settings=_PASS_ON)
 def probe(context: typer.Context) -> None:
     """Check against a namespace of your own what sbnotebook takes for granted of Service Bus."""
-    _run("probe", context)
+    _run("probe.command", context)
 
 
 @app.command()

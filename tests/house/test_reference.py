@@ -22,7 +22,7 @@ from sbnotebook.emulator.faults import Faults
 from sbnotebook.emulator.service import fault_injection
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.current import SbMagics
-from sbnotebook.settlement.probing.run import PROBES
+from sbnotebook.probe.run import PROBES
 from sbnotebook.spark import options
 from sbnotebook.testing import plugin
 from scripts.reference_pages import WORDS
@@ -197,7 +197,7 @@ def test_every_fixture_is_documented() -> None:
 
 def test_every_option_of_the_command_line_is_documented() -> None:
     commands = [command.callback for command in app.registered_commands if command.callback]
-    modules = ("demo.command:demo", "emulator.command:emulator", "probe:probe")
+    modules = ("demo.command:demo", "emulator.command:emulator", "probe.command:probe")
     commands += [resolve_name(f"sbnotebook.{name}") for name in modules]
     text = page("reference/command-line.md")
     for command in commands:

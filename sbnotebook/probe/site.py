@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
-__all__ = ["NotArrivedError", "Site", "new_prefix", "remove_queue", "second_name"]
-
 _LIVES_FOR: Final = timedelta(minutes=10)
 """Service Bus itself removes a queue that was left and not used for so long."""
 _ANSWER_WITHIN: Final = 10.0

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Final
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceBusSubQueue
 
 from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement.probing.probe import Probe, Saw, probe
+from sbnotebook.probe.probe import Probe, Saw, probe
 from sbnotebook.settlement.sdk.management import browser, peek_payloads
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-    from sbnotebook.settlement.probing.site import Site
-
-__all__ = ["LOOKING"]
+    from sbnotebook.probe.site import Site
 
 _PAGE: Final = 250
 _LOOKS: Final = 100

@@ -21,8 +21,8 @@ from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place
 from sbnotebook.emulator.service import management, middleware, transactions
 from sbnotebook.emulator.service.access import NamespaceAccess
-from sbnotebook.settlement.probing import site as site_module
-from sbnotebook.settlement.probing.site import Site
+from sbnotebook.probe import site as site_module
+from sbnotebook.probe.site import Site
 
 if TYPE_CHECKING:
     import pytest

@@ -10,15 +10,13 @@ from uuid import UUID, uuid4
 from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 
 from sbnotebook.model import Message
-from sbnotebook.settlement.probing.probe import Probe, Saw, probe, words_of
+from sbnotebook.probe.probe import Probe, Saw, probe, words_of
 from sbnotebook.settlement.sdk.management import browser
 from sbnotebook.settlement.sdk.transactions import TransactionLine
 from sbnotebook.settlement.wire.encoding import payload_of
 
 if TYPE_CHECKING:
-    from sbnotebook.settlement.probing.site import Site
-
-__all__ = ["TRANSACTIONS"]
+    from sbnotebook.probe.site import Site
 
 _CLONE: Final = payload_of(Message(body=b"clone"))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from azure.servicebus import ServiceBusMessage
 
 from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement.probing.probe import Probe, Saw, probe, words_of
+from sbnotebook.probe.probe import Probe, Saw, probe, words_of
 from sbnotebook.settlement.sdk.errors import condition_of
 from sbnotebook.settlement.sdk.management import renew_locks, settle_by_tokens
 
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-    from sbnotebook.settlement.probing.site import Site
-
-__all__ = ["HOLDING", "LOCKING"]
+    from sbnotebook.probe.site import Site
 
 _SHORT: Final = 5.0
 """Seconds: the shortest lock that Azure gives."""

@@ -14,13 +14,13 @@ from sbnotebook.emulator import ManualClock, Tier, running
 from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.emulator.service.links import ReceiverLink
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
+from sbnotebook.probe import locking
+from sbnotebook.probe import run as run_module
+from sbnotebook.probe.probe import Finding, Probe, ProbeVerdict, Saw, probe
+from sbnotebook.probe.run import PROBES, ProbeRun, tier_to_probe
+from sbnotebook.probe.site import Site, remove_queue
 from sbnotebook.settlement import Connection
-from sbnotebook.settlement.probing import locking
-from sbnotebook.settlement.probing import run as run_module
-from sbnotebook.settlement.probing.probe import Finding, Probe, ProbeVerdict, Saw, probe
-from sbnotebook.settlement.probing.run import PROBES, ProbeRun, tier_to_probe
-from sbnotebook.settlement.probing.site import Site, remove_queue
-from tests.settlement.probing.variants import LIKE_EXPECTED, OTHER_VARIANTS, VARIANTS, Service
+from tests.probe.variants import LIKE_EXPECTED, OTHER_VARIANTS, VARIANTS, Service
 
 BY_NAME = {each.name: each for each in PROBES}
 SAW_HERE = {

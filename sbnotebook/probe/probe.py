@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias, cast
 
+from sbnotebook.probe.site import Site
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.connecting.connection_strings import canonical_host
-from sbnotebook.settlement.probing.site import Site
 from sbnotebook.settlement.sdk.errors import condition_of
-
-__all__ = ["Finding", "Probe", "ProbeVerdict", "Saw", "kind_of_host", "probe", "without_names", "words_of"]
 
 _MAX_WORDS: Final = 240
 _WORD: Final = re.compile(r"[\w-]++")

@@ -11,16 +11,14 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusConnectionError
 from azure.servicebus.management import AccessRights, AuthorizationRule
 
+from sbnotebook.probe.probe import Probe, Saw, probe, words_of
 from sbnotebook.settlement.administration import client_of
-from sbnotebook.settlement.probing.probe import Probe, Saw, probe, words_of
 from sbnotebook.settlement.sdk.links import frame_size
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from sbnotebook.settlement.probing.site import Site
-
-__all__ = ["SENDING"]
+    from sbnotebook.probe.site import Site
 
 _FRAME: Final = 65_536
 _MEGABYTES: Final = 1_024

@@ -11,17 +11,15 @@ import anyio
 from azure.core.exceptions import AzureError
 
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.probe.deferring import DEFERRING
+from sbnotebook.probe.locking import HOLDING, LOCKING
+from sbnotebook.probe.looking import LOOKING
+from sbnotebook.probe.probe import Finding, Probe, ProbeVerdict, Saw, without_names, words_of
+from sbnotebook.probe.sending import SENDING
+from sbnotebook.probe.site import Site, new_prefix, remove_queue, second_name
+from sbnotebook.probe.transactions import TRANSACTIONS
 from sbnotebook.settlement.administration import tier_of
 from sbnotebook.settlement.connecting.connection import Connection, scrub
-from sbnotebook.settlement.probing.deferring import DEFERRING
-from sbnotebook.settlement.probing.locking import HOLDING, LOCKING
-from sbnotebook.settlement.probing.looking import LOOKING
-from sbnotebook.settlement.probing.probe import Finding, Probe, ProbeVerdict, Saw, without_names, words_of
-from sbnotebook.settlement.probing.sending import SENDING
-from sbnotebook.settlement.probing.site import Site, new_prefix, remove_queue, second_name
-from sbnotebook.settlement.probing.transactions import TRANSACTIONS
-
-__all__ = ["MAX_SECONDS", "PROBES", "ProbeRun", "tier_to_probe"]
 
 PROBES: Final[tuple[Probe, ...]] = (*LOOKING, *LOCKING, *DEFERRING, *SENDING, *TRANSACTIONS, *HOLDING)
 MAX_SECONDS: Final = 300

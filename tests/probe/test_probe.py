@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.settlement.probing.probe import kind_of_host, without_names, words_of
+from sbnotebook.probe.probe import kind_of_host, without_names, words_of
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from sbnotebook.probe.probe import Finding
+    from sbnotebook.probe.run import ProbeRun
     from sbnotebook.settlement import Connection
-    from sbnotebook.settlement.probing.probe import Finding
-    from sbnotebook.settlement.probing.run import ProbeRun
-
-__all__ = ["markdown", "probe", "summary"]
 
 _INTERRUPTED: Final = 130
 
@@ -49,7 +47,7 @@ def probe(
 
     from sbnotebook.client.targets import refuse_secret, resolve
     from sbnotebook.errors import ConfigurationError
-    from sbnotebook.settlement.probing.run import ProbeRun
+    from sbnotebook.probe.run import ProbeRun
 
     refuse_secret(namespace)
     when = datetime.now(UTC)
@@ -76,7 +74,7 @@ def probe(
 
 
 async def _tier(connection: Connection) -> str:
-    from sbnotebook.settlement.probing.run import tier_to_probe
+    from sbnotebook.probe.run import tier_to_probe
 
     try:
         return await tier_to_probe(connection)
@@ -85,7 +83,7 @@ async def _tier(connection: Connection) -> str:
 
 
 def _announcement(run: ProbeRun, tier: str) -> str:
-    from sbnotebook.settlement.probing.run import MAX_SECONDS
+    from sbnotebook.probe.run import MAX_SECONDS
 
     operations = sum(probe.operations for probe in run.probes)
     minutes = ceil(sum(probe.seconds for probe in run.probes) / run.side_by_side / 60)
@@ -128,7 +126,7 @@ def _show(run: ProbeRun, console: Console) -> None:
     from rich.table import Column, Table
     from rich.text import Text
 
-    from sbnotebook.settlement.probing.probe import ProbeVerdict
+    from sbnotebook.probe.probe import ProbeVerdict
 
     colours = {ProbeVerdict.EXPECTED: "green", ProbeVerdict.DIFFERENT: "red", ProbeVerdict.UNKNOWN: "yellow"}
     table = Table("Expectation", "Found", Column("Saw", overflow="fold"))
@@ -147,7 +145,7 @@ def _write(run: ProbeRun, path: Path, tier: str, when: datetime) -> None:
 
 def summary(findings: Sequence[Finding]) -> str:
     """Return the number of findings of each verdict, in words."""
-    from sbnotebook.settlement.probing.probe import ProbeVerdict
+    from sbnotebook.probe.probe import ProbeVerdict
 
     counts = Counter(finding.verdict for finding in findings)
     return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in ProbeVerdict)
@@ -162,7 +160,7 @@ def markdown(findings: Sequence[Finding], *, host: str, tier: str, when: datetim
         tier: of the namespace.
         when: of the run.
     """
-    from sbnotebook.settlement.probing.probe import kind_of_host
+    from sbnotebook.probe.probe import kind_of_host
 
     versions = f"sbnotebook {version('sbnotebook')}, azure-servicebus {version('azure-servicebus')}"
     lines = [

@@ -9,7 +9,7 @@ import anyio
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import MessageNotFoundError, OperationTimeoutError
 
-from sbnotebook.settlement.probing.probe import Probe, Saw, probe, words_of
+from sbnotebook.probe.probe import Probe, Saw, probe, words_of
 from sbnotebook.settlement.sdk.management import delete_deferred, receive_deferred, settle_by_tokens
 from sbnotebook.settlement.sdk.receivers import payload_of_received
 from sbnotebook.settlement.wire.service_part import read_service_part
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-    from sbnotebook.settlement.probing.site import Site
-
-__all__ = ["DEFERRING"]
+    from sbnotebook.probe.site import Site
 
 _AT_ONCE: Final = 250
 _SHORT: Final = 5.0

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sbnotebook.probe import markdown, summary
-from sbnotebook.settlement.probing.probe import Finding, ProbeVerdict, kind_of_host, without_names
-from sbnotebook.settlement.probing.run import PROBES
+from sbnotebook.probe.command import markdown, summary
+from sbnotebook.probe.probe import Finding, ProbeVerdict, kind_of_host, without_names
+from sbnotebook.probe.run import PROBES
 
 WHEN = datetime(2026, 11, 22, 10, tzinfo=UTC)
 HOST = "shop.servicebus.windows.net"
