@@ -14,10 +14,9 @@ from typing import Any, Final, Self, cast
 from aiohttp import web
 
 from sbnotebook.emulator.clock import Clock, SystemClock
-from sbnotebook.emulator.entities import AuthorizationRule, EarlierAddresses, QueueOptions, Registry, Tier, restore
+from sbnotebook.emulator.entities import AuthorizationRule, QueueOptions, Registry, Tier, restore
 from sbnotebook.emulator.line import at_a_distance
 from sbnotebook.emulator.logs import clean_logger
-from sbnotebook.emulator.process import default_data_dir
 from sbnotebook.emulator.service.access import ROOT_RULE
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.http_app import ProcessLeases, application
@@ -166,7 +165,6 @@ class EmulatorServer:
                 self._registry, self._clock, store, self._on_store_failure, token_clock=self._token_clock
             )
             self._broker.access.rules = self._keys
-            self._name_earlier_addresses()
             self._make_queues()
             self._make_topics()
             self._check_targets()
@@ -208,11 +206,6 @@ class EmulatorServer:
             task.cancel()
         if self._failure is not None:
             raise EmulatorError(f"The emulator has ended, its data could not be kept: {self._failure}.")
-
-    def _name_earlier_addresses(self) -> None:
-        identity = self._broker.identity
-        if identity.earlier is EarlierAddresses.HERE and self._data_dir == default_data_dir():
-            self._broker.identity = replace(identity, earlier=EarlierAddresses.ANY)
 
     def _make_queues(self) -> None:
         for name, options in self._queues.items():

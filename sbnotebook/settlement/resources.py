@@ -66,12 +66,7 @@ class Resources:
             ServiceBusConnectionError: the emulator does not answer.
         """
         if self._identity is None:
-            found = identity_of(self.connection)
-            if found.earlier:
-                self.journal.adopt(found.name, found.earlier)
-                if self.archive is not None:
-                    self.archive.adopt(found.name, found.earlier)
-            self._identity = found.name
+            self._identity = identity_of(self.connection)
         return self._identity
 
     def peeker(self, address: EntityAddress) -> Peeker:

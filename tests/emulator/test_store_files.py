@@ -120,9 +120,9 @@ def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path, content: by
 def test_a_later_format_is_left_as_it_is(tmp_path: Path) -> None:
     Store(tmp_path).close()
     with sqlite3.connect(tmp_path / FILE_NAME) as database:
-        database.execute("PRAGMA user_version = 3")
+        database.execute("PRAGMA user_version = 2")
     database.close()
-    assert_untouched(tmp_path, "has the format 3")
+    assert_untouched(tmp_path, "has the format 2")
 
 
 def store_of_500_messages(directory: Path) -> Path:

@@ -24,7 +24,7 @@ from sbnotebook.emulator.entities.quotas import Tier
 from sbnotebook.emulator.entities.refusals import EntityExistsError, Refusal, RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity, Registry
 from sbnotebook.emulator.entities.sessions import MessageSession
-from sbnotebook.emulator.entities.snapshot import EarlierAddresses, NamespaceIdentity, restore
+from sbnotebook.emulator.entities.snapshot import restore
 from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.emulator.entities.transaction import SPANS_ENTITIES, Transaction, root_of
 
@@ -37,12 +37,10 @@ __all__ = [
     "Claim",
     "Counts",
     "DeadLetterReason",
-    "EarlierAddresses",
     "EntityExistsError",
     "EntityStatus",
     "MessageSession",
     "MessageState",
-    "NamespaceIdentity",
     "Queue",
     "QueueOptions",
     "Receivable",

@@ -6,10 +6,8 @@ A snapshot holds summaries only; messages are read when they are asked for.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import groupby
 from typing import Any, Final, NamedTuple
-from uuid import uuid4
 
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
 from sbnotebook.emulator.entities.message import MessageState
@@ -25,8 +23,6 @@ from sbnotebook.errors import EmulatorError
 from sbnotebook.model.address import EntityAddress
 
 __all__ = [
-    "EarlierAddresses",
-    "NamespaceIdentity",
     "Snapshot",
     "StoredBox",
     "StoredEntity",
@@ -34,30 +30,6 @@ __all__ = [
     "StoredSession",
     "restore",
 ]
-
-
-class EarlierAddresses(StrEnum):
-    """Under which addresses clients knew a namespace before it had an identity."""
-
-    NONE = "none"
-    """None: it has had its identity from the beginning."""
-    HERE = "here"
-    """The present address, as far as the emulator knows."""
-    ANY = "any"
-    """Any port of this machine: it is the user's own emulator, which gets another port each time."""
-
-
-@dataclass(frozen=True, slots=True)
-class NamespaceIdentity:
-    """The identity of a namespace for clients, the same at every address.
-
-    Args:
-        id: a random text.
-        earlier: under which addresses clients knew it before.
-    """
-
-    id: str = field(default_factory=lambda: uuid4().hex)
-    earlier: EarlierAddresses = EarlierAddresses.NONE
 
 
 class StoredEntity(NamedTuple):

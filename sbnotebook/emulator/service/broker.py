@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
+from uuid import uuid4
 
 from sbnotebook.emulator.amqp import SharedMemory
 from sbnotebook.emulator.clock import Clock, SystemClock
-from sbnotebook.emulator.entities import AnyEntity, NamespaceIdentity, Receivable, ReceivingEntity, Registry, Topic
+from sbnotebook.emulator.entities import AnyEntity, Receivable, ReceivingEntity, Registry, Topic
 from sbnotebook.emulator.entities.options import Options
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.emulator.logs import clean_logger
@@ -96,7 +97,7 @@ class Broker:
         self.clock = clock
         self.now = clock.now()
         self.access = NamespaceAccess(registry, token_clock or SystemClock())
-        self.identity = store.identity if store is not None else NamespaceIdentity()
+        self.identity = store.identity if store is not None else uuid4().hex
         self.faults = Faults()
         self.freezes_new = False
         self.session_links: dict[tuple[ReceivingEntity, str], str] = {}
@@ -211,7 +212,7 @@ class Broker:
 
     def renew_identity(self) -> None:
         """Give the namespace a new identity, because it was emptied."""
-        self.identity = NamespaceIdentity()
+        self.identity = uuid4().hex
         if self._store is not None:
             self._store.keep_identity(self.identity)
 

@@ -20,7 +20,6 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any, Final, cast
 
 from aiohttp import web
@@ -122,7 +121,7 @@ class _Admin:
         return web.json_response(answer)
 
     async def identity(self, _request: web.Request) -> web.Response:
-        return web.json_response(asdict(self._broker.identity))
+        return web.json_response({"id": self._broker.identity})
 
     async def entities(self, _request: web.Request) -> web.Response:
         self._broker.moment()

@@ -1,26 +1,14 @@
-"""Opening the file of a data directory: its lock, its tables, and the formats of older versions."""
+"""Opening the file of a data directory: its lock and its tables."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 from sbnotebook.errors import EmulatorError
-
-__all__ = [
-    "BUSY_TIMEOUT",
-    "FILE_NAME",
-    "MIGRATIONS",
-    "create",
-    "is_in_use",
-    "make_private",
-    "open_database",
-    "opening_error",
-]
 
 FILE_NAME: Final = "emulator.sqlite3"
 _LOCK_FILE: Final = "emulator.lock"
@@ -28,7 +16,7 @@ BUSY_TIMEOUT: Final = 5.0
 """Seconds to wait for an emulator that is ending."""
 APPLICATION_ID: Final = 0x53426E62
 """Marks the file in its header as the emulator's (SQLite documentation, "PRAGMA application_id")."""
-VERSION: Final = 2
+VERSION: Final = 1
 
 _TABLES: Final = """
 CREATE TABLE entity (
@@ -79,13 +67,8 @@ CREATE TABLE seen (
     PRIMARY KEY (entity_id, message_id)
 ) WITHOUT ROWID;
 CREATE INDEX seen_until ON seen (until);
-"""
-# No part of the version, so that a version of sbnotebook without identities can open the file still.
-_IDENTITY: Final = """
-CREATE TABLE IF NOT EXISTS identity (
-    id TEXT NOT NULL,
-    is_younger INTEGER NOT NULL -- than the messages: they come from a version that gave no identities
-);
+CREATE TABLE identity (id TEXT NOT NULL);
+INSERT INTO identity VALUES (lower(hex(randomblob(16))));
 """
 _STAMP: Final = f"""
 PRAGMA application_id = {APPLICATION_ID};
@@ -94,35 +77,10 @@ PRAGMA user_version = {VERSION};
 
 SCHEMA: Final = f"BEGIN;{_TABLES}{_STAMP}COMMIT;"
 
-# Version 1 had queues only. Their messages did not expire, so they do not begin to.
-_FROM_1: Final = f"""
-BEGIN IMMEDIATE;
-ALTER TABLE queue RENAME TO old_queue;
-ALTER TABLE message RENAME TO old_message;
-{_TABLES}
-INSERT INTO entity
-    SELECT id, 'queue', name,
-        json_object('lock_duration', lock_duration, 'max_delivery_count', max_delivery_count),
-        created_time, created_time, last_sequence_number
-    FROM old_queue;
-INSERT INTO payload SELECT rowid, payload FROM old_message ORDER BY rowid;
-INSERT INTO message
-    SELECT queue * 4 + is_dead_lettered, sequence_number, enqueued_sequence_number, enqueued_time,
-        length(payload), state, scheduled_time, delivery_count, NULL, NULL, NULL, 0, rowid
-    FROM old_message;
-DROP TABLE old_message;
-DROP TABLE old_queue;
-{_STAMP}
-COMMIT;
-"""  # noqa: S608 - nothing but numbers
-
-MIGRATIONS: Final = {1: _FROM_1}
-"""By the version that a file has: one transaction that makes it the present one."""
-
 
 @contextmanager
 def open_database(directory: Path) -> Generator[sqlite3.Connection]:
-    """Open the file of a data directory; it is created, or brought to the present version, if need be.
+    """Open the file of a data directory; a missing one is created.
 
     Args:
         directory: made if it is missing, readable by its owner only.
@@ -131,7 +89,7 @@ def open_database(directory: Path) -> Generator[sqlite3.Connection]:
         The database; at the end it is closed, and the next emulator may have it.
 
     Raises:
-        EmulatorError: the file is not one of the emulator's, or has a later format. It is left as it was.
+        EmulatorError: the file is not one of the emulator's, or has another format. It is left as it was.
         sqlite3.DatabaseError: it is damaged, or in use. It is left as it was.
         OSError: the directory cannot be used.
     """
@@ -139,11 +97,10 @@ def open_database(directory: Path) -> Generator[sqlite3.Connection]:
     path = directory / FILE_NAME
     # Before any other check: if two emulators start at once, one waits here.
     with closing(_take_lock(directory, BUSY_TIMEOUT)):
-        is_new = not path.exists()
-        if is_new:
-            create(path)
-        else:
+        if path.exists():
             _check_header(path)
+        else:
+            create(path)
         with closing(_connect(path, BUSY_TIMEOUT)) as database:
             database.execute("PRAGMA locking_mode = EXCLUSIVE")
             database.execute("PRAGMA journal_mode = WAL")
@@ -155,8 +112,6 @@ def open_database(directory: Path) -> Generator[sqlite3.Connection]:
             # Beginning to write keeps SQLite's other tools out from now on.
             database.execute("BEGIN IMMEDIATE")
             database.execute("COMMIT")
-            _migrate(database, path)
-            _identify(database, is_new=is_new)
             yield database
 
 
@@ -185,39 +140,11 @@ def _check_header(path: Path) -> None:
     version, application_id = int.from_bytes(header[60:64]), int.from_bytes(header[68:72])
     if not header.startswith(b"SQLite format 3\0") or application_id != APPLICATION_ID:
         raise EmulatorError(f"{path} is not a file of the emulator: choose another data directory.")
-    _check_version(path, version)
-
-
-def _check_version(path: Path, version: int) -> None:
-    if version != VERSION and version not in MIGRATIONS:
+    if version != VERSION:
         raise EmulatorError(
-            f"{path} has the format {version} and this version of sbnotebook reads up to {VERSION}: "
-            "use the version that wrote it, or choose another data directory."
+            f"{path} has the format {version}, and this version of sbnotebook has the format {VERSION}: "
+            "choose another data directory, or remove the file and the messages in it."
         )
-
-
-def _migrate(database: sqlite3.Connection, path: Path) -> None:
-    # Ask SQLite, because a committed migration may be only in the write-ahead log.
-    version = int(database.execute("PRAGMA user_version").fetchone()[0])
-    _check_version(path, version)
-    if version == VERSION:
-        return
-    try:
-        database.executescript(MIGRATIONS[version])
-    except sqlite3.Error:
-        with suppress(sqlite3.Error):
-            database.execute("ROLLBACK")
-        raise
-    # The header says the version from now on, too.
-    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-def _identify(database: sqlite3.Connection, *, is_new: bool) -> None:
-    """Give the file the identity of its namespace, if it has none yet."""
-    database.execute(_IDENTITY)
-    database.execute(
-        "INSERT INTO identity SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM identity)", (uuid4().hex, not is_new)
-    )
 
 
 def create(path: Path) -> None:

@@ -19,8 +19,6 @@ from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, Change
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 from sbnotebook.emulator.entities.message_log import SHELF, ShelfSummary
 from sbnotebook.emulator.entities.snapshot import (
-    EarlierAddresses,
-    NamespaceIdentity,
     Snapshot,
     StoredBox,
     StoredEntity,
@@ -111,14 +109,13 @@ class Store:
         return _without(snapshot, gone)
 
     @property
-    def identity(self) -> NamespaceIdentity:
+    def identity(self) -> str:
         """Return the identity of the namespace, which stays the same for as long as the file does."""
-        name, is_younger = self._database.execute("SELECT id, is_younger FROM identity").fetchone()
-        return NamespaceIdentity(name, EarlierAddresses.HERE if is_younger else EarlierAddresses.NONE)
+        return str(self._database.execute("SELECT id FROM identity").fetchone()[0])
 
-    def keep_identity(self, identity: NamespaceIdentity) -> None:
+    def keep_identity(self, identity: str) -> None:
         """Write a new identity, of a namespace that was emptied."""
-        self._database.execute("UPDATE identity SET id = ?, is_younger = 0", (identity.id,))
+        self._database.execute("UPDATE identity SET id = ?", (identity,))
 
     def load_shelf(self, box: int, shelf: int) -> list[BrokeredMessage]:
         """Read the messages of a shelf in order; those payloads that are large are None.

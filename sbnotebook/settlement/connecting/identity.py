@@ -7,7 +7,6 @@ import http.client
 import json
 import socket
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
@@ -18,8 +17,6 @@ from sbnotebook.settlement.connecting.failures import explained
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.connecting.connection import Connection
-
-__all__ = ["NamespaceIdentity", "account_of", "identity_of", "signed_in_as"]
 
 _SCOPE: Final = "https://servicebus.azure.net/.default"
 _SIGNED_IN_WITHIN: Final = 10.0
@@ -95,25 +92,12 @@ def _shown(name: str) -> str:
     return name[:_MAX_NAME] if name.isprintable() else repr(name[:_MAX_NAME])
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceIdentity:
-    """The identity of a namespace in local files.
-
-    Args:
-        name: the host name of a namespace in Azure; for sbnotebook's emulator, ``emulator:`` and its own identity; for
-            another emulator, ``address:`` and its address, which no pattern of an earlier address matches.
-        earlier: the addresses under which versions without identities wrote about it, as patterns of SQLite's GLOB.
-    """
-
-    name: str
-    earlier: tuple[str, ...] = ()
-
-
-def identity_of(connection: Connection) -> NamespaceIdentity:
-    """Return the identity of a namespace. sbnotebook's emulator is asked for it: call this in a thread.
+def identity_of(connection: Connection) -> str:
+    """Return the name of a namespace in local files. sbnotebook's emulator is asked for it: call this in a thread.
 
     A namespace in Azure is known by its host name. The emulator gets another port each time it starts on demand, so it
-    keeps an identity with its messages. Microsoft's emulator has none, and is known by its address.
+    keeps an identity with its messages: ``emulator:`` and that. Microsoft's emulator has none, and is known by
+    ``address:`` and its address.
 
     Args:
         connection: not changed, and not opened.
@@ -123,14 +107,10 @@ def identity_of(connection: Connection) -> NamespaceIdentity:
     """
     address = canonical_host(connection.host)
     if not connection.is_emulator:
-        return NamespaceIdentity(address)
-    answer = _ask(connection.host)
-    name, here = answer.get("id"), address.replace("[", "[[]")
-    if not isinstance(name, str) or not 0 < len(name) <= _MAX_ID or not name.isalnum():
-        return NamespaceIdentity(f"address:{address}", (here,))
-    anywhere = ("localhost", "localhost:*") if address.partition(":")[0] == "localhost" else (here,)
-    earlier = {"here": (here,), "any": anywhere}.get(str(answer.get("earlier")), ())
-    return NamespaceIdentity(f"emulator:{name}", earlier)
+        return address
+    name = _ask(connection.host).get("id")
+    is_name = isinstance(name, str) and 0 < len(name) <= _MAX_ID and name.isalnum()
+    return f"emulator:{name}" if is_name else f"address:{address}"
 
 
 def _ask(host: str) -> dict[str, Any]:

@@ -19,35 +19,27 @@ import platformdirs
 
 from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.memory.local_database import LocalDatabase, adopt, canonical_version, insert_rows
+from sbnotebook.settlement.memory.local_database import LocalDatabase, insert_rows
 
-__all__ = ["Archive", "ArchiveState", "ArchivedCount", "ArchivedMessage", "archive_of"]
-
-_VERSIONS: Final = (
-    (
-        """
-        CREATE TABLE archived (
-            id INTEGER PRIMARY KEY AUTOINCREMENT, -- who holds one that was pruned must not meet another message
-            archived REAL NOT NULL,
-            state TEXT NOT NULL,
-            namespace TEXT NOT NULL COLLATE NOCASE,
-            entity TEXT NOT NULL COLLATE NOCASE,
-            sequence_number INTEGER NOT NULL,
-            message_id TEXT,
-            enqueued_time TEXT NOT NULL,
-            verb TEXT NOT NULL,
-            payload BLOB NOT NULL
-        )
-        """,
-        "CREATE INDEX archived_by_place ON archived (namespace, entity, sequence_number)",
-        "CREATE INDEX archived_by_time ON archived (archived)",
-    ),
-    canonical_version("archived"),
-    (
-        "ALTER TABLE archived ADD COLUMN keep_until REAL",
-        "UPDATE archived SET keep_until = archived + 604800",  # seven days, the default
-        "CREATE INDEX archived_by_end ON archived (keep_until)",
-    ),
+_SCHEMA: Final = (
+    """
+    CREATE TABLE archived (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, -- the number of a pruned message must not name another
+        archived REAL NOT NULL,
+        keep_until REAL NOT NULL,
+        state TEXT NOT NULL,
+        namespace TEXT NOT NULL COLLATE NOCASE,
+        entity TEXT NOT NULL COLLATE NOCASE,
+        sequence_number INTEGER NOT NULL,
+        message_id TEXT,
+        enqueued_time TEXT NOT NULL,
+        verb TEXT NOT NULL,
+        payload BLOB NOT NULL
+    )
+    """,
+    "CREATE INDEX archived_by_place ON archived (namespace, entity, sequence_number)",
+    "CREATE INDEX archived_by_time ON archived (archived)",
+    "CREATE INDEX archived_by_end ON archived (keep_until)",
 )
 _INSERT: Final = """
     INSERT INTO archived
@@ -176,7 +168,7 @@ class Archive:
         max_bytes: how large the archive may become; when it is full, nothing more is removed from the service.
 
     Raises:
-        ConfigurationError: the file is not an archive, or is one of a later version; it is left as it is.
+        ConfigurationError: the file is not an archive, or is one of another version; it is left as it is.
 
     Example:
         >>> Archive(max_bytes=10 * 1024**3).retention
@@ -192,7 +184,7 @@ class Archive:
         self.retention = retention
         self.max_bytes = max_bytes
         self._database = LocalDatabase(
-            self.path, what="an archive", table="archived", versions=_VERSIONS, failed=partial(_unusable, self.path)
+            self.path, what="an archive", table="archived", schema=_SCHEMA, failed=partial(_unusable, self.path)
         )
         self._prune_at = 0.0
 
@@ -337,16 +329,6 @@ class Archive:
             count = database.execute(delete, (before,)).rowcount
         self._database.vacuum()
         return count
-
-    def adopt(self, namespace: str, earlier: Iterable[str]) -> None:
-        """Give a namespace what earlier versions wrote under its addresses.
-
-        See :func:`sbnotebook.settlement.memory.local_database.adopt`.
-
-        Raises:
-            ArchiveError: the archive cannot be used.
-        """
-        adopt(self._database, ("archived",), name=namespace, earlier=earlier)
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""

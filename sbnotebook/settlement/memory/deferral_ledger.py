@@ -18,11 +18,9 @@ from sbnotebook.model import (
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement.memory.local_database import LocalDatabase, insert_rows
 
-__all__ = ["VERSION", "DeferralEntry", "DeferralLedger"]
-
 _LOGGER: Final = logging.getLogger(__name__)
 
-VERSION: Final = (
+SCHEMA: Final = (
     """
     CREATE TABLE deferrals (
         namespace TEXT NOT NULL,
@@ -37,7 +35,7 @@ VERSION: Final = (
     )
     """,
 )
-"""What the journal's second version adds for deferrals."""
+"""The statements that make the journal's table."""
 _Place = tuple[EntityAddress, int]
 """The place of a message: an entity and a sequence number."""
 # One statement for all messages of an entity, for the reason that insert_rows gives.

@@ -18,53 +18,40 @@ from sbnotebook.errors import JournalError
 from sbnotebook.model import EntityAddress, ReceivedMessage
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement.memory import deferral_ledger, notes, seen
-from sbnotebook.settlement.memory.local_database import LocalDatabase, adopt, canonical_version, insert_rows
+from sbnotebook.settlement.memory.local_database import LocalDatabase, insert_rows
 
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["Journal", "OriginalKey", "ResubmitEntry", "ResubmitState", "original_key"]
-
 OriginalKey: TypeAlias = tuple[str, int, str]
 """The entity of an original, its number, and the time that it was enqueued at."""
 
-_TABLES: Final = ("resubmits", "deferrals", "seen", "notes")
-"""Those that versions before the identities of namespaces wrote to."""
-_VERSIONS: Final = (
-    (
-        """
-        CREATE TABLE resubmits (
-            id INTEGER PRIMARY KEY,
-            namespace TEXT NOT NULL,
-            source TEXT NOT NULL,
-            sequence_number INTEGER NOT NULL,
-            message_id TEXT,
-            destination TEXT NOT NULL,
-            clone_id TEXT NOT NULL,
-            enqueued_time TEXT NOT NULL,
-            state TEXT NOT NULL,
-            changed TEXT NOT NULL
-        )
-        """,
-        "CREATE INDEX resubmits_by_state ON resubmits (namespace, state)",
-    ),
-    (
-        "ALTER TABLE resubmits ADD COLUMN edited INTEGER NOT NULL DEFAULT 0",
-        "ALTER TABLE resubmits ADD COLUMN scheduled TEXT",
-        "DROP INDEX resubmits_by_state",
-        """
-        CREATE INDEX unfinished_resubmits ON resubmits (namespace, sequence_number)
-        WHERE state IN ('intended', 'sent')
-        """,
-        *deferral_ledger.VERSION,
-        *seen.VERSION,
-    ),
-    notes.NOTES_VERSION,
-    ("CREATE INDEX resubmits_by_number ON resubmits (namespace, sequence_number)",),
-    canonical_version(*_TABLES),
-    notes.LOOKS_VERSION,
-    ("ALTER TABLE resubmits ADD COLUMN destination_namespace TEXT NOT NULL DEFAULT ''",),
-    notes.RESUBMITS_VERSION,
+_SCHEMA: Final = (
+    """
+    CREATE TABLE resubmits (
+        id INTEGER PRIMARY KEY,
+        namespace TEXT NOT NULL,
+        source TEXT NOT NULL,
+        sequence_number INTEGER NOT NULL,
+        message_id TEXT,
+        destination TEXT NOT NULL,
+        clone_id TEXT NOT NULL,
+        enqueued_time TEXT NOT NULL,
+        destination_namespace TEXT NOT NULL,
+        edited INTEGER NOT NULL,
+        scheduled TEXT,
+        state TEXT NOT NULL,
+        changed TEXT NOT NULL
+    )
+    """,
+    """
+    CREATE INDEX unfinished_resubmits ON resubmits (namespace, sequence_number)
+    WHERE state IN ('intended', 'sent')
+    """,
+    "CREATE INDEX resubmits_by_number ON resubmits (namespace, sequence_number)",
+    *deferral_ledger.SCHEMA,
+    *seen.SCHEMA,
+    *notes.SCHEMA,
 )
 _COLUMNS: Final = (
     "namespace, source, sequence_number, message_id, destination, clone_id, enqueued_time, destination_namespace, "
@@ -164,14 +151,14 @@ class Journal:
         path: the file; None for the one in the user's data directory.
 
     Raises:
-        ConfigurationError: the file is not a journal, or is one of a later version; it is left as it is.
+        ConfigurationError: the file is not a journal, or is one of another version; it is left as it is.
         JournalError: by each method, where the file cannot be used.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or platformdirs.user_data_path("sbnotebook") / "journal.sqlite"
         self.database = LocalDatabase(
-            self.path, what="a journal", table="resubmits", versions=_VERSIONS, failed=partial(_unusable, self.path)
+            self.path, what="a journal", table="resubmits", schema=_SCHEMA, failed=partial(_unusable, self.path)
         )
         self._is_pruned = False
 
@@ -244,13 +231,6 @@ class Journal:
         with self.database.transaction() as database:
             rows = database.execute(_BEGUN, (namespace, numbers)).fetchall()
         return {entry.key: entry for entry in map(_entry, rows) if entry.key in wanted}
-
-    def adopt(self, namespace: str, earlier: Iterable[str]) -> None:
-        """Give a namespace what earlier versions wrote under its addresses.
-
-        See :func:`sbnotebook.settlement.memory.local_database.adopt`.
-        """
-        adopt(self.database, _TABLES, name=namespace, earlier=earlier)
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""

@@ -1,28 +1,23 @@
-"""An SQLite file of one user on one machine, the journal or the archive, and the namespaces that it knows.
-
-Each namespace is known by its identity, also where a version before identities wrote its address.
-"""
+"""An SQLite file of one user on one machine: the journal or the archive."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain, product
+from itertools import chain
 from pathlib import Path
 from typing import Final
 from weakref import finalize
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.settlement.connecting.connection_strings import canonical_host
-
-__all__ = ["LocalDatabase", "adopt", "canonical_version", "insert_rows"]
 
 _WAIT: Final = 30.0
 """Seconds that one kernel waits for another that is writing."""
 # One statement, so that another process's set-up is seen whole or not at all.
+_SCHEMA: Final = 1
 _STATE_OF_FILE: Final = "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
 
 
@@ -33,9 +28,8 @@ class LocalDatabase:
         path: the file.
         failed: gives the error for one of SQLite or of the system, where the file cannot be used; None to raise that.
         what: what it is, in an error: ``"a journal"``.
-        table: a table in every version of it, which distinguishes it from other files.
-        versions: the statements of each version: the first make the tables, those after it bring a file from the
-            version before to theirs.
+        table: one of its tables, which distinguishes it from other files.
+        schema: the statements that make its tables.
     """
 
     def __init__(
@@ -44,14 +38,14 @@ class LocalDatabase:
         *,
         what: str,
         table: str,
-        versions: Sequence[Sequence[str]],
+        schema: Sequence[str],
         failed: Callable[[Exception], Exception] | None = None,
     ) -> None:
         self.path = path
         self._failed = failed
         self._what = what
         self._table = table
-        self._versions = versions
+        self._schema = schema
         self._database: sqlite3.Connection | None = None
         # Python 3.13 warns of a connection that was not closed.
         self._closing: finalize[..., LocalDatabase] | None = None
@@ -64,7 +58,7 @@ class LocalDatabase:
         Threads take turns, and one that holds it must not begin another inside.
 
         Raises:
-            ConfigurationError: the file is something else, or is of a later version; it is left as it is.
+            ConfigurationError: the file is something else, or is of another version; it is left as it is.
         """
         try:
             with self._lock:
@@ -100,47 +94,40 @@ class LocalDatabase:
             self.path.chmod(0o600)
         # Without Python's own transactions, which cannot begin with a lock for writing.
         database = sqlite3.connect(self.path, check_same_thread=False, timeout=_WAIT, isolation_level=None)
-        database.create_function("canonical_host", 1, canonical_host, deterministic=True)
         try:
-            known = self._prepare(database)
-        except sqlite3.Error:
+            self._prepare(database)
+        except (sqlite3.Error, ConfigurationError):
             database.close()
             raise
-        if not known:
-            database.close()
-            raise ConfigurationError(f"{self.path} is not {self._what} of this version of sbnotebook: move it away.")
         return database
 
-    def _prepare(self, database: sqlite3.Connection) -> bool:
-        """Bring the file to the newest version; False when it is something else."""
-        version = self._version(database)
-        if version in (None, len(self._versions)):
-            return version is not None
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        """Make the tables of a new file."""
+        if self._is_made(database):
+            return
         # Two kernels may get here at once: the second waits and finds it done. No write-ahead mode, because SQLite does
         # not wait for a lock to switch to it.
         with _begun(database):
-            version = self._version(database)
-            if version is None:
-                return False
-            for statements in self._versions[version:]:
-                for statement in statements:
+            if not self._is_made(database):
+                for statement in self._schema:
                     database.execute(statement)
-            database.execute(f"PRAGMA user_version = {len(self._versions)}")
-        return True
+                database.execute(f"PRAGMA user_version = {_SCHEMA}")
 
-    def _version(self, database: sqlite3.Connection) -> int | None:
-        """Return the file's version, 0 for a new file; None when it is something else."""
+    def _is_made(self, database: sqlite3.Connection) -> bool:
+        """Tell a file that has its tables from a new one, and refuse any other."""
         try:
             # All of the answer is fetched: a statement that is not read to its end keeps a lock on the file.
             ((version, tables),) = database.execute(_STATE_OF_FILE).fetchall()
             own = database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (self._table,)).fetchall()
         except sqlite3.DatabaseError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
-                return None
-            raise
-        if version == 0 and tables == 0:
-            return 0
-        return version if own and 1 <= version <= len(self._versions) else None
+            if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+                raise
+            version, tables, own = None, 0, []
+        if (version, tables) == (0, 0):
+            return False
+        if own and version == _SCHEMA:
+            return True
+        raise ConfigurationError(f"{self.path} is not {self._what} of this version of sbnotebook: move it away.")
 
 
 @contextmanager
@@ -182,42 +169,3 @@ def insert_rows(database: sqlite3.Connection, insert: str, rows: Sequence[Sequen
         last = cursor.lastrowid or 0
         ids += range(last - len(some) + 1, last + 1)
     return ids
-
-
-def canonical_version(*tables: str) -> tuple[str, ...]:
-    """Return the statements of a version of a file that knows each namespace by one spelling.
-
-    A row that exists under both spellings keeps its own: nothing is lost.
-
-    Args:
-        tables: those with a column ``namespace``.
-    """
-    return (
-        "CREATE TABLE adopted (namespace TEXT PRIMARY KEY) WITHOUT ROWID",
-        *(
-            f"UPDATE OR IGNORE {table} SET namespace = canonical_host(namespace)"  # noqa: S608
-            " WHERE namespace != canonical_host(namespace)"
-            for table in tables
-        ),
-    )
-
-
-def adopt(database: LocalDatabase, tables: Iterable[str], *, name: str, earlier: Iterable[str]) -> None:
-    """Give a namespace what earlier versions wrote under its addresses; once, as later rows there are another's.
-
-    Args:
-        database: the journal's, or the archive's.
-        tables: those with a column ``namespace``.
-        name: the namespace's identity.
-        earlier: its addresses, as patterns of GLOB.
-    """
-    if not database.path.exists():
-        return
-    with database.transaction() as transaction:
-        met = transaction.execute("INSERT OR IGNORE INTO adopted VALUES (?)", (name,)).rowcount
-        if met:
-            for table, pattern in product(tables, earlier):
-                transaction.execute(
-                    f"UPDATE OR IGNORE {table} SET namespace = ? WHERE namespace GLOB ?",  # noqa: S608
-                    (name, pattern),
-                )

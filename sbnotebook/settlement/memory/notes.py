@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.memory.local_database import LocalDatabase
 
 
-__all__ = ["LOOKS_VERSION", "MAX_NOTE", "NOTES_VERSION", "RESUBMITS_VERSION", "Look", "Looks", "Notes", "Resubmitted"]
-
-NOTES_VERSION: Final = (
+SCHEMA: Final = (
     """
     CREATE TABLE notes (
         namespace TEXT NOT NULL,
@@ -27,11 +25,8 @@ NOTES_VERSION: Final = (
         PRIMARY KEY (namespace, fingerprint)
     ) WITHOUT ROWID
     """,
-)
-"""The table that version 3 of the journal adds."""
-RESUBMITS_VERSION: Final = (
     """
-    CREATE TABLE IF NOT EXISTS resubmitted_causes (
+    CREATE TABLE resubmitted_causes (
         namespace TEXT NOT NULL,
         entity TEXT NOT NULL,
         fingerprint TEXT NOT NULL,
@@ -40,16 +35,8 @@ RESUBMITS_VERSION: Final = (
         PRIMARY KEY (namespace, entity, fingerprint)
     ) WITHOUT ROWID
     """,
-)
-"""The table that version 8 of the journal adds."""
-MAX_NOTE: Final = 2_000
-"""Characters of a note."""
-_MAX_FINGERPRINT: Final = 100
-_KEPT: Final = timedelta(days=30)
-"""For how long the counts of resubmits are kept after the last one, as the journal keeps the resubmits themselves."""
-LOOKS_VERSION: Final = (
     """
-    CREATE TABLE IF NOT EXISTS looks (
+    CREATE TABLE looks (
         namespace TEXT NOT NULL,
         entity TEXT NOT NULL,
         messages INTEGER NOT NULL,
@@ -58,7 +45,12 @@ LOOKS_VERSION: Final = (
     ) WITHOUT ROWID
     """,
 )
-"""The table that version 6 of the journal adds."""
+"""The statements that make the journal's tables."""
+MAX_NOTE: Final = 2_000
+"""Characters of a note."""
+_MAX_FINGERPRINT: Final = 100
+_KEPT: Final = timedelta(days=30)
+"""For how long the counts of resubmits are kept after the last one, as the journal keeps the resubmits themselves."""
 
 
 class Resubmitted(NamedTuple):

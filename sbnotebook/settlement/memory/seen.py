@@ -14,10 +14,8 @@ from sbnotebook.model.message import time_text
 if TYPE_CHECKING:
     from sbnotebook.settlement.memory.local_database import LocalDatabase
 
-__all__ = ["DEFAULT_RETENTION", "VERSION", "Seen", "key_of"]
-
 DEFAULT_RETENTION: Final = timedelta(days=7)
-VERSION: Final = (
+SCHEMA: Final = (
     """
     CREATE TABLE seen (
         namespace TEXT NOT NULL,
@@ -29,7 +27,7 @@ VERSION: Final = (
     """,
     "CREATE INDEX seen_by_time ON seen (done)",
 )
-"""The statements that make the table, for the version of the journal that has it first."""
+"""The statements that make the journal's table."""
 
 
 class Seen:

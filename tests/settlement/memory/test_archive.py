@@ -193,18 +193,6 @@ def test_each_message_is_kept_as_long_as_its_writer_said(path: Path) -> None:
         assert other.prune() == 1
 
 
-def test_what_an_earlier_version_wrote_is_kept_for_seven_days(path: Path) -> None:
-    with closing(Archive(path)) as archive:
-        archive.keep([message(1)])
-        written_ago(path, timedelta(days=8))
-        archive.keep([message(2)])
-    undone = "DROP INDEX archived_by_end; ALTER TABLE archived DROP COLUMN keep_until; PRAGMA user_version = 2;"
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript(undone)
-    with closing(Archive(path, retention=timedelta(days=30))) as archive:
-        assert [each.sequence_number for each in archive.find(HOST)] == [2]
-
-
 def test_pruning_gives_the_room_back_to_the_disk(archive: Archive, path: Path) -> None:
     archive.keep([message(number, b"x" * 10_000) for number in range(200)])
     assert 2_000_000 < archive.size <= path.stat().st_size

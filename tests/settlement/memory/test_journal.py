@@ -221,7 +221,7 @@ FOREIGN = {
     "other database": (0, "CREATE TABLE photos (id INTEGER)"),
     "other database of the same version": (1, "CREATE TABLE photos (id INTEGER)"),
     "other database of another version": (2, "CREATE TABLE photos (id INTEGER)"),
-    "later version": (99, "CREATE TABLE resubmits (id INTEGER)"),
+    "another version of it": (2, "CREATE TABLE resubmits (id INTEGER)"),
     "journal without a version": (0, "CREATE TABLE resubmits (id INTEGER)"),
     "version without a table": (1, "CREATE TABLE t (id INTEGER); DROP TABLE t"),
 }

@@ -1,81 +1,34 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement.memory import local_database
 from sbnotebook.settlement.memory.local_database import LocalDatabase, insert_rows
 
-FIRST = ("CREATE TABLE photos (id INTEGER PRIMARY KEY)", "INSERT INTO photos VALUES (1)")
-SECOND = ("ALTER TABLE photos ADD COLUMN title TEXT", "UPDATE photos SET title = 'one'")
+SCHEMA = ("CREATE TABLE photos (id INTEGER PRIMARY KEY, title TEXT)", "INSERT INTO photos VALUES (1, 'one')")
 
 
-def database(path: Path, versions: int = 2) -> LocalDatabase:
-    return LocalDatabase(path, what="an album", table="photos", versions=(FIRST, SECOND)[:versions])
+def database(path: Path, schema: tuple[str, ...] = SCHEMA) -> LocalDatabase:
+    return LocalDatabase(path, what="an album", table="photos", schema=schema)
 
 
-def test_a_new_file_gets_the_newest_version(tmp_path: Path) -> None:
+def test_a_new_file_gets_its_tables(tmp_path: Path) -> None:
     with closing(database(tmp_path / "a" / "new" / "album.sqlite")) as album, album.transaction() as open_album:
         assert open_album.execute("SELECT * FROM photos").fetchall() == [(1, "one")]
-        assert open_album.execute("PRAGMA user_version").fetchall() == [(2,)]
 
 
-def test_a_file_of_an_earlier_version_is_brought_to_the_newest(tmp_path: Path) -> None:
+def test_a_file_that_could_not_be_made_is_made_the_next_time(tmp_path: Path) -> None:
     path = tmp_path / "album.sqlite"
-    with closing(database(path, 1)) as album, album.transaction() as open_album:
-        open_album.execute("INSERT INTO photos VALUES (2)")
-    with closing(database(path)) as album, album.transaction() as open_album:
-        assert open_album.execute("SELECT * FROM photos").fetchall() == [(1, "one"), (2, "one")]
-
-
-def test_a_file_of_a_later_version_is_left_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "album.sqlite"
-    with closing(database(path)) as album, album.transaction():
-        pass
-    before = path.read_bytes()
-    with (
-        closing(database(path, 1)) as album,
-        pytest.raises(ConfigurationError, match="is not an album of this version"),
-        album.transaction(),
-    ):
-        pass
-    assert path.read_bytes() == before
-
-
-def test_many_may_bring_it_to_the_newest_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "album.sqlite"
-    with closing(database(path, 1)) as album, album.transaction():
-        pass
-    count = 8
-    barrier = threading.Barrier(count)
-
-    def use(number: int) -> None:
-        with closing(database(path)) as album:
-            barrier.wait()
-            with album.transaction() as open_album:
-                open_album.execute("INSERT INTO photos VALUES (?, '')", (number + 10,))
-
-    with ThreadPoolExecutor(count) as threads:
-        list(threads.map(use, range(count)))
-    with closing(database(path)) as album, album.transaction() as open_album:
-        assert open_album.execute("SELECT count(*) FROM photos").fetchall() == [(1 + count,)]
-
-
-def test_a_migration_that_fails_leaves_the_version_before(tmp_path: Path) -> None:
-    path = tmp_path / "album.sqlite"
-    with closing(database(path, 1)) as album, album.transaction():
-        pass
-    broken = LocalDatabase(path, what="an album", table="photos", versions=(FIRST, (*SECOND, "NO SQL")))
+    broken = database(path, (*SCHEMA, "NO SQL"))
     with closing(broken), pytest.raises(sqlite3.OperationalError), broken.transaction():
         pass
-    with closing(database(path, 1)) as album, album.transaction() as open_album:
-        assert open_album.execute("SELECT * FROM photos").fetchall() == [(1,)]
+    with closing(database(path)) as album, album.transaction() as open_album:
+        assert open_album.execute("SELECT * FROM photos").fetchall() == [(1, "one")]
 
 
 def test_what_raises_inside_leaves_nothing(tmp_path: Path) -> None:

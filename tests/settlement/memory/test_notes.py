@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -13,7 +12,6 @@ from sbnotebook.client.targets import Target
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import Connection, Journal
-from sbnotebook.settlement.memory.journal import ResubmitEntry
 from sbnotebook.settlement.memory.notes import MAX_NOTE, Notes
 
 HOST = "shop.servicebus.windows.net"
@@ -69,22 +67,6 @@ def test_notes_and_fingerprints_may_be_this_long(journal: Journal) -> None:
         notes.write("abc", "x" * 2_001)
     with pytest.raises(ConfigurationError, match=r"^A fingerprint has 100 .* has 101\."):
         notes.write("f" * 101, "note")
-
-
-def test_notes_migrate_a_journal_of_version_two(tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
-    entry = ResubmitEntry(HOST, "orders/$DeadLetterQueue", 7, "m7", "orders", "m7~1")
-    with closing(Journal(path)) as journal:
-        journal.intend([entry])
-    with closing(sqlite3.connect(path)) as database:  # what an installation of before has
-        database.executescript(
-            "DROP TABLE notes; DROP TABLE adopted; DROP INDEX resubmits_by_number; "
-            "ALTER TABLE resubmits DROP COLUMN destination_namespace; PRAGMA user_version = 2;"
-        )
-    with closing(Journal(path)) as journal:
-        Notes(journal.database, lambda: HOST).write("abc", "note")
-        assert Notes(journal.database, lambda: HOST).all() == {"abc": "note"}
-        assert journal.unfinished(HOST) == [entry]
 
 
 def test_resubmits_of_a_cause_are_counted_for_30_days(journal: Journal) -> None:
