@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from sbnotebook.emulator.entities.rules.operands import Operand, compare, to_operand
+from sbnotebook.emulator.entities.rules.sql import compile_action, compile_filter
 from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.amqp import AmqpValue, decode_exactly, encode
@@ -66,11 +67,7 @@ class SqlFilter:
     _test: Callable[[RuleSubject], bool | None] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Here, because sqlglot takes a while to import, and most emulators have no SQL.
-        from sbnotebook.emulator.entities.rules.evaluation import compile_predicate
-        from sbnotebook.emulator.entities.rules.sql import parse
-
-        object.__setattr__(self, "_test", compile_predicate(parse(self.expression), self.parameters))
+        object.__setattr__(self, "_test", compile_filter(self.expression, self.parameters))
 
     def matches(self, subject: RuleSubject) -> bool:
         """Tell whether the filter takes a message; not if the answer is unknown.
@@ -172,10 +169,7 @@ class SqlAction:
     _statements: tuple[Callable[[RuleSubject], None], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Here, because sqlglot takes a while to import, and most emulators have no SQL.
-        from sbnotebook.emulator.entities.rules.evaluation import compile_statements
-
-        object.__setattr__(self, "_statements", compile_statements(self.expression, self.parameters))
+        object.__setattr__(self, "_statements", compile_action(self.expression, self.parameters))
 
     def apply(self, subject: RuleSubject) -> None:
         """Carry out the statements in order; each sees what those before it did.

@@ -1,151 +1,495 @@
-"""The SQL of rules as a tree, which holds nothing that Service Bus does not have.
+"""The SQL of rules, read word by word and compiled at once to functions that are called for every message.
 
-sqlglot reads the text with a dialect that knows the words and signs of Service Bus only, so that
-``order``, ``date`` or ``case`` are names of properties like any other. What it can still read and
-Service Bus cannot is refused node by node.
+A condition answers with True, False, or None for unknown. A comparison with a missing property is unknown. NOT leaves
+unknown unchanged; AND and OR follow the tables of SQL.
 
-Source: Service Bus documentation, "Subscription rule SQL filter syntax" and "Subscription rule SQL
-action syntax".
+Source: Service Bus documentation, "Subscription rule SQL filter syntax", with "Property evaluation semantics", and
+"Subscription rule SQL action syntax".
 """
 
 from __future__ import annotations
 
+import operator
 import re
-from typing import Any, ClassVar, Final
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from uuid import uuid4
 
-from sqlglot import Parser, Token, Tokenizer, TokenType, exp
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import ErrorLevel, ParseError, TokenError
-
+from sbnotebook.emulator.entities.rules.like import LikePattern
+from sbnotebook.emulator.entities.rules.operands import FilterError, Operand, combine, compare, negate, to_operand
+from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.model.amqp import AmqpValue, Long
 
-__all__ = ["MOST_CHARACTERS", "MOST_NESTED", "parse", "parse_tokens", "tokenize"]
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 MOST_CHARACTERS: Final = 1_024
 """Of the expression of a filter or an action. Source: Service Bus documentation, "Service Bus quotas"."""
+MOST_STATEMENTS: Final = 32
+"""Of one action. Source: Service Bus documentation, "Service Bus quotas", expressions per rule action."""
 MOST_NESTED: Final = 16
-"""Parentheses, NOT and signs inside of each other; sqlglot calls itself for each of them."""
+"""Parentheses, NOT and signs inside of each other; the reader calls itself for each of them."""
 
-_REGULAR_IDENTIFIER: Final = re.compile(r"[^\W\d_]\w*")
+Calculation = Callable[[RuleSubject], Operand]
+Predicate = Callable[[RuleSubject], bool | None]
+Statement = Callable[[RuleSubject], None]
+Parameters = Mapping[str, AmqpValue]
+
+_WORD: Final = re.compile(
+    r"""
+    (?P<space>\s++)
+    | (?P<text>'(?:[^']|'')*+')
+    | (?P<quoted>\[(?:[^\]]|\]\])*+\]|"(?:[^"]|"")*+")
+    | (?P<number>\.?[0-9](?:[eE][+-]|[\w.])*+)
+    | (?P<parameter>@\w++)
+    | (?P<name>[^\W\d]\w*+)
+    | (?P<sign><>|!=|<=|>=|[-+*/%=<>().,;])
+    """,
+    re.VERBOSE,
+)
 _NUMBER: Final = re.compile(r"(?:[0-9]++(?:\.[0-9]++)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[0-9]++\.", re.ASCII)
-_PREFIXES: Final = frozenset((TokenType.NOT, TokenType.DASH, TokenType.PLUS))
-
-_BINARY: Final = frozenset(("this", "expression"))
-_ALLOWED: Final[dict[type[exp.Expr], frozenset[str]]] = {
-    **dict.fromkeys((exp.And, exp.Or, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Is, exp.Escape), _BINARY),
-    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod), _BINARY),
-    **dict.fromkeys((exp.Not, exp.Neg, exp.Paren, exp.Boolean, exp.Null, exp.Parameter, exp.Var), frozenset(("this",))),
-    exp.Like: _BINARY | {"negate"},
-    exp.In: frozenset(("this", "expressions")),
-    exp.Anonymous: frozenset(("this", "expressions")),
-    exp.Column: frozenset(("this", "table")),
-    exp.Identifier: frozenset(("this", "quoted")),
-    exp.Literal: frozenset(("this", "is_string")),
+_KEYWORDS: Final = frozenset(("AND", "OR", "NOT", "IN", "IS", "LIKE", "ESCAPE", "NULL", "TRUE", "FALSE"))
+_TESTS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
-"""What an expression may be made of: the kinds of nodes, and the parts that each may have."""
+_CONSTANTS: Final[dict[str, Operand]] = {"NULL": None, "TRUE": True, "FALSE": False}
+_LARGEST: Final = 2**63 - 1
+_NOTHING: Final = RuleSubject(b"")
+_SHOWN: Final = 40
 
 
-class _ServiceBusSql(Dialect):
-    class Tokenizer(Tokenizer):
-        IDENTIFIERS: ClassVar = ['"', ("[", "]")]
-        COMMENTS: ClassVar = []
-        KEYWORDS: ClassVar = {
-            **{word: TokenType[word] for word in ("AND", "OR", "NOT", "IN", "IS", "LIKE", "ESCAPE")},
-            **{word: TokenType[word] for word in ("NULL", "TRUE", "FALSE")},
-            "<>": TokenType.NEQ,
-            "!=": TokenType.NEQ,
-            "<=": TokenType.LTE,
-            ">=": TokenType.GTE,
-        }
-        SINGLE_TOKENS: ClassVar = {
-            sign: kind for sign, kind in Tokenizer.SINGLE_TOKENS.items() if sign in "()+-*/%=<>.,;@'\""
-        }
+def compile_filter(expression: str, parameters: Parameters) -> Predicate:
+    """Return the function that tells whether a message fulfils the condition of a filter.
 
-    class Parser(Parser):
-        FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {}
-        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
-        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {}
-
-
-_DIALECT: Final = _ServiceBusSql()
-
-
-def parse(expression: str) -> exp.Expr:
-    """Return the tree of a filter's expression.
+    Args:
+        expression: the text of the filter.
+        parameters: the values of ``@name`` in it, by name with or without the sign.
 
     Raises:
-        ConfigurationError: it is too long, is nested too deep, cannot be read, or uses what Service
-            Bus does not have.
+        ConfigurationError: it cannot be read, has no condition, or uses what Service Bus does not have.
+    """
+    reader = _Reader(expression, parameters)
+    found = _condition(reader.read_any())
+    reader.require_end()
+    return found
+
+
+def compile_action(expression: str, parameters: Parameters) -> tuple[Statement, ...]:
+    """Return the functions that carry out an action, in order.
+
+    Args:
+        expression: the text of the action.
+        parameters: the values of ``@name`` in it, by name with or without the sign.
+
+    Raises:
+        ConfigurationError: it cannot be read, or uses what Service Bus does not have.
 
     Example:
-        >>> parse("quantity > 5").key
-        'gt'
+        >>> len(compile_action("SET color = 'red'; REMOVE size", {}))
+        2
     """
-    return parse_tokens(tokenize(expression), expression)
+    reader = _Reader(expression, parameters)
+    found = [reader.read_statement()]
+    while not reader.is_at_end:
+        found.append(reader.read_statement())
+    if len(found) > MOST_STATEMENTS:
+        raise ConfigurationError(f"An action has at most {MOST_STATEMENTS} statements, this one has {len(found)}.")
+    return tuple(found)
 
 
-def tokenize(expression: str) -> list[Token]:
-    """Return the words and signs of an expression, once its size is checked.
+class _Word(NamedTuple):
+    kind: str
+    """A kind of `_WORD`, ``keyword``, or ``end``."""
+    text: str
+    """As written; of a text and a quoted name what is between the quotes, and a keyword in upper case."""
+    column: int
 
-    Raises:
-        ConfigurationError: it is too long or nested too deep, or a text or a name in it does not end.
-    """
+
+class _Part(NamedTuple):
+    """A part of an expression: a condition or a value."""
+
+    test: Predicate | None = None
+    calculate: Calculation | None = None
+    name: tuple[bool, str] | None = None
+    """Of a property: whether it is a system property, and its name."""
+    is_text: bool = False
+
+
+def _tests(test: Predicate) -> _Part:
+    return _Part(test=test)
+
+
+def _gives(calculate: Calculation) -> _Part:
+    return _Part(calculate=calculate)
+
+
+def _condition(part: _Part) -> Predicate:
+    if part.test is None:
+        raise ConfigurationError("A condition is needed: compare a value alone with another, such as paid = TRUE.")
+    return part.test
+
+
+def _value(part: _Part) -> Calculation:
+    if part.calculate is None:
+        raise ConfigurationError("A value is needed where the SQL expression has a condition.")
+    return part.calculate
+
+
+def _name(part: _Part) -> tuple[bool, str]:
+    if part.name is None:
+        raise ConfigurationError("The name of a property is needed here, such as color or sys.Label.")
+    return part.name
+
+
+class _Reader:
+    """Reads one expression; each method reads what its name says, and what binds closer."""
+
+    def __init__(self, expression: str, parameters: Parameters) -> None:
+        self._words = _words(expression)
+        self._parameters = {name.removeprefix("@").lower(): value for name, value in parameters.items()}
+        self._at = 0
+        self._nested = 0
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._words[self._at].kind == "end"
+
+    def require_end(self) -> None:
+        if not self.is_at_end:
+            self._refuse()
+
+    def read_statement(self) -> Statement:
+        verb = self._words[self._at]
+        self._at += 1
+        if verb.kind != "name" or verb.text.upper() not in ("SET", "REMOVE"):
+            raise ConfigurationError("Each statement of an action starts with SET or REMOVE.")
+        system, name = _name(self._read_property())
+        is_set = verb.text.upper() == "SET"
+        if is_set and not self._take("="):
+            raise ConfigurationError("SET needs a property and a value: SET color = 'red'.")
+        value = _value(self._read_sum()) if is_set else None
+        _ = self._take(";") or self._take(",")
+        if value is None:
+            return lambda subject: subject.remove(name, system=system)
+        return lambda subject: subject.set(name, value(subject), system=system)
+
+    def read_any(self) -> _Part:
+        return self._read_row("OR", self._read_and, decides=True)
+
+    def _read_and(self) -> _Part:
+        return self._read_row("AND", self._read_not, decides=False)
+
+    def _read_row(self, keyword: str, read: Callable[[], _Part], *, decides: bool) -> _Part:
+        parts = [read()]
+        while self._take(keyword):
+            parts.append(read())
+        return parts[0] if len(parts) == 1 else _tests(_joined([*map(_condition, parts)], decides=decides))
+
+    def _read_not(self) -> _Part:
+        if not self._take("NOT"):
+            return self._read_test()
+        with self._deeper():
+            return _tests(_inverted(_condition(self._read_not())))
+
+    def _read_test(self) -> _Part:
+        left = self._read_sum()
+        word = self._words[self._at]
+        if word.kind == "sign" and word.text in _TESTS:
+            self._at += 1
+            return _tests(_compared(_TESTS[word.text], _value(left), _value(self._read_sum())))
+        if self._take("IS"):
+            inverted = self._take("NOT")
+            self._require("NULL")
+            system, name = _name(left)
+            read = RuleSubject.system if system else RuleSubject.user
+            return _tests(lambda subject: (read(subject, name) is None) is not inverted)
+        inverted = self._take("NOT")
+        if self._take("IN"):
+            test = self._read_in(_value(left))
+        elif self._take("LIKE"):
+            test = self._read_like(_value(left))
+        elif inverted:
+            self._refuse()
+        else:
+            return left
+        return _tests(_inverted(test) if inverted else test)
+
+    def _read_in(self, left: Calculation) -> Predicate:
+        choices = [_value(part) for part in self._read_list()]
+        if not choices:
+            raise ConfigurationError("IN needs at least one value in its parentheses.")
+
+        def test(subject: RuleSubject) -> bool | None:
+            value = left(subject)
+            answers = [compare(operator.eq, value, choice(subject)) for choice in choices]
+            return True if True in answers else None if None in answers else False
+
+        return test
+
+    def _read_like(self, left: Calculation) -> Predicate:
+        right, escape = self._read_sum(), None
+        if self._take("ESCAPE"):
+            if self._words[self._at].kind not in ("text", "parameter"):
+                self._refuse()
+            escape = self._read_operand()
+        wanted, sign = _value(right), escape and _value(escape)
+        # A constant pattern is compiled once, any other for each message.
+        constant = None
+        if right.is_text and (escape is None or escape.is_text):
+            try:
+                constant = _pattern(wanted(_NOTHING), sign and sign(_NOTHING), escaped=sign is not None)
+            except FilterError as error:
+                raise ConfigurationError(str(error)) from None
+
+        def test(subject: RuleSubject) -> bool | None:
+            value = left(subject)
+            pattern = constant or _pattern(wanted(subject), sign and sign(subject), escaped=sign is not None)
+            return pattern.matches(value) if pattern is not None and isinstance(value, str) else None
+
+        return test
+
+    def _read_sum(self) -> _Part:
+        return self._read_chain(("+", "-"), self._read_product)
+
+    def _read_product(self) -> _Part:
+        return self._read_chain(("*", "/", "%"), self._read_signed)
+
+    def _read_chain(self, signs: tuple[str, ...], read: Callable[[], _Part]) -> _Part:
+        first = read()
+        steps: list[tuple[str, Calculation]] = []
+        while (sign := self._words[self._at]).kind == "sign" and sign.text in signs:
+            self._at += 1
+            steps.append((sign.text, _value(read())))
+        return _gives(_combined(_value(first), steps)) if steps else first
+
+    def _read_signed(self) -> _Part:
+        is_negative = self._take("-")
+        if not is_negative and not self._take("+"):
+            return self._read_operand()
+        word = self._words[self._at]
+        if is_negative and word[:2] == ("number", str(_LARGEST + 1)):
+            self._at += 1
+            return _constant(Long(-_LARGEST - 1))
+        with self._deeper():
+            value = _value(self._read_signed())
+        return _gives(lambda subject: negate(value(subject))) if is_negative else _gives(value)
+
+    def _read_operand(self) -> _Part:
+        word = self._words[self._at]
+        if word.kind == "name" and self._words[self._at + 1][:2] == ("sign", "("):
+            return self._read_function()
+        if word.kind in ("quoted", "name"):
+            return self._read_property()
+        if word[:2] == ("sign", "("):
+            self._at += 1
+            with self._deeper():
+                inner = self.read_any()
+            self._require(")")
+            return inner._replace(name=None, is_text=False)
+        self._at += 1
+        if word.kind == "text":
+            return _constant(word.text)._replace(is_text=True)
+        if word.kind == "number":
+            return _constant(_number(word.text))
+        if word.kind == "parameter":
+            return self._parameter(word.text[1:])
+        if word.kind == "keyword" and word.text in _CONSTANTS:
+            return _constant(_CONSTANTS[word.text])
+        self._at -= 1
+        return self._refuse()
+
+    def _read_property(self) -> _Part:
+        scope, name = "", self._read_name()
+        if self._take("."):
+            scope, name = name, self._read_name()
+        if scope.lower() not in ("", "sys", "user"):
+            raise ConfigurationError(f"The scope of a property is sys or user, not {scope[:_SHOWN]!r}.")
+        system = scope.lower() == "sys"
+        read = RuleSubject.system if system else RuleSubject.user
+        return _gives(lambda subject: read(subject, name))._replace(name=(system, name))
+
+    def _read_name(self) -> str:
+        word = self._words[self._at]
+        is_scoped = self._at and self._words[self._at - 1].text == "."
+        if word.kind not in ("name", "quoted") and not (word.kind == "keyword" and is_scoped):
+            self._refuse()
+        self._at += 1
+        if word.kind == "name" and word.text.startswith("_"):
+            raise ConfigurationError(f"The name {word.text!r} must be in square brackets: [{word.text}].")
+        return word.text
+
+    def _read_function(self) -> _Part:
+        name = self._read_name()
+        arguments = self._read_list()
+        match name.lower(), len(arguments):
+            case "exists", 1:
+                system, wanted = _name(arguments[0])
+                return _tests(lambda subject: subject.exists(wanted, system=system))
+            case "newid", 0:
+                return _gives(lambda _subject: uuid4())
+            case (("p" | "property"), 1):
+                return _gives(_named(_value(arguments[0])))
+            case _:
+                raise ConfigurationError(
+                    f"There is no function {name[:_SHOWN]!r} with {len(arguments)} arguments: "
+                    "use newid(), property(name), p(name) or EXISTS(property)."
+                )
+
+    def _read_list(self) -> list[_Part]:
+        self._require("(")
+        found: list[_Part] = []
+        with self._deeper():
+            while not self._take(")"):
+                if found:
+                    self._require(",")
+                found.append(self.read_any())
+        return found
+
+    def _parameter(self, name: str) -> _Part:
+        if name.lower() not in self._parameters:
+            raise ConfigurationError(f"The SQL expression needs a value for the parameter @{name[:_SHOWN]}.")
+        return _constant(to_operand(self._parameters[name.lower()]))
+
+    def _take(self, text: str) -> bool:
+        """Read a keyword or a sign, if it is the next word."""
+        word = self._words[self._at]
+        found = word.kind in ("keyword", "sign") and word.text == text
+        self._at += found
+        return found
+
+    def _require(self, text: str) -> None:
+        if not self._take(text):
+            self._refuse()
+
+    @contextmanager
+    def _deeper(self) -> Generator[None]:
+        self._nested += 1
+        if self._nested > MOST_NESTED:
+            raise ConfigurationError(f"The SQL expression is nested deeper than {MOST_NESTED}: take it apart.")
+        yield
+        self._nested -= 1
+
+    def _refuse(self) -> NoReturn:
+        if len(self._words) == 1:
+            raise ConfigurationError("A SQL expression is needed.")
+        word = self._words[self._at - self.is_at_end]
+        raise ConfigurationError(
+            f"The SQL expression cannot be read at column {word.column}, near {word.text[:_SHOWN]!r}."
+        )
+
+
+def _words(expression: str) -> list[_Word]:
     if len(expression) > MOST_CHARACTERS:
         raise ConfigurationError(
             f"A SQL expression has at most {MOST_CHARACTERS} characters, this one has {len(expression)}."
         )
-    try:
-        expression.encode()
-        words = _DIALECT.tokenize(expression)
-    except UnicodeEncodeError:
-        raise ConfigurationError("The SQL expression has half of a surrogate pair, which is not a character.") from None
-    except TokenError:
-        raise ConfigurationError("The SQL expression cannot be read: a text or a name in it has no end.") from None
-    # Count open parentheses, and prefixes in a row: sqlglot calls itself for each of them.
-    depth = run = 0
-    for word in words:
-        run = run + 1 if word.token_type in _PREFIXES else 0
-        depth += (word.token_type == TokenType.L_PAREN) - (word.token_type == TokenType.R_PAREN)
-        if depth + run > MOST_NESTED:
-            raise ConfigurationError(f"The SQL expression is nested deeper than {MOST_NESTED}: take it apart.")
-    return words
+    if not expression.isascii() and re.search("[\ud800-\udfff]", expression):
+        raise ConfigurationError("The SQL expression has half of a surrogate pair, which is not a character.")
+    words: list[_Word] = []
+    at = 0
+    while at < len(expression):
+        found = _WORD.match(expression, at)
+        if found is None:
+            raise ConfigurationError(_unreadable(expression, at))
+        kind, text = str(found.lastgroup), found[0]
+        if kind in ("text", "quoted"):
+            text = text[1:-1].replace({"[": "]]", '"': '""', "'": "''"}[text[0]], {"[": "]"}.get(text[0], text[0]))
+        elif kind == "name" and text.upper() in _KEYWORDS:
+            kind, text = "keyword", text.upper()
+        if kind != "space":
+            words.append(_Word(kind, text, at + 1))
+        at = found.end()
+    return [*words, _Word("end", "", at + 1)]
 
 
-def parse_tokens(words: list[Token], expression: str) -> exp.Expr:
-    """Return the checked tree of one expression.
-
-    Args:
-        words: the tokens of it, which may be a part of what :func:`tokenize` returned.
-        expression: the whole text.
-
-    Raises:
-        ConfigurationError: it cannot be read, or uses what Service Bus does not have.
-    """
-    reader = _ServiceBusSql.Parser(error_level=ErrorLevel.IMMEDIATE, dialect=_DIALECT)
-    try:
-        trees = reader.parse(words, expression)
-    except ParseError as error:
-        word = str(error.errors[0]["highlight"])
-        column = int(error.errors[0]["col"] or 0) - len(word) + 1
-        raise ConfigurationError(f"The SQL expression cannot be read at column {column}, near {word[:40]!r}.") from None
-    root = trees[0] if len(trees) == 1 else None
-    if root is None:
-        raise ConfigurationError("A SQL expression is needed, and only one.")
-    for node in root.walk():
-        _check(node)
-    return root
+def _unreadable(expression: str, at: int) -> str:
+    if expression[at] in "'[\"":
+        return "The SQL expression cannot be read: a text or a name in it has no end."
+    return f"The SQL expression cannot be read at column {at + 1}, near {expression[at]!r}."
 
 
-def _check(node: exp.Expr) -> None:
-    allowed = _ALLOWED.get(type(node))
-    if allowed is None or not {name for name, value in node.args.items() if value} <= allowed:
-        raise ConfigurationError(f"The SQL expression has a part that Service Bus does not have: {node.key}.")
-    if (
-        isinstance(node, exp.Identifier)
-        and not node.args.get("quoted")
-        and not _REGULAR_IDENTIFIER.fullmatch(node.name)
-    ):
-        raise ConfigurationError(f"The name {node.name!r} must be in square brackets: [{node.name}].")
-    if isinstance(node, exp.Literal) and not node.is_string and not _NUMBER.fullmatch(node.name):
-        raise ConfigurationError(f"{node.name!r} is not a number.")
+def _number(digits: str) -> Operand:
+    if not _NUMBER.fullmatch(digits):
+        raise ConfigurationError(f"{digits[:_SHOWN]!r} is not a number.")
+    if not digits.isdigit():
+        return float(digits)
+    if int(digits) > _LARGEST:
+        raise ConfigurationError(
+            f"The number {digits[:_SHOWN]} does not fit into a long: write it with a decimal point."
+        )
+    return Long(digits)
+
+
+def _constant(value: Operand) -> _Part:
+    return _gives(lambda _subject: value)
+
+
+def _joined(parts: Sequence[Predicate], *, decides: bool) -> Predicate:
+    """Join conditions: the first that answers `decides` is the answer of all."""
+
+    def test(subject: RuleSubject) -> bool | None:
+        answer: bool | None = not decides
+        for part in parts:
+            found = part(subject)
+            if found is decides:
+                return decides
+            if found is None:
+                answer = None
+        return answer
+
+    return test
+
+
+def _inverted(part: Predicate) -> Predicate:
+    def test(subject: RuleSubject) -> bool | None:
+        found = part(subject)
+        return None if found is None else not found
+
+    return test
+
+
+def _compared(test: Callable[[Any, Any], bool], left: Calculation, right: Calculation) -> Predicate:
+    return lambda subject: compare(test, left(subject), right(subject))
+
+
+def _combined(first: Calculation, steps: Sequence[tuple[str, Calculation]]) -> Calculation:
+    def calculate(subject: RuleSubject) -> Operand:
+        value = first(subject)
+        for sign, right in steps:
+            value = combine(sign, value, right(subject))
+        return value
+
+    return calculate
+
+
+def _pattern(pattern: Operand, escape: Operand, *, escaped: bool) -> LikePattern | None:
+    if pattern is None or (escaped and escape is None):
+        return None
+    if not isinstance(pattern, str) or not (escape is None or isinstance(escape, str)):
+        raise FilterError("The pattern and the escape character of LIKE must be texts.")
+    return LikePattern(pattern, escape)
+
+
+def _named(name: Calculation) -> Calculation:
+    """Return the value of a property whose name is calculated."""
+
+    def calculate(subject: RuleSubject) -> Operand:
+        found = name(subject)
+        if found is None:
+            return None
+        if not isinstance(found, str):
+            raise FilterError("The name in property(name) must be a text.")
+        scope, _, rest = found.partition(".")
+        if rest and scope.lower() == "sys":
+            return subject.system(rest)
+        return subject.user(rest if rest and scope.lower() == "user" else found)
+
+    return calculate

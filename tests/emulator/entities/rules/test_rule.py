@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from uuid import UUID
@@ -61,16 +59,6 @@ def test_an_action_knows_when_the_topic_took_the_message(encode_message: Callabl
     action = SqlAction("SET taken = sys.EnqueuedTimeUtc; SET number = sys.SequenceNumber")
     copy = RuleSubject(Rule("a", TrueFilter(), action).copy(message))
     assert (copy.user("taken"), copy.user("number")) == (Timestamp(9), 3)
-
-
-def test_an_emulator_without_sql_does_not_wait_for_its_parser() -> None:
-    script = (
-        "import sys; from sbnotebook.emulator.entities.rules import *; "
-        "Rule('a', CorrelationFilter(to='b')); print('sqlglot' in sys.modules); "
-        "Rule('a', SqlFilter('a = 1')); print('sqlglot' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["False", "True"]
 
 
 def test_a_correlation_filter_takes_its_fields_by_name() -> None:

@@ -6,10 +6,10 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlglot import exp, parse_one
 
 from sbnotebook.emulator.entities.rules import FilterError, RuleSubject
-from sbnotebook.emulator.entities.rules.evaluation import compile_calculation, compile_predicate, property_name
-from sbnotebook.emulator.entities.rules.sql import parse
+from sbnotebook.emulator.entities.rules.sql import compile_action, compile_filter
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.amqp import AmqpValue, Described, Int, Long, Symbol, Timestamp
 
@@ -26,7 +26,7 @@ LEAVES: dict[str, bool | None] = {"1 = 1": T, "1 = 2": F, "nothing = 1": U}
 
 
 def evaluated(expression: str, subject: RuleSubject, parameters: dict[str, AmqpValue] | None = None) -> bool | None:
-    return compile_predicate(parse(expression), parameters or {})(subject)
+    return compile_filter(expression, parameters or {})(subject)
 
 
 def join(table: Table, word: str) -> Callable[[Condition, Condition], Condition]:
@@ -69,6 +69,45 @@ def test_and_binds_closer_than_or(leaves: list[str], data: st.DataObject) -> Non
         answer = OR[answer, part]
     expression = leaves[0] + "".join(f" {word} {leaf}" for word, leaf in zip(words, leaves[1:], strict=True))
     assert evaluated(expression, RuleSubject(b"")) is answer
+
+
+def grouped(node: exp.Expr) -> str:
+    """An expression with parentheses around each of its parts, as sqlglot reads it."""
+    if isinstance(node, exp.Paren):
+        return grouped(node.this)
+    if isinstance(node, exp.Not):
+        return f"(NOT {grouped(node.this)})"
+    if isinstance(node, exp.In):
+        return f"({grouped(node.this)} IN ({', '.join(map(grouped, node.expressions))}))"
+    if isinstance(node, exp.Binary):
+        sign = node.sql().removeprefix(node.this.sql()).removesuffix(node.expression.sql())
+        return f"({grouped(node.this)}{sign}{grouped(node.expression)})"
+    return node.sql()
+
+
+def joined(parts: st.SearchStrategy[str], *signs: str) -> st.SearchStrategy[str]:
+    """Parts with signs between, some in parentheses."""
+    part = st.one_of(parts, parts.map("({})".format))
+    return st.tuples(part, st.lists(st.tuples(st.sampled_from(signs), part), max_size=3)).map(
+        lambda row: " ".join([row[0], *(f"{sign} {each}" for sign, each in row[1])])
+    )
+
+
+values = joined(st.sampled_from(["a", "b", "1", "2", "-1", "nothing"]), "+", "-", "*")
+tests = st.one_of(
+    st.tuples(values, st.sampled_from(["=", "<>", "<", ">="]), values).map(" ".join),
+    st.tuples(values, st.sampled_from(["IN", "NOT IN"]), values.map("({}, 2)".format)).map(" ".join),
+    st.just("nothing IS NULL"),
+)
+expressions = joined(st.one_of(tests, tests.map("NOT {}".format)), "AND", "OR")
+
+
+@given(expressions)
+def test_an_expression_is_read_as_sqlglot_reads_it(expression: str) -> None:
+    message = RuleSubject(b"")
+    for name, value in (("a", 1), ("b", 3)):
+        message.set(name, Long(value), system=False)
+    assert evaluated(expression, message) is evaluated(grouped(parse_one(expression)), message)
 
 
 NO_TIME = Described(Symbol("com.microsoft:timespan"), Long(0))
@@ -150,24 +189,26 @@ def test_a_filter_that_fails_raises_filter_error(expression: str, subject: MakeS
 )  # fmt: skip
 def test_an_expression_without_a_condition_is_refused(expression: str) -> None:
     with pytest.raises(ConfigurationError):
-        compile_predicate(parse(expression), {})
+        compile_filter(expression, {})
+
+
+def calculated(expression: str) -> object:
+    message = RuleSubject(b"")
+    (statement,) = compile_action(f"SET found = {expression}", {})
+    statement(message)
+    return message.user("found")
 
 
 def test_a_new_id_is_a_uuid() -> None:
-    assert isinstance(compile_calculation(parse("newid()"), {})(RuleSubject(b"")), UUID)
+    assert isinstance(calculated("newid()"), UUID)
 
 
 def test_integers_are_longs_and_others_doubles() -> None:
     texts = ("7", "7.0", "-7", "70e-1", "-95", "9223372036854775807", "-9223372036854775808")
-    values = [compile_calculation(parse(text), {})(RuleSubject(b"")) for text in texts]
+    values = [calculated(text) for text in texts]
     assert [(type(value), value) for value in values] == [
         *((Long, 7), (float, 7.0), (Long, -7), (float, 7.0), (Long, -95), (Long, 2**63 - 1), (Long, -(2**63)))
     ]
-
-
-def test_a_place_is_a_property() -> None:
-    with pytest.raises(ConfigurationError, match="name of a property"):
-        property_name(parse("5"))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
