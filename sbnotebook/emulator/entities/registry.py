@@ -35,8 +35,6 @@ from sbnotebook.model.address import EntityAddress, SubQueue
 
 __all__ = ["AnyEntity", "Registry"]
 
-_RESERVED: Final = frozenset(("entities", "faults", "health", "lease"))
-"""What the emulator answers over HTTP where clients look for the description of an entity."""
 _FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 """Options that an entity has from the start or never."""
 _TARGETS: Final = ("forward_to", "forward_dead_letters_to")
@@ -186,7 +184,8 @@ class Registry:
             RefusedError: the topic has as many subscriptions as it can have.
         """
         options = _lasting(options or SubscriptionOptions())
-        EntityAddress(topic.path, name)
+        if EntityAddress.parse(f"{topic.path}/subscriptions/{name}").subscription != name:
+            raise InvalidEntityAddressError(f"{name[:80]!r} cannot be the name of a subscription.")
         if topic.find_subscription(name) is not None:
             raise EntityExistsError(f"There is already a subscription {name!r} of the topic {topic.path!r}.")
         limit = self.tier.quotas.max_subscriptions
@@ -372,11 +371,9 @@ class Registry:
 
     def _new_name(self, name: str) -> str:
         address = EntityAddress.parse(name)
-        if address.subscription or address.sub_queue:
+        # The path of a topic's list of subscriptions cannot be that of an entity.
+        if address.subscription or address.sub_queue or address.name.casefold().endswith("/subscriptions"):
             raise InvalidEntityAddressError(f"{name[:80]!r} cannot be the name of a queue or topic.")
-        if address.name.casefold() in _RESERVED:
-            text = f"{name[:80]!r} is an address of the emulator itself: give the entity another name."
-            raise InvalidEntityAddressError(text)
         if address.name.casefold() in self._entities:
             raise EntityExistsError(f"There is already an entity {address.name!r}.")
         limit = self.tier.quotas.max_entities

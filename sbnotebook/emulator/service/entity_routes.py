@@ -19,7 +19,7 @@ azure-sdk-for-java, session-records).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 from xml.etree import ElementTree as ET
@@ -47,21 +47,20 @@ from sbnotebook.emulator.service.descriptions import (
     read_entity,
     read_rule,
 )
-from sbnotebook.emulator.service.middleware import RequestRefusedError
+from sbnotebook.emulator.service.middleware import ASKS_FOR_ENTITY, RequestRefusedError
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
 
-__all__ = ["add_entity_routes"]
-
 _MAX_PAGE: Final = 1000
 _MAX_DIGITS: Final = 9
 _MAX_PATH: Final = 260
 _LATEST: Final = "2024-05"
 # The two words may be written in upper and lower case.
-_SUBSCRIPTIONS: Final = "/{entity:.+}/{_subscriptions:(?i:subscriptions)}"
+# A subscription can have the name of the list that it is in; a topic cannot end with it.
+_SUBSCRIPTIONS: Final = "/{entity:.+(?<!(?i:/subscriptions))}/{_subscriptions:(?i:subscriptions)}"
 _SUBSCRIPTION: Final = f"{_SUBSCRIPTIONS}/{{subscription}}"
 _RULES: Final = f"{_SUBSCRIPTION}/{{_rules:(?i:rules)}}"
 _RULE: Final = f"{_RULES}/{{rule}}"
@@ -87,25 +86,33 @@ _T = TypeVar("_T")
 _O = TypeVar("_O", bound=Options)
 
 
-def add_entity_routes(app: web.Application, broker: Broker) -> None:
-    """Add the routes of the administration. Add them last: an entity can have almost any name."""
+def add_entity_routes(router: web.UrlDispatcher, broker: Broker, pages: Mapping[str, Handler]) -> None:
+    """Add the routes of the administration. Add them last: an entity can have almost any name.
+
+    Args:
+        router: gets the routes.
+        broker: the namespace.
+        pages: the emulator's own pages under addresses that an entity can have, too.
+    """
     routes = _EntityRoutes(broker)
-    app.router.add_get("/$namespaceinfo", routes.namespace)
-    app.router.add_get("/$Resources/{kind}", routes.list_entities)
-    app.router.add_put("/", _refuse_no_name)
+    for path, page in pages.items():
+        router.add_get(path, routes.page_or_entity(page))
+    router.add_get("/$namespaceinfo", routes.namespace)
+    router.add_get("/$Resources/{kind}", routes.list_entities)
+    router.add_put("/", _refuse_list)
     # Lists are read only.
     for path, get_list in ((_RULES, routes.list_rules), (_SUBSCRIPTIONS, routes.list_subscriptions)):
-        app.router.add_put(path + _SLASH, _refuse_list)
-        app.router.add_get(path + _SLASH, routes.answering(get_list))
+        router.add_put(path + _SLASH, _refuse_list)
+        router.add_get(path + _SLASH, routes.answering(get_list))
     # Longer paths first: the last one takes every path.
     for path, get, put, delete in (
         (_RULE, routes.get_rule, routes.put_rule, routes.delete_rule),
         (_SUBSCRIPTION, routes.get_subscription, routes.put_subscription, routes.delete_subscription),
         ("/{entity:.+}", routes.get_entity, routes.put_entity, routes.delete_entity),
     ):
-        app.router.add_get(path, routes.answering(get))
-        app.router.add_put(path, routes.answering(put))
-        app.router.add_delete(path, routes.answering(delete))
+        router.add_get(path, routes.answering(get))
+        router.add_put(path, routes.answering(put))
+        router.add_delete(path, routes.answering(delete))
 
 
 class _NoEntityError(Exception):
@@ -117,6 +124,18 @@ class _EntityRoutes:
         self._broker = broker
         self._registry = broker.registry
         self._started = broker.clock.now()
+
+    def page_or_entity(self, page: Handler) -> Handler:
+        """Return the handler of an address that is a page of the emulator, and can be that of an entity, too."""
+        get_entity = self.answering(self.get_entity)
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if ASKS_FOR_ENTITY not in request.query:
+                return await page(request)
+            request.match_info["entity"] = request.path.strip("/")
+            return await get_entity(request)
+
+        return answer
 
     def answering(self, handler: Handler) -> Handler:
         """Return the handler of a request for an entity, with what all of them have in common."""
@@ -387,12 +406,8 @@ def _address(request: web.Request, listed: str | None) -> str:
     return f"{request.url.origin()}{place}/{listed}" + (f"?api-version={version}" if version else "")
 
 
-async def _refuse_no_name(_request: web.Request) -> web.Response:
-    raise RequestRefusedError(400, "The name of an entity is missing.")
-
-
 async def _refuse_list(_request: web.Request) -> web.Response:
-    raise RequestRefusedError(405, "A list cannot be written: name the entity to create.")
+    raise RequestRefusedError(400, f"The specified HTTP verb (PUT) is not valid. {KNOW_MORE}")
 
 
 async def _body(request: web.Request, *kinds: str) -> ET.Element | None:

@@ -30,6 +30,7 @@ from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.entity_routes import add_entity_routes
 from sbnotebook.emulator.service.fault_injection import change_faults
 from sbnotebook.emulator.service.middleware import (
+    ASKS_FOR_ENTITY,
     RequestRefusedError,
     answer_errors,
     authorize,
@@ -90,14 +91,11 @@ def application(broker: Broker, leases: ProcessLeases, *, secret: str, host_name
     middlewares = [answer_errors, refuse_other_names(host_names), authorize(broker.access), expect_body]
     app = web.Application(middlewares=middlewares, client_max_size=_MAX_BODY)
     app.router.add_get("/", admin.page)
-    app.router.add_get("/health", admin.health)
-    app.router.add_get("/entities", admin.entities)
-    app.router.add_get("/faults", admin.faults)
     app.router.add_post("/faults", admin.set_faults)
-    app.router.add_get("/lease", admin.lease)
     app.router.add_get("/$identity", admin.identity)
     app.router.add_get(WEBSOCKET_PATH, websocket_handler(broker))
-    add_entity_routes(app, broker)
+    pages = {"/health": admin.health, "/entities": admin.entities, "/faults": admin.faults, "/lease": admin.lease}
+    add_entity_routes(app.router, broker, pages)
     return app
 
 
@@ -108,7 +106,7 @@ class _Admin:
         self._secret = secret
 
     async def page(self, request: web.Request) -> web.Response:
-        if "api-version" in request.query:
+        if ASKS_FOR_ENTITY in request.query:
             raise RequestRefusedError(400, "The name of an entity is missing.")
         return page()
 

@@ -28,12 +28,16 @@ if TYPE_CHECKING:
 
 __all__ = ["OPEN_PAGES", "RequestRefusedError", "answer_errors", "authorize", "expect_body", "refuse_other_names"]
 
+ASKS_FOR_ENTITY: Final = "api-version"
+"""What a client of the administration puts into every address, so that an entity can have the name of a page."""
 OPEN_PAGES: Final = frozenset(
     ("/", "/health", "/entities", "/faults", "/lease", "/$identity", "/$servicebus/websocket")
 )
-"""Paths that need no key; none of them can be the name of an entity. A WebSocket sends its tokens to ``$cbs``, as any
-other connection."""
+"""Paths that need no key, unless the request is about an entity of this name. A WebSocket sends its tokens to ``$cbs``,
+as any other connection."""
 
+_READING: Final = frozenset(("GET", "HEAD", "POST"))
+"""Methods of the pages, of which none makes or removes an entity."""
 _MAX_PATH: Final = 260
 _BODY_TIMEOUT: Final = 30.0
 """Seconds for the whole body."""
@@ -95,12 +99,13 @@ def refuse_other_names(names: Iterable[str]) -> Middleware:
 
 
 def authorize(access: NamespaceAccess) -> Middleware:
-    """Return the middleware that requires a key with the claim Manage, except for ``OPEN_PAGES``."""
+    """Return the middleware that requires a key with the claim Manage, except for the emulator's own pages."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            if request.path not in OPEN_PAGES:
+            is_page = request.path in OPEN_PAGES and request.method in _READING
+            if not is_page or ASKS_FOR_ENTITY in request.query:
                 access.require_manage(request.host, request.path.strip("/"), request.headers.get("Authorization"))
         except AccessRefusedError as error:
             return _refusal(request, 401, str(error))

@@ -112,8 +112,10 @@ def _life(text: str) -> int | None:
 
 
 def _target(text: str) -> str:
-    name = EntityAddress(forwarding_target(text)).name
-    return text if "://" in text else name
+    name = forwarding_target(text)
+    if EntityAddress.parse(name).path != name:
+        raise ConfigurationError(f"{text[:80]!r} is not the name or address of a queue or topic.")
+    return text
 
 
 def _status(text: str) -> EntityStatus:

@@ -61,7 +61,9 @@ def test_a_name_is_given_once(registry: Registry) -> None:
         registry.create_subscription(topic, "ONE")
 
 
-@pytest.mark.parametrize("name", ["", "a b", "orders/$dlq", "topic/subscriptions/one", "x" * 261, "Health", "entities"])
+@pytest.mark.parametrize(
+    "name", ["", "a b", "orders/$dlq", "topic/subscriptions/one", "x" * 261, "t/subscriptions", "a//b", ".."]
+)
 def test_a_name_that_cannot_be_is_refused(registry: Registry, name: str) -> None:
     for make in (registry.create_queue, registry.create_topic):
         with pytest.raises(InvalidEntityAddressError):
@@ -71,8 +73,9 @@ def test_a_name_that_cannot_be_is_refused(registry: Registry, name: str) -> None
 
 def test_a_subscription_has_a_name_that_can_be(registry: Registry) -> None:
     topic = registry.create_topic("events")
-    with pytest.raises(InvalidEntityAddressError):
-        registry.create_subscription(topic, "a/b")
+    for name in ("a/b", "", "a/", "$dlq", "s/$dlq", "a b"):
+        with pytest.raises(InvalidEntityAddressError):
+            registry.create_subscription(topic, name)
 
 
 # ---------------------------------------------------------------------------------------------- tiers
