@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check answers conformance soak crash night mutants format bench docs pictures lab lock
+.PHONY: help setup demo test check check-all answers conformance soak crash night mutants format bench docs pictures lab lock
 .PHONY: dist audit check-browsers check-clients check-cluster check-install check-lowest check-marimo check-next-sdk check-pythons check-spark
 
 help: ## Show these lines
@@ -33,6 +33,9 @@ check: ## Everything that CI runs: format, lint, types, layers, tests, notebooks
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+check-all: export SBNOTEBOOK_THOROUGH = 1
+check-all: setup check ## All tests that there are, with random seeds; SBNOTEBOOK_SEED repeats them
 
 conformance: ## Run the SDK's own live tests against the emulator, and write what came of it into the documentation
 	$(BIN)/python tests/conformance
