@@ -11,11 +11,13 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check check-all answers conformance soak crash night mutants format bench docs pictures lab lock
+.PHONY: help setup demo test quick check check-all answers conformance soak crash night mutants format bench docs pictures lab lock
+.PHONY: check-form check-types check-house check-docs check-notebooks check-emulator check-settlement check-spark-all
+.PHONY: check-browser check-kills check-others
 .PHONY: dist audit check-browsers check-clients check-cluster check-install check-lowest check-marimo check-next-sdk check-pythons check-spark
 
 help: ## Show these lines
-	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
 
 setup: ## Set up .venv with the locked packages, Java, Chromium, and VS Code's script for widgets
 	@$(PYTHON) -m scripts.bootstrap
@@ -27,15 +29,59 @@ demo: ## Set up, then run the main job on real data against the emulator
 test: setup ## Set up, then check
 	@$(MAKE) --no-print-directory check
 
-check: ## Everything that CI runs: format, lint, types, layers, tests, notebooks, browser
+check: check-form ## Everything that CI runs: format, lint, types, layers, tests, three notebooks, browser
+	$(BIN)/basedpyright sbnotebook pyspark_servicebus scripts
+	$(PYTEST)
+
+quick: check-form ## Check the form, and run the tests of what changed, or of FILES="sbnotebook/model/address.py"
+	tests=$$($(BIN)/python -m scripts.related_tests $(FILES)) && $(PYTEST) $$tests
+
+check-form: ## Check format, lint and layers
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-check-all: export SBNOTEBOOK_THOROUGH = 1
-check-all: setup check ## All tests that there are, with random seeds; SBNOTEBOOK_SEED repeats them
+PYTEST = $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
+
+# All tests, in parts. check-others runs every test that no other part names.
+PARTS = types house docs notebooks emulator settlement spark-all browser kills others
+check-all: setup $(PARTS:%=check-%) ## All tests that there are, with new random choices
+THOROUGH = SBNOTEBOOK_THOROUGH=1 $(PYTEST)
+CRASHES = $(wildcard tests/*/test_*crash.py tests/*/*/test_*crash.py)
+KILLS = tests/crash tests/cluster $(CRASHES)
+EMULATOR = tests/emulator tests/model tests/analysis
+DOCS = tests/house/test_docs.py tests/house/test_reference.py
+
+check-types: check-form ## Part of check-all: form, and the types of everything
+	$(BIN)/basedpyright
+
+check-house: ## Part of check-all: the project's own habits, and its distributions
+	$(THOROUGH) tests/house tests/packaging $(DOCS:%=--ignore=%)
+
+check-docs: ## Part of check-all: every page of the documentation
+	$(THOROUGH) $(DOCS)
+
+check-notebooks: ## Part of check-all: every tutorial
+	$(THOROUGH) notebooks
+
+check-emulator: ## Part of check-all: the model, the analysis and the emulator
+	$(THOROUGH) $(EMULATOR) $(CRASHES:%=--ignore=%)
+
+check-settlement: ## Part of check-all: the settlement library
+	$(THOROUGH) tests/settlement $(CRASHES:%=--ignore=%)
+
+check-spark-all: ## Part of check-all: Spark
+	$(THOROUGH) tests/spark
+
+check-browser: ## Part of check-all: JupyterLab and the panels in Chromium
+	$(THOROUGH) tests/browser
+
+check-kills: ## Part of check-all: kill drivers, workers and the emulator
+	$(THOROUGH) $(KILLS)
+
+APART = tests/house tests/packaging $(EMULATOR) tests/settlement tests/spark tests/browser $(KILLS)
+check-others: ## Part of check-all: what no other part runs
+	$(THOROUGH) tests $(APART:%=--ignore=%)
 
 conformance: ## Run the SDK's own live tests against the emulator, and write what came of it into the documentation
 	$(BIN)/python tests/conformance

@@ -47,6 +47,8 @@ _SINGLY = (
     "tests/settlement/processing/test_process_sessions.py",
     "tests/settlement/test_engine_disk.py",
 )
+# Triage, Spark, and a night on call.
+_TUTORIALS = ("notebooks/02", "notebooks/05", "notebooks/11")
 # What a file's tests name if they use the Spark of their folder.
 _SPARK = re.compile("SparkSession|DataFrame")
 _ROOT = Path(__file__).parent
@@ -67,6 +69,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["JDK_JAVA_OPTIONS"] = _JAVA
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave all tutorials but three to a thorough run: a notebook has no place for a mark."""
+    if item.nodeid.startswith("notebooks/") and not item.nodeid.startswith(_TUTORIALS):
+        item.add_marker("thorough")
 
 
 @pytest.hookimpl(trylast=True)

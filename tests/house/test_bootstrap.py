@@ -150,10 +150,6 @@ def test_an_old_python_is_refused_with_the_version_that_is_needed() -> None:
         bootstrap.check_python((3, 9))
 
 
-def test_the_python_that_runs_this_is_good_enough() -> None:
-    bootstrap.check_python(sys.version_info[:2])
-
-
 def project(folder: Path) -> Path:
     """A copy of the files that decide on the installed packages."""
     shutil.copytree(ROOT / "requirements", folder / "requirements")
@@ -187,6 +183,7 @@ def test_a_dead_interpreter_is_noticed(tmp_path: Path) -> None:
     assert bootstrap.runs(Path(sys.executable))
 
 
+@pytest.mark.thorough
 def test_an_environment_is_created_from_this_python(tmp_path: Path) -> None:
     bootstrap.create_environment(tmp_path / ".venv")
     assert bootstrap.runs(tmp_path / ".venv" / "bin" / "python")

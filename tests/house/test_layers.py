@@ -58,11 +58,13 @@ def test_every_contract_has_a_violation_here() -> None:
     assert {contract["id"] for contract in contracts} == VIOLATIONS.keys()
 
 
+@pytest.mark.thorough
 def test_the_copy_keeps_every_contract(copy: Path) -> None:
     result = lint(copy)
     assert result.returncode == 0, result.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("contract", "path", "line"),
     [(contract, path, line) for contract, cases in VIOLATIONS.items() for path, line in cases],

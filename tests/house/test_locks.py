@@ -53,17 +53,6 @@ def asked_for(lock: str) -> list[str]:
             return group(lock.removesuffix(".txt"))
 
 
-def test_there_is_a_lock_for_each_use() -> None:
-    assert [lock.name for lock in LOCKS] == [
-        "audit.txt",
-        "bootstrap.txt",
-        "build.txt",
-        "clients.txt",
-        "dev.txt",
-        "lowest.txt",
-    ]
-
-
 @pytest.mark.parametrize("lock", [lock.name for lock in LOCKS])
 def test_a_lock_satisfies_pyproject(lock: str) -> None:
     pinned = pins(lock)

@@ -45,17 +45,20 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_mutants_pass_with_strict_tests(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tree / "tests/model/test_tiny.py").write_text(STRICT)
     assert main(["kit/model", "--count", "1", "--seed", "5", "--jobs", "1"], tree) == 0, capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_mutants_fail_with_lenient_tests(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tree / "tests/model/test_tiny.py").write_text(LENIENT)
     assert main(["kit/model", "--count", "1", "--seed", "5", "--jobs", "1"], tree) == 1
     assert "Survived: kit/model/tiny.py:3\n  - if a is not None and a > b:\n  + " in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_mutants_need_tests_that_pass(tree: Path) -> None:
     (tree / "tests/model/test_tiny.py").write_text(LENIENT + "    assert False")
     with pytest.raises(SystemExit, match="fail without any change"):
@@ -76,7 +79,7 @@ def test_mutants_of_a_seed_outlive_changes_elsewhere(tree: Path) -> None:
 
 
 def test_mutants_run_the_tests_of_their_line_first() -> None:
-    (mutant, *_) = sample(ROOT, ["sbnotebook/model"], 1, 1)
+    (mutant, *_) = sample(ROOT, ["sbnotebook/model/amqp"], 1, 1)
     seconds = {"tests/model/test_a.py::slow": 9.0, "tests/model/test_a.py::quick": 1.0, "tests/other.py::one": 100.0}
     tests = Suite(seconds, {(mutant.module, mutant.line): ["tests/other.py::one", "tests/model/test_a.py::slow"]})
     assert list(tests.of(mutant)) == ["tests/model/test_a.py::slow", "tests/other.py::one"]

@@ -42,10 +42,6 @@ def test_tutorials_state_needs_and_end_what_they_began(notebook: Path) -> None:
     assert ("spark.stop()" in cells[-1] or "sparkSession.stop()" in cells[-1]) == ("pyspark" in "".join(cells))
 
 
-def test_there_are_tutorials() -> None:
-    assert len(NOTEBOOKS) == 11
-
-
 def test_kernels_of_notebooks_need_no_free_port() -> None:
     """A port that another test takes before the kernel does would end the kernel."""
     client = NotebookClient(NotebookNode(metadata={}), kernel_name="python3")

@@ -37,16 +37,18 @@ def methods() -> Iterator[Callable[..., Any]]:
     yield from (administration.create_queue, administration.create_subscription)
 
 
-@pytest.mark.parametrize("method", [*methods()], ids=lambda method: method.__qualname__)
-def test_an_option_has_its_default_in_each_method(method: Callable[..., Any]) -> None:
-    expected = EVERYWHERE | OTHERS.get(method.__name__, {})
-    found = {
-        name: each.default
+def test_an_option_has_its_default_in_each_method() -> None:
+    found = [
+        (method, name, each.default)
+        for method in methods()
         for name, each in inspect.signature(method).parameters.items()
-        if name in expected and each.default is not inspect.Parameter.empty
-    }
-    # In a dict, True and 1 would be the same.
-    assert {name: repr(value) for name, value in found.items()} == {name: repr(expected[name]) for name in found}
+        if name in EVERYWHERE and each.default is not inspect.Parameter.empty
+    ]
+    assert {name for _, name, _ in found} == EVERYWHERE.keys()
+    for method, name, default in found:
+        expected = EVERYWHERE | OTHERS.get(method.__name__, {})
+        # In a dict, True and 1 would be the same.
+        assert repr(default) == repr(expected[name]), f"{method.__qualname__}: {name}"
 
 
 @pytest.mark.anyio
