@@ -26,6 +26,7 @@ from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.testing.comparison import differences
 from sbnotebook.testing.strategies import PRIMITIVES
 from sbnotebook.testing.strategies import peeked_messages as any_peeked
+from tests.chances import rounds
 
 LOSSLESS = [".parquet", ".jsonl"]
 ALL = [*LOSSLESS, ".csv"]
@@ -52,7 +53,7 @@ def assert_same(found: Sequence[PeekedMessage], expected: Sequence[PeekedMessage
 
 
 @pytest.mark.parametrize("ending", LOSSLESS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(any_peeked(), max_size=3))
 def test_export_is_lossless(tmp_path: Path, ending: str, held: list[PeekedMessage]) -> None:
     path = Messages(held).export(tmp_path / f"messages{ending}", overwrite=True)
@@ -67,7 +68,7 @@ def test_number_that_no_column_holds_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", LOSSLESS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=rounds(5, 30))
 @given(st.fixed_dictionaries(dict(PRIMITIVES)))
 def test_export_keeps_every_amqp_type(tmp_path: Path, ending: str, properties: dict[str, Any]) -> None:
     message = peeked(2**63 - 1, application_properties=properties, enqueued_time=datetime(2026, 1, 2, 3, tzinfo=UTC))

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbnotebook.analysis.frames import (
@@ -70,7 +70,6 @@ WAYS: dict[str, Callable[[pa.Table], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=40)
 @given(sent=st.lists(any_peeked(), min_size=1, max_size=3))
 def test_messages_come_back_to_be_sent(way: str, sent: list[PeekedMessage]) -> None:
     found = list(messages_from(WAYS[way](to_arrow(sent))))
@@ -79,7 +78,6 @@ def test_messages_come_back_to_be_sent(way: str, sent: list[PeekedMessage]) -> N
 
 
 @pytest.mark.parametrize("way", ["arrow", "ipc", "parquet"])
-@settings(max_examples=40)
 @given(sent=st.lists(any_peeked(), max_size=3))
 def test_peeked_messages_come_back_with_what_the_service_set(way: str, sent: list[PeekedMessage]) -> None:
     found = messages_of_table(WAYS[way](to_arrow(sent)))
@@ -89,7 +87,6 @@ def test_peeked_messages_come_back_with_what_the_service_set(way: str, sent: lis
 
 
 @pytest.mark.parametrize("name", PRIMITIVES)
-@settings(max_examples=25)
 @given(data=st.data())
 def test_pandas_keeps_properties_of_every_type(name: str, data: st.DataObject) -> None:
     value = data.draw(PRIMITIVES[name])
@@ -153,7 +150,6 @@ def one_batch(sent: list[Message]) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("frame_of", [to_arrow, to_pandas, one_batch])
-@settings(max_examples=40)
 @given(sent=st.lists(messages(), min_size=1, max_size=4), plain=st.booleans())
 def test_frame_is_sent_like_its_messages(
     frame_of: Callable[[list[Message]], Any], sent: list[Message], plain: bool

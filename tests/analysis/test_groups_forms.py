@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sbnotebook.analysis.descriptions import DIGITS_TO_ONES, cause_of, cause_of_form, form_without_ids
 from sbnotebook.analysis.groups import CauseReader
+from tests.chances import rounds
 
 TRACE: Final = """System.InvalidOperationException: Flight {number} of order {order} has no tail number
    at System.Linq.Enumerable.First[TSource](IEnumerable`1 source)
@@ -55,7 +56,7 @@ def descriptions(draw: st.DrawFn) -> list[str | None]:
     return made * 2
 
 
-@settings(max_examples=200)
+@settings(max_examples=rounds(25, 300))
 @given(descriptions())
 @example(["error 0xff", "error 1xff", "error 5xff"] * 10)
 @example(["404 Client Error", "604 Client Error"] * 10)

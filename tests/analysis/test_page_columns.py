@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import random
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -36,8 +35,9 @@ from sbnotebook.settlement.wire import service_part
 from sbnotebook.settlement.wire.conversion import payload_of, peeked_from_payload
 from sbnotebook.testing.hostile import hostile_messages
 from sbnotebook.testing.strategies import messages
+from tests.chances import rounds
 
-EXAMPLES: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "20"))
+EXAMPLES: Final = rounds(20, 200)
 ENTITY: Final = EntityAddress("orders")
 ENQUEUED: Final = Timestamp.from_datetime(datetime(2013, 1, 1, 5, 15, tzinfo=UTC))
 ALLOWED: Final = 1 << 20

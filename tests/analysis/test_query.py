@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbnotebook.analysis.frames import to_arrow
@@ -211,7 +211,6 @@ def test_errors_quote_messages_without_control_characters() -> None:
     assert len(str(refused.value)) < 1_000
 
 
-@settings(max_examples=30)
 @given(st.text(max_size=40) | st.text(alphabet="()'\"=*;-/ subject1\x00", max_size=20))
 @example("\x00")
 @example("'\\'")
@@ -223,7 +222,6 @@ def test_any_expression_selects_or_is_refused(expression: str) -> None:
     assert all(message in MESSAGES for message in found)
 
 
-@settings(max_examples=30)
 @given(st.lists(peeked_messages(), max_size=4))
 def test_any_message_can_be_asked(messages: list[PeekedMessage]) -> None:
     expression = "body_json is null or body_json->>'$.a' is null or body_text is not null"

@@ -24,6 +24,7 @@ from sbnotebook.model import Message, PeekedMessage
 from sbnotebook.model.amqp import Symbol, ULong
 from sbnotebook.testing.comparison import differences
 from sbnotebook.testing.strategies import messages as any_messages
+from tests.chances import rounds
 from tests.filled_queues import filled_client_queue
 
 Lines = list[Any]
@@ -75,7 +76,7 @@ def test_saved_copy_is_read_without_its_namespace(
         assert again.save(tmp_path / "again.sbcopy").read_bytes() == path.read_bytes()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=rounds(5, 30))
 @given(st.lists(any_messages(), min_size=1, max_size=3))
 def test_any_message_comes_back_from_a_file(tmp_path: Path, sent: list[Message]) -> None:
     fields = [{name: getattr(each, name) for name in Message.__dataclass_fields__} for each in sent]

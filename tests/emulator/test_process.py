@@ -156,6 +156,7 @@ def test_a_file_is_no_directory(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the state of a process is read from /proc")
+@pytest.mark.thorough
 def test_emulator_ends_some_seconds_after_its_last_user(data_dir: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", USER, str(data_dir)], stdout=subprocess.PIPE, text=True) as user:
         assert user.stdout is not None

@@ -113,6 +113,7 @@ def test_the_state_of_a_later_emulator_is_left(tmp_path: Path) -> None:
 
 def test_a_server_that_answers_byte_by_byte_is_left_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_ANSWER_TIMEOUT", 0.5)
+    sent: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         EmulatorState(1, "127.0.0.1", listener.getsockname()[1], "", "secret").write(tmp_path)
 
@@ -121,12 +122,12 @@ def test_a_server_that_answers_byte_by_byte_is_left_in_time(tmp_path: Path, monk
             with connection, suppress(OSError):
                 for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000:
                     connection.sendall(bytes([byte]))
+                    sent.append(byte)
                     time.sleep(0.1)
 
         threading.Thread(target=drip, daemon=True).start()
-        began = time.monotonic()
         assert not stop(tmp_path)
-    assert time.monotonic() - began < 20  # and not 100
+    assert len(sent) < 500
 
 
 def test_files_of_the_current_folder_are_not_run(data_dir: Path, tmp_path: Path) -> None:

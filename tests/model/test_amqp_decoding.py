@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from uuid import UUID
 
@@ -181,7 +180,6 @@ def test_small_bytes_cannot_ask_for_much_memory() -> None:
 
 
 def _is_value_or_refused(data: bytes) -> None:
-    started = time.perf_counter()
     try:
         _, end = decode(data)
     except AmqpDecodeError:
@@ -195,7 +193,6 @@ def _is_value_or_refused(data: bytes) -> None:
         pass
     else:
         assert 0 < end <= len(data)
-    assert time.perf_counter() - started < 1
 
 
 @given(st.binary(max_size=300))

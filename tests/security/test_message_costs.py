@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import os
 import random
 import re
 import tempfile
@@ -33,11 +32,11 @@ from sbnotebook.client.portal import run
 from sbnotebook.settlement.sdk import senders
 from sbnotebook.widgets.table.message_table import answer
 from sbnotebook.widgets.triage import Triage
+from tests.chances import SEED, rounds
 from tests.security.attacked import attacked
 from tests.security.hostile_payloads import constructed, harmless, random_payload
 
-RANDOM = int(os.environ.get("SBNOTEBOOK_CRASHES", "0"))
-SEED = int(os.environ.get("SBNOTEBOOK_SEED", random.randrange(10**6)))
+RANDOM = rounds(0, 50)
 SECONDS, MEGABYTES = 1.0, 100.0
 TOGETHER = 15
 """Messages that are looked at together: what they cost together, each costs at most."""
@@ -169,6 +168,7 @@ def culprits(
     return found
 
 
+@pytest.mark.thorough
 def test_no_message_costs_much_more_than_a_harmless_one(namespace: Namespace) -> None:
     plain = costs_of(namespace, [harmless()])
     every = constructed()

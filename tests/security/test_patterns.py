@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections.abc import Callable
@@ -16,9 +15,10 @@ from sbnotebook.analysis import descriptions
 from sbnotebook.analysis.groups import group_by_cause
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.settlement.connecting.connection import scrub
+from tests.chances import rounds
 from tests.security.patterns import Pattern, Writer, cpu_time, hidden_uses, hostile_texts, parts_of, patterns
 
-ROUNDS = int(os.environ.get("SBNOTEBOOK_CRASHES", "1"))
+ROUNDS = rounds(1, 2)
 """``SBNOTEBOOK_CRASHES`` asks for more texts than the few of each test run."""
 TEXTS = 240
 LENGTHS, LONGEST = (20, 256, 2_048), 2**21
@@ -52,6 +52,7 @@ def test_every_pattern_is_a_constant_of_its_module() -> None:
     assert hidden_uses() == []
 
 
+@pytest.mark.thorough
 def test_every_pattern_is_linear() -> None:
     chance = random.Random(16)  # noqa: S311 (no secret)
     grown = {str(pattern): growth(pattern, chance, TEXTS * ROUNDS) for pattern in patterns()}
@@ -71,6 +72,7 @@ def test_every_pattern_is_linear() -> None:
         (r"(?:a|a)*b", "match"),
     ],
 )
+@pytest.mark.thorough
 def test_a_slow_pattern_is_found(source: str, method: str) -> None:
     pattern = Pattern("here", "SLOW", re.compile(source), frozenset({method}))
     assert growth(pattern, random.Random(16), TEXTS) > MOST_GROWTH  # noqa: S311 (no secret)

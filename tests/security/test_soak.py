@@ -17,6 +17,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from benchmarks import emulators
 from tests.security.attacked import AttackedEmulator, attacked
 
+pytestmark = pytest.mark.thorough
+
 SECONDS = float(os.environ.get("SBNOTEBOOK_SOAK_SECONDS", "3"))
 """Ten minutes in ``make soak``."""
 ONE_WAY_MS = (0, 25)

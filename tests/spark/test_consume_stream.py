@@ -93,6 +93,7 @@ def test_micro_batch_is_read_again_after_actions_and_failures(
     assert not namespace.entity(queue).peek()
 
 
+@pytest.mark.thorough
 def test_stopped_query_removes_the_last_batch_and_releases_locks(
     stream: Stream, namespace: Namespace, queue: str, checkpoint: str
 ) -> None:

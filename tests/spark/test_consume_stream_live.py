@@ -16,6 +16,8 @@ from sbnotebook.spark.schema import message_schema
 
 from .stream_processes import Query, arriving, fill
 
+pytestmark = pytest.mark.thorough
+
 OPTIONS: Final[dict[str, str]] = {}
 SECONDS: Final = 20.0
 """For which messages arrive: a step that waits for a pause takes as long."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -16,10 +14,11 @@ from sbnotebook.emulator import ManualClock, RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import Message
+from tests.chances import chance, rounds
 
 from .stream_processes import Query
 
-_SEEDS = int(os.environ.get("SBNOTEBOOK_CRASHES", "4"))
+_SEEDS = rounds(2, 10)
 _ACTS = 30
 _OF_THE_QUERY = 5
 """How much more often the query goes on than that something happens to it."""
@@ -37,7 +36,7 @@ class Story:
 
     def __init__(self, emulator: RunningEmulator, namespace: Namespace, clock: ManualClock, seed: int) -> None:
         self.emulator, self.clock = emulator, clock
-        self.random = random.Random(seed)  # noqa: S311 (no secret)
+        self.random = chance("story", seed)
         name = f"queue-{uuid.uuid4().hex[:8]}"
         # So many deliveries that none of them is the last.
         emulator.create_queue(

@@ -65,6 +65,7 @@ def test_each_micro_batch_is_sent_once(start: Start, folder: Path, namespace: Na
     assert ids_in(namespace, queue) == Counter("abcd")
 
 
+@pytest.mark.thorough
 def test_micro_batches_share_their_connections(
     start: Start, folder: Path, namespace: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +104,7 @@ def test_failed_row_ends_the_query_and_a_restart_sends_again(
     assert [row.message_id for row in spark.read.parquet(failures).collect()] == ["c"]
 
 
+@pytest.mark.thorough
 def test_repeated_micro_batch_replaces_the_failures_of_more_tasks(
     start: Start, spark: SparkSession, folder: Path, checkpoint: str, tmp_path: Path
 ) -> None:
@@ -142,6 +144,7 @@ def test_foreach_batch_sends(
     assert ids_in(namespace, queue) == Counter("ab")
 
 
+@pytest.mark.thorough
 def test_writes_of_one_micro_batch_keep_failures_apart(
     spark: SparkSession, folder: Path, checkpoint: str, connection_string: str, queue: str, tmp_path: Path
 ) -> None:
@@ -159,6 +162,7 @@ def test_writes_of_one_micro_batch_keep_failures_apart(
     assert Counter(row.message_id for row in spark.read.parquet(failures).collect()) == Counter("ab")
 
 
+@pytest.mark.thorough
 def test_stream_of_messages_is_sent_on_unchanged(
     start: Start, stream: Callable[..., DataFrame], namespace: Namespace, queue: str
 ) -> None:
@@ -168,6 +172,7 @@ def test_stream_of_messages_is_sent_on_unchanged(
     assert ids_in(namespace, queue) == Counter("ab")
 
 
+@pytest.mark.thorough
 def test_consumed_messages_wait_for_a_failures_folder(
     start: Start, stream: Callable[..., DataFrame], namespace: Namespace, queue: str, tmp_path: Path
 ) -> None:

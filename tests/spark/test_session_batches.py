@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import uuid
 from collections import defaultdict
 
@@ -15,12 +13,14 @@ from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import Message
 from sbnotebook.spark import session_batches
+from tests.chances import chance as random_of
+from tests.chances import rounds
 
 from .stream_processes import POINTS, Query
 
 pytestmark = pytest.mark.usefixtures("soon")
 OPTIONS = {"maxMessagesPerTrigger": "5", "partitions": "2"}
-STORIES = int(os.environ.get("SBNOTEBOOK_CRASHES", "2"))
+STORIES = rounds(1, 8)
 SESSIONS = ("a", "b", "c")
 
 
@@ -127,7 +127,7 @@ def test_at_least_once_is_refused_with_sessions(query: Query) -> None:
 def test_any_story_keeps_each_session_in_order(
     query: Query, emulator: RunningEmulator, own: Namespace, own_queue: str, clock: ManualClock, seed: int
 ) -> None:
-    chance = random.Random(seed)  # noqa: S311 (no secret)
+    chance = random_of("sessions", seed)
     ids: list[str] = []
     faults = emulator.faults.entity(own_queue)
     for _ in range(6):

@@ -15,6 +15,8 @@ from tests.spark.planted_secrets import files, places
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.thorough
+
 WRONG = "d3Jvbmctd3Jvbmctd3Jvbmctd3Jvbmctd3Jvbmc="
 CONTROL = "Y29udHJvbC1jb250cm9sLWNvbnRyb2wtY29udHI="
 

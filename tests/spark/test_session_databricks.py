@@ -18,6 +18,8 @@ from tests.databricks import DbUtils, cells
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.thorough
+
 SOURCE = (Path(__file__).parents[2] / "docs/how-to/databricks/dead_letters.py").read_text()
 SECRET = ("messaging", "shop")
 

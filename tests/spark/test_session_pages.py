@@ -36,6 +36,7 @@ PAGES = [path for path in RUN if needs_spark(path) and path.name != "databricks.
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+@pytest.mark.thorough
 def test_blocks_of_a_page_run(page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run(str(page.relative_to(ROOT)), page.read_text(), spark)
@@ -60,6 +61,7 @@ def dbutils(namespace: Namespace, connection_string: str) -> Iterator[object]:
     InteractiveShell.clear_instance()
 
 
+@pytest.mark.thorough
 def test_blocks_of_the_databricks_page_run(dbutils: object, spark: SparkSession, namespace: Namespace) -> None:
     run("databricks.md", (ROOT / "docs/how-to/databricks.md").read_text(), spark, dbutils=dbutils)
     (summary,) = namespace.entity("summaries").peek(show_progress=False)
@@ -79,6 +81,7 @@ def test_failing_block_is_reported_with_page_and_line(spark: SparkSession) -> No
     assert traceback.extract_tb(caught.value.__traceback__)[-1][:2] == ("page.md", 5)
 
 
+@pytest.mark.thorough
 def test_forgotten_stream_of_a_page_is_stopped(spark: SparkSession) -> None:
     text = '```python\nspark.readStream.format("rate").load().writeStream.format("noop").start()\n```\n'
     with pytest.raises(AssertionError, match="stops the streams"):

@@ -126,6 +126,7 @@ def test_settle_frame_settles_sessions_from_the_driver(
     assert len(queue.peek(show_progress=False)) == 0
 
 
+@pytest.mark.thorough
 def test_settle_frame_settles_more_rows_than_a_job_takes(
     read: Read, own: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

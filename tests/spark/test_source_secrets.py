@@ -11,6 +11,8 @@ import pytest
 from tests.spark import secrets_run
 from tests.spark.planted_secrets import TOKEN, files, forms, places
 
+pytestmark = pytest.mark.thorough
+
 # The first has characters that are others in a URL; the second can be the name of an entity.
 PLANTED = "cGxhbnRlZC+wbGFudGVk/XBsYW50ZWQ+cGxhbnQ="
 WRONG = "d3Jvbmd3cm9uZ3dyb25nd3Jvbmd3cm9uZ3dyb24="

@@ -7,9 +7,15 @@ import subprocess
 import sys
 from typing import Final
 
+import pytest
+
+pytestmark = pytest.mark.thorough
+
 WRITE_WITH_SPECULATION: Final = """
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+import pytest
+
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import running

@@ -6,7 +6,7 @@ import json
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sbnotebook.widgets.pretty import cut, hex_lines, json_layout, visible, weight, xml_layout
@@ -22,7 +22,6 @@ JSON = st.recursive(
 
 
 @given(JSON)
-@settings(max_examples=60)
 def test_laid_out_json_says_the_same(value: object) -> None:
     layout = json_layout(json.dumps(value), PLENTY)
     assert (layout.is_cut, layout.fault) == (False, "")

@@ -5,7 +5,6 @@
 # pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 from __future__ import annotations
 
-import time
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +31,7 @@ from sbnotebook.emulator.amqp import (
 )
 from sbnotebook.emulator.amqp.composites import decode_composite
 from sbnotebook.emulator.amqp.performatives import Close
+from tests.chances import rounds
 from tests.emulator.amqp.conftest import all_events, events_of
 
 _SASL = b"AMQP\x03\x01\x00\x00"
@@ -225,10 +225,8 @@ def test_the_pieces_do_not_matter(cuts: list[int]) -> None:
 
 def _survives(pieces: list[bytes]) -> None:
     broker = _Broker()
-    started = time.process_time()
     for piece in pieces:
         broker.receive(piece)
-    assert time.process_time() - started < 2
     answers = _answers(broker.sent)
     assert broker.connection.closed == ("ConnectionClosed" in _kinds(broker.told))
     if "Open" in _kinds(answers):
@@ -245,7 +243,7 @@ def _survives(pieces: list[bytes]) -> None:
 _MUTATIONS = st.lists(st.tuples(st.integers(0, len(STREAM) - 1), st.integers(0, 255)), min_size=1, max_size=8)
 
 
-@settings(max_examples=400)
+@settings(max_examples=rounds(100, 1000))
 @given(_MUTATIONS)
 def test_changed_bytes_end_in_a_close_and_never_in_a_crash(changes: list[tuple[int, int]]) -> None:
     data = bytearray(STREAM)
@@ -257,7 +255,7 @@ def test_changed_bytes_end_in_a_close_and_never_in_a_crash(changes: list[tuple[i
     _survives([bytes(data[start:end]) for start, end in pairwise(ends)])
 
 
-@settings(max_examples=400)
+@settings(max_examples=rounds(100, 1000))
 @given(
     st.integers(13, len(FRAMES) - 1).flatmap(
         lambda at: st.tuples(
@@ -274,7 +272,7 @@ def test_damage_in_one_frame_of_an_open_connection(damage: tuple[int, list[tuple
     _survives([*FRAMES[:which], bytes(frame), *FRAMES[which + 1 :]])
 
 
-@settings(max_examples=200)
+@settings(max_examples=rounds(50, 500))
 @given(st.lists(st.sampled_from(FRAMES[4:]), max_size=40), st.booleans())
 def test_frames_in_any_order(frames: list[bytes], together: bool) -> None:
     pieces = [*FRAMES[:4], *frames]

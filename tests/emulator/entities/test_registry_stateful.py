@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Final
 from uuid import UUID, uuid4
@@ -32,12 +31,13 @@ from sbnotebook.emulator.entities import (
     Topic,
 )
 from sbnotebook.emulator.entities.snapshot import Snapshot
+from tests.chances import rounds
 from tests.emulator.entities.comparing import RED, SESSIONS, Pair
 from tests.emulator.entities.conftest import message
 from tests.emulator.entities.documented import Copy, entity_of
 from tests.emulator.entities.store_helpers import OnDisk
 
-STORIES: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "150"))
+STORIES: Final = rounds(30, 300)
 """``make soak`` tells more of them."""
 
 SENT_TO = st.sampled_from(["orders", "orders", "strict", "unique", "front", SESSIONS, SESSIONS, "events"])

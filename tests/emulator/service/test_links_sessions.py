@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -324,9 +323,7 @@ def test_the_asynchronous_client_works_alike(emulator: RunningEmulator, send: An
             return [receiver.session.session_id, str(await receiver.session.get_state()), *map(str, got)]
 
     send("a", "1", "2")
-    begun = time.monotonic()
     assert asyncio.run(receive()) == ["a", "b'state'", "1", "2"]
-    assert time.monotonic() - begun < 30
     assert emulator.counts("chats") == Counts(0, 0, 0, 0, 0)
 
 

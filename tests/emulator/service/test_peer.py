@@ -53,9 +53,7 @@ async def test_a_fault_of_the_emulator_is_answered_and_logged(caplog: pytest.Log
 
 def test_an_idle_client_that_wants_to_hear_something_does(connect: Connect) -> None:
     client = connect(idle_time_out=100)
-    begun = time.monotonic()
     assert [client.read_frame() for _ in range(3)] == [b""] * 3
-    assert time.monotonic() - begun < 1
 
 
 def test_a_broken_protocol_closes_its_own_connection_only(connect: Connect) -> None:

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sbnotebook.emulator.entities.rules import FilterError
 from sbnotebook.emulator.entities.rules.like import MOST_PATTERN_CHARACTERS, LikePattern
+from tests.chances import rounds
+from tests.costs import steps
 
 ESCAPE = "|"
 
@@ -25,7 +25,7 @@ def reference(pattern: str, text: str, escape: str | None) -> bool:
     return bool(text) and first in ("_", text[0]) and reference(rest, text[1:], escape)
 
 
-@settings(max_examples=500)
+@settings(max_examples=rounds(100, 1000))
 @given(st.text("ab%_| ~", max_size=7), st.text("ab%_| ~", max_size=7), st.sampled_from([None, ESCAPE]))
 @example("%a%b%", "aabb", None)
 @example("_a", "aa", None)
@@ -42,12 +42,10 @@ def test_like_is_what_its_definition_says(pattern: str, text: str, escape: str |
 @pytest.mark.parametrize("pattern", ["%a" * 500 + "%b", "a_" * 500 + "%", "%" * 1_000 + "b"])
 def test_a_hostile_pattern_costs_as_much_as_the_text_is_long(pattern: str) -> None:
     hostile, harmless = LikePattern(pattern), LikePattern("a%b")
-    text = "a" * 20_000
+    text = "a" * 5_000
     assert not harmless.matches(text)
-    started = time.perf_counter()
-    hostile.matches(text)
     # Each character is one step of integers as wide as the pattern; backtracking would never end.
-    assert time.perf_counter() - started < 5
+    assert steps(lambda: hostile.matches(text)) < 10 * len(text)
 
 
 def test_upper_and_lower_case_differ() -> None:
