@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         SkipMessage,
         StopProcessing,
         Then,
+        edit_json,
     )
     from sbnotebook.widgets.entity_browser import Browser
     from sbnotebook.widgets.lock_board import LockBoard
@@ -113,6 +114,7 @@ __all__ = [
     "Then",
     "Triage",
     "connect",
+    "edit_json",
     "read_copy",
     "read_messages",
 ]
@@ -138,6 +140,7 @@ _HOMES: Final = {
     "Then": "settlement",
     "Triage": "widgets.triage",
     "connect": "client",
+    "edit_json": "settlement",
     "read_copy": "client",
     "read_messages": "client",
 }

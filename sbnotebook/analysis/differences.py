@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from difflib import unified_diff
 from typing import Any, Final, NamedTuple, cast
 
-from sbnotebook.analysis.masks import without_repeats
 from sbnotebook.model import Message
-from sbnotebook.model.amqp import type_name
 from sbnotebook.model.budget import PARSED_CHARACTERS
+from sbnotebook.model.json_text import without_repeats
+from sbnotebook.model.property_text import property_type
 from sbnotebook.model.schema import COLUMNS
 
 __all__ = ["MOST_DIFFERENCES", "Difference", "differences_of"]
@@ -91,8 +91,8 @@ def _one(name: str, one: str | None, other: str | None) -> Iterator[Difference]:
 def _typed(name: str, one: Any, other: Any) -> Iterator[Difference]:
     """Compare two AMQP values, and show their types where only these differ."""
     texts = [None if value is _MISSING else "null" if value is None else str(value) for value in (one, other)]
-    if texts[0] == texts[1] is not None and type_name(one) != type_name(other):
-        texts = [f"{text} ({type_name(value)})" for text, value in zip(texts, (one, other), strict=True)]
+    if texts[0] == texts[1] is not None and property_type(one) != property_type(other):
+        texts = [f"{text} ({property_type(value)})" for text, value in zip(texts, (one, other), strict=True)]
     yield from _one(name, *texts)
 
 

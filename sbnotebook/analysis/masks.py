@@ -35,8 +35,9 @@ from sbnotebook.model.amqp import (
     UShort,
     encode,
 )
-from sbnotebook.model.body import body_of_text
+from sbnotebook.model.body import body_of_text, edited_body
 from sbnotebook.model.budget import LEVELS, PARSED_CHARACTERS
+from sbnotebook.model.json_text import without_repeats
 from sbnotebook.model.message import (
     DATA_SECTIONS,
     DEAD_LETTER_ERROR_DESCRIPTION,
@@ -45,7 +46,7 @@ from sbnotebook.model.message import (
 )
 from sbnotebook.settlement.wire.layout import PARTITION_KEY
 
-__all__ = ["MASKED_COLUMNS", "Masks", "Step", "change_at", "parse_path", "without_repeats"]
+__all__ = ["MASKED_COLUMNS", "Masks", "Step", "change_at", "parse_path"]
 
 M = TypeVar("M", bound=ReceivedMessage)
 
@@ -173,7 +174,7 @@ class Masks:
             body = self._masked_json(message, found)
         except _MISFITS:
             self.whole += 1
-            return _written(self._mask(message.body.hex()), message)
+            return _whole(self._mask(message.body.hex()), message)
         self._documents += 1
         for path in found:
             self.found[path] += 1
@@ -255,19 +256,6 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def without_repeats(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; refuse one with a name twice, of which another reader may take the other value.
-
-    Example:
-        >>> json.loads('{"a": 1}', object_pairs_hook=without_repeats)
-        {'a': 1}
-    """
-    document = dict(members)
-    if len(document) < len(members):
-        raise ValueError("A name is in an object twice.")
-    return document
-
-
 def _json(value: Any) -> str:
     """Return JSON, with numbers as they were written."""
     if isinstance(value, _Number):
@@ -279,10 +267,18 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def _whole(mask: str, message: ReceivedMessage) -> bytes:
+    """Return the body of a message of which nothing stays."""
+    try:
+        return body_of_text(mask, *message.marks[1:]) if message.body_type is BodyType.DATA else _written(mask, message)
+    except ValueError:  # in an encoding that is not known
+        return mask.encode()
+
+
 def _written(value: Any, message: ReceivedMessage) -> bytes:
-    """Return the body of a message that has another value."""
+    """Return the body of a message that has another value, in the form that it had."""
     if message.body_type is BodyType.DATA:
-        return body_of_text(value, message.content_type, message.content_encoding)
+        return edited_body(message.body, message.marks, message.marks, value)
     if message.body_type is BodyType.SEQUENCE:
         return b"".join(map(encode, value if isinstance(value, list) else [[value]]))  # pyright: ignore[reportUnknownArgumentType]
     return encode(value)

@@ -311,3 +311,6 @@ TO: Final = argument(
 )
 DELAY: Final = argument("--delay", metavar="DURATION", help="how long until clones become active, such as 5m or 1h30m")
 EDIT: Final = argument("-e", "--edit", metavar="FUNCTION", help="gives the message to send for each message")
+EDIT_JSON: Final = argument(
+    "--edit-json", metavar="FUNCTION", help="gets the JSON of each body as a dict, and changes it or returns another"
+)

@@ -22,9 +22,9 @@ from sbnotebook.magics.arguments import (
 )
 from sbnotebook.magics.display import say
 from sbnotebook.magics.parsing import parsed
-from sbnotebook.model import Message, ReceivedMessage, Release, Report, Resubmit
+from sbnotebook.model import Release, Report, Resubmit
 from sbnotebook.settlement.pace import AUTO, InFlight
-from sbnotebook.settlement.plan import Edit
+from sbnotebook.settlement.plan import Edit, edit_json
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -204,28 +204,20 @@ def variable(args: MagicArguments, name: str) -> Any:
 
 
 def edit_function(args: MagicArguments) -> Edit | None:
-    """Return the function that ``--edit`` names; it raises DecisionError when its result is not a message.
+    """Return the edit of the function that ``--edit`` or ``--edit-json`` names.
 
     Args:
-        args: holds ``edit`` and the variables.
+        args: holds ``edit``, ``edit_json`` and the variables.
 
     Raises:
-        ConfigurationError: there is no such function.
+        ConfigurationError: there is no such function, or both are given.
     """
-    if args.edit is None:
+    if args.edit is not None and args.edit_json is not None:
+        raise ConfigurationError("Give --edit or --edit-json, not both.")
+    name = args.edit if args.edit is not None else args.edit_json
+    if name is None:
         return None
-    function = args.variables.get(args.edit)
+    function: Any = args.variables.get(name)
     if not callable(function):
-        raise ConfigurationError(f"There is no function {args.edit[:40]!r}: define it first.")
-
-    # Checked here, too, so that the error names the function.
-    def edit(message: ReceivedMessage) -> Message:
-        edited = function(message)
-        if not isinstance(edited, Message):
-            raise DecisionError(
-                f"{args.edit} returned {type(edited).__name__}: it must return the message to send, "
-                "such as message.with_changes(…)."
-            )
-        return edited
-
-    return edit
+        raise ConfigurationError(f"There is no function {name[:40]!r}: define it first.")
+    return function if args.edit is not None else edit_json(function)

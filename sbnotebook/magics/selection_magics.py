@@ -19,6 +19,7 @@ from sbnotebook.magics.arguments import (
     DESCRIPTION,
     DRY_RUN,
     EDIT,
+    EDIT_JSON,
     ENTITY,
     INTO,
     MAX_CAME_BACK,
@@ -46,6 +47,7 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.model.decision import AUTO, MaxResubmits
+from sbnotebook.settlement.plan import edited_by
 
 if TYPE_CHECKING:
     from sbnotebook.client.rehearsal import Consumer, Rehearsal
@@ -85,6 +87,7 @@ class SelectionMagics(PlanMagics):
         TO,
         DELAY,
         EDIT,
+        EDIT_JSON,
         argument("--rehearse", action="store_true", help="only try it, on copies in an emulator of this process"),
         argument("--consumer", metavar="NAME", help="with --rehearse: a function or a variable with a command"),
         argument(
@@ -116,10 +119,10 @@ class SelectionMagics(PlanMagics):
 
         Example::
 
-            def fix(message):
-                return message.with_changes(body=message.body.replace(b"null", b"0"))
+            def fix(order):
+                order["carrier"] = "UPS"
 
-            %sb_resubmit orders/$dlq --where "dead_letter_reason = 'Invalid'" --edit fix --dry-run
+            %sb_resubmit orders/$dlq --where "dead_letter_reason = 'Invalid'" --edit-json fix --dry-run
 
             causes = %sb_groups orders/$dlq
             %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --dry-run
@@ -141,7 +144,7 @@ class SelectionMagics(PlanMagics):
         )
         if edit is not None:
             for message in plan.messages[:_TRIED]:
-                edit(message)  # an edit that fails does so before the plan is shown
+                edited_by(edit, message)  # an edit that fails does so before the plan is shown
         if args.rehearse:
             return self.current.namespace.rehearse(plan, _consumer(args))
         return plan
@@ -160,6 +163,7 @@ class SelectionMagics(PlanMagics):
         TO,
         DELAY,
         EDIT,
+        EDIT_JSON,
         *_CANARY,
         *_ACTING,
     )
@@ -196,6 +200,7 @@ class SelectionMagics(PlanMagics):
         TO,
         DELAY,
         EDIT,
+        EDIT_JSON,
         *_CANARY,
         *_ACTING,
     )
@@ -281,8 +286,8 @@ def _decision(args: MagicArguments) -> Decision | None:
     verb = wanted[0] if wanted else ""
     if verb != "dead-letter" and (args.reason or args.description):
         raise ConfigurationError("--reason and --description go with --dead-letter.")
-    if verb != "resubmit" and (args.to or args.delay or args.edit or args.canary):
-        raise ConfigurationError("--to, --delay, --edit and --canary go with --resubmit.")
+    if verb != "resubmit" and (args.to or args.delay or args.edit or args.edit_json or args.canary):
+        raise ConfigurationError("--to, --delay, --edit, --edit-json and --canary go with --resubmit.")
     return _DECISIONS[verb](args) if verb else None
 
 

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from struct import error as struct_error
 from struct import unpack_from
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
-__all__ = ["DATA_CONTRACT", "read_binary_xml"]
+from sbnotebook.errors import DecisionError
+
+__all__ = ["DATA_CONTRACT", "read_binary_xml", "rewrite_binary_xml"]
 
 DATA_CONTRACT: Final = "http://schemas.microsoft.com/2003/10/Serialization/"
 """The namespace of the wrappers around simple values."""
@@ -85,6 +88,20 @@ _CHARS: Final = {
     0xB6: (1, "utf-16-le"), 0xB8: (2, "utf-16-le"), 0xBA: (4, "utf-16-le"),
 }  # fmt: skip
 _BYTES: Final = {0x9E: 1, 0xA0: 2, 0xA2: 4}
+_NUMBERS: Final = frozenset({0x80, 0x82, 0x84, 0x86, *range(0x88, 0x96, 2), 0xB2, 0xB4})
+"""Records of numbers and truth values: .NET reads a text in their place."""
+_NUMBER: Final = re.compile(r"true|false|[+-]?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?")
+_TAG: Final = re.compile("(<[^>]*>)")
+
+
+class _Piece(NamedTuple):
+    """A record: its XML, its place, and its code without the bit for an end; -1 for a tag."""
+
+    xml: str
+    start: int
+    end: int
+    code: int = -1
+    ends: bool = False
 
 
 def read_binary_xml(data: bytes) -> str | bytes | None:
@@ -110,6 +127,67 @@ def read_binary_xml(data: bytes) -> str | bytes | None:
         return None
 
 
+def rewrite_binary_xml(data: bytes, value: str | bytes) -> bytes:
+    """Return a document with other texts; its elements stay, and so does each record whose text is the same.
+
+    Args:
+        data: the document.
+        value: what :func:`read_binary_xml` shall return for it.
+
+    Raises:
+        DecisionError: the elements would differ, or a time, an id or bytes in it.
+    """
+    reader = _Reader(data)
+    before = reader.document()
+    if "nil=" in reader.pieces[0].xml:
+        raise DecisionError("The body is a wrapper of .NET that says that it holds nothing.")
+    slots = _slots(reader.pieces)
+    is_of_bytes = isinstance(value, bytes)
+    if is_of_bytes or reader.is_string:
+        texts: Sequence[str | bytes] = [value]
+    else:
+        old, new = _TAG.split(str(before)), _TAG.split(str(value))
+        if old[1::2] != new[1::2] or new[0] or new[-1]:
+            raise DecisionError("The body is an object of .NET in binary XML, in which only texts can be edited.")
+        texts = [html.unescape(text) for text in new[2:-1:2]]
+    parts = list[bytes]()
+    for number, slot in enumerate(slots):
+        tag, *held = slot
+        parts.append(data[tag.start : tag.end])
+        if number < len(texts):
+            parts.append(_record(data, held, texts[number]))
+    parts.append(data[reader.end :])
+    return b"".join(parts)
+
+
+def _slots(pieces: Sequence[_Piece]) -> list[list[_Piece]]:
+    """Return each tag with the texts that follow it."""
+    slots = list[list[_Piece]]()
+    for piece in pieces:
+        if piece.code < 0:
+            slots.append([piece])
+        else:
+            slots[-1].append(piece)
+    return slots
+
+
+def _record(data: bytes, held: Sequence[_Piece], value: str | bytes) -> bytes:
+    """Return the records of a text: the same where it is the same."""
+    written = value if isinstance(value, bytes) else html.escape(value, quote=False)
+    if isinstance(written, str) and "".join(piece.xml for piece in held) == written:
+        return b"".join(data[piece.start : piece.end] for piece in held)
+    codes = {piece.code for piece in held}
+    if isinstance(value, str) and not codes <= {*_CHARS, *_NUMBERS, 0xA8}:
+        raise DecisionError("A time, an id or bytes in binary XML of .NET cannot be edited.")
+    if isinstance(value, str) and codes & _NUMBERS and not _NUMBER.fullmatch(value):
+        raise DecisionError(f"A number in binary XML of .NET cannot become {value[:40]!r}.")
+    raw = value if isinstance(value, bytes) else value.encode(errors="replace")
+    widths = {1: 0x9E, 2: 0xA0, 4: 0xA2} if isinstance(value, bytes) else {1: 0x98, 2: 0x9A, 4: 0x9C}
+    width = next(width for width in widths if len(raw) < 1 << (8 * width))
+    code = widths[width] | bool(held and held[-1].ends)
+    return bytes((code,)) + len(raw).to_bytes(width, "little") + raw
+
+
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -120,6 +198,9 @@ class _Reader:
         self._root = ""
         self._namespace: str | None = None
         self._elements = 0
+        self.pieces: list[_Piece] = []
+        self.end = 0
+        self.is_string = False
 
     def document(self) -> str | bytes:
         self._element(self._byte())
@@ -130,18 +211,21 @@ class _Reader:
         # An incomplete document, or one with more bytes behind it, is refused; its last end may be missing or repeated.
         if (self._open and not self._values) or self._data[self._at :] not in (b"", bytes((_END_ELEMENT,))):
             raise _Unreadable
+        self.end = self._at
         while self._open:
-            self._end()
+            self._end(self._at)
         if self._namespace == DATA_CONTRACT and self._elements == 1:
             if self._root == "string":
+                self.is_string = True
                 return "".join(map(str, self._values))
             if self._root == "base64Binary" and all(isinstance(value, bytes) for value in self._values):
                 return b"".join(value for value in self._values if isinstance(value, bytes))
         return "".join(self._xml)
 
     def _record(self, code: int) -> None:
+        start = self._at - 1
         if code == _END_ELEMENT:
-            self._end()
+            self._end(start)
         elif code == _COMMENT:
             self._string()
         elif code < _FIRST_TEXT:
@@ -150,10 +234,12 @@ class _Reader:
             value = self._text(code & 0xFE)
             self._values.append(value)
             self._xml.append(html.escape(_shown(value), quote=False))
+            self.pieces.append(_Piece(self._xml[-1], start, self._at, code & 0xFE, bool(code & 1)))
             if code & 1:
-                self._end()
+                self._end(self._at)
 
     def _element(self, code: int) -> None:
+        start, first = self._at - 1, len(self._xml)
         prefix = self._prefix(code, _ELEMENT, _PREFIX_ELEMENTS)
         if prefix is None and code != _SHORT_ELEMENT:
             raise _Unreadable
@@ -170,6 +256,7 @@ class _Reader:
         while self._at < len(self._data) and self._data[self._at] in _ATTRIBUTES:
             self._attribute(self._byte())
         self._xml.append(">")
+        self.pieces.append(_Piece("".join(self._xml[first:]), start, self._at))
 
     def _attribute(self, code: int) -> None:
         if code in (_SHORT_XMLNS, _XMLNS):
@@ -189,8 +276,9 @@ class _Reader:
             return self._string()
         return chr(ord("a") + code - letters.start) if code in letters else None
 
-    def _end(self) -> None:
+    def _end(self, start: int) -> None:
         self._xml.append(f"</{html.escape(self._open.pop())}>")
+        self.pieces.append(_Piece(self._xml[-1], start, self._at))
 
     def _text(self, code: int) -> str | bytes:
         if code in _TEXTS:

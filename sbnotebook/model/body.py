@@ -1,76 +1,78 @@
-"""Message bodies as text: plain, JSON, compressed, the formats of the older .NET clients, and those of others.
+"""Message bodies as text, and texts as bodies of the same form: compressed, in a charset, wrapped by older clients.
+
+The form of a body is a list of layers, from the outside to the inside: the AMQP section, the compression, the wrapper
+of an older .NET client, the charset with its byte order mark. To read a body is to take the layers off; an edit puts
+the same layers around another text. What cannot be put back is refused: no consumer shall get a body that it cannot
+read.
 
 Bodies are hostile input. Nothing in them is ever evaluated, and packed bodies are unpacked up to a limit only.
-
-Other packages decode Protobuf, Avro, or an application's own format. Such a package names its decoders as entry points
-of the group ``sbnotebook.body_decoders``. Each is a function that takes the body's bytes and the content type, and
-returns the text. It returns None for a body of another format. In ``pyproject.toml``::
-
-    [project.entry-points."sbnotebook.body_decoders"]
-    orders = "acme.messages:decode_order"
-
-The first decoder that returns a text wins, in the order of their names. A decoder that fails is skipped, with one
-warning for each decoder.
 """
 
 from __future__ import annotations
 
 import codecs
-import gzip
-import html
 import json
 import re
-import warnings
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from email.message import Message as MimeHeaders
 from enum import StrEnum
-from functools import cache, lru_cache
-from importlib.metadata import entry_points
-from typing import Any, Final
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple
 
-from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import AmqpValue, Described, decode_all
-from sbnotebook.model.binary_xml import DATA_CONTRACT, read_binary_xml
-from sbnotebook.model.budget import (
-    PARSED_CHARACTERS,
-    UNPACKED_BYTES,
-    UNPACKED_BYTES_OF_TABLE,
-    UNPACKED_TIMES,
-    Allowance,
-)
+from sbnotebook.errors import AmqpDecodeError, DecisionError
+from sbnotebook.model.amqp import AmqpValue, decode_all, encode, type_name
+from sbnotebook.model.amqp_json import json_of, value_of
+from sbnotebook.model.binary_xml import DATA_CONTRACT, read_binary_xml, rewrite_binary_xml
+from sbnotebook.model.body_decoders import decoded_by_plugin, has_decoders
+from sbnotebook.model.budget import PARSED_CHARACTERS, Allowance
+from sbnotebook.model.packing import UNKNOWN, pack, packings, unpacked
 
 __all__ = [
     "UNUSUAL_STARTS",
     "BodyType",
+    "Form",
+    "Marks",
     "body_of_text",
     "body_text",
     "decode_body",
+    "edited_body",
+    "fault_of_bytes",
     "is_usually_utf8",
     "json_letters",
+    "read_form",
 ]
 
 _XML_STRING: Final = re.compile(
-    rf'\s*(?:<\?xml[^>]*\?>\s*)?<string xmlns="{re.escape(DATA_CONTRACT)}">(.*)</string>\s*', re.DOTALL
+    rf'(\s*(?:<\?xml[^>]*\?>\s*)?<string xmlns="{re.escape(DATA_CONTRACT)}">)(.*)(</string>\s*)', re.DOTALL
 )
+_XML_REFERENCE: Final = re.compile(r"&(?:#x([0-9a-fA-F]{1,6})|#([0-9]{1,7})|(lt|gt|amp|quot|apos));")
+_XML_ENTITIES: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
+_XML_ESCAPES: Final = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "\r": "&#xD;"}
+_NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _JSON_STARTS: Final = ("{", "[", '"')
 _JSON_ESCAPE: Final = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.)", re.DOTALL)
 _LONGEST_HEADER: Final = 200
 _MARK: Final = 2
-_MARKED: Final = {codecs.BOM_UTF8[:_MARK]: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_MARKED: Final = {
+    codecs.BOM_UTF8[:_MARK]: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
 """The charsets of bodies that do not name one, by the byte order mark that they begin with."""
-UNUSUAL_STARTS: Final = b"@< \n\r\t\xef\xff\xfe"
-"""First bytes of bodies that may be more than text: wrappers of the older .NET clients, and byte order marks."""
+_ORDERED: Final = {
+    "utf-16": (("utf-16-le", codecs.BOM_UTF16_LE), ("utf-16-be", codecs.BOM_UTF16_BE)),
+    "utf-32": (("utf-32-le", codecs.BOM_UTF32_LE), ("utf-32-be", codecs.BOM_UTF32_BE)),
+}
+"""Charsets of two orders of bytes: a byte order mark says which; without one it is the first."""
+_BYTE_ORDER_MARK: Final = "\ufeff"
+_FIRST_SHOWN: Final = 40
+UNUSUAL_STARTS: Final = b"@< \n\r\t\xef\xff\xfe\x1f"
+"""First bytes of bodies that may be more than text: wrappers of the older .NET clients, byte order marks, and gzip."""
 # Not all that Python has under a name is a charset: some unpack, some evaluate escapes, some take quadratic time.
 _CHARSETS: Final = re.compile(
     r"utf-(?:8|16|32)(?:-[bl]e)?|ascii|iso8859-\d+|cp\d+|koi8-[ru]|shift_jis|euc_(?:jp|kr)|gb(?:2312|k|18030)|big5"
 )
-_GROUP: Final = "sbnotebook.body_decoders"
-_BodyDecoder = Callable[[bytes, str | None], str | None]
-"""Takes the bytes of a body and its content type; gives its text, or None when the body is not its own."""
-
-_SHOWN_OF_ERROR: Final = 200
-_warned_of: Final = set[str]()
 
 
 class BodyType(StrEnum):
@@ -104,12 +106,95 @@ def decode_body(body: bytes, body_type: BodyType) -> AmqpValue:
     return values[0]
 
 
+class Marks(NamedTuple):
+    """What a message says of its body, besides the body itself.
+
+    Attributes:
+        body_type: which AMQP sections hold it.
+        content_type: may name the charset, or a compression.
+        content_encoding: may name the compression.
+        properties: the application properties, which may name the compression.
+    """
+
+    body_type: BodyType = BodyType.DATA
+    content_type: str | None = None
+    content_encoding: str | None = None
+    properties: Mapping[str, Any] | None = None
+
+    @property
+    def packings(self) -> list[str]:
+        """Return how the body is packed: see :func:`sbnotebook.model.packing.packings`."""
+        return [name for name in packings(*self[1:]) if _codec(name) is None]
+
+    @property
+    def charset(self) -> str | None:
+        """Return the charset that is named; None for none, or for one that is not known."""
+        # Some clients, such as Celery, name the charset in the content encoding.
+        return _charset(self.content_type) or _codec((self.content_encoding or "")[:_LONGEST_HEADER].strip().lower())
+
+    @property
+    def unknown_charset(self) -> str | None:
+        """Return the name of a charset that is not known."""
+        name = _charset_name(self.content_type)
+        return name if name is not None and _charset(self.content_type) is None else None
+
+
+class Layer(NamedTuple):
+    """One layer of a body.
+
+    Attributes:
+        kind: packing, wrapper or charset; amqp for a text or bytes as an AMQP value, and value for other AMQP values.
+        name: as users read it.
+        pack: puts the layer around the bytes inside; around the text for the innermost layer.
+    """
+
+    kind: str
+    name: str
+    pack: Callable[[Any], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a body is packed.
+
+    Args:
+        layers: from the outside to the inside.
+        fault: why another text cannot be packed like this; "" where it can.
+        note: at the end of the text where it is cut.
+    """
+
+    layers: tuple[Layer, ...] = ()
+    fault: str = ""
+    note: str = ""
+
+    def encode(self, text: str) -> bytes:
+        """Return the body of this form that holds a text.
+
+        Raises:
+            DecisionError: the form cannot hold it, and why.
+        """
+        if self.fault:
+            raise DecisionError(self.fault)
+        packed: Any = text
+        for layer in reversed(self.layers):
+            packed = layer.pack(packed)
+        return packed
+
+    def names(self, *kinds: str) -> list[str]:
+        """Return the names of its layers of some kinds."""
+        return [layer.name for layer in self.layers if layer.kind in kinds]
+
+    def __str__(self) -> str:
+        return ", ".join(layer.name for layer in self.layers) or "bytes"
+
+
 def body_text(
     body: bytes,
     body_type: BodyType,
     content_type: str | None = None,
     content_encoding: str | None = None,
     unpacking: Allowance | None = None,
+    properties: Mapping[str, Any] | None = None,
 ) -> str | None:
     r"""Return the body as text; None when it is not text.
 
@@ -121,6 +206,7 @@ def body_text(
             and 16 times its size, or to 64 megabytes, the text ends there and says so.
         unpacking: for a message of a table, the bytes that its packed bodies may still take together beyond 16 times
             their size; None for one message alone.
+        properties: the application properties, which may say that the body is packed. A body of gzip needs no mark.
 
     Returns:
         JSON as it was written; the content of the string and byte wrappers of the older .NET clients, and their objects
@@ -134,15 +220,325 @@ def body_text(
         >>> body_text(b"\xff\xfe", BodyType.DATA) is None
         True
     """
-    if body_type is not BodyType.DATA:
-        return _value_text(body, body_type)
-    end = ""
-    if content_encoding is not None:
-        body, end = _unpacked(body, content_encoding[:_LONGEST_HEADER].strip().lower(), unpacking)
-    text = _decoded(body, content_type)
+    text, form = read_form(body, Marks(body_type, content_type, content_encoding, properties), unpacking)
+    return None if text is None else text + form.note
+
+
+def read_form(
+    body: bytes, marks: Marks, unpacking: Allowance | None = None, *, is_for_edit: bool = False
+) -> tuple[str | None, Form]:
+    """Return the text of a body, None where it is not text, and its form.
+
+    Args:
+        body: as for :func:`decode_body`.
+        marks: what the message says of it.
+        unpacking: as for :func:`body_text`.
+        is_for_edit: unpack all of the body, up to the limit of a table.
+    """
+    if marks.body_type is BodyType.DATA:
+        return _read_data(body, marks, unpacking, is_for_edit=is_for_edit)
+    try:
+        value = decode_body(body, marks.body_type)
+    except AmqpDecodeError as error:
+        return None, Form(fault=f"The AMQP body is damaged: {error}")
+    if marks.body_type is BodyType.SEQUENCE:
+        return json_of(value), Form((Layer("value", "AMQP sequence", partial(_pack_sequence, value)),))
+    name = f"AMQP value ({type_name(value)})"
+    if isinstance(value, str):
+        return str(value), Form((Layer("amqp", name, partial(_pack_string, value)),))
+    if type(value) is bytes:
+        text, form = _read_data(value, marks, unpacking, is_for_edit=is_for_edit)
+        return text, replace(form, layers=(Layer("amqp", name, encode), *form.layers))
+    return json_of(value), Form((Layer("value", name, partial(_pack_value, value)),))
+
+
+# ------------------------------------------------------------ AMQP sections
+
+
+def _pack_string(value: str, text: str) -> bytes:
+    try:
+        return encode(type(value)(text))
+    except (TypeError, ValueError, OverflowError):
+        raise DecisionError(f"The text does not fit into the AMQP type {type_name(value)} of the body.") from None
+
+
+def _pack_value(value: AmqpValue, text: str) -> bytes:
+    return encode(value_of(text, value))
+
+
+def _pack_sequence(value: AmqpValue, text: str) -> bytes:
+    sequences: Any = value_of(text, value)
+    if not isinstance(sequences, list) or not all(type(each) is list for each in sequences):  # pyright: ignore[reportUnknownVariableType]
+        raise DecisionError("The body is AMQP sequences: it stays a list of lists.")
+    return b"".join(map(encode, sequences or [[]]))  # pyright: ignore[reportUnknownArgumentType]
+
+
+# ------------------------------------------------------------ bytes
+
+
+def _read_data(
+    body: bytes, marks: Marks, unpacking: Allowance | None, *, is_for_edit: bool = False
+) -> tuple[str | None, Form]:
+    layers, said = list[Layer](), marks.packings
+    note = fault = ""
+    data = body
+    while True:
+        found = (
+            None
+            if any(layer.kind == "packing" for layer in layers)
+            else unpacked(data, said, unpacking, is_for_edit=is_for_edit)
+        )
+        if found is not None:
+            layers.append(Layer("packing", found.packing, partial(pack, packing=found.packing)))
+            data, note = found.data, found.note
+            fault = f"The body is {found.packing}, and damaged or too large." if found.is_damaged else ""
+        value = read_binary_xml(data) if data[:1] == b"@" else None
+        if not isinstance(value, bytes) or len(layers) > _MARK:
+            break
+        layers.append(Layer("wrapper", "bytes in a wrapper of .NET", partial(rewrite_binary_xml, data)))
+        data = value
+    fault = fault or _packing_fault(said, layers)
+    text = decoded_by_plugin(data, marks.content_type)
+    if text is not None:
+        return text, Form((*layers,), "The text of the body comes from a decoder, which only reads.", note)
+    if isinstance(value, str):
+        wrapper = Layer("wrapper", "text in a wrapper of .NET", partial(rewrite_binary_xml, data))
+        return value, Form((*layers, wrapper), fault, note)
+    text, inner = _read_charset(data, marks, is_cut=bool(note))
+    return text, Form((*layers, *inner.layers), fault or inner.fault, note)
+
+
+def _packing_fault(said: list[str], layers: list[Layer]) -> str:
+    done = [layer.name.partition(" ")[0] for layer in layers if layer.kind == "packing"]
+    missing = [name for name in said if name not in done]
+    if not missing:
+        return ""
+    name = missing[0][:_FIRST_SHOWN]
+    if name in ("gzip", "deflate"):
+        return f"The message says that its body is {name}, and the body is not."
+    return f"The body is in the encoding {name!r}, which sbnotebook cannot write."
+
+
+def _read_charset(data: bytes, marks: Marks, *, is_cut: bool) -> tuple[str | None, Form]:
+    charset, mark = _charset_of(data, marks.charset)
+    try:
+        # A cut text may end within a character.
+        text = codecs.getincrementaldecoder(charset)().decode(data) if is_cut else data.decode(charset)
+    except UnicodeDecodeError:
+        named = marks.unknown_charset or marks.charset
+        why = f", at least not in the charset {named[:_FIRST_SHOWN]!r}" if named else ""
+        return None, Form(fault=f"The body is not text{why}.")
+    if charset.startswith("utf") and text[:1] == _BYTE_ORDER_MARK:
+        text, mark = text[1:], _BYTE_ORDER_MARK
+    layer = _charset_layer(charset, mark)
+    fault = ""
+    if marks.unknown_charset is not None:
+        fault = f"sbnotebook does not know the charset {marks.unknown_charset[:_FIRST_SHOWN]!r} of the body."
+    elif not charset.startswith(("utf", "ascii", "iso8859")) and not is_cut and layer.pack(text) != data:
+        fault = f"The body has characters that {charset} writes in several ways."
+    if text[:1] in ("<", " ", "\n", "\r", "\t") and (match := _XML_STRING.fullmatch(text)):
+        wrapper = Layer("wrapper", "text in an XML wrapper of .NET", partial(_pack_xml, match[1], match[3], layer.pack))
+        content = _XML_REFERENCE.sub(_xml_character, match[2])
+        is_text = "<" not in match[2] and "&" not in _XML_REFERENCE.sub("", match[2])
+        why = "" if is_text else "The XML wrapper of the body holds more than a text."
+        return content, Form((wrapper,), fault or why)
+    return text, Form((layer,), fault)
+
+
+def _charset_of(data: bytes, named: str | None) -> tuple[str, str]:
+    """Return the charset of bytes; the second value is empty, for the byte order mark."""
+    if named is None and len(data) > _MARK:
+        named = _MARKED.get(data[:_MARK], "utf-8")
+        if data[:4] == codecs.BOM_UTF32_LE and not len(data) % 4:
+            named = "utf-32-le"
+    orders = _ORDERED.get(named or "")
+    if orders is None:
+        return named or "utf-8", ""
+    return next((name for name, mark in orders if data.startswith(mark)), orders[0][0]), ""
+
+
+def _charset_layer(charset: str, mark: str = "") -> Layer:
+    name = f"{charset} with a byte order mark" if mark else charset
+    return Layer("charset", name, partial(_pack_charset, charset, mark))
+
+
+def _pack_charset(charset: str, mark: str, text: str) -> bytes:
+    try:
+        return (mark + text).encode(charset)
+    except UnicodeEncodeError as error:
+        raise DecisionError(f"The charset {charset} of the body has no {text[error.start - len(mark)]!r}.") from None
+
+
+def _pack_xml(head: str, tail: str, inner: Callable[[str], bytes], text: str) -> bytes:
+    bad = _NOT_XML.search(text)
+    if bad is not None:
+        raise DecisionError(f"The XML wrapper of the body cannot hold {bad[0]!r}.")
+    return inner(head + "".join(_XML_ESCAPES.get(sign, sign) for sign in text) + tail)
+
+
+def _xml_character(reference: re.Match[str]) -> str:
+    in_hex, in_decimal, name = reference.groups()
+    if name:
+        return _XML_ENTITIES[name]
+    point = int(in_hex, 16) if in_hex else int(in_decimal)
+    return chr(point) if point < 0xD800 or 0xDFFF < point <= 0x10FFFF else reference[0]  # noqa: PLR2004 (surrogates)
+
+
+def _charset_name(content_type: str | None) -> str | None:
+    """Return the charset that a content type names, known or not."""
+    if not content_type or len(content_type) > _LONGEST_HEADER or "charset" not in content_type.lower():
+        return None
+    headers = MimeHeaders()
+    headers["content-type"] = " ".join(content_type.split())
+    try:
+        name = headers.get_param("charset")
+    except ValueError:
+        return ""
+    return None if name is None else str(name)
+
+
+@lru_cache(maxsize=256)
+def _charset(content_type: str | None) -> str | None:
+    """Return the charset that a content type names; None when it names none that is known."""
+    name = _charset_name(content_type)
+    return None if name is None else _codec(name)
+
+
+def _codec(name: str) -> str | None:
+    try:
+        found = codecs.lookup(name).name
+    except (LookupError, ValueError):
+        return None
+    return found if _CHARSETS.fullmatch(found) else None
+
+
+# ------------------------------------------------------------ edits
+
+
+def body_of_text(
+    text: str,
+    content_type: str | None = None,
+    content_encoding: str | None = None,
+    properties: Mapping[str, Any] | None = None,
+    body_type: BodyType = BodyType.DATA,
+) -> bytes:
+    """Return the body of a text, in the charset and the compression that are named.
+
+    Raises:
+        UnicodeEncodeError: the charset has not all characters of the text.
+        DecisionError: the compression is one that sbnotebook cannot write, or the body is AMQP sequences.
+    """
+    if body_type is BodyType.VALUE:
+        return encode(text)
+    if body_type is BodyType.SEQUENCE:
+        raise DecisionError("A body of AMQP sequences is not a text: use Message.of_sequence([…]).")
+    marks = Marks(body_type, content_type, content_encoding, properties)
+    said = marks.packings
+    if not UNKNOWN.isdisjoint(said):
+        raise DecisionError(f"sbnotebook cannot write a body in the encoding {said[0]!r}: give its bytes.")
+    body = text.encode(marks.charset or "utf-8")
+    known = next((name for name in said if name in ("gzip", "deflate")), None)
+    return body if known is None else pack(body, known)
+
+
+def edited_body(body: bytes, before: Marks, after: Marks, text: str) -> bytes:
+    """Return another text in the form of a body.
+
+    Args:
+        body: as it is.
+        before: what the message says of it.
+        after: what the edited message says of the new body: a compression or a charset that changes is used.
+        text: the new text.
+
+    Raises:
+        DecisionError: it cannot be packed like the body, and why.
+
+    Example:
+        >>> edited_body("Größe".encode("utf-16"), Marks(), Marks(), "Maß").decode("utf-16")
+        'Maß'
+    """
+    if before.body_type is not after.body_type:
+        return _anew(after, text)
+    old, form = read_form(body, before, is_for_edit=True)
+    if old is None and body:
+        raise DecisionError(form.fault or "The body is not text: give bytes.")
+    note = form.note or (read_form(body, before)[1].note if text.endswith(" bytes)") else "")
+    if form.note or (note and text.endswith(note)):
+        raise DecisionError(form.fault or "The text of the body is cut, because it is packed and large.")
+    if _says(before) != _says(after):
+        form = _adapted(form, before, after)
+    packed = form.encode(text)
+    found, now = read_form(packed, after, is_for_edit=True)
+    is_json = form.layers[-1].kind == "value"
+    if (found != text and not is_json) or str(now) != str(form):
+        raise DecisionError(f"The text cannot be packed as the body was ({form}): it would be read as another one.")
+    return packed
+
+
+def _says(marks: Marks) -> tuple[Any, ...]:
+    return marks.packings, marks.charset, marks.unknown_charset
+
+
+def _anew(marks: Marks, text: str) -> bytes:
+    try:
+        return body_of_text(text, *marks[1:], marks.body_type)
+    except UnicodeEncodeError as error:
+        raise DecisionError(f"The charset {marks.charset} has no {text[error.start]!r}.") from None
+
+
+def _adapted(form: Form, before: Marks, after: Marks) -> Form:
+    """Return the form with the compression and the charset that an edit names."""
+    layers = [*form.layers]
+    fault = form.fault
+    if before.packings != after.packings:
+        fault = _packing_fault([name for name in after.packings if name not in ("gzip", "deflate")], [])
+        named = [Layer("packing", name, partial(pack, packing=name)) for name in after.packings]
+        others = [layer for layer in layers if layer.kind != "packing"]
+        at = 1 if others and others[0].kind == "amqp" else 0
+        layers = [*others[:at], *named, *others[at:]]
+    if _says(before)[1:] != _says(after)[1:] and layers and layers[-1].kind == "charset":
+        fault = fault if before.packings == after.packings and not before.unknown_charset else ""
+        layers[-1] = _charset_layer(_charset_of(b"", after.charset)[0])
+    return Form((*layers,), fault)
+
+
+def fault_of_bytes(body: bytes, before: Marks, new: bytes, after: Marks) -> str | None:
+    """Return why bytes cannot take the place of a body, such as plain bytes for compressed ones; None if they can.
+
+    Args:
+        body: as it is.
+        before: what the message says of it.
+        new: the bytes of an edit.
+        after: what the edited message says of them.
+    """
+    old, form = read_form(body, before, is_for_edit=True)
+    if old is None or (new == body and _says(before) == _says(after)):
+        return None
+    text, now = read_form(new, after, is_for_edit=True)
+    if before.body_type is not after.body_type:
+        return None if text is not None else now.fault
+    kinds = "packing", "wrapper", "amqp", "value"
+    if before.packings == after.packings and form.names(*kinds) != now.names(*kinds):
+        return f"The body was {form}, and the new bytes are not ({now})."
+    if text is None and after.charset is None and not form.names(*kinds):
+        return None  # plain text without a charset may become anything
     if text is None:
-        text = _data_text(body, _charset(content_type), is_cut=bool(end))
-    return None if text is None else text + end
+        return now.fault
+    if not form.fault and now.fault:
+        return now.fault
+    return _charset_fault(new, now)
+
+
+def _charset_fault(new: bytes, now: Form) -> str | None:
+    """Return why plain bytes are not in the charset of the message: they are UTF-8."""
+    (name,) = now.names("charset") if len(now.layers) == 1 and now.names("charset") else ("utf-8",)
+    if name.startswith(("utf-8", "ascii")) or (new.isascii() and not name.startswith("utf")):
+        return None
+    try:
+        is_utf8 = "\0" not in new.decode()
+    except UnicodeDecodeError:
+        return None
+    return f"The new bytes are UTF-8, and the charset of the body is {name}." if is_utf8 and new else None
 
 
 def json_letters(text: str) -> str:
@@ -160,6 +556,11 @@ def json_letters(text: str) -> str:
     return _JSON_ESCAPE.sub(_unescaped, text[:PARSED_CHARACTERS]) + text[PARSED_CHARACTERS:]
 
 
+def is_usually_utf8(content_type: str | None) -> bool:
+    """Return whether the text of bodies is their bytes as UTF-8, but for those that begin with ``UNUSUAL_STARTS``."""
+    return not has_decoders() and _charset(content_type) in (None, "utf-8")
+
+
 def _unescaped(escape: re.Match[str]) -> str:
     if escape[0][1] != "u":
         return escape[0]
@@ -168,145 +569,3 @@ def _unescaped(escape: re.Match[str]) -> str:
     except json.JSONDecodeError:
         return escape[0]
     return letter if letter.isprintable() and letter not in '"\\' else escape[0]
-
-
-def is_usually_utf8(content_type: str | None) -> bool:
-    """Return whether the text of bodies is their bytes as UTF-8, but for those that begin with ``UNUSUAL_STARTS``."""
-    return not _has_decoders() and _charset(content_type) in (None, "utf-8")
-
-
-def body_of_text(text: str, content_type: str | None = None, content_encoding: str | None = None) -> bytes:
-    """Return the body of a text, in the charset and the content encoding that are named.
-
-    Raises:
-        UnicodeEncodeError: the charset has not all characters of the text.
-    """
-    body = text.encode(_charset(content_type) or "utf-8")
-    encoding = (content_encoding or "").strip().lower()
-    if encoding == "gzip":
-        return gzip.compress(body, mtime=0)
-    return zlib.compress(body) if encoding == "deflate" else body
-
-
-def _data_text(body: bytes, charset: str | None, *, is_cut: bool = False) -> str | None:
-    value = read_binary_xml(body) if body[:1] == b"@" else None
-    if isinstance(value, str):
-        return value
-    if value is not None:
-        body = value
-    if charset is None:
-        charset = _MARKED.get(body[:2], "utf-8") if len(body) > _MARK else "utf-8"
-    try:
-        # A cut text may end within a character.
-        text = codecs.getincrementaldecoder(charset)().decode(body) if is_cut else body.decode(charset)
-    except UnicodeDecodeError:
-        return None
-    if text[:1] not in ("<", " ", "\n", "\r", "\t"):
-        return text
-    match = _XML_STRING.fullmatch(text)
-    return html.unescape(match[1]) if match else text
-
-
-def _unpacked(body: bytes, encoding: str, unpacking: Allowance | None) -> tuple[bytes, str]:
-    """Unpack a body, and return it with a note for a cut end; a body of another format stays as it is."""
-    free = min(UNPACKED_TIMES * len(body), UNPACKED_BYTES_OF_TABLE)
-    most = max(UNPACKED_BYTES, free)
-    if unpacking is not None:
-        most = min(most, free + unpacking.left)
-    if encoding == "gzip":
-        windows = (zlib.MAX_WBITS | 16,)
-    elif encoding == "deflate":
-        # With its envelope, as the standard says, or without, as some senders do.
-        windows = (zlib.MAX_WBITS, -zlib.MAX_WBITS)
-    else:
-        return body, ""
-    for window in windows:
-        unpacker = zlib.decompressobj(window)
-        try:
-            found = unpacker.decompress(body, most)
-        except zlib.error:
-            continue
-        if unpacking is not None:
-            unpacking.take(max(0, len(found) - free))
-        return found, "" if unpacker.eof else f"… (cut at {len(found):,} bytes)"
-    return body, ""
-
-
-@lru_cache(maxsize=256)
-def _charset(content_type: str | None) -> str | None:
-    """Return the charset that a content type names; None when it names none that is known."""
-    if not content_type or len(content_type) > _LONGEST_HEADER or "charset" not in content_type.lower():
-        return None
-    headers = MimeHeaders()
-    headers["content-type"] = " ".join(content_type.split())
-    try:
-        name = codecs.lookup(str(headers.get_param("charset"))).name
-    except (LookupError, ValueError):
-        return None
-    return name if _CHARSETS.fullmatch(name) else None
-
-
-def _value_text(body: bytes, body_type: BodyType) -> str | None:
-    try:
-        value = decode_body(body, body_type)
-    except AmqpDecodeError:
-        return None
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return body_text(value, BodyType.DATA)
-    return json.dumps(_json_ready(value), ensure_ascii=False, default=str)
-
-
-def _json_ready(value: Any) -> Any:
-    items: Any = value
-    if isinstance(value, bytes):
-        return body_text(value, BodyType.DATA) or value.hex()
-    if isinstance(value, Described):
-        return _json_ready(value.value)
-    if isinstance(value, list):
-        return [_json_ready(item) for item in items]
-    if isinstance(value, dict):
-        return {str(key): _json_ready(item) for key, item in items.items()}
-    return value
-
-
-def _decoded(body: bytes, content_type: str | None) -> str | None:
-    """Return the text that the first decoder to know the body returns; None when there is none."""
-    for name, decoder in _decoders():
-        try:
-            text = decoder(body, content_type)
-        except Exception as error:  # noqa: BLE001 (a broken decoder must not hide the message)
-            _warn_once(name, f"{type(error).__name__}: {error}")
-            continue
-        if isinstance(text, str):
-            return text
-        if text is not None:
-            _warn_once(name, f"it gave {type(text).__name__}, not str or None")
-    return None
-
-
-def _has_decoders() -> bool:
-    """Return whether decoders are installed."""
-    return bool(_decoders())
-
-
-@cache
-def _decoders() -> tuple[tuple[str, _BodyDecoder], ...]:
-    """Return the installed decoders; found once, because that reads a file of each package."""
-    found: list[tuple[str, _BodyDecoder]] = []
-    for entry in sorted(entry_points(group=_GROUP), key=lambda entry: entry.name):
-        try:
-            found.append((entry.name, entry.load()))
-        except Exception as error:  # noqa: BLE001 (any package's import)
-            _warn_once(entry.name, f"{type(error).__name__}: {error}")
-    return tuple(found)
-
-
-def _warn_once(name: str, why: str) -> None:
-    if name in _warned_of:
-        return
-    _warned_of.add(name)
-    # An error may quote the message.
-    shown = "".join(character if character.isprintable() else "·" for character in why[:_SHOWN_OF_ERROR])
-    warnings.warn(f"The body decoder {name!r} failed and is passed over: {shown}", RuntimeWarning, stacklevel=2)

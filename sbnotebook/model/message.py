@@ -16,10 +16,11 @@ from types import MappingProxyType
 from typing import Any, Final, Self, cast
 from uuid import UUID
 
-from sbnotebook.errors import AmqpDecodeError, ConfigurationError, near_match
+from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError, near_match
 from sbnotebook.model.address import EntityAddress
 from sbnotebook.model.amqp import AmqpValue, decode_exactly, encode
-from sbnotebook.model.body import BodyType, body_text, decode_body
+from sbnotebook.model.body import BodyType, Marks, body_of_text, body_text, decode_body, edited_body, read_form
+from sbnotebook.model.json_text import read_json, rewrite_json, write_json
 
 __all__ = [
     "ANNOTATION_EXTRAS",
@@ -88,7 +89,7 @@ class Message:
 
     Args:
         body: for ``BodyType.DATA`` the bytes themselves, otherwise AMQP encoded: see :meth:`of_value`. A text is
-            encoded as UTF-8.
+            written in the charset and the compression that the message names, in UTF-8 without one.
         body_type: which AMQP body sections hold the body.
         message_id: the sender's identifier; the service's duplicate detection looks at it.
         session_id: the session that the message belongs to.
@@ -107,7 +108,7 @@ class Message:
             are sent again. The name of a field has its value with its AMQP type, unless the field was changed.
 
     Raises:
-        ConfigurationError: the body is neither bytes nor a text.
+        ConfigurationError: the body is neither bytes nor a text, or the text is none of its charset.
 
     Example:
         >>> message = Message(body="{}", subject="UA", application_properties={"attempt": 1})
@@ -134,7 +135,7 @@ class Message:
 
     def __post_init__(self) -> None:
         if type(self.body) is not bytes:
-            object.__setattr__(self, "body", _as_bytes(self.body, self.body_type))
+            object.__setattr__(self, "body", _as_bytes(self.body, self.marks))
         if not isinstance(self.application_properties, MappingProxyType):
             frozen = MappingProxyType(dict(self.application_properties))
             object.__setattr__(self, "application_properties", frozen)
@@ -154,7 +155,38 @@ class Message:
     @property
     def body_text(self) -> str | None:
         """Return the body as text; None when it is not text."""
-        return body_text(self.body, self.body_type, self.content_type, self.content_encoding)
+        return body_text(
+            self.body,
+            self.body_type,
+            self.content_type,
+            self.content_encoding,
+            properties=self.application_properties,
+        )
+
+    @property
+    def json(self) -> Any:
+        """Return the body parsed as JSON: a dict or a list of its own, which you may change.
+
+        Numbers with a point are floats that remember how they were written, so that ``with_changes(json=…)`` leaves
+        1.10 as it is.
+
+        Raises:
+            DecisionError: the body is not JSON, or has a name twice in an object.
+
+        Example:
+            >>> order = Message(body='{"carrier": "DHL", "fare": 1.10}')
+            >>> order.json["carrier"]
+            'DHL'
+        """
+        return read_json(self._whole_text())
+
+    def _whole_text(self) -> str | None:
+        return read_form(self.body, self.marks, is_for_edit=True)[0]
+
+    @property
+    def marks(self) -> Marks:
+        """Return what the message says of its body."""
+        return Marks(self.body_type, self.content_type, self.content_encoding, self.application_properties)
 
     @property
     def body_value(self) -> AmqpValue:
@@ -176,14 +208,43 @@ class Message:
     def with_changes(self, **changes: Any) -> Self:
         """Return the same message with other field values.
 
+        Args:
+            changes: by the names of the fields. A text as ``body`` is packed as the body was: compressed, in its
+                charset, in the wrapper of an older .NET client, as an AMQP value. ``json`` takes a value in place of
+                ``body``, and leaves all of the document that is equal as it was written. Bytes as ``body`` are taken
+                as they are.
+
         Raises:
             ConfigurationError: a message has no such field.
+            DecisionError: the text cannot be packed as the body was, or the value is not JSON.
+
+        Example:
+            >>> order = Message(body='{"fare": 1.10, "carrier": "DHL"}')
+            >>> order.with_changes(json=order.json | {"carrier": "UPS"}).body
+            b'{"fare": 1.10, "carrier": "UPS"}'
         """
+        if "json" in changes:
+            if "body" in changes:
+                raise ConfigurationError("Give json or body, not both.")
+            changes["body"] = self._rewritten(changes.pop("json"))
         for name in changes.keys() - self.__dataclass_fields__.keys():
             near = near_match(name, self.__dataclass_fields__)
             hint = f"did you mean {near}?" if near else f"there are {', '.join(self.__dataclass_fields__)}."
             raise ConfigurationError(f"A message has no field {name[:_REPR_TEXT]!r}; {hint}")
+        if isinstance(changes.get("body"), str):
+            after = replace(self, **(changes | {"body": b""})).marks
+            changes["body"] = edited_body(self.body, self.marks, after, changes["body"])
         return replace(self, **changes)
+
+    def _rewritten(self, value: Any) -> str:
+        text = self._whole_text()
+        try:
+            read_json(text)
+        except DecisionError:
+            if text is not None and text.lstrip()[:1] in ("{", "["):
+                raise  # such as an object with a name twice: which of them is meant is not known
+            return write_json(value)
+        return rewrite_json(text or "", value)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping cannot be pickled, a dict can; Spark and subprocesses need it.
@@ -216,17 +277,23 @@ def _shown(value: object) -> str:
     return repr(value[:_REPR_TEXT]) if type(value) is str else str(value)
 
 
-def _as_bytes(body: Any, body_type: BodyType) -> bytes:
+def _as_bytes(body: Any, marks: Marks) -> bytes:
     if body is None:
         return b""
     if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(cast("bytes", body))
-    if isinstance(body, str) and body_type is BodyType.DATA:
-        return body.encode()
-    raise ConfigurationError(
-        f"The body of a message is bytes or a text, not {type(body).__name__}: give json.dumps(body), or use "
-        "Message.of_value(body) for an AMQP value."
-    )
+    if not isinstance(body, str):
+        raise ConfigurationError(
+            f"The body of a message is bytes or a text, not {type(body).__name__}: give json.dumps(body), or use "
+            "Message.of_value(body) for an AMQP value."
+        )
+    try:
+        return body_of_text(body, *marks[1:], marks.body_type)
+    except UnicodeEncodeError as error:
+        bad = body[error.start]
+        raise ConfigurationError(f"The charset {marks.charset or 'utf-8'} of the body has no {bad!r}.") from None
+    except DecisionError as error:
+        raise ConfigurationError(str(error)) from None
 
 
 def _rebuild(cls: type[Message], fields: dict[str, Any]) -> Message:

@@ -1,25 +1,60 @@
 """Values of application properties as text, and back with their AMQP types.
 
-A column of the message table holds text. The text is readable where the type allows it: numbers, times and ids are
-written as people write them. Binary values and decimals are base64 of their bytes, and lists, maps, arrays and
-described values are base64 of their AMQP encoding.
+A column of the message table holds text, and a second one the type of each value. The text is readable where the type
+allows it: numbers, decimals, times, durations, addresses and ids are written as people write them, lists and maps as
+JSON. Binary values are base64 of their bytes. Values that have no such text, such as a decimal in an unusual encoding,
+are base64 of their encoding.
+
+.NET writes ``DateTimeOffset``, ``TimeSpan`` and ``Uri`` as described values. Source: Service Bus documentation, "Use
+Service Bus from .NET with AMQP 1.0", mapping of types.
 """
 
 from __future__ import annotations
 
 import base64
-from datetime import datetime
-from typing import Any, Final
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final, cast
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model.amqp import AmqpValue, Timestamp, decode_exactly, encode, type_name
+from sbnotebook.model.amqp import (
+    AmqpValue,
+    Array,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Long,
+    Symbol,
+    Timestamp,
+    ULong,
+    decode_exactly,
+    encode,
+    type_name,
+)
 from sbnotebook.model.amqp.types import type_names
+from sbnotebook.model.decimals import decimal_bytes, decimal_text
 
-__all__ = ["from_text", "to_text"]
+__all__ = ["from_text", "property_type", "text_and_type", "to_text"]
 
 _CLASSES: Final = {name: kind for kind, name in type_names.items()}
 _NESTED: Final = frozenset({"list", "map", "array", "described"})
-_RAW: Final = frozenset({"binary", "decimal32", "decimal64", "decimal128"})
+_DECIMALS: Final[dict[type, str]] = {Decimal32: "decimal32", Decimal64: "decimal64", Decimal128: "decimal128"}
+_OF_NET: Final = "decimal128 (.NET)"
+"""A decimal128 with the exponent where .NET writes it: see :mod:`sbnotebook.model.decimals`."""
+_MOMENT, _DURATION, _ADDRESS = (Symbol(f"com.microsoft:{name}") for name in ("datetime-offset", "timespan", "uri"))
+_YEAR_1: Final = datetime(1, 1, 1, tzinfo=UTC)
+_TICKS: Final = 10_000_000
+"""In a second."""
+_TICKS_OF_DAY: Final = 24 * 60 * 60 * _TICKS
+_LAST_TICK: Final = 3_155_378_975_999_999_999
+"""The end of the year 9999."""
+_MOMENT_TEXT: Final = re.compile(r"(.*?)(?:\.(\d{1,7}))?([+-]\d\d:?\d\d|Z)?", re.DOTALL)
+_DURATION_TEXT: Final = re.compile(r"(-)?(?:(\d+)\.)?(\d\d?):(\d\d):(\d\d)(?:\.(\d{1,7}))?")
+_DESCRIPTOR: Final = re.compile(r"[!-~]+")
 _SHOWN: Final = 60
 
 
@@ -29,14 +64,41 @@ def to_text(value: AmqpValue) -> str | None:
     Example:
         >>> to_text(5), to_text(True), to_text(Timestamp(0)), to_text(b"abc")
         ('5', 'true', '1970-01-01T00:00:00.000+00:00', 'YWJj')
+        >>> to_text(Described(Symbol("com.microsoft:timespan"), Long(900_000_000)))
+        '00:01:30.0000000'
     """
+    return text_and_type(value)[0]
+
+
+def property_type(value: AmqpValue) -> str:
+    """Return the name of a value's type, from which :func:`from_text` makes the same value of its text.
+
+    Example:
+        >>> property_type(5), property_type([1, "a"])
+        ('int', 'list<int,string>')
+        >>> property_type(Described(Symbol("com.microsoft:uri"), "https://contoso.com/"))
+        'com.microsoft:uri'
+    """
+    return text_and_type(value)[1]
+
+
+def text_and_type(value: AmqpValue) -> tuple[str | None, str]:
+    """Return the text of a value and the name of its type."""
+    if type(value) is str:
+        return value, "string"
     kind = type_name(value)
     if kind == "null":
-        return None
+        return None, kind
     if kind in _NESTED:
-        return base64.b64encode(encode(value)).decode()
-    if kind in _RAW:
-        return base64.b64encode(bytes(value)).decode()  # pyright: ignore[reportArgumentType, reportCallIssue]
+        return _nested(value) or (base64.b64encode(encode(value)).decode(), kind)
+    if type(value) in _DECIMALS:
+        return _decimal(value)
+    return _simple(value, kind), kind
+
+
+def _simple(value: Any, kind: str) -> str:
+    if kind == "binary":
+        return base64.b64encode(bytes(value)).decode()
     if kind == "boolean":
         return "true" if value else "false"
     if kind == "timestamp":
@@ -46,29 +108,13 @@ def to_text(value: AmqpValue) -> str | None:
     return int.__repr__(value) if isinstance(value, int) else str(value)
 
 
-def from_text(text: Any, kind: str | None) -> AmqpValue:
-    """Return the value of a text that :func:`to_text` made.
-
-    Args:
-        text: the text.
-        kind: the AMQP name of the value's type, such as ``long``; None leaves the text as it is.
-
-    Raises:
-        ConfigurationError: the text is not a value of this type, or there is no such type.
-
-    Example:
-        >>> type_name(from_text("5", "ulong"))
-        'ulong'
-    """
-    if kind is None:
-        return text
-    try:
-        value = _parse(str(text), kind)
-        encode(value)  # refuses what the type cannot hold
-    except (ValueError, KeyError, OverflowError, TypeError):
-        shown = str(text)[:_SHOWN]
-        raise ConfigurationError(f"{shown!r} is not a property value of the AMQP type {kind[:_SHOWN]!r}.") from None
-    return value
+def _decimal(value: Any) -> tuple[str, str]:
+    kind = _DECIMALS[type(value)]
+    for is_of_net in (True, False) if kind == "decimal128" else (False,):
+        text = decimal_text(value, is_of_net=is_of_net)
+        if text is not None:
+            return text, _OF_NET if is_of_net else kind
+    return base64.b64encode(bytes(value)).decode(), kind
 
 
 def _timestamp_text(value: Any) -> str:
@@ -79,18 +125,208 @@ def _timestamp_text(value: Any) -> str:
         return int.__repr__(stamp)
 
 
-def _parse(text: str, kind: str) -> AmqpValue:
-    if kind == "null":
+# ------------------------------------------------------------ values that hold others
+
+
+def _nested(value: AmqpValue) -> tuple[str, str] | None:
+    """Return the text and the type of a described value, a list or a map; None where they would not say all."""
+    if isinstance(value, Described):
+        return _described(value.descriptor, value.value)
+    try:
+        kind = _signature(value)
+        text = json.dumps(_json_of(value), ensure_ascii=False)
+        is_whole = encode(_of_json(json.loads(text), kind)) == encode(value)
+    except (_Unsaid, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
+    return (text, kind) if is_whole else None
+
+
+class _Unsaid(Exception):  # noqa: N818 (it never leaves this module)
+    """The type of a value has no name."""
+
+
+def _described(descriptor: AmqpValue, value: AmqpValue) -> tuple[str, str] | None:
+    if type(descriptor) is Symbol and type(value) is Long:
+        if descriptor == _MOMENT and 0 <= value <= _LAST_TICK:
+            return _moment_text(value), descriptor
+        if descriptor == _DURATION:
+            return _duration_text(value), descriptor
+    if type(descriptor) is Symbol and descriptor == _ADDRESS and type(value) is str:
+        return value, descriptor
+    kind = type_name(value)
+    if kind in _NESTED or value is None:
+        return None
+    text, inner = text_and_type(value)
+    name = hex(descriptor) if isinstance(descriptor, ULong) else descriptor if type(descriptor) is Symbol else ""
+    is_said = _DESCRIPTOR.fullmatch(name) and not (name[:2] == "0x" and name is descriptor)
+    return (text or "", f"{name} {inner}") if is_said else None
+
+
+def _signature(value: Any) -> str:
+    if isinstance(value, Array):
+        of = {_signature(each) for each in value}
+        if len(of) > 1 or not value:
+            raise _Unsaid
+        return f"array<{of.pop()}>"
+    if isinstance(value, list):
+        of = [_signature(each) for each in cast("list[Any]", value)]
+        is_of_one = len(of) > 1 and len(set(of)) == 1
+        return f"list<{of[0]}*>" if is_of_one else f"list<{','.join(of)}>"
+    if isinstance(value, dict):
+        members = cast("dict[Any, Any]", value).items()
+        if any(type(key) not in (str, Symbol) for key, _ in members):
+            raise _Unsaid
+        return f"map<{','.join(f'{type_name(key)}:{_signature(each)}' for key, each in members)}>"
+    kind = property_type(value)
+    if kind == "described" or "," in kind or ">" in kind or "<" in kind:
+        raise _Unsaid
+    return kind
+
+
+def _json_of(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_json_of(each) for each in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        members = cast("dict[Any, Any]", value).items()
+        return {str(key): _json_of(each) for key, each in members}
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and not isinstance(value, Timestamp):
+        return int(value)
+    if isinstance(value, float) and value - value == 0:
+        return float(value)
+    return to_text(value)
+
+
+def _of_json(value: Any, kind: str) -> Any:
+    name, parts = _parts(kind)
+    if name == "array":
+        items = [_of_json(each, parts[0]) for each in value]
+        return Array(items)
+    if name == "list":
+        kinds = [parts[0][:-1]] * len(value) if len(parts) == 1 and parts[0].endswith("*") else parts
+        return [_of_json(each, own) for each, own in zip(value, kinds, strict=True)]
+    if name == "map":
+        named = [part.partition(":")[::2] for part in parts]
+        return {
+            _CLASSES[of](key): _of_json(each, own) for (key, each), (of, own) in zip(value.items(), named, strict=True)
+        }
+    if value is None or isinstance(value, bool):
+        return _parse(json.dumps(value), kind) if value is not None else _null(kind)
+    return _parse(value if isinstance(value, str) else json.dumps(value), kind)
+
+
+def _null(kind: str) -> None:
+    if kind != "null":
+        raise ValueError("null")
+
+
+def _parts(kind: str) -> tuple[str, list[str]]:
+    """Split the type of a list, map or array into its name and the types inside."""
+    name, bracket, rest = kind.partition("<")
+    if not bracket or not rest.endswith(">") or name not in ("array", "list", "map"):
+        return "", []
+    parts, depth, start, inside = list[str](), 0, 0, rest[:-1]
+    for at, sign in enumerate(inside):
+        depth += (sign == "<") - (sign == ">")
+        if sign == "," and not depth:
+            parts.append(inside[start:at])
+            start = at + 1
+    return name, [*parts, inside[start:]] if inside else []
+
+
+# ------------------------------------------------------------ the described values of .NET
+
+
+def _moment_text(ticks: int) -> str:
+    seconds, rest = divmod(ticks, _TICKS)
+    return f"{(_YEAR_1 + timedelta(seconds=seconds)).isoformat()[:19]}.{rest:07}+00:00"
+
+
+def _moment_ticks(text: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    match = _MOMENT_TEXT.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    moment = datetime.fromisoformat(match[1] + (match[3] or ""))
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    since = aware - _YEAR_1
+    return (since.days * 86_400 + since.seconds) * _TICKS + int((match[2] or "").ljust(7, "0"))
+
+
+def _duration_text(ticks: int) -> str:
+    days, rest = divmod(abs(ticks), _TICKS_OF_DAY)
+    seconds, fraction = divmod(rest, _TICKS)
+    sign, day = "-" if ticks < 0 else "", f"{days}." if days else ""
+    return f"{sign}{day}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:07}"
+
+
+def _duration_ticks(text: str) -> int:
+    match = _DURATION_TEXT.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    sign, days, hours, minutes, seconds, fraction = match.groups()
+    whole = int(hours) * 3600 + int(minutes) * 60 + int(seconds)
+    ticks = int(days or 0) * _TICKS_OF_DAY + whole * _TICKS + int((fraction or "").ljust(7, "0"))
+    return -ticks if sign else ticks
+
+
+# ------------------------------------------------------------ back
+
+
+def from_text(text: Any, kind: str | None) -> AmqpValue:
+    """Return the value of a text that :func:`to_text` made.
+
+    Args:
+        text: the text.
+        kind: the name of the value's type, such as ``long``, as :func:`property_type` writes it; None leaves the text
+            as it is.
+
+    Raises:
+        ConfigurationError: the text is not a value of this type, or there is no such type.
+
+    Example:
+        >>> type_name(from_text("5", "ulong"))
+        'ulong'
+        >>> from_text("00:01:30", "com.microsoft:timespan")
+        Described(descriptor='com.microsoft:timespan', value=900000000)
+    """
+    if kind is None:
+        return text
+    try:
+        value = _parse(str(text), kind)
+        encode(value)  # refuses what the type cannot hold
+    except (ValueError, KeyError, OverflowError, TypeError, ArithmeticError, AttributeError, IndexError):
+        shown = str(text)[:_SHOWN]
+        raise ConfigurationError(f"{shown!r} is not a property value of the AMQP type {kind[:_SHOWN]!r}.") from None
+    except RecursionError:
+        raise ConfigurationError("The AMQP type of a property is nested too deep.") from None
+    return value
+
+
+def _parse(text: str, kind: str) -> AmqpValue:
+    if kind in _PARSERS:
+        return _PARSERS[kind](text)
     if kind in _NESTED:
         return decode_exactly(base64.b64decode(text, validate=True))
-    if kind in _RAW:
-        return _CLASSES[kind](base64.b64decode(text, validate=True))
-    if kind == "boolean":
-        return {"true": True, "false": False}[text]
-    if kind == "timestamp":
-        return _parse_timestamp(text)
+    if _parts(kind)[0]:
+        return _of_json(json.loads(text), kind)
+    if " " in kind and kind != _OF_NET:
+        name, _, inner = kind.partition(" ")
+        return Described(ULong(int(name, 16)) if name[:2] == "0x" else Symbol(name), _parse(text, inner))
     return _CLASSES[kind](text)
+
+
+def _parse_decimal(text: str, kind: type[bytes], *, is_of_net: bool = False) -> AmqpValue:
+    if text.endswith("="):
+        return kind(base64.b64decode(text, validate=True))
+    size = 4 if kind is Decimal32 else 8 if kind is Decimal64 else 16
+    return kind(decimal_bytes(Decimal(text), size, is_of_net=is_of_net))
+
+
+def _parse_null(text: str) -> AmqpValue:  # noqa: ARG001 (any text)
+    return None
 
 
 def _parse_timestamp(text: str) -> AmqpValue:
@@ -99,3 +335,18 @@ def _parse_timestamp(text: str) -> AmqpValue:
         return Timestamp(int(text))
     except ValueError:
         return Timestamp.from_datetime(datetime.fromisoformat(text))
+
+
+_PARSERS: Final[dict[str, Callable[[str], AmqpValue]]] = {
+    "null": _parse_null,
+    "binary": lambda text: base64.b64decode(text, validate=True),
+    "boolean": lambda text: {"true": True, "false": False}[text],
+    "timestamp": _parse_timestamp,
+    "decimal32": lambda text: _parse_decimal(text, Decimal32),
+    "decimal64": lambda text: _parse_decimal(text, Decimal64),
+    "decimal128": lambda text: _parse_decimal(text, Decimal128),
+    _OF_NET: lambda text: _parse_decimal(text, Decimal128, is_of_net=True),
+    str(_MOMENT): lambda text: Described(_MOMENT, Long(_moment_ticks(text))),
+    str(_DURATION): lambda text: Described(_DURATION, Long(_duration_ticks(text))),
+    str(_ADDRESS): lambda text: Described(_ADDRESS, text),
+}

@@ -15,13 +15,13 @@ from itertools import repeat
 from types import MappingProxyType, NoneType
 from typing import Any, Final, TypeVar
 
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model.address import EntityAddress
-from sbnotebook.model.amqp import AmqpValue, encode, type_name
+from sbnotebook.model.amqp import AmqpValue
 from sbnotebook.model.body import BodyType, body_of_text, body_text
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.model.message import Message, MessageState, PeekedMessage, extras_from_bytes, extras_to_bytes
-from sbnotebook.model.property_text import from_text, to_text
+from sbnotebook.model.property_text import from_text, property_type, to_text
 
 __all__ = [
     "COLUMNS",
@@ -84,7 +84,7 @@ def _properties(message: Message) -> dict[str, str | None]:
 
 def _property_types(message: Message) -> dict[str, str]:
     items = message.application_properties.items()
-    named = ((name, type_name(value)) for name, value in items if type(value) is not str)
+    named = ((name, property_type(value)) for name, value in items if type(value) is not str)
     return {name: kind for name, kind in named if kind != "string"}
 
 
@@ -162,8 +162,7 @@ def values_of(column: Column, messages: Sequence[Message], unpacking: Allowance)
     if column.name != _BODY_TEXT:
         return [column.read(message) for message in messages]
     return [
-        body_text(message.body, message.body_type, message.content_type, message.content_encoding, unpacking)
-        for message in messages
+        body_text(message.body, *message.marks[:3], unpacking, message.application_properties) for message in messages
     ]
 
 
@@ -283,7 +282,7 @@ def _texts(name: str, values: Sequence[Any]) -> Iterator[str | None]:
 
 
 def _bodies(columns: Mapping[str, Sequence[Any]], count: int) -> Iterable[tuple[bytes, BodyType]]:
-    given = {name: columns[name] for name in _BODY_COLUMNS if name in columns}
+    given = {name: columns[name] for name in (*_BODY_COLUMNS, _PROPERTY_COLUMNS[0]) if name in columns}
     bodies, types = given.get("body", ()), set(given.get("body_type", ()))
     if bodies and types <= {None, BodyType.DATA.value} and set(map(type, bodies)) == {bytes}:
         return zip(bodies, repeat(BodyType.DATA))
@@ -320,16 +319,19 @@ def _body(row: Mapping[str, Any]) -> tuple[bytes, BodyType]:
     if body is None:
         return b"", body_type
     if isinstance(body, str):
-        body = encode(body) if body_type is BodyType.VALUE else _body_of_text(row, body)
+        body = _body_of_text(row, body, body_type)
     if not isinstance(body, (bytes, bytearray)):
         raise _misfit(name, "bytes or text", body)
     return bytes(body), body_type
 
 
-def _body_of_text(row: Mapping[str, Any], text: str) -> bytes:
+def _body_of_text(row: Mapping[str, Any], text: str, body_type: BodyType) -> bytes:
     content_type = _text_in(row, "content_type")
+    properties = _map(row, "application_properties")
     try:
-        return body_of_text(text, content_type, _text_in(row, "content_encoding"))
+        return body_of_text(text, content_type, _text_in(row, "content_encoding"), properties, body_type)
+    except DecisionError as error:
+        raise ConfigurationError(str(error)) from None
     except UnicodeEncodeError:
         raise _misfit("body_text", f"what the charset of {str(content_type)[:_SHOWN]!r} can say", text) from None
 

@@ -10,7 +10,7 @@ from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.memory.archive import Archive
 from sbnotebook.settlement.memory.journal import Journal
 from sbnotebook.settlement.namespace import AsyncNamespace
-from sbnotebook.settlement.plan import Limits, Plan, Preview
+from sbnotebook.settlement.plan import Limits, Plan, Preview, edit_json
 from sbnotebook.settlement.processing.policy import Policy, PolicyRow, RejectMessage, SkipMessage, StopProcessing, Then
 from sbnotebook.settlement.processing.process import Processing
 from sbnotebook.settlement.watch import Watch, reporting
@@ -33,5 +33,6 @@ __all__ = [
     "StopProcessing",
     "Then",
     "Watch",
+    "edit_json",
     "reporting",
 ]

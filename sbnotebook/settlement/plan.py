@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from numbers import Integral
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from sbnotebook.errors import ConfigurationError, DecisionError
@@ -24,7 +26,9 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
+from sbnotebook.model.body import fault_of_bytes, read_form
 from sbnotebook.model.durations import duration_text
+from sbnotebook.model.json_text import json_document, write_json
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.costs import Cost, Speeds
 from sbnotebook.settlement.pace import AUTO, InFlight, Pace, Pause, check_in_flight
@@ -40,12 +44,15 @@ __all__ = [
     "Plan",
     "Preview",
     "changes_of",
+    "edit_json",
     "edited_by",
     "refuse_coroutine_function",
 ]
 
 Edit = Callable[[ReceivedMessage], Message]
 """Gives the message that is sent in place of the one it is given; ``message.with_changes(…)`` makes one."""
+JsonEdit = Callable[[Any], Any]
+"""Gives the JSON that is sent in place of the one it is given, or changes that in place and gives None."""
 
 _Pair = tuple[str, Any, Any]
 
@@ -53,6 +60,12 @@ _SHOWN_NAME: Final = 80
 _SHOWN_VALUE: Final = 2_000
 _ALL_GET_THEM: Final = " (where all of its subscriptions get them)"
 _ABSENT: Final = "(absent)"
+_OURS: Final = str(Path(__file__).parents[1])
+_EDIT: Final = "the edit"
+_TRY_SECONDS: Final = 2.0
+"""How long a preview tries an edit on messages that it does not show."""
+_NAMED: Final = 3
+"""Messages whose refusal a preview explains."""
 _MAPS_AND_BODY: Final = frozenset({"body", "application_properties", "extras"})
 
 
@@ -222,7 +235,8 @@ class Plan:
     def _described(self, rows: int) -> Preview:
         shown = self.messages[:rows]
         changes = tuple(change for message in shown for change in changes_of(message, self.edit)) if self.edit else ()
-        return Preview(self._sentence(), shown, changes)
+        effect = _effect(self.edit, self.messages, shown, changes) if self.edit else ""
+        return Preview(self._sentence() + effect, shown, changes)
 
     async def apply(self, limits: Limits | None = None, progress: Progress | None = None) -> Report:
         """Carry the plan out.
@@ -360,27 +374,118 @@ def refuse_coroutine_function(function: object, what: str) -> None:
         raise DecisionError(f"{what} is an ordinary function here, not an async one.")
 
 
+def _effect(
+    edit: Edit, messages: Sequence[ReceivedMessage], shown: Sequence[ReceivedMessage], changes: Sequence[Change]
+) -> str:
+    """Return which messages an edit leaves as they are, and which it cannot change, as sentences."""
+    changed = {change.sequence_number for change in changes}
+    same = sum(message.sequence_number not in changed for message in shown)
+    said = f" It changes nothing in {same:,} of the first {len(shown):,}." if same else ""
+    refused, start, tried = [change.after for change in changes if change.field == _EDIT], time.monotonic(), len(shown)
+    for message in messages[len(shown) :]:
+        if time.monotonic() - start > _TRY_SECONDS:
+            break
+        tried += 1
+        try:
+            edited_by(edit, message)
+        except DecisionError as error:
+            refused.append(str(error))
+    if not refused:
+        return said
+    of = f"{tried:,}" if tried == len(messages) else f"the first {tried:,}"
+    stay = "which stays where it is" if len(refused) == 1 else "which stay where they are"
+    return f"{said} It is refused for {len(refused):,} of {of}, {stay}: {' '.join(refused[:_NAMED])}"
+
+
+def edit_json(function: JsonEdit) -> Edit:
+    """Make an edit for a resubmit of a function that changes the JSON of a body.
+
+    The clone is packed as the original was, and all that the function leaves alone stays as it was written: the digits
+    of numbers, spaces, the order of names.
+
+    Args:
+        function: gets the body as a dict or a list. It changes it in place, or returns the new one.
+
+    Returns:
+        A function for ``edit=``; ``edit_json`` is a decorator, too.
+
+    Raises:
+        DecisionError: the function is an ``async def``.
+
+    Example:
+        >>> @edit_json
+        ... def repair(order):
+        ...     order["carrier"] = "UPS"
+        >>> letter = ReceivedMessage(entity=EntityAddress("orders"), sequence_number=7, body='{"carrier": "DHL"}')
+        >>> repair(letter).body
+        b'{"carrier": "UPS"}'
+    """
+    refuse_coroutine_function(function, "An edit")
+
+    @functools.wraps(function)
+    def edit(message: ReceivedMessage) -> Message:
+        document = message.json
+        returned = function(document)
+        return message.with_changes(json=document if returned is None else returned)
+
+    return edit
+
+
 def edited_by(edit: Edit, message: ReceivedMessage) -> Message:
     """Return what an edit makes of a message.
 
     Raises:
-        DecisionError: it is not a message.
+        DecisionError: the edit failed, gave something else than a message, or a body that is not packed as the
+            original was. The sentence names the message and the line.
     """
-    edited: Any = edit(message)
+    number = f"message #{message.sequence_number}"
+    try:
+        edited: Any = edit(message)
+    except Exception as error:  # noqa: BLE001 (a user's edit may raise anything)
+        raise DecisionError(f"The edit failed for {number}{_line_of(edit, error)}: {_reason(error)}") from None
     if not isinstance(edited, Message):
         raise DecisionError(
-            f"The edit gave {type(edited).__name__} for message #{message.sequence_number}: "
-            "it must return the message to send, such as message.with_changes(…)."
+            f"The edit gave {type(edited).__name__} for {number}: it must return the message to send, such as "
+            "message.with_changes(…). To change the JSON of the body, use edit_json(function)."
+        )
+    fault = fault_of_bytes(message.body, message.marks, edited.body, edited.marks)
+    if fault is not None:
+        raise DecisionError(
+            f"The edit of {number} is refused: {fault} Give message.with_changes(json=…), or a text as body."
         )
     return edited
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, DecisionError):  # ours: a sentence
+        return explained(error)
+    is_for_dict = isinstance(error, TypeError) or (isinstance(error, AttributeError) and hasattr(dict, error.name))
+    hint = ""
+    if is_for_dict and "Message'" in str(error):
+        hint = ". The function gets a message: for the JSON of its body, use edit_json(function)"
+    return f"{type(error).__name__}: {explained(error)}{hint}"
+
+
+def _line_of(edit: Edit, error: Exception) -> str:
+    """Return the line of the user's function at which an edit failed."""
+    function: Any = inspect.unwrap(edit)
+    code = getattr(function, "__code__", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
+    # An object that is called, such as a partial: the last frame that is not of sbnotebook.
+    theirs = [frame for frame in own or frames if not frame.filename.startswith(_OURS)]
+    if not theirs:
+        return ""
+    found = theirs[-1]
+    return f", line {found.lineno} of {found.name}" if found.name.isidentifier() else f", line {found.lineno}"
 
 
 def changes_of(message: ReceivedMessage, edit: Edit) -> list[Change]:
     """Return what an edit changes in a message, field by field; an edit that fails counts as a change."""
     try:
         edited = edited_by(edit, message)
-    except Exception as error:  # noqa: BLE001 (a user's edit may raise anything; a preview shows it)
-        return [Change(message.sequence_number, "the edit", "", f"fails: {type(error).__name__}: {explained(error)}")]
+    except DecisionError as error:
+        return [Change(message.sequence_number, _EDIT, "", str(error))]
     names = [name for name in Message.__dataclass_fields__ if name not in _MAPS_AND_BODY]
     pairs = [(name, getattr(message, name), getattr(edited, name)) for name in names]
     pairs += _body_pairs(message, edited)
@@ -395,21 +500,23 @@ def changes_of(message: ReceivedMessage, edit: Edit) -> list[Change]:
 
 def _body_pairs(before: Message, after: Message) -> list[_Pair]:
     """Return the bodies, entry by entry where both are JSON objects, so that the changed entry can be seen."""
-    if before.body == after.body:
-        return []
+    old, new = (str(read_form(message.body, message.marks)[1]) for message in (before, after))
+    form: list[_Pair] = [("form of the body", old, new)] if old != new else []
     texts = before.body_text, after.body_text
+    if before.body == after.body and texts[0] == texts[1]:
+        return form
     entries = [pair for pair in _json_entries(*texts) if pair[1] != pair[2]]
     if entries:
-        return entries
+        return [*entries, *form]
     if None in texts or texts[0] == texts[1]:  # what changed is not in the texts
-        return [("body", before.body, after.body)]
-    return [("body", *texts)]
+        return [("body", before.body, after.body), *form]
+    return [("body", *texts), *form]
 
 
 def _json_entries(before: str | None, after: str | None) -> list[_Pair]:
     try:
-        objects: list[Any] = [json.loads(text or "") for text in (before, after)]
-    except (ValueError, RecursionError):
+        objects: list[Any] = [json_document(text or "") for text in (before, after)]
+    except ValueError:
         return []
     if not all(isinstance(item, dict) for item in objects):
         return []
@@ -417,8 +524,8 @@ def _json_entries(before: str | None, after: str | None) -> list[_Pair]:
 
 
 def _json_text(value: object) -> object:
-    """Lists, objects, true, false and null as JSON, and not as Python writes them."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, bool)) or value is None else value
+    """Return all but texts as JSON, and not as Python writes them."""
+    return value if isinstance(value, str) else write_json(value)
 
 
 def _entries(prefix: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[_Pair]:

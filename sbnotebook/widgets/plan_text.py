@@ -13,10 +13,10 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.plan import Plan
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit, Send, Undo
-from sbnotebook.model.amqp import AmqpValue, type_name
+from sbnotebook.model.amqp import AmqpValue
 from sbnotebook.model.body import json_letters
 from sbnotebook.model.durations import duration_text
-from sbnotebook.model.property_text import to_text
+from sbnotebook.model.property_text import text_and_type
 from sbnotebook.settlement.plan import Change, Preview
 from sbnotebook.widgets.panel import button, row, set_shown
 from sbnotebook.widgets.pretty import json_layout, weight
@@ -180,7 +180,8 @@ def _value_of(message: Message, name: str) -> object:
 def _short(value: object) -> object:
     if isinstance(value, Mapping):  # application properties
         properties: Mapping[str, AmqpValue] = value
-        value = ", ".join(f"{name} = {to_text(each)} ({type_name(each)})" for name, each in properties.items())
+        told = ((name, *text_and_type(each)) for name, each in properties.items())
+        value = ", ".join(f"{name} = {text} ({kind})" for name, text, kind in told)
     if isinstance(value, str):
         value = " ".join(value.split())  # a stack trace would take the place of the other rows, and of the buttons
     return value if isinstance(value, int) else cell(value, _MAX_CELL)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sbnotebook.model import BodyType, Message, body
+from sbnotebook.model import BodyType, Message, body_decoders
 from sbnotebook.model.body import body_text, is_usually_utf8
 
 MODULE = """
@@ -36,12 +36,12 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
     def use(*names: str, module: str = "acme_bodies") -> None:
         points = EntryPoints(EntryPoint(name, f"{module}:{name}", "sbnotebook.body_decoders") for name in names)
-        monkeypatch.setattr(body, "entry_points", points.select)
+        monkeypatch.setattr(body_decoders, "entry_points", points.select)
         clear()
 
     def clear() -> None:
-        body._decoders.cache_clear()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-        body._warned_of.clear()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+        body_decoders._decoders.cache_clear()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+        body_decoders._warned_of.clear()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
 
     yield use
     clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import tracemalloc
 import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, Message
+from sbnotebook.model.amqp import Symbol
 from sbnotebook.model.body import body_of_text, body_text
 from sbnotebook.model.budget import Allowance
 from sbnotebook.model.schema import message_from_row
@@ -81,11 +83,48 @@ def test_a_body_of_unknown_encoding_stays_as_it_is(encoding: str) -> None:
     assert body_text(b"\xff\xff", BodyType.DATA, None, encoding) is None
 
 
-@pytest.mark.parametrize("encoding", ["br", "identity"])
-def test_only_the_encodings_that_are_known_pack_and_unpack(encoding: str) -> None:
-    for packed in (gzip.compress(b"text"), zlib.compress(b"text")):
-        assert body_text(packed, BodyType.DATA, None, encoding) is None
-    assert body_of_text("text", None, encoding) == b"text"
+def test_a_text_is_not_packed_in_an_encoding_that_is_not_known() -> None:
+    assert body_text(zlib.compress(b"text"), BodyType.DATA, None, "br") is None
+    assert body_of_text("text", None, "identity") == b"text"
+    with pytest.raises(ConfigurationError, match="cannot write a body in the encoding 'br': give its bytes"):
+        Message(body="text", content_encoding="br")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"application_properties": {"Content-Encoding": "gzip"}},
+        {"application_properties": {"content-encoding": "GZIP"}},
+        {"application_properties": {"compression-method": "GZip"}},
+        {"application_properties": {"contentEncoding": Symbol("x-gzip")}},
+        {"content_type": "application/gzip"},
+        {"content_type": "application/x-gzip; charset=utf-8"},
+        {"content_type": "application/json+gzip"},
+        {"content_encoding": "x-gzip"},
+        {},
+    ],
+    ids=str,
+)
+def test_gzip_is_recognised_by_all_marks_that_others_set_and_by_none(fields: dict[str, Any]) -> None:
+    message = Message(body=gzip.compress(b'{"n": 1}', mtime=0), **fields)
+    assert message.body_text == '{"n": 1}'
+    assert message.with_changes(json={"n": 2}).body == gzip.compress(b'{"n": 2}', mtime=0)
+    assert body_text(b'{"n": 1}', *message.marks[:3], None, message.application_properties) == '{"n": 1}'
+
+
+def test_several_members_of_gzip_are_one_text() -> None:
+    assert Message(body=gzip.compress(b"one ") + gzip.compress(b"two")).body_text == "one two"
+
+
+def test_zlib_without_a_mark_is_unpacked_where_it_is_whole() -> None:
+    assert Message(body=zlib.compress(b"text")).body_text == "text"
+    assert Message(body=zlib.compress(b"text")[:-1]).body_text is None
+
+
+@pytest.mark.parametrize("value", ["High", 5, None, True, "sometimes"], ids=str)
+def test_a_property_of_the_same_name_may_mean_something_else(value: Any) -> None:
+    message = Message(body=b"text", application_properties={"compression": value})
+    assert message.with_changes(body="new").body == b"new"
 
 
 def test_a_text_is_packed_to_the_same_bytes_at_any_time() -> None:

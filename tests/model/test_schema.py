@@ -102,9 +102,9 @@ def test_types_are_kept_of_what_is_no_string() -> None:
         "none": "null",
         "moment": "timestamp",
         "later": "timestamp",
-        "list": "list",
-        "array": "array",
-        "described": "described",
+        "list": "list<long,list<symbol>>",
+        "array": "array<ulong>",
+        "described": "0x1 char",
         "decimal": "decimal128",
     }
     assert row["application_properties"]["text"] == "5"

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -30,7 +32,7 @@ from sbnotebook.model import (
 from sbnotebook.settlement.costs import Cost, Speeds
 from sbnotebook.settlement.engine import Run, carry_out
 from sbnotebook.settlement.pace import Pause, transfers
-from sbnotebook.settlement.plan import Canary, Change, Edit, Limits, Plan, Preview
+from sbnotebook.settlement.plan import Canary, Change, Edit, Limits, Plan, Preview, edit_json, edited_by
 from sbnotebook.settlement.terms import Progress
 from sbnotebook.testing.strategies import peeked_messages
 
@@ -112,7 +114,7 @@ def test_a_preview_holds_the_first_messages_only() -> None:
     assert plan.preview().changes == ()
 
 
-def test_an_edit_is_tried_on_the_messages_that_are_shown() -> None:
+def test_an_edit_is_tried_on_all_messages_and_shown_for_the_first() -> None:
     tried: list[int] = []
 
     def edit(message: ReceivedMessage) -> Message:
@@ -120,11 +122,65 @@ def test_an_edit_is_tried_on_the_messages_that_are_shown() -> None:
         return message.with_changes(subject="fixed")
 
     preview = plan_of(Resubmit(), 9, edit).preview(2)
-    assert tried == [0, 1]
+    assert tried == [*range(9)]
     assert preview.changes == (Change(0, "subject", "None", "fixed"), Change(1, "subject", "None", "fixed"))
     assert str(preview) == (
         "resubmit 9 messages of orders, edited.\n  #0 subject: 'None' -> 'fixed'\n  #1 subject: 'None' -> 'fixed'"
     )
+
+
+def test_a_preview_says_what_the_edit_leaves_and_what_it_cannot_change() -> None:
+    def repair(order: dict[str, Any]) -> None:
+        order["carrier"] = order["carrier"].upper()
+
+    bodies = (b'{"carrier": "ups"}', b'{"carrier": "UPS"}', b"{}", b"no JSON", b"\xff")
+    messages = tuple(peeked(number, body=body) for number, body in enumerate(bodies))
+    sentence = Plan(ORDERS, Resubmit(), messages, settle_all, edit_json(repair)).preview(2).sentence
+    line = repair.__code__.co_firstlineno + 1
+    assert sentence.startswith(
+        "resubmit 5 messages of orders, edited. It changes nothing in 1 of the first 2. It is refused for 3 of 5, "
+        f"which stay where they are: The edit failed for message #2, line {line} of repair: KeyError: 'carrier'"
+        " The edit failed for message #3: The body cannot be read as JSON: Expecting value"
+    )
+
+
+def test_a_function_of_the_json_changes_it_or_returns_another() -> None:
+    message = peeked(7, body=b'{"fare":1.10, "big": 12345678901234567890, "name": "Jos\\u00e9", "carrier": "DHL"}')
+
+    @edit_json
+    def in_place(order: dict[str, Any]) -> None:
+        order["carrier"] = "Ü"
+
+    wanted = message.body.replace(b"DHL", b"\\u00dc")
+    assert edited_by(in_place, message).body == wanted
+    assert edited_by(edit_json(lambda order: order | {"carrier": "Ü"}), message).body == wanted
+    assert edited_by(edit_json(lambda _: [1]), message).body == b"[1]"
+    with pytest.raises(DecisionError, match="not an async one"):
+        edit_json(cast("Any", _async))
+
+
+async def _async(order: Any) -> Any:
+    return order
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda message: message["carrier"], "TypeError.*gets a message: for the JSON of its body, use edit_json"),
+        (lambda message: message.json, "gave dict for message #7.*edit_json"),
+        (lambda message: message.with_changes(body=b"{}"), "of message #7 is refused: The body was gzip"),
+        (lambda message: message.with_changes(body="€"), "message #7, line .*has no '€'"),
+        (lambda message: message.with_changes(json={"at": set()}), "message #7.*JSON has nothing for set"),
+        (partial(int), "message #7: TypeError"),
+    ],
+    ids=range(6),
+)
+def test_an_edit_that_fails_is_one_line_with_the_messages_number(edit: Any, said: str) -> None:
+    kind = "application/json; charset=latin-1"
+    message = peeked(7, body=gzip.compress(b'{"carrier": "DHL"}'), content_type=kind, content_encoding="gzip")
+    with pytest.raises(DecisionError, match=said) as refused:
+        edited_by(edit, message)
+    assert "\n" not in str(refused.value)
 
 
 @given(peeked_messages())
@@ -138,12 +194,19 @@ def test_an_edit_that_changes_nothing_shows_nothing(message: PeekedMessage) -> N
     [
         (b'{"a": 1, "b": 2}', b'{"a": 1, "b": 3}', [("body.b", "2", "3")]),
         (b'{"a": 1}', b'{"b": 1}', [("body.a", "1", "(absent)"), ("body.b", "(absent)", "1")]),
-        (b'{"a": 1}', b'{"a": 1.0}', [("body", '{"a": 1}', '{"a": 1.0}')]),
+        (b'{"a": 1}', b'{"a": 1.0}', [("body.a", "1", "1.0")]),
         (b'{"a": 1}', b'{ "a": 1}', [("body", '{"a": 1}', '{ "a": 1}')]),
         (b"[1]", b"[2]", [("body", "[1]", "[2]")]),
         (b"old", b"", [("body", "old", "")]),
-        (b"old", b"\xff", [("body", "b'old'", "b'\\xff'")]),
-        (b"\xef\xbb\xbfsame", b"same", [("body", "b'\\xef\\xbb\\xbfsame'", "b'same'")]),
+        (b"old", b"\xff", [("body", "b'old'", "b'\\xff'"), ("form of the body", "utf-8", "bytes")]),
+        (
+            b"\xef\xbb\xbfsame",
+            b"same",
+            [
+                ("body", "b'\\xef\\xbb\\xbfsame'", "b'same'"),
+                ("form of the body", "utf-8 with a byte order mark", "utf-8"),
+            ],
+        ),
         (b'{"a": true, "b": null}', b'{"a": false, "b": 1}', [("body.a", "true", "false"), ("body.b", "null", "1")]),
         (b'{"a": ["\xc3\xa9"]}', b'{"a": {}}', [("body.a", '["\u00e9"]', "{}")]),
         (b'{"a": 2}', b'{"a": 1}', [("body.a", "2", "1")]),

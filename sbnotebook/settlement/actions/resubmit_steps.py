@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 from azure.core.exceptions import AzureError
 
+from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Complete,
     DeadLetter,
@@ -266,7 +267,9 @@ class ResubmitSteps:
             try:
                 clone = clone_of(step.original, self._decision, self._edit, now)
             except Exception as error:  # noqa: BLE001 (a user's edit may raise anything; the others continue)
-                why = f"The edit failed, nothing was sent: {type(error).__name__}: {explained(error)}"
+                what = explained(error)
+                why = what if isinstance(error, DecisionError) else f"{type(error).__name__}: {what}"
+                why = f"Nothing was sent: {why}"
                 failed = outcome_for(step.original, self._decision, OutcomeStatus.FAILED, why[:_MAX_DESCRIPTION])
                 outcomes.append(failed)
                 continue

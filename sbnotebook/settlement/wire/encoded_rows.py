@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from sbnotebook.model import BodyType
 from sbnotebook.model.amqp import encode, list_of_encoded
 from sbnotebook.model.body import body_of_text
+from sbnotebook.model.packing import mark_names
 from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, section_head
 from sbnotebook.settlement.wire.layout import PROPERTY_FIELDS, usual
 
@@ -62,6 +63,8 @@ def encoded_rows(columns: Mapping[str, Sequence[Any]], count: int) -> EncodedRow
     text = told.pop("body_text", ())
     given, named = told.pop("body", text), told.pop("application_properties", None)
     if told.keys() - _TEXTS or not all(map(_are_texts, told.values())) or set(map(type, given)) not in _KINDS:
+        return None
+    if type(given[0]) is str and any(mark_names(dict(pairs or ())) for pairs in named or ()):
         return None
     try:
         bodies = _bodies(given, told)

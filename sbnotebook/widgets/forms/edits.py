@@ -11,13 +11,12 @@ from types import FunctionType
 from typing import Any, Final
 
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import BodyType, Message, ReceivedMessage
-from sbnotebook.model.amqp import AmqpValue, encode, type_name
-from sbnotebook.model.body import body_of_text
-from sbnotebook.model.property_text import from_text
+from sbnotebook.model import Message, ReceivedMessage
+from sbnotebook.model.amqp import AmqpValue
+from sbnotebook.model.json_text import json_text, parse_path, remove_at, set_at
+from sbnotebook.model.property_text import from_text, property_type
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.plan import Edit, edited_by, refuse_coroutine_function
-from sbnotebook.widgets.forms.json_edit import json_text, parse_path, remove_at, set_at
+from sbnotebook.settlement.plan import Edit, refuse_coroutine_function
 
 __all__ = [
     "TEMPLATE",
@@ -31,12 +30,10 @@ __all__ = [
 ]
 
 TEMPLATE: Final = """\
-import json
-
 def edit(message):
-    body = json.loads(message.body_text)
-    body["repaired"] = True
-    return message.with_changes(body=json.dumps(body).encode())
+    order = message.json
+    order["repaired"] = True
+    return message.with_changes(json=order)
 """
 _FILE: Final = "<edit>"
 
@@ -65,10 +62,11 @@ def edit_named(name: str, names: Mapping[str, Any]) -> Edit:
     Raises:
         DecisionError: there is none of that name.
     """
-    function = names.get(name)
+    function: Any = names.get(name)
     if not callable(function):
         raise DecisionError(f"The notebook has no function {name!r} any more: run the cell that defines it.")
-    return _told(function, function.__code__.co_filename if isinstance(function, FunctionType) else _FILE)
+    refuse_coroutine_function(function, "An edit")
+    return function
 
 
 def edit_of_source(source: str, names: Mapping[str, Any]) -> Edit:
@@ -93,31 +91,17 @@ def edit_of_source(source: str, names: Mapping[str, Any]) -> Edit:
         line = (error.text or "").strip()
         raise DecisionError(f"Line {error.lineno}: {error.msg}{f': {line}' if line else '.'}") from None
     except Exception as error:
-        raise DecisionError(_where(error, _FILE)) from error
+        raise DecisionError(_where(error)) from error
     made = [value for value in here.values() if isinstance(value, FunctionType) and value.__code__.co_filename == _FILE]
     found = here["edit"] if here.get("edit") in made else made[-1] if made else None
     if found is None:
         raise DecisionError("There is no function: write one that takes a message, such as def edit(message): …")
-    return _told(found, _FILE)
+    refuse_coroutine_function(found, "An edit")
+    return found
 
 
-def _told(function: Callable[[Any], Any], file: str) -> Edit:
-    """Return the function as an edit whose errors name the line."""
-    refuse_coroutine_function(function, "An edit")
-
-    def edit(message: ReceivedMessage) -> Message:
-        try:
-            return edited_by(function, message)
-        except DecisionError:
-            raise
-        except Exception as error:
-            raise DecisionError(_where(error, file)) from error
-
-    return edit
-
-
-def _where(error: BaseException, file: str) -> str:
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+def _where(error: BaseException) -> str:
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == _FILE]
     what = f"{type(error).__name__}: {explained(error)}"
     return f"Line {lines[-1]}: {what}" if lines else what
 
@@ -238,7 +222,7 @@ def _set_property(name: str, text: str, message: Message) -> Message:
 
 def _typed(text: str, before: AmqpValue) -> AmqpValue:
     """Convert a text to the type that the property has; a new property is a text."""
-    return text if before is None else from_text(text, type_name(before))
+    return text if before is None else from_text(text, property_type(before))
 
 
 def _remove_property(name: str, message: Message) -> Message:
@@ -251,14 +235,4 @@ def _change_text(change: Callable[[str], str], message: Message) -> Message:
     if before is None:
         raise DecisionError("The body is not text: change it with a Python function.")
     after = change(before)
-    if after == before:
-        return message
-    if message.body_type is BodyType.VALUE and isinstance(message.body_value, str):
-        return message.with_changes(body=encode(after))
-    kinds = message.content_type, message.content_encoding
-    if message.body_type is not BodyType.DATA or body_of_text(before, *kinds) != message.body:
-        raise DecisionError(
-            "The body is packed, wrapped, or not in the charset that its content type names, so what does not change "
-            "would not stay as it was: change it with a Python function."
-        )
-    return message.with_changes(body=body_of_text(after, *kinds))
+    return message if after == before else message.with_changes(body=after)

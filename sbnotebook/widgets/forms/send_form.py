@@ -14,8 +14,8 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.coercions import duration
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Message
-from sbnotebook.model.amqp import AmqpValue, type_name
-from sbnotebook.model.property_text import from_text, to_text
+from sbnotebook.model.amqp import AmqpValue
+from sbnotebook.model.property_text import from_text, property_type, to_text
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.fields import FORM_CHANGED, Field, as_it_is, on_change, queue_or_topic
@@ -164,7 +164,7 @@ class SendForm(widgets.VBox):
             raise DecisionError("Only a message whose body is text, and not very long, can be put into the form.")
         kinds = {kind for _, kind in _TYPES}
         properties = [
-            (name, type_name(value), to_text(value) or "") for name, value in message.application_properties.items()
+            (name, property_type(value), to_text(value) or "") for name, value in message.application_properties.items()
         ]
         strange = next((name for name, kind, _ in properties if kind not in kinds), None)
         if strange is not None:

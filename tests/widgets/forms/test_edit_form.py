@@ -70,7 +70,7 @@ def test_what_cannot_be_is_said_in_the_form() -> None:
     with pytest.raises(DecisionError, match="is not a path"):
         assert form.edit
     step.name.value = "$.carrier.code"
-    assert "the edit\n    - \n    + fails: DecisionError: There is no object" in tried(form)
+    assert "the edit\n    - \n    + The edit failed for message #7: There is no object" in tried(form)
     assert "Select messages" in tried(EditForm(list, names=dict)) or form.add_step()
 
 
@@ -92,7 +92,7 @@ def test_edit_form_runs_typed_code_on_a_click_only() -> None:
     with pytest.raises(DecisionError, match="was not tried as it is now"):
         assert form.edit
     form.code.value = "def edit(m):\n    return m.nothing"
-    assert "Line 2: AttributeError" in tried(form)
+    assert "failed for message #7, line 2 of edit: AttributeError" in tried(form)
     form.code.value = "def edit(m:"
     assert "Line 1: " in tried(form)
     with pytest.raises(DecisionError, match="was not tried"):

@@ -6,6 +6,7 @@ import pytest
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, PeekedMessage
+from sbnotebook.settlement.plan import edited_by
 from sbnotebook.widgets.forms.edits import TEMPLATE, edit_functions, edit_named, edit_of_source, notebook_names
 
 MESSAGE = PeekedMessage(entity=EntityAddress("orders"), sequence_number=7, body=b'{"carrier": "UA"}')
@@ -48,10 +49,10 @@ def test_code_that_does_not_run_says_where(source: str, said: str) -> None:
 
 def test_a_function_that_fails_says_in_which_line_and_of_what() -> None:
     edit = edit_of_source("def edit(m):\n    found = {}\n    return found['carrier']", {})
-    with pytest.raises(DecisionError, match=r"^Line 3: KeyError: 'carrier'$"):
-        edit(MESSAGE)
+    with pytest.raises(DecisionError, match=r"failed for message #7, line 3 of edit: KeyError: 'carrier'$"):
+        edited_by(edit, MESSAGE)
     with pytest.raises(DecisionError, match="gave NoneType for message #7"):
-        edit_of_source("def edit(m): pass", {})(MESSAGE)
+        edited_by(edit_of_source("def edit(m): pass", {}), MESSAGE)
 
 
 def test_functions_of_the_notebook_can_be_named() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbnotebook.errors import DecisionError
-from sbnotebook.widgets.forms.json_edit import json_text, parse_path, remove_at, set_at
+from sbnotebook.model.json_text import json_text, parse_path, remove_at, set_at
 
 WRITTEN = '{ "fare" : 1.10, "id": 123456789012345678901234567890,\n "legs": [ {"to": "IAH"}, {} ], "old": null }'
 

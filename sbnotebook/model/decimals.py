@@ -1,0 +1,109 @@
+"""The decimals of AMQP as text: IEEE 754-2008 with a binary significand, and the variant that .NET writes.
+
+The clients of Azure for .NET put the upper half of the exponent of a decimal128 two bits too low, and read both: see
+``DecimalEncoding`` of Azure/azure-amqp, which shifts by 9 bits where the standard says 7. Their exponents are those of
+values from 1e-4608, so a decimal128 with such an exponent and a significand of 96 bits is one of .NET.
+
+Source: AMQP 1.0 part 1, sections 1.6.15 to 1.6.17; IEEE 754-2008, section 3.5.2.
+"""
+
+from __future__ import annotations
+
+from decimal import Context, Decimal
+from typing import Final
+
+__all__ = ["decimal_bytes", "decimal_text"]
+
+# By the number of bytes: bits of the exponent and its bias, and the digits of the significand.
+_LAYOUTS: Final = {4: (8, 101, 7), 8: (10, 398, 16), 16: (14, 6176, 34)}
+_BIAS: Final = 6176
+_MOST_SCALE: Final = 28
+"""Digits behind the point of a decimal of .NET."""
+_NET_EXPONENT: Final = (_BIAS >> 9 << 7) | (_BIAS & 0x7F)
+"""What .NET writes for the exponent 0; it is lower by one for each digit behind the point."""
+_NET_BITS: Final = 96
+_EXACT: Final = Context(prec=40, Emin=-99_999, Emax=99_999)
+
+
+def decimal_text(data: bytes, *, is_of_net: bool = False) -> str | None:
+    """Return a decimal as text; None where the text would not lead back to the same bytes.
+
+    Args:
+        data: the bytes of the decimal, as on the wire.
+        is_of_net: read it as .NET writes it.
+
+    Example:
+        >>> decimal_text(bytes.fromhex("303c000000000000000000000000006e"))
+        '1.10'
+        >>> decimal_text(bytes.fromhex("0c3c000000000000000000000000006e"), is_of_net=True)
+        '1.10'
+    """
+    if len(data) not in _LAYOUTS:
+        return None
+    value = _special(data) if data[0] & 0x78 == 0x78 else _value(data, is_of_net=is_of_net)  # noqa: PLR2004
+    try:
+        return (
+            str(value) if value is not None and decimal_bytes(value, len(data), is_of_net=is_of_net) == data else None
+        )
+    except ArithmeticError:
+        return None
+
+
+def _special(data: bytes) -> Decimal:
+    name = ("Infinity", "Infinity", "NaN", "sNaN")[data[0] >> 1 & 3]
+    return Decimal(f"-{name}" if data[0] & 0x80 else name)
+
+
+def _value(data: bytes, *, is_of_net: bool) -> Decimal | None:
+    exponent_bits, bias, digits = _LAYOUTS[len(data)]
+    bits, width = int.from_bytes(data), 8 * len(data)
+    rest = width - 1 - exponent_bits
+    if data[0] & 0x60 == 0x60:  # noqa: PLR2004 (a significand with a bit more)
+        exponent = bits >> (rest - 2) & ((1 << exponent_bits) - 1)
+        significand = 1 << rest | bits & ((1 << (rest - 2)) - 1)
+    else:
+        exponent, significand = bits >> rest & ((1 << exponent_bits) - 1), bits & ((1 << rest) - 1)
+    if significand >= 10**digits:
+        return None
+    if is_of_net:
+        if not 0 <= _NET_EXPONENT - exponent <= _MOST_SCALE or significand >> _NET_BITS:
+            return None
+        exponent += bias - _NET_EXPONENT
+    return _EXACT.scaleb(Decimal((bits >> (width - 1), tuple(map(int, str(significand))), 0)), exponent - bias)
+
+
+def decimal_bytes(value: Decimal, size: int, *, is_of_net: bool = False) -> bytes:
+    """Return the bytes of a decimal.
+
+    Args:
+        value: the decimal.
+        size: 4, 8 or 16 bytes.
+        is_of_net: write it as .NET does.
+
+    Raises:
+        OverflowError: it has too many digits, or too large an exponent, for so many bytes.
+
+    Example:
+        >>> decimal_bytes(Decimal("1.10"), 16).hex()
+        '303c000000000000000000000000006e'
+    """
+    exponent_bits, bias, digits = _LAYOUTS[size]
+    sign, coefficient, exponent = value.as_tuple()
+    rest = 8 * size - 1 - exponent_bits
+    if isinstance(exponent, str):
+        top = {"F": 0x78, "n": 0x7C, "N": 0x7E}[exponent]
+        if any(coefficient):
+            raise OverflowError("A number of a NaN is not written.")
+        return bytes([sign << 7 | top]).ljust(size, b"\0")
+    significand, biased = int("".join(map(str, coefficient)) or "0"), exponent + bias
+    most = 3 << (exponent_bits - 2)
+    if significand >= 10**digits or not 0 <= biased < most:
+        raise OverflowError(f"{value} does not fit into {size} bytes.")
+    if is_of_net:
+        if not -_MOST_SCALE <= exponent <= 0 or significand >> _NET_BITS:
+            raise OverflowError(f"{value} is not a decimal of .NET.")
+        biased = _NET_EXPONENT + exponent
+    if significand >> rest:
+        lower = significand & ((1 << (rest - 2)) - 1)
+        return (sign << (8 * size - 1) | 3 << (8 * size - 3) | biased << (rest - 2) | lower).to_bytes(size)
+    return (sign << (8 * size - 1) | biased << rest | significand).to_bytes(size)

@@ -1,0 +1,460 @@
+r"""JSON documents as they were written: read, and written again with nothing changed but what an edit changed.
+
+Written anew, 1.10 would become 1.1, a number of thirty digits another one, and ``\u00e9`` a letter. So an edit changes
+the text of the document only where a value differs: digits, spaces, order and escapes of everything else stay.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Self, cast
+
+from sbnotebook.errors import DecisionError
+
+__all__ = [
+    "JsonNumber",
+    "Path",
+    "json_document",
+    "json_text",
+    "parse_path",
+    "read_json",
+    "remove_at",
+    "rewrite_json",
+    "set_at",
+    "without_repeats",
+    "write_json",
+]
+
+Path = tuple[str | int, ...]
+"""Names of an object's members and places in a list, from the outside to the inside."""
+
+_PART: Final = re.compile(r"""\.?(?P<name>[^\W\d][\w-]*)|\[(?P<place>\d{1,9})\]|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]""")
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SHOWN: Final = 60
+_MOST_DIGITS: Final = 4_300
+"""Digits of a whole number that Python reads: the time for more grows with their square."""
+# Numbers stay text: one of a million digits would take hours.
+_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
+
+
+class JsonNumber(float):
+    """A number of JSON that remembers how it was written, such as 1.10.
+
+    It is a ``float`` in all that you do with it. Left as it is, sbnotebook writes it with the same digits.
+
+    Args:
+        literal: the number in JSON.
+    """
+
+    __slots__ = ("literal",)
+
+    literal: str
+
+    def __new__(cls, literal: str) -> Self:  # noqa: D102
+        self = super().__new__(cls, literal)
+        self.literal = literal
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (JsonNumber, (self.literal,))
+
+
+def without_repeats(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; refuse one with a name twice, of which another reader may take the other value.
+
+    Example:
+        >>> json.loads('{"a": 1}', object_pairs_hook=without_repeats)
+        {'a': 1}
+    """
+    document = dict(members)
+    if len(document) < len(members):
+        raise ValueError("A name is in an object twice.")
+    return document
+
+
+def _whole(literal: str) -> int | JsonNumber:
+    # Minus zero has no int.
+    return JsonNumber(literal) if len(literal) > _MOST_DIGITS or literal == "-0" else int(literal)
+
+
+_READER: Final = json.JSONDecoder(
+    parse_int=_whole, parse_float=JsonNumber, parse_constant=JsonNumber, object_pairs_hook=without_repeats
+)
+
+
+def json_document(text: str) -> Any:
+    """Return the value of a JSON document, whose numbers remember how they were written.
+
+    ``NaN`` and ``Infinity``, which are not JSON, are read as numbers: many clients write them.
+
+    Raises:
+        ValueError: the text is not JSON, has a name twice in an object, or is nested too deep.
+
+    Example:
+        >>> json_document('{"fare": 1.10, "seats": 12345678901234567890}')
+        {'fare': 1.1, 'seats': 12345678901234567890}
+    """
+    try:
+        return _READER.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep to be read.") from None
+
+
+def read_json(text: str | None) -> Any:
+    """Return the value of a body that is JSON: see :func:`json_document`.
+
+    Raises:
+        DecisionError: it is not, and why.
+    """
+    if text is None:
+        raise DecisionError("The body is not text, and so not JSON.")
+    try:
+        return json_document(text)
+    except ValueError as error:
+        raise DecisionError(f"The body cannot be read as JSON: {_fault(error)}") from None
+
+
+def _fault(error: ValueError) -> str:
+    return f"{str(error).rstrip('.')}."
+
+
+def write_json(value: Any, *, ascii_only: bool = False) -> str:
+    """Return a value as JSON, in one line. Numbers that were read are written as they were.
+
+    Args:
+        value: dicts with texts as keys, lists, texts, numbers, truth values and None.
+        ascii_only: write other characters as escapes.
+
+    Raises:
+        DecisionError: JSON has nothing for a value, such as a date, a set or NaN.
+
+    Example:
+        >>> write_json({"fare": JsonNumber("1.10"), "name": "José"})
+        '{"fare": 1.10, "name": "José"}'
+    """
+    try:
+        return _written(value, ascii_only)
+    except RecursionError:
+        raise DecisionError("The JSON is nested too deep, or holds itself.") from None
+
+
+def _written(value: Any, ascii_only: bool) -> str:
+    if isinstance(value, JsonNumber):
+        return value.literal
+    if value is None or isinstance(value, (bool, str)):
+        written = json.dumps(value, ensure_ascii=ascii_only)
+        # Half a pair of surrogates is legal as an escape only.
+        return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", written)
+    if isinstance(value, Mapping):
+        members = cast("Mapping[Any, Any]", value).items()
+        return f"{{{', '.join(f'{_name(name, ascii_only)}: {_written(each, ascii_only)}' for name, each in members)}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_written(each, ascii_only) for each in cast('Sequence[Any]', value))}]"
+    return _number(value)
+
+
+def _name(name: object, ascii_only: bool) -> str:
+    if not isinstance(name, str):
+        raise DecisionError(f"A name in a JSON object is a text, not {name!r:.60}.")
+    return _written(name, ascii_only)
+
+
+def _number(value: Any) -> str:
+    own = getattr(value, "item", None)  # a number of numpy or pandas
+    plain: Any = own() if callable(own) else value
+    if isinstance(plain, int):
+        return int.__repr__(plain)
+    if type(plain).__name__ == "Decimal" and plain.is_finite():
+        return str(plain)
+    if isinstance(plain, float) and math.isfinite(plain):
+        return float.__repr__(plain)
+    if isinstance(plain, float):
+        raise DecisionError(f"{plain} is not JSON: write None, or a text.")
+    raise DecisionError(f"JSON has nothing for {type(value).__name__}: write a text, a number, a list or a dict.")
+
+
+# ------------------------------------------------------------ a whole document
+
+
+def rewrite_json(text: str, value: Any) -> str:
+    """Return a document with another value, in which everything that is equal stays as it was written.
+
+    Args:
+        text: the document.
+        value: what it says now.
+
+    Raises:
+        DecisionError: the text has a name twice in an object, or JSON has nothing for a value.
+
+    Example:
+        >>> rewrite_json('{"fare": 1.10,  "carrier": "DHL"}', {"fare": JsonNumber("1.10"), "carrier": "UPS"})
+        '{"fare": 1.10,  "carrier": "UPS"}'
+    """
+    before = read_json(text)
+    writer = _Writer(text, ascii_only=text.isascii() and "\\u" in text)
+    start = _skip(text, 0)
+    try:
+        return text[:start] + writer.value(start, before, value) + text[_end(text, start) :]
+    except RecursionError:
+        raise DecisionError("The JSON is nested too deep, or holds itself.") from None
+
+
+class _Writer:
+    """Writes the values of a document that change, and copies the others."""
+
+    def __init__(self, text: str, *, ascii_only: bool) -> None:
+        self._text = text
+        self._ascii_only = ascii_only
+
+    def value(self, start: int, before: Any, after: Any) -> str:
+        """Return the text of a value: the same as at ``start`` where it is equal."""
+        if _same(before, after):
+            return self._text[start : _end(self._text, start)]
+        if isinstance(before, dict) and isinstance(after, Mapping) and before:
+            return self._object(start, cast("dict[str, Any]", before), cast("Mapping[Any, Any]", after))
+        if isinstance(before, list) and isinstance(after, (list, tuple)) and before:
+            return self._list(start, cast("list[Any]", before), cast("Sequence[Any]", after))
+        return _written(after, self._ascii_only)
+
+    def _object(self, start: int, before: dict[str, Any], after: Mapping[Any, Any]) -> str:
+        items = list(_walk(self._text, start))
+        places = {item.key: place for place, item in enumerate(items)}
+        parts: list[tuple[int, str]] = []
+        for name, value in after.items():
+            place = places.get(name, -1)
+            if place < 0:
+                parts.append((place, f"{_name(name, self._ascii_only)}{self._colon(items)}{self._new(value)}"))
+            else:
+                item = items[place]
+                head = self._text[item.start : item.value]
+                parts.append((place, head + self.value(item.value, before[cast("str", item.key)], value)))
+        return self._joined(start, items, parts)
+
+    def _list(self, start: int, before: list[Any], after: Sequence[Any]) -> str:
+        items = list(_walk(self._text, start))
+        parts: list[tuple[int, str]] = []
+        for place, value in zip(_places(before, after), after, strict=True):
+            if place < 0:
+                parts.append((place, self._new(value)))
+            else:
+                parts.append((place, self.value(items[place].value, before[place], value)))
+        return self._joined(start, items, parts)
+
+    def _new(self, value: Any) -> str:
+        return _written(value, self._ascii_only)
+
+    def _colon(self, items: Sequence[_Item]) -> str:
+        first = items[0]
+        return self._text[_DECODER.raw_decode(self._text, first.start)[1] : first.value]
+
+    def _joined(self, start: int, items: Sequence[_Item], parts: Sequence[tuple[int, str]]) -> str:
+        """Join members or elements by what is between them in the document."""
+        text, last = self._text, items[-1]
+        close = text[last.end : _end(text, start)]
+        if not parts:
+            return text[start] + close.strip()
+        usual = text[items[0].end : items[1].start] if len(items) > 1 else f",{text[start + 1 : items[0].start] or ' '}"
+        joined, previous = text[start : items[0].start], None
+        for place, part in parts:
+            if previous is not None:
+                follows = 0 < place == previous + 1
+                joined += text[items[place - 1].end : items[place].start] if follows else usual
+            joined += part
+            previous = place
+        return joined + close
+
+
+def _same(before: Any, after: Any) -> bool:
+    """Return whether JSON writes both alike: 1, 1.0 and true differ."""
+    if before is after:
+        return True
+    if isinstance(before, dict) and isinstance(after, Mapping):
+        values, theirs = cast("dict[str, Any]", before), cast("Mapping[Any, Any]", after)
+        return [*values] == [*theirs] and all(_same(value, theirs[name]) for name, value in values.items())
+    if isinstance(before, list) and isinstance(after, (list, tuple)):
+        elements, others = cast("list[Any]", before), cast("Sequence[Any]", after)
+        return len(elements) == len(others) and all(map(_same, elements, others))
+    if isinstance(before, (dict, list)) or isinstance(after, (Mapping, list, tuple)):
+        return False
+    return _written(before, False) == _written(after, False)
+
+
+def _places(before: Sequence[Any], after: Sequence[Any]) -> list[int]:
+    """Return for each element after an edit which element before it was; -1 for a new one."""
+    count = len(before)
+    if len(after) == count:
+        return [*range(count)]
+    # The list has grown or shrunk: find the elements that stayed, and count the changed ones from those before them.
+    known: defaultdict[str, list[int]] = defaultdict(list)
+    for place in reversed(range(count)):
+        known[_written(before[place], False)].append(place)
+    found: list[int] = []
+    last = -1
+    for value in after:
+        held = known.get(_written(value, False), [])
+        while held and held[-1] <= last:
+            held.pop()
+        place = held.pop() if held else -1
+        last = max(last, place)
+        found.append(place)
+    return found
+
+
+# ------------------------------------------------------------ one place of a document
+
+
+class _Item(NamedTuple):
+    """A member of an object or an element of a list: its key, and the places of it and its value."""
+
+    key: str | int
+    start: int
+    value: int
+    end: int
+
+
+def parse_path(text: str) -> Path:
+    r"""Parse a path such as ``$.carrier.code`` or ``legs[0]["from"]``.
+
+    Raises:
+        DecisionError: the text is none.
+
+    Example:
+        >>> parse_path('$.legs[0]["the end"].to')
+        ('legs', 0, 'the end', 'to')
+    """
+    rest = text.strip().removeprefix("$")
+    parts: list[str | int] = []
+    while rest:
+        match = _PART.match(rest)
+        if match is None:
+            break
+        name, place, quoted = match["name"], match["place"], match["quoted"]
+        parts.append(int(place) if place else json.loads(quoted) if quoted else name)
+        rest = rest[match.end() :]
+    if rest or not parts:
+        raise DecisionError(
+            f"{text[:_SHOWN]!r} is not a path in JSON: write one such as $.carrier.code or $.legs[0].to."
+        )
+    return tuple(parts)
+
+
+def json_text(text: str) -> str:
+    """Return a typed text as JSON: unchanged if it is JSON, and otherwise as a string.
+
+    Example:
+        >>> json_text("7"), json_text("UA"), json_text('"7"')
+        ('7', '"UA"', '"7"')
+    """
+    try:
+        _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return json.dumps(text, ensure_ascii=False)
+    return text.strip()
+
+
+def set_at(text: str, path: Path, value: str) -> str:
+    """Return the document with another value at a path. A missing member is added.
+
+    Args:
+        text: the document.
+        path: where.
+        value: in JSON.
+
+    Raises:
+        DecisionError: the document is not JSON, or has no place for the path.
+
+    Example:
+        >>> set_at('{"fare": 1.10, "carrier": {"code": "??"}}', ("carrier", "code"), '"UA"')
+        '{"fare": 1.10, "carrier": {"code": "UA"}}'
+        >>> set_at('{"fare": 1.10}', ("carrier", "code"), '"UA"')
+        '{"fare": 1.10, "carrier": {"code": "UA"}}'
+    """
+    start = _checked(text)
+    for depth, step in enumerate(path):
+        items = _items(text, start, step)
+        found = next((item for item in reversed(items) if item.key == step), None)
+        if found is None:
+            return _added(text, start, items, path[depth:], value)
+        start = found.value
+    return text[:start] + value + text[_end(text, start) :]
+
+
+def remove_at(text: str, path: Path) -> str:
+    """Return the document without the member or element at a path; unchanged if it has none.
+
+    Example:
+        >>> remove_at('{"a": 1, "b": [1, 2], "c": 3}', ("b", 0)), remove_at('{"a": 1, "b": 2}', ("b",))
+        ('{"a": 1, "b": [2], "c": 3}', '{"a": 1}')
+    """
+    start, items, place = _checked(text), list[_Item](), 0
+    for step in path:
+        items = _items(text, start, step)
+        place = next((number for number, item in reversed(list(enumerate(items))) if item.key == step), -1)
+        if place < 0:
+            return text
+        start = items[place].value
+    if place > 0:
+        return text[: items[place - 1].end] + text[items[place].end :]
+    return text[: items[0].start] + text[items[1].start if len(items) > 1 else items[0].end :]
+
+
+def _checked(text: str) -> int:
+    """Check that a text is JSON, and return where its value begins."""
+    try:
+        _DECODER.decode(text)
+    except RecursionError:
+        raise DecisionError("The body is JSON that is nested too deep to be changed here.") from None
+    except ValueError as error:
+        raise DecisionError(f"The body is not JSON: {error}.") from None
+    return _skip(text, 0)
+
+
+def _items(text: str, start: int, step: str | int) -> Sequence[_Item]:
+    opens, what = ("{", "object") if isinstance(step, str) else ("[", "list")
+    if text[start] != opens:
+        raise DecisionError(f"There is no {what} in the body that could have {step!r}: {text[start:][:_SHOWN]!r}.")
+    return list(_walk(text, start))
+
+
+def _walk(text: str, start: int) -> Iterator[_Item]:
+    closes = "}" if text[start] == "{" else "]"
+    place, at = 0, _skip(text, start + 1)
+    while text[at] != closes:
+        key: str | int = place
+        value = at
+        if closes == "}":
+            key, colon = _DECODER.raw_decode(text, at)
+            value = _skip(text, _skip(text, colon) + 1)
+        end = _end(text, value)
+        yield _Item(key, at, value, end)
+        at, place = _skip(text, end), place + 1
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+
+
+def _added(text: str, start: int, items: Sequence[_Item], path: Path, value: str) -> str:
+    """Return the document with a further member or element in the object or list at ``start``."""
+    first, *inner = path
+    for step in reversed(inner):
+        if isinstance(step, int):
+            raise DecisionError(f"There is nothing in the body at {first!r}, and so no list with a place {step}.")
+        value = f"{{{json.dumps(step, ensure_ascii=False)}: {value}}}"
+    if isinstance(first, int) and first > len(items):
+        raise DecisionError(f"The list in the body has {len(items):,} elements, and so no place {first}.")
+    member = value if isinstance(first, int) else f"{json.dumps(first, ensure_ascii=False)}: {value}"
+    at = items[-1].end if items else start + 1
+    return text[:at] + (", " if items else "") + member + text[at:]
+
+
+def _skip(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
+
+
+def _end(text: str, at: int) -> int:
+    return _DECODER.raw_decode(text, at)[1]
