@@ -24,6 +24,7 @@ from sbnotebook.model.amqp import Timestamp
 from sbnotebook.model.body import UNUSUAL_STARTS, body_text, is_usually_utf8
 from sbnotebook.model.budget import Allowance
 from sbnotebook.model.message import extras_to_bytes
+from sbnotebook.model.packing import mark_names
 from sbnotebook.model.property_text import to_text
 from sbnotebook.model.schema import Column, values_of
 from sbnotebook.model.sections import SECTIONS
@@ -109,7 +110,7 @@ class PageColumns:
         return untyped.take(array_of_numbers(np.array([row.row for row in kept], np.int64)))
 
     def _all(self, page: Page, unpacking: Allowance) -> tuple[pa.RecordBatch, list[int], list[MessageState]]:
-        parts, left = self._shaped(page)
+        parts, left = self._shaped(page, unpacking)
         rows: list[int] = left.tolist()
         messages = [peeked_from_payload(page.payloads[row], page.entity, self._sections) for row in rows]
         if not all(message.sequence_number for message in messages):
@@ -124,18 +125,18 @@ class PageColumns:
             parts.append(_Part(left, arrays, numbers, [message.state for message in messages]))
         return _together(parts, self._schema)
 
-    def _shaped(self, page: Page) -> tuple[list[_Part], Numbers]:
+    def _shaped(self, page: Page, unpacking: Allowance) -> tuple[list[_Part], Numbers]:
         """Return the messages that have a shape, and the rows of the others."""
         joined = _Joined(page.payloads)
         if joined.ends[-1] > _MOST_BYTES:
             return [], joined.left
         for known in self._known:
             if len(joined.left) >= _FEW:
-                joined.take(known)
+                joined.take(known, unpacking)
         misses = 0
         while len(joined.left) >= _FEW and misses < _MOST_MISSES:
             learnt = self._learnt(page, int(joined.left[len(joined.left) // 2]))
-            if learnt is not None and joined.take(learnt) >= _FEW:
+            if learnt is not None and joined.take(learnt, unpacking) >= _FEW:
                 self._known = [learnt, *self._known][:_MOST_SHAPES]
             else:
                 misses += 1
@@ -149,7 +150,8 @@ class PageColumns:
             return None
         message = peeked_from_payload(payload, page.entity, self._sections)
         has_own_life = message.time_to_live is None or "time_to_live" in shape.fields
-        if message.unreadable is not None or message.content_encoding is not None or not has_own_life:
+        says_how = message.content_encoding is not None or mark_names(message.application_properties)
+        if message.unreadable is not None or says_how or not has_own_life:
             return None
         return _Known(shape, message, self._columns, self._schema)
 
@@ -172,7 +174,7 @@ class _Joined:
     def _bytes(self) -> bytes:
         return b"".join(self._payloads)
 
-    def take(self, known: _Known) -> int:
+    def take(self, known: _Known, unpacking: Allowance) -> int:
         """Take the messages that have a shape, and return how many they are."""
         rows, found = self.left, self._places(known.shape, self.left)
         if not found.fits.all():
@@ -185,7 +187,7 @@ class _Joined:
             texts = _texts(found, self._bytes) or {}
         if not len(rows):
             return 0
-        arrays = known.arrays(found, texts)
+        arrays = known.arrays(found, texts, unpacking)
         numbers: list[int] = found.numbers["sequence_number"].tolist()
         self.parts.append(_Part(rows, arrays, numbers, [known.message.state] * len(rows)))
         self.left = np.setdiff1d(self.left, rows, assume_unique=True)
@@ -243,14 +245,15 @@ class _Known:
         self._schema = schema
         self._same: dict[str, Any] = {}
 
-    def arrays(self, places: Places, texts: dict[str, Any]) -> list[Any]:
+    def arrays(self, places: Places, texts: dict[str, Any], unpacking: Allowance) -> list[Any]:
         """Return the columns of messages that have the shape.
 
         Args:
             places: of their values.
             texts: those that differ: see :func:`_texts`.
+            unpacking: the rest of the bytes that packed bodies may take.
         """
-        differing = self._differing(places, texts)
+        differing = self._differing(places, texts, unpacking)
         return [
             differing[field.name](field.type)
             if field.name in differing
@@ -258,7 +261,9 @@ class _Known:
             for column, field in zip(self._columns, self._schema, strict=True)
         ]
 
-    def _differing(self, places: Places, texts: dict[str, Any]) -> dict[str, Callable[[Any], Any]]:
+    def _differing(
+        self, places: Places, texts: dict[str, Any], unpacking: Allowance
+    ) -> dict[str, Callable[[Any], Any]]:
         """Return what makes each column that differs, given its Arrow type."""
         numbers, lives = places.numbers, places.numbers.get("time_to_live")
         found: dict[str, Callable[[Any], Any]] = {
@@ -271,7 +276,7 @@ class _Known:
                 found[_COLUMN_OF_PROPERTY[known.name]] = partial(_of_type, texts[known.field])
             found[_PROPERTIES] = partial(self._properties, texts, places)
         if "body" in texts:
-            found["body_text"] = lambda _: self._body_text(texts["body"], places)
+            found["body_text"] = lambda _: self._body_text(texts["body"], places, unpacking)
         if lives is not None:
             found["time_to_live_ms"] = partial(_of_type, array_of_numbers(lives.astype(np.int64)))
             if "enqueued_time" in numbers:
@@ -288,7 +293,7 @@ class _Known:
             held = self._same[column.name] = value.take(array_of_numbers(np.zeros(count, np.int64)))
         return held.slice(0, count)
 
-    def _body_text(self, bodies: Any, places: Places) -> Any:
+    def _body_text(self, bodies: Any, places: Places, unpacking: Allowance) -> Any:
         content_type = self.message.content_type
         start, length, _ = places.texts["body"]
         unusual = _IS_UNUSUAL[places.buffer.take(start, mode="clip")] & (length > 0)
@@ -304,7 +309,9 @@ class _Known:
         if not unusual.any():
             return texts
         mask = array_of_flags(unusual)
-        decoded = [body_text(body, BodyType.DATA, content_type) for body in bodies.filter(mask).to_pylist()]
+        decoded = [
+            body_text(body, BodyType.DATA, content_type, None, unpacking) for body in bodies.filter(mask).to_pylist()
+        ]
         return _kernels.replace_with_mask(texts, mask, array_of_values(decoded, _arrow.string()))
 
     def _properties(self, texts: dict[str, Any], places: Places, kind: Any) -> Any:

@@ -46,6 +46,7 @@ from sbnotebook.model.amqp import (
     UShort,
     type_name,
 )
+from sbnotebook.model.body import body_of_text
 from sbnotebook.model.decision import AUTO, CancelScheduled, Purge
 from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement.plan import Canary, Plan
@@ -444,6 +445,8 @@ def _message_literal(message: Message) -> str:
 def _body(message: Message) -> str:
     """Return the body as a text, where it is one, and as bytes elsewhere."""
     try:
-        return repr(message.body.decode()) if message.body_type is BodyType.DATA else repr(message.body)
-    except UnicodeDecodeError:
+        text = message.body.decode()
+        is_text = message.body_type is BodyType.DATA and body_of_text(text, *message.marks[1:]) == message.body
+    except ValueError:
         return repr(message.body)
+    return repr(text if is_text else message.body)

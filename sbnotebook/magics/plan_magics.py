@@ -217,7 +217,7 @@ def edit_function(args: MagicArguments) -> Edit | None:
     name = args.edit if args.edit is not None else args.edit_json
     if name is None:
         return None
-    function: Any = args.variables.get(name)
-    if not callable(function):
+    if not callable(args.variables.get(name)):
         raise ConfigurationError(f"There is no function {name[:40]!r}: define it first.")
+    function = args.variables[name]
     return function if args.edit is not None else edit_json(function)

@@ -11,6 +11,7 @@ Bodies are hostile input. Nothing in them is ever evaluated, and packed bodies a
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from email.message import Message as MimeHeaders
 from enum import StrEnum
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from sbnotebook.errors import AmqpDecodeError, DecisionError
 from sbnotebook.model.amqp import AmqpValue, decode_all, encode, type_name
@@ -26,7 +27,7 @@ from sbnotebook.model.amqp_json import json_of, value_of
 from sbnotebook.model.binary_xml import DATA_CONTRACT, read_binary_xml, rewrite_binary_xml
 from sbnotebook.model.body_decoders import decoded_by_plugin, has_decoders
 from sbnotebook.model.budget import PARSED_CHARACTERS, Allowance
-from sbnotebook.model.packing import UNKNOWN, pack, packings, unpacked
+from sbnotebook.model.packing import UNKNOWN, mark_names, pack, packings, unpacked
 
 __all__ = [
     "UNUSUAL_STARTS",
@@ -69,6 +70,7 @@ _BYTE_ORDER_MARK: Final = "\ufeff"
 _FIRST_SHOWN: Final = 40
 UNUSUAL_STARTS: Final = b"@< \n\r\t\xef\xff\xfe\x1f"
 """First bytes of bodies that may be more than text: wrappers of the older .NET clients, byte order marks, and gzip."""
+_UNUSUAL: Final = frozenset(UNUSUAL_STARTS[at : at + 1] for at in range(len(UNUSUAL_STARTS)))
 # Not all that Python has under a name is a charset: some unpack, some evaluate escapes, some take quadratic time.
 _CHARSETS: Final = re.compile(
     r"utf-(?:8|16|32)(?:-[bl]e)?|ascii|iso8859-\d+|cp\d+|koi8-[ru]|shift_jis|euc_(?:jp|kr)|gb(?:2312|k|18030)|big5"
@@ -220,7 +222,13 @@ def body_text(
         >>> body_text(b"\xff\xfe", BodyType.DATA) is None
         True
     """
-    text, form = read_form(body, Marks(body_type, content_type, content_encoding, properties), unpacking)
+    marks = Marks(body_type, content_type, content_encoding, properties)
+    is_usual = content_encoding is None and body_type is BodyType.DATA and body[:1] not in _UNUSUAL
+    if is_usual and is_usually_utf8(content_type) and not mark_names(properties):
+        # The body of most messages is their text as it is.
+        with contextlib.suppress(UnicodeDecodeError):
+            return body.decode()
+    text, form = read_form(body, marks, unpacking)
     return None if text is None else text + form.note
 
 
@@ -268,9 +276,10 @@ def _pack_value(value: AmqpValue, text: str) -> bytes:
 
 def _pack_sequence(value: AmqpValue, text: str) -> bytes:
     sequences: Any = value_of(text, value)
-    if not isinstance(sequences, list) or not all(type(each) is list for each in sequences):  # pyright: ignore[reportUnknownVariableType]
+    items = cast("list[Any]", sequences) if isinstance(sequences, list) else [None]
+    if not all(type(each) is list for each in items):
         raise DecisionError("The body is AMQP sequences: it stays a list of lists.")
-    return b"".join(map(encode, sequences or [[]]))  # pyright: ignore[reportUnknownArgumentType]
+    return b"".join(map(encode, items or [[]]))
 
 
 # ------------------------------------------------------------ bytes

@@ -459,7 +459,9 @@ def edited_by(edit: Edit, message: ReceivedMessage) -> Message:
 def _reason(error: Exception) -> str:
     if isinstance(error, DecisionError):  # ours: a sentence
         return explained(error)
-    is_for_dict = isinstance(error, TypeError) or (isinstance(error, AttributeError) and hasattr(dict, error.name))
+    is_for_dict = isinstance(error, TypeError) or (
+        isinstance(error, AttributeError) and hasattr(dict, error.name or "")
+    )
     hint = ""
     if is_for_dict and "Message'" in str(error):
         hint = ". The function gets a message: for the JSON of its body, use edit_json(function)"

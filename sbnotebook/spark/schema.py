@@ -55,7 +55,8 @@ _SECTIONS: Final = (
     dict.fromkeys(_FROM_SERVICE, frozenset[int]())
     | dict.fromkeys(_FROM_PROPERTIES, frozenset((PROPERTIES,)))
     | dict.fromkeys(_FROM_APPLICATION_PROPERTIES, frozenset((APPLICATION_PROPERTIES,)))
-    | {"body": frozenset((DATA,)), "body_type": frozenset((DATA,)), "body_text": frozenset((PROPERTIES, DATA))}
+    | {"body": frozenset((DATA,)), "body_type": frozenset((DATA,))}
+    | {"body_text": frozenset((PROPERTIES, APPLICATION_PROPERTIES, DATA))}
 )
 """The sections of a message that each column is made of; a column that is not here needs all of them."""
 _SHOWN: Final = 80

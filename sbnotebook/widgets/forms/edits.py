@@ -62,11 +62,10 @@ def edit_named(name: str, names: Mapping[str, Any]) -> Edit:
     Raises:
         DecisionError: there is none of that name.
     """
-    function: Any = names.get(name)
-    if not callable(function):
+    if not callable(names.get(name)):
         raise DecisionError(f"The notebook has no function {name!r} any more: run the cell that defines it.")
-    refuse_coroutine_function(function, "An edit")
-    return function
+    refuse_coroutine_function(names[name], "An edit")
+    return names[name]
 
 
 def edit_of_source(source: str, names: Mapping[str, Any]) -> Edit:

@@ -15,6 +15,7 @@ from sbnotebook.client.coercions import duration
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Message
 from sbnotebook.model.amqp import AmqpValue
+from sbnotebook.model.body import BodyType, Marks, body_of_text, read_form
 from sbnotebook.model.property_text import from_text, property_type, to_text
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
@@ -169,6 +170,7 @@ class SendForm(widgets.VBox):
         strange = next((name for name, kind, _ in properties if kind not in kinds), None)
         if strange is not None:
             raise DecisionError("It has a property of a type that the form has no field for.")
+        self._check_form(message, body)
         self.body.value, self.content_type.value = body, message.content_type or ""
         for name, field in self.texts.items():
             field.value = "" if name == "message_id" else getattr(message, name) or ""
@@ -177,6 +179,16 @@ class SendForm(widgets.VBox):
         self.properties.children = ()
         for each in properties:
             self.add_property(*each)
+
+    def _check_form(self, message: Message, text: str) -> None:
+        form = str(read_form(message.body, message.marks)[1])
+        marks = Marks(BodyType.DATA, message.content_type, None, message.application_properties)
+        try:
+            is_same = str(read_form(body_of_text(text, *marks[1:]), marks)[1]) == form
+        except ValueError:
+            is_same = False
+        if not is_same:
+            raise DecisionError(f"The form sends a plain text, and its body is {form}: resubmit it with an edit.")
 
     def message(self) -> Message:
         """Return the message in the form.
@@ -188,10 +200,11 @@ class SendForm(widgets.VBox):
         body, content_type = self.body.value, self.content_type.value.strip() or None
         if content_type is None and body.lstrip()[:1] in ("{", "[") and _is_json(body):
             content_type = _JSON
+        properties = self._properties()
         return Message(
-            body=body.encode("utf-8", "surrogatepass"),
+            body=_encoded(body, content_type, properties),
             content_type=content_type,
-            application_properties=self._properties(),
+            application_properties=properties,
             **texts,
         )
 
@@ -267,6 +280,13 @@ def _time(value: str) -> datetime:
 def _say(label: widgets.Label, words: str) -> None:
     label.value = words
     set_shown(label, shown=bool(words))
+
+
+def _encoded(text: str, content_type: str | None, properties: Mapping[str, AmqpValue]) -> bytes:
+    try:
+        return body_of_text(text, content_type, None, properties)
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"The charset of the body has no {text[error.start]!a}.") from None
 
 
 def _field(name: str, read: Callable[[str], _T], placeholder: str, value: str = "") -> Field[_T]:

@@ -14,9 +14,9 @@ from typing import Any, Final
 from sbnotebook.analysis.descriptions import trace_lines
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType, ReceivedMessage
-from sbnotebook.model.amqp import AmqpValue, encode, type_name
+from sbnotebook.model.amqp import AmqpValue, encode
 from sbnotebook.model.body import body_text, decode_body
-from sbnotebook.model.property_text import to_text
+from sbnotebook.model.property_text import property_type, to_text
 from sbnotebook.widgets.pretty import Layout, cut, hex_lines, json_layout, json_places, visible, weight, xml_layout
 from sbnotebook.widgets.table.body_values import path_name
 
@@ -229,14 +229,14 @@ def _field_text(value: object) -> str:
 
 def _values(values: Mapping[str, AmqpValue]) -> Iterable[list[str]]:
     for name, value in values.items():
-        kind = type_name(value)
-        yield [_shown(str(name)), _shown(_value_text(value, kind)), kind]
+        kind = property_type(value)
+        yield [_shown(str(name)), _shown(_value_text(value, kind)), _shown(kind)]
 
 
 def _value_text(value: AmqpValue, kind: str) -> str:
-    if kind in _NESTED:
+    if kind in _NESTED:  # of a type that has no text
         return body_text(encode(value), BodyType.VALUE) or ""
-    if isinstance(value, bytes):
+    if type(value) is bytes:
         return value[:_MAX_VALUE].hex(" ")
     return to_text(value) or ""
 
