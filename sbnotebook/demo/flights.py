@@ -145,9 +145,9 @@ def repair_air_time(minutes: Mapping[tuple[str, str], int]) -> Edit:
     """Return an edit that writes the route's median air time into a flight, and marks it as estimated."""
 
     def repair(message: ReceivedMessage) -> Message:
-        flight = json.loads(message.body)
+        flight = message.json
         flight["air_time"] = minutes[flight["origin"], flight["dest"]]
         properties = {**message.application_properties, "air_time_estimated": True}
-        return message.with_changes(body=json.dumps(flight).encode(), application_properties=properties)
+        return message.with_changes(json=flight, application_properties=properties)
 
     return repair

@@ -1,9 +1,9 @@
 """Message bodies as text, and texts as bodies of the same form: compressed, in a charset, wrapped by older clients.
 
 The form of a body is a list of layers, from the outside to the inside: the AMQP section, the compression, the wrapper
-of an older .NET client, the charset with its byte order mark. To read a body is to take the layers off; an edit puts
-the same layers around another text. What cannot be put back is refused: no consumer shall get a body that it cannot
-read.
+of an older .NET client, the charset with its byte order mark. sbnotebook takes the layers off to read a body, and puts
+the same layers around an edited text. It refuses a text that the layers cannot hold: no consumer shall get a body that
+it cannot read.
 
 Bodies are hostile input. Nothing in them is ever evaluated, and packed bodies are unpacked up to a limit only.
 """

@@ -1,7 +1,7 @@
 """The decimals of AMQP as text: IEEE 754-2008 with a binary significand, and the variant that .NET writes.
 
-The clients of Azure for .NET put the upper half of the exponent of a decimal128 two bits too low, and read both: see
-``DecimalEncoding`` of Azure/azure-amqp, which shifts by 9 bits where the standard says 7. Their exponents are those of
+The clients of Azure for .NET put the upper half of the exponent of a decimal128 two bits too low, and read both forms:
+``DecimalEncoding`` of Azure/azure-amqp shifts by 9 bits where the standard says 7. Their exponents are those of
 values from 1e-4608, so a decimal128 with such an exponent and a significand of 96 bits is one of .NET.
 
 Source: AMQP 1.0 part 1, sections 1.6.15 to 1.6.17; IEEE 754-2008, section 3.5.2.

@@ -253,7 +253,7 @@ class _Writer:
         return self._text[_DECODER.raw_decode(self._text, first.start)[1] : first.value]
 
     def _joined(self, start: int, items: Sequence[_Item], parts: Sequence[tuple[int, str]]) -> str:
-        """Join members or elements by what is between them in the document."""
+        """Join members or elements with the separators of the document."""
         text, last = self._text, items[-1]
         close = text[last.end : _end(text, start)]
         if not parts:

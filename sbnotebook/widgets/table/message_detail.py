@@ -230,7 +230,7 @@ def _field_text(value: object) -> str:
 def _values(values: Mapping[str, AmqpValue]) -> Iterable[list[str]]:
     for name, value in values.items():
         kind = property_type(value)
-        yield [_shown(str(name)), _shown(_value_text(value, kind)), _shown(kind)]
+        yield [_shown(str(name)), _shown(_value_text(value, kind)), _shown(kind.partition("<")[0])]
 
 
 def _value_text(value: AmqpValue, kind: str) -> str:
