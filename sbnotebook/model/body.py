@@ -222,13 +222,12 @@ def body_text(
         >>> body_text(b"\xff\xfe", BodyType.DATA) is None
         True
     """
-    marks = Marks(body_type, content_type, content_encoding, properties)
     is_usual = content_encoding is None and body_type is BodyType.DATA and body[:1] not in _UNUSUAL
     if is_usual and is_usually_utf8(content_type) and not mark_names(properties):
         # The body of most messages is their text as it is.
         with contextlib.suppress(UnicodeDecodeError):
             return body.decode()
-    text, form = read_form(body, marks, unpacking)
+    text, form = read_form(body, Marks(body_type, content_type, content_encoding, properties), unpacking)
     return None if text is None else text + form.note
 
 
@@ -413,7 +412,9 @@ def _charset(content_type: str | None) -> str | None:
     return None if name is None else _codec(name)
 
 
+@lru_cache(maxsize=256)
 def _codec(name: str) -> str | None:
+    """Return Python's name of a charset; None for one that is not known."""
     try:
         found = codecs.lookup(name).name
     except (LookupError, ValueError):

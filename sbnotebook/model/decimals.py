@@ -1,6 +1,6 @@
 """The decimals of AMQP as text: IEEE 754-2008 with a binary significand, and the variant that .NET writes.
 
-The clients of Azure for .NET put the upper half of the exponent of a decimal128 two bits too low, and read both forms:
+The clients of Azure for .NET put the upper half of the exponent of a decimal128 two bits too low, and read both forms.
 ``DecimalEncoding`` of Azure/azure-amqp shifts by 9 bits where the standard says 7. Their exponents are those of
 values from 1e-4608, so a decimal128 with such an exponent and a significand of 96 bits is one of .NET.
 

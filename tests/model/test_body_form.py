@@ -1,4 +1,4 @@
-"""Edited bodies in the form of the original: what is taken off to read a body is put on again."""
+"""Edited bodies in the form of the original: the layers that reading takes off are put on again."""
 
 from __future__ import annotations
 

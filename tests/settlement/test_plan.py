@@ -129,7 +129,7 @@ def test_an_edit_is_tried_on_all_messages_and_shown_for_the_first() -> None:
     )
 
 
-def test_a_preview_says_what_the_edit_leaves_and_what_it_cannot_change() -> None:
+def test_a_preview_counts_unchanged_and_refused_messages() -> None:
     def repair(order: dict[str, Any]) -> None:
         order["carrier"] = order["carrier"].upper()
 
