@@ -19,7 +19,7 @@ from sbnotebook.analysis import query, tables
 from sbnotebook.client.choosing import Choice, chosen_of
 from sbnotebook.client.coercions import address, dead_letter, duration
 from sbnotebook.client.plan import Plan
-from sbnotebook.client.portal import portal, run
+from sbnotebook.client.portal import only_frames_of_the_user, portal, run
 from sbnotebook.client.verbs import SdkNames, mirrors
 from sbnotebook.errors import BatchClosedError
 from sbnotebook.model import (
@@ -98,10 +98,11 @@ class Keeper:
     async def _hold(self) -> None:
         self._loop = asyncio.get_running_loop()
         try:
-            async with self._batch:
-                self._opened.set_result(None)
-                if not self._is_told:
-                    await self._close.wait()
+            with only_frames_of_the_user():
+                async with self._batch:
+                    self._opened.set_result(None)
+                    if not self._is_told:
+                        await self._close.wait()
         except BaseException as error:
             if not self._opened.done():
                 self._opened.set_exception(error)

@@ -21,6 +21,7 @@ from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 import anyio
 from anyio.from_thread import BlockingPortal
 
+from sbnotebook.errors import render_traceback
 from sbnotebook.model import Report
 from sbnotebook.settlement.terms import Progress
 from sbnotebook.settlement.watch import Tell, Watch, ignore_outcomes, in_flight
@@ -104,6 +105,19 @@ def _start() -> BlockingPortal:
     return started.result()
 
 
+@contextmanager
+def only_frames_of_the_user() -> Generator[None]:
+    """Have a notebook show an error of the block, such as the SDK's, with the user's own frames only.
+
+    IPython asks an error for it. sbnotebook's own errors answer by themselves.
+    """
+    try:
+        yield
+    except Exception as error:
+        error.__dict__.setdefault("_render_traceback_", partial(render_traceback, error))
+        raise
+
+
 class Work(Generic[T]):
     """A coroutine function that runs on the background loop, is watched, and can be cancelled.
 
@@ -136,7 +150,7 @@ class Work(Generic[T]):
             InterruptedError: it was cancelled.
         """
         try:
-            with collecting_seldom(), self._watch, anyio.CancelScope() as self._scope:
+            with only_frames_of_the_user(), collecting_seldom(), self._watch, anyio.CancelScope() as self._scope:
                 return await self._function(*self._args)
             raise InterruptedError(_INTERRUPTED)
         finally:

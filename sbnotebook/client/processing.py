@@ -10,7 +10,7 @@ from typing import Self
 
 from sbnotebook.analysis import tables
 from sbnotebook.client.coercions import duration
-from sbnotebook.client.portal import portal
+from sbnotebook.client.portal import only_frames_of_the_user, portal
 from sbnotebook.client.unread import watched
 from sbnotebook.client.verbs import mirrors
 from sbnotebook.model import Report
@@ -77,7 +77,8 @@ class Processing:
             Exception: what ended the run before.
         """
         self._processing.stop()
-        return watched(self._future.result())
+        with only_frames_of_the_user():
+            return watched(self._future.result())
 
     def wait(self, seconds: float | None = None) -> Report | None:
         """Wait until it has ended.
@@ -92,7 +93,8 @@ class Processing:
             Exception: what ended the run.
         """
         try:
-            return watched(self._future.result(seconds))
+            with only_frames_of_the_user():
+                return watched(self._future.result(seconds))
         except NotYet:
             if self._future.done():  # it is the function's own
                 raise

@@ -15,7 +15,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbnotebook.settlement.administration import client_of
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.pace import Window
-from sbnotebook.settlement.sdk.links import spare_waits
+from sbnotebook.settlement.sdk.clients import adopt
 from sbnotebook.settlement.sdk.settling import LinkSettling, ranges
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Site:
     async def receiver(self, queue: str, **options: Any) -> AsyncGenerator[ServiceBusReceiver]:
         """Open a receiver of the SDK while the block runs."""
         receiver = self.client.get_queue_receiver(queue, **options)
-        spare_waits(receiver)
+        adopt(receiver)
         async with receiver:
             yield receiver
 
@@ -126,7 +126,7 @@ class Site:
     async def sender(self, queue: str) -> AsyncGenerator[ServiceBusSender]:
         """Open a sender of the SDK while the block runs."""
         sender = self.client.get_queue_sender(queue)
-        spare_waits(sender)
+        adopt(sender)
         async with sender:
             yield sender
 

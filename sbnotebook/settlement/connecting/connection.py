@@ -29,8 +29,8 @@ from sbnotebook.model import EntityAddress, SubQueue
 from sbnotebook.settlement.connecting import connection_strings, refusals
 from sbnotebook.settlement.connecting.administration_clients import async_administration_client, async_client_class
 from sbnotebook.settlement.connecting.connection_strings import TRANSPORTS, ConnectionString, Hidden
-from sbnotebook.settlement.sdk import errors, links, management, receivers, senders
-from sbnotebook.settlement.sdk.patches import prepare_sdk
+from sbnotebook.settlement.sdk import check_version, errors, management, receivers, senders
+from sbnotebook.settlement.sdk.clients import adopt
 from sbnotebook.settlement.sdk.protocol import certificates
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Connection:
         host = connection_strings.hidden(host)  # a key may be here by mistake
         self.parsed, self.host, self.credential, self.read_only = None, "", credential, read_only
         self._clients, self._owns_credential, self.has_answered = {}, False, False
-        prepare_sdk()
+        check_version()
         if (connection_string is None) == (host is None):
             raise ConfigurationError("Give a connection string, or a namespace's host name with a credential.")
         self.parsed = None if connection_string is None else connection_strings.read(connection_string)
@@ -206,7 +206,6 @@ class Connection:
         """
         self._check_entity(address)
         browser = management.browser(self._client(retries=3), address.path)
-        links.spare_waits(browser)
         self._explain_refusals(browser, address)
         return browser
 
@@ -244,9 +243,9 @@ class Connection:
             receiver = client.get_subscription_receiver(
                 address.name, address.subscription, sub_queue=sub_queue, **options
             )
+        adopt(receiver)
         receivers.keep_payloads(receiver)
         receivers.keep_locks_alone(receiver)
-        links.spare_waits(receiver)
         self._explain_refusals(receiver, address)
         return receiver
 
@@ -263,8 +262,8 @@ class Connection:
         self._check_entity(address)
         # The SDK has one sender class; a topic's differs from a queue's in name only.
         sender = self._client(retries=0).get_queue_sender(address.name)
+        adopt(sender)
         senders.listen_alone(sender)
-        links.spare_waits(sender)
         self._explain_refusals(sender, address)
         return sender
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from sbnotebook.settlement.sdk.clients import adopt
 from sbnotebook.settlement.sdk.errors import answered_within, as_service_bus_error
 from sbnotebook.settlement.sdk.protocol import Answer, Browser, Receiver, constants, mgmt_handlers, private
 from sbnotebook.settlement.sdk.receivers import lock_by_token
@@ -45,7 +46,9 @@ def browser(client: ServiceBusClient, path: str) -> Browser:
     An entity that requires sessions refuses a receiver without a session, also for peeking. One task at a time may open
     it, or repeat requests.
     """
-    return private(client)._create_session_browser(path)
+    made = private(client)._create_session_browser(path)
+    adopt(made)
+    return made
 
 
 async def peek_payloads(

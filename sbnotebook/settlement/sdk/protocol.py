@@ -21,14 +21,18 @@ from sbnotebook.settlement.sdk import check_version
 try:
     from azure.servicebus._common import constants
     from azure.servicebus._common import mgmt_handlers as _mgmt_handlers
+    from azure.servicebus._pyamqp._decode import decode_empty_frame
+    from azure.servicebus._pyamqp._decode import decode_frame as decode_frame_of_sdk
     from azure.servicebus._pyamqp._encode import describe_performative, encode_value
+    from azure.servicebus._pyamqp._encode import encode_frame as encode_frame_of_sdk
     from azure.servicebus._pyamqp.aio import (
         _cbs_async,
+        _client_async,
         _connection_async,
         _management_operation_async,
+        _sasl_async,
         _sender_async,
         _session_async,
-        _transport_async,
     )
     from azure.servicebus._pyamqp.client import certifi  # pyright: ignore[reportPrivateImportUsage]
     from azure.servicebus._pyamqp.constants import (
@@ -36,8 +40,10 @@ try:
         MESSAGE_DELIVERY_DONE_STATES,
         SEND_DISPOSITION_REJECT,
         CbsAuthState,
+        LinkDeliverySettleReason,
         LinkState,
         ManagementLinkState,
+        SessionTransferState,
     )
     from azure.servicebus._pyamqp.constants import ManagementExecuteOperationResult as PutResult
     from azure.servicebus._pyamqp.error import AMQPError, AMQPException, AuthenticationException
@@ -69,13 +75,16 @@ __all__ = [
     "AMQPTypes",
     "Accepted",
     "AmqpConnection",
+    "AmqpConnectionClass",
     "AmqpLink",
     "AmqpMessage",
+    "AmqpSessionClass",
     "Answer",
     "AnyClient",
     "Auth",
     "AuthenticationException",
     "Authenticator",
+    "AuthenticatorClass",
     "Browser",
     "CbsAuthState",
     "Client",
@@ -83,41 +92,47 @@ __all__ = [
     "Factory",
     "Frame",
     "Handler",
+    "LinkDeliverySettleReason",
     "LinkState",
+    "ManagementClient",
     "ManagementLink",
     "ManagementLinkState",
     "ManagementOperation",
     "MessageDelivery",
     "Modified",
     "ObjDefinition",
+    "OperationClass",
     "PutResult",
+    "ReceiveClient",
     "ReceiveHandler",
     "Receiver",
     "ReceiverLink",
     "Rejected",
     "Released",
+    "SendClient",
     "SendHandler",
     "Sender",
     "SenderLink",
+    "SenderLinkClass",
     "Session",
+    "SessionTransferState",
     "Socket",
+    "TcpTransport",
     "TransferFrame",
     "Transport",
-    "authenticator_class",
+    "WebSocketTransport",
     "certificates",
     "check_disposition_outcome",
-    "connection_class",
     "constants",
     "create_authentication",
+    "decode_empty_frame",
+    "decode_frame_of_sdk",
     "describe_performative",
+    "encode_frame_of_sdk",
     "encode_value",
     "mgmt_handlers",
-    "operation_class",
     "outcome_name",
     "private",
-    "sender_module",
-    "session_module",
-    "transport_module",
     "utc_from_timestamp",
 ]
 
@@ -129,22 +144,24 @@ Frame: TypeAlias = Sequence[Any]
 Answer: TypeAlias = Callable[[int, Any, Any, Any], Any]
 """Reads the answer of a management node: its status, message, description and the AMQP transport."""
 
-# Modules in which :mod:`~sbnotebook.settlement.sdk.patches` replaces a function.
-sender_module: Any = _sender_async
-"""``encode_payload``, and ``SenderLink._outgoing_transfer``, which calls it."""
-session_module: Any = _session_async
-"""``encode_frame``, which ``Session._outgoing_transfer`` calls."""
-transport_module: Any = _transport_async
-"""``AsyncTransportMixin.receive_frame`` and ``.write``, ``decode_frame`` and ``decode_empty_frame``.
-
-And ``encode_frame``, which ``AsyncTransportMixin.send_frame`` calls.
-"""
-connection_class: Any = _connection_async.Connection
-"""``listen``, which :mod:`~sbnotebook.settlement.sdk.sharing` replaces."""
-operation_class: Any = _management_operation_async.ManagementOperation
-"""``execute``, which :mod:`~sbnotebook.settlement.sdk.sharing` replaces."""
-authenticator_class: Any = _cbs_async.CBSAuthenticator
-"""``update_token`` and ``_on_execute_operation_complete``, which :mod:`~sbnotebook.settlement.sdk.tokens` replaces."""
+# Classes of which sbnotebook makes objects of its own, with the methods that these subclasses replace.
+ManagementClient: Any = _client_async.AMQPClientAsync
+"""``open_async``, ``mgmt_request_async`` and ``client_ready_async``; so the two below it."""
+ReceiveClient: Any = _client_async.ReceiveClientAsync
+SendClient: Any = _client_async.SendClientAsync
+AmqpConnectionClass: Any = _connection_async.Connection
+"""``listen`` and ``create_session``."""
+AmqpSessionClass: Any = _session_async.Session
+"""``create_sender_link`` and ``_outgoing_transfer``."""
+SenderLinkClass: Any = _sender_async.SenderLink
+"""``_outgoing_transfer``."""
+OperationClass: Any = _management_operation_async.ManagementOperation
+"""``execute``."""
+AuthenticatorClass: Any = _cbs_async.CBSAuthenticator
+"""``update_token`` and ``_on_execute_operation_complete``."""
+TcpTransport: Any = _sasl_async.SASLTransport
+"""``receive_frame``, ``send_frame`` and ``write``; so the next one."""
+WebSocketTransport: Any = _sasl_async.SASLWithWebSocket
 certificates: Final[Callable[[], str]] = certifi.where
 """The file of the certificates that the SDK trusts, in ``_pyamqp/client.py``."""
 

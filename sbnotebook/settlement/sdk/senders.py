@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
-from sbnotebook.settlement.sdk.patches import Encoded
+from sbnotebook.settlement.sdk.frames import Encoded
 from sbnotebook.settlement.sdk.protocol import (
     MESSAGE_DELIVERY_DONE_STATES,
     AuthenticationException,

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusServerBusyError
 
 from sbnotebook.settlement.pace import Window
+from sbnotebook.settlement.sdk.frames import EncodedFrames
 from sbnotebook.settlement.sdk.links import is_attached
-from sbnotebook.settlement.sdk.patches import EncodedFrames
 from sbnotebook.settlement.sdk.protocol import (
     SEND_DISPOSITION_REJECT,
     Accepted,

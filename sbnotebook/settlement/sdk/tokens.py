@@ -1,4 +1,4 @@
-"""Refreshed tokens: the one that is valid serves until the service has confirmed the next one.
+"""Refreshed tokens of sbnotebook's connections: the valid one serves until the service has confirmed the next one.
 
 The SDK refreshes a token when a tenth of its lifetime is left, in the middle of the next operation. It marks the
 connection as 'in progress' before it asks the credential. If the credential then fails or is slow, or the caller is
@@ -7,6 +7,9 @@ end, and nothing can be released.
 
 Source: ``update_token`` and ``handle_token`` in ``_pyamqp/aio/_cbs_async.py`` of azure-servicebus 7.15.
 """
+
+# The SDK's classes are untyped.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedBaseClass=false
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from sbnotebook.settlement.sdk.protocol import (
     Authenticator,
+    AuthenticatorClass,
     CbsAuthState,
     Handler,
     PutResult,
-    authenticator_class,
     private,
 )
 
@@ -33,12 +36,7 @@ if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["is_expired", "refresh_beside_work", "refresh_if_due", "stop_refreshing"]
-
 _LOGGER: Final = logging.getLogger(__name__)
-# Attributes that sbnotebook adds to the SDK's authenticators.
-_COMING: Final = "_sbnotebook_coming_token"
-_PUT: Final = "_sbnotebook_put_token"
 _FIRST_WITHIN: Final = 45.0
 """Seconds that the credential may take for the first token: less than a link has to open."""
 _GLANCE: Final = 0.1
@@ -53,12 +51,6 @@ _LAST: Final = 5
 They wait until that end, when the SDK raises that the token has expired."""
 _WINDOW: Final = 0.1
 """The part of a token's life in which it is refreshed; the SDK's."""
-
-
-def refresh_beside_work() -> None:
-    """Have every connection of the SDK refresh its token without waiting for it. Calling it again changes nothing."""
-    authenticator_class.update_token = _update_token
-    authenticator_class._on_execute_operation_complete = _on_answer
 
 
 async def refresh_if_due(receiver: ServiceBusReceiver) -> None:
@@ -81,40 +73,74 @@ def is_expired(handler: Handler) -> bool:
 
 def stop_refreshing(handler: Handler) -> None:
     """Ask the credential no longer for a token of a connection that is closed; nothing where it is not being asked."""
-    coming: asyncio.Task[AccessToken | None] | None = getattr(handler._cbs_authenticator, _COMING, None)
+    coming: asyncio.Task[AccessToken | None] | None = getattr(handler._cbs_authenticator, "_coming", None)
     if coming is not None:
         coming.cancel()
 
 
-_put_first_token: Final[Any] = authenticator_class.update_token
-_on_first_answer: Final[Any] = authenticator_class._on_execute_operation_complete
+class RefreshingAuthenticator(AuthenticatorClass):
+    """The token of one connection, refreshed without waiting for it."""
 
+    _coming: asyncio.Task[AccessToken | None] | None = None
+    """Asks the credential for the next token."""
+    _sent: AccessToken | None = None
+    """The next token, which was sent and is not confirmed."""
 
-async def _update_token(cbs: Authenticator) -> None:
-    if cbs.auth_state is not CbsAuthState.REFRESH_REQUIRED:
-        # Without it nothing works, so wait for it.
-        with anyio.move_on_after(_FIRST_WITHIN) as scope:
-            await _put_first_token(cbs)
-        if scope.cancelled_caught:
-            raise _no_token()
-        return
-    # The SDK asks again when this is left of the valid token.
-    cbs.auth_state = CbsAuthState.OK
-    left = int(cbs._expires_on - time.time())
-    cbs._refresh_window = left - _LOOK_AGAIN
-    # Ask the credential in a separate task, which no operation cancels, and send its token when it arrives.
-    coming: asyncio.Task[AccessToken | None] = getattr(cbs, _COMING, None) or asyncio.create_task(_asked(cbs))
-    setattr(cbs, _COMING, coming)
-    await asyncio.wait({coming}, timeout=_GLANCE if left > _LAST else max(left, _GLANCE))
-    if not coming.done():
-        return
-    setattr(cbs, _COMING, None)
-    token = None if coming.cancelled() else coming.result()
-    cbs._refresh_window = left - max(_LOOK_AGAIN, min(_TRY_AGAIN, left // 4))
-    if token is not None:
-        await _put(cbs, token)
-        if left <= _LAST:
-            cbs.auth_state, cbs._token_put_time = CbsAuthState.IN_PROGRESS, int(time.time())
+    async def update_token(self) -> None:
+        """Put the first token, or begin to refresh it."""
+        if self.auth_state is not CbsAuthState.REFRESH_REQUIRED:
+            # Without it nothing works, so wait for it.
+            with anyio.move_on_after(_FIRST_WITHIN) as scope:
+                await super().update_token()
+            if scope.cancelled_caught:
+                raise _no_token()
+            return
+        # The SDK asks again when this is left of the valid token.
+        self.auth_state = CbsAuthState.OK
+        left = int(self._expires_on - time.time())
+        self._refresh_window = left - _LOOK_AGAIN
+        # Ask the credential in a separate task, which no operation cancels, and send its token when it arrives.
+        coming: asyncio.Task[AccessToken | None] = self._coming or asyncio.create_task(_asked(self))
+        self._coming = coming
+        await asyncio.wait({coming}, timeout=_GLANCE if left > _LAST else max(left, _GLANCE))
+        if not coming.done():
+            return
+        self._coming = None
+        token = None if coming.cancelled() else coming.result()
+        self._refresh_window = left - max(_LOOK_AGAIN, min(_TRY_AGAIN, left // 4))
+        if token is not None:
+            await self._put(token)
+            if left <= _LAST:
+                self.auth_state, self._token_put_time = CbsAuthState.IN_PROGRESS, int(time.time())
+
+    async def _put(self, token: AccessToken) -> None:
+        kind, until = self._auth.token_type, datetime.fromtimestamp(token.expires_on, UTC)
+        self._sent = token
+        await self._put_token(
+            token.token, kind.decode() if isinstance(kind, bytes) else kind, self._auth.audience, until
+        )
+
+    async def _on_execute_operation_complete(
+        self,
+        result: PutResult,
+        status: int | None,
+        description: str | None,
+        answer: Any,
+        error_condition: str | None = None,
+        error: Exception | None = None,
+    ) -> None:
+        token: AccessToken | None = self._sent
+        if token is None:
+            # The SDK passes 'error' where the service has rejected the request, and does not take it.
+            await super()._on_execute_operation_complete(result, status, description, answer, error_condition or error)
+            return
+        self._sent = None
+        self.auth_state = CbsAuthState.OK  # any token that it has; next, the SDK checks whether that has expired
+        if result is not PutResult.OK or error_condition:
+            _LOGGER.warning("A refreshed token was refused, which is tried again: %s", error_condition or status)
+            return
+        self._expires_on = token.expires_on
+        self._refresh_window = int((token.expires_on - time.time()) * _WINDOW)
 
 
 def _no_token() -> ServiceBusConnectionError:
@@ -132,32 +158,3 @@ async def _asked(cbs: Authenticator) -> AccessToken | None:
     except Exception as error:  # noqa: BLE001 (after any error of the credential, the valid token still works)
         _LOGGER.warning("A token could not be refreshed, which is tried again: %s", type(error).__name__)
         return None
-
-
-async def _put(cbs: Authenticator, token: AccessToken) -> None:
-    kind, until = cbs._auth.token_type, datetime.fromtimestamp(token.expires_on, UTC)
-    setattr(cbs, _PUT, token)
-    await cbs._put_token(token.token, kind.decode() if isinstance(kind, bytes) else kind, cbs._auth.audience, until)
-
-
-async def _on_answer(
-    cbs: Authenticator,
-    result: PutResult,
-    status: int | None,
-    description: str | None,
-    answer: Any,
-    error_condition: str | None = None,
-    error: Exception | None = None,
-) -> None:
-    token: AccessToken | None = getattr(cbs, _PUT, None)
-    if token is None:
-        # The SDK passes 'error' where the service has rejected the request, and does not take it.
-        await _on_first_answer(cbs, result, status, description, answer, error_condition or error)
-        return
-    setattr(cbs, _PUT, None)
-    cbs.auth_state = CbsAuthState.OK  # any token that it has; next, the SDK checks whether that has expired
-    if result is not PutResult.OK or error_condition:
-        _LOGGER.warning("A refreshed token was refused, which is tried again: %s", error_condition or status)
-        return
-    cbs._expires_on = token.expires_on
-    cbs._refresh_window = int((token.expires_on - time.time()) * _WINDOW)

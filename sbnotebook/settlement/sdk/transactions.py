@@ -26,9 +26,9 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnect
 
 from sbnotebook.model.amqp import Described, ULong, encode
 from sbnotebook.settlement.sdk.errors import condition_of
+from sbnotebook.settlement.sdk.frames import Encoded
 from sbnotebook.settlement.sdk.links import hang_up
 from sbnotebook.settlement.sdk.management import Browser
-from sbnotebook.settlement.sdk.patches import Encoded
 from sbnotebook.settlement.sdk.protocol import (
     FIELD,
     AMQPException,

@@ -18,7 +18,7 @@ from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.connecting.connection import TRANSPORT_VARIABLE, is_over_websocket, tls_context
 from sbnotebook.settlement.connecting.connection_strings import read
 from sbnotebook.settlement.sdk import links
-from sbnotebook.settlement.sdk.protocol import certificates, transport_module
+from sbnotebook.settlement.sdk.protocol import TcpTransport, certificates
 from tests.filled_queues import filled_queue
 
 AZURE = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5"
@@ -63,7 +63,7 @@ async def test_websocket_carries_every_operation(
 
 
 def test_what_the_sdk_trusts_is_trusted() -> None:
-    theirs = transport_module.AsyncTransportMixin()._build_ssl_opts({"ca_certs": certificates()})  # noqa: SLF001
+    theirs = TcpTransport._build_ssl_opts(None, {"ca_certs": certificates()})  # noqa: SLF001
     ours = tls_context()
     assert ours.get_ca_certs(binary_form=True) == theirs.get_ca_certs(binary_form=True)
     assert (ours.verify_mode, ours.check_hostname) == (ssl.CERT_REQUIRED, True)

@@ -234,7 +234,7 @@ async def test_a_credential_that_hangs_holds_up_no_settlement(world: World) -> N
         cbs._auth.get_token = anyio.sleep_forever  # noqa: SLF001
         cbs._expires_on, cbs._refresh_window = int(time.time()) + 5, 100  # noqa: SLF001
         await world.clock.turn(1)
-        await until(lambda: hasattr(cbs, "_sbnotebook_coming_token"))
+        await until(lambda: cbs._coming is not None)  # noqa: SLF001
         with anyio.fail_after(4.5):
             assert (await batch.settle(Complete())).settled == 3
 

@@ -25,7 +25,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, Connection
-from sbnotebook.settlement.sdk import links, management
+from sbnotebook.settlement.sdk import clients, links, management
 
 pytestmark = pytest.mark.anyio
 
@@ -123,7 +123,7 @@ async def test_a_client_that_opens_slowly_is_open_in_the_end(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await namespace.create_queue("slowly")
-    monkeypatch.setattr(links, "_LOOKS", 1)
+    monkeypatch.setattr(clients, "_LOOKS", 1)
     async with namespace.connection.receiver(EntityAddress("slowly")) as receiver:
         assert links.is_open(receiver)
 
@@ -207,7 +207,7 @@ async def test_the_wait_for_a_session_comes_on_top(
     options: Any = {"session_id": NEXT_AVAILABLE_SESSION, "max_wait_time": 0.25}
     receiver = own.connection.receiver(EntityAddress("orders"), **options)
     emulator.freeze_new()
-    monkeypatch.setattr(links, "_OPEN_WITHIN", 0.5)
+    monkeypatch.setattr(clients, "_OPEN_WITHIN", 0.5)
     with anyio.fail_after(10), pytest.raises(ServiceBusConnectionError, match=r"opened in 0\.75 seconds"):
         await receiver._open_with_retry()
     emulator.thaw()
@@ -266,7 +266,7 @@ async def test_a_silent_service_is_not_waited_for_without_end(
     emulator.freeze_new()
     client = CLIENTS[kind](own, EntityAddress("orders"))
     with monkeypatch.context() as soon, anyio.fail_after(10):
-        soon.setattr(links, "_OPEN_WITHIN", 0.5)
+        soon.setattr(clients, "_OPEN_WITHIN", 0.5)
         with pytest.raises(ServiceBusConnectionError, match=r"orders could be opened in 0\.5 s"):
             await links.reopen(client)
     emulator.thaw()
@@ -287,7 +287,7 @@ async def test_an_answer_is_not_waited_for_without_end(
     emulator.freeze()
     words = f"(?i)/{path} did not answer a request in 0.5 seconds{hint}"
     with monkeypatch.context() as soon, anyio.fail_after(10):
-        soon.setattr(links, "_ANSWER_WITHIN", 0.5)
+        soon.setattr(clients, "_ANSWER_WITHIN", 0.5)
         with pytest.raises(OperationTimeoutError, match=words):
             await management.peek_payloads(browser, 1, 1)
     emulator.thaw()
@@ -305,7 +305,7 @@ async def test_an_unanswered_request_ends_no_link_with_messages(
         await management.peek_payloads(receiver, 1, 1)
         emulator.freeze()
         with monkeypatch.context() as soon, anyio.fail_after(10):
-            soon.setattr(links, "_ANSWER_WITHIN", 0.5)
+            soon.setattr(clients, "_ANSWER_WITHIN", 0.5)
             with pytest.raises(OperationTimeoutError):
                 await management.peek_payloads(receiver, 1, 1)
         emulator.thaw()

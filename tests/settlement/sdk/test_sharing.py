@@ -117,7 +117,7 @@ async def test_frames_of_an_unknown_channel_are_dropped(namespace: AsyncNamespac
         assert connection is not None
         for kind in (ATTACH, TRANSFER, DISPOSITION):
             connection._last_frame_received_time = 0.0
-            await sharing._process(connection, 77, (kind, [0] * 12))
+            await cast("Any", connection)._process(77, (kind, [0] * 12))
             assert connection._last_frame_received_time, kind  # it tells that the line lives
         assert await management.peek_payloads(receiver, 1, 1) == []
 

@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from textwrap import dedent
 
-import pytest
 from azure.servicebus._pyamqp._decode import decode_frame
 from azure.servicebus._pyamqp._encode import encode_frame
 from azure.servicebus._pyamqp.message import BatchMessage, Message
@@ -25,65 +21,9 @@ from sbnotebook.emulator.amqp.performatives import (
     encode_settlement,
     encode_transfer,
 )
-from sbnotebook.errors import ConfigurationError
-from sbnotebook.settlement.sdk import ANY_VERSION, patches
-from sbnotebook.settlement.sdk.patches import Encoded, prepare_sdk
-from sbnotebook.settlement.sdk.protocol import TransferFrame, transport_module
-
-# Compares all that modules of the SDK, and the classes in them, have before and after each step.
-SCRIPT = dedent("""
-    import importlib, pkgutil, sys
-    import azure.servicebus
-
-    for module in pkgutil.walk_packages(azure.servicebus.__path__, "azure.servicebus."):
-        if "uamqp" not in module.name.rpartition(".")[2] or "pyamqp" in module.name:
-            importlib.import_module(module.name)
-
-    def state():
-        found = {}
-        for name, module in [*sys.modules.items()]:
-            if name.startswith("azure.servicebus"):
-                for key, value in [*vars(module).items()]:
-                    found[f"{name}.{key}"] = value
-                    if isinstance(value, type) and value.__module__ == name:
-                        found |= {f"{name}.{key}.{part}": own for part, own in vars(value).items()}
-        return found
-
-    def changed(before):
-        after = state()
-        return sorted(name for name in before.keys() | after.keys() if before.get(name) is not after.get(name))
-
-    before = state()
-    assert len(before) > 5000
-    import sbnotebook, sbnotebook.settlement
-    for module in pkgutil.walk_packages(sbnotebook.settlement.__path__, "sbnotebook.settlement."):
-        importlib.import_module(module.name)
-    assert not changed(before), changed(before)
-    from sbnotebook.settlement import Connection
-    for _ in range(2):
-        Connection("Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5")
-        print(*(name.removeprefix("azure.servicebus._pyamqp.aio.") for name in changed(before)))
-""")
-
-
-def test_patches_are_applied_by_a_connection_not_an_import() -> None:
-    run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
-    assert not run.stderr
-    patches = (
-        "_cbs_async.CBSAuthenticator._on_execute_operation_complete _cbs_async.CBSAuthenticator.update_token "
-        "_connection_async.Connection.listen _management_operation_async.ManagementOperation.execute "
-        "_sender_async.SenderLink._outgoing_transfer _sender_async.encode_payload _session_async.encode_frame "
-        "_transport_async.AsyncTransportMixin.receive_frame _transport_async.AsyncTransportMixin.write "
-        "_transport_async.decode_frame _transport_async.encode_frame"
-    )
-    assert run.stdout.splitlines() == [patches] * 2
-
-
-def test_preparing_refuses_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(ANY_VERSION, raising=False)
-    with pytest.raises(ConfigurationError, match=r"7\.15 only, and 8\.0\.0 is installed"):
-        prepare_sdk("8.0.0")
-
+from sbnotebook.settlement.sdk import frames
+from sbnotebook.settlement.sdk.frames import Encoded
+from sbnotebook.settlement.sdk.protocol import TransferFrame
 
 NUMBERS = st.integers(0, 2**32 - 1)
 SHORT_LIST = 0xC0
@@ -105,12 +45,12 @@ def test_transfer_frames_say_what_the_sdk_says(
     aborted: bool | None,
     payload: bytes,
 ) -> None:
-    prepare_sdk()
     frame = TransferFrame(*numbers, tag, message_format, *flags, aborted=aborted, payload=payload)
-    theirs, ours = encode_frame(frame), transport_module.encode_frame(frame)
+    theirs, ours = encode_frame(frame), frames.encode_frame(frame)
     for head, rest in (theirs, ours):
         assert rest is not None
         assert head == (len(head) + 2 + len(rest)).to_bytes(4, "big") + b"\2\0"  # two bytes are the channel
+    assert ours[1] is not None
     assert read(ours[1]) == read(theirs[1])
     if ours[1][3] == SHORT_LIST:
         assert ours[1][4] == len(ours[1]) - len(payload) - 5, "behind its own size, the list has so many bytes"
@@ -148,7 +88,6 @@ STATES = st.none() | st.sampled_from(
 def test_frames_are_decoded_as_by_the_sdk(
     frame: Transfer | Disposition, numbers: tuple[int, int], tag: bytes, payload: bytes
 ) -> None:
-    prepare_sdk()
     number, last = numbers
     again = (
         replace(frame, delivery_id=number, delivery_tag=tag)
@@ -163,9 +102,9 @@ def test_frames_are_decoded_as_by_the_sdk(
     for encoded in (encode_composite(frame), encode_composite(again), quick):
         body = memoryview(encoded + (payload if isinstance(frame, Transfer) else b""))
         for _ in range(2):
-            assert transport_module.decode_frame(body) == decode_frame(body)
+            assert frames.decode_frame(body) == decode_frame(body)
         cut = body[: len(encoded) - 1]
-        assert outcome_of(transport_module.decode_frame, cut) == outcome_of(decode_frame, cut)
+        assert outcome_of(frames.decode_frame, cut) == outcome_of(decode_frame, cut)
 
 
 def outcome_of(decode: Callable[[memoryview], object], body: memoryview) -> object:
@@ -176,9 +115,8 @@ def outcome_of(decode: Callable[[memoryview], object], body: memoryview) -> obje
 
 
 def test_forms_of_frames_that_are_kept_are_few() -> None:
-    prepare_sdk()
     for number in range(1_000):
-        transport_module.decode_frame(
+        frames.decode_frame(
             memoryview(
                 encode_composite(
                     Disposition(
@@ -187,11 +125,11 @@ def test_forms_of_frames_that_are_kept_are_few() -> None:
                 )
             )
         )
-    assert 0 < len(vars(patches)["_forms"]) <= 64
+    assert 0 < len(vars(frames)["_forms"]) <= 64
 
 
 def test_messages_and_batches_have_the_formats_of_the_sdk() -> None:
-    formats = [vars(Encoded(b"", is_batch=is_batch))["_code"] for is_batch in (False, True)]
+    formats = [Encoded(b"", is_batch=is_batch).format for is_batch in (False, True)]
     assert formats == [vars(kind)["_code"] for kind in (Message, BatchMessage)]
 
 

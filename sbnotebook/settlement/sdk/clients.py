@@ -1,0 +1,169 @@
+"""The SDK's receivers, senders and browsers as subclasses: they open and close in limited time, without needless waits.
+
+The SDK sleeps after each frame until a client is open, half a second in all, and waits without end for a service that
+is silent. Closing one, it waits up to a second for the task that keeps the connection alive, and it forgets the socket
+of a broken connection. It gives the service credit for 10,000 answers of a management node, and then waits without end.
+
+No class or function of the SDK is changed: :func:`adopt` makes one object an object of a subclass.
+"""
+
+# The SDK's classes are untyped.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedBaseClass=false
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
+
+from sbnotebook.settlement.sdk.links import hang_up
+from sbnotebook.settlement.sdk.protocol import (
+    AnyClient,
+    Browser,
+    ManagementClient,
+    ManagementLinkState,
+    ReceiveClient,
+    SendClient,
+    private,
+)
+from sbnotebook.settlement.sdk.sharing import SharedConnection, SharedOperation
+from sbnotebook.settlement.sdk.tokens import RefreshingAuthenticator, stop_refreshing
+
+if TYPE_CHECKING:
+    from sbnotebook.settlement.sdk.protocol import ReceiverLink, Socket
+
+_OPEN_LINKS: Final = (ManagementLinkState.OPENING, ManagementLinkState.OPEN)
+_LOOKS: Final = 20
+"""Frames that may come before a client is open: twice as many as do."""
+_OPEN_WITHIN: Final = 60.0
+"""Seconds to connect, to have a token confirmed and to attach a link; those to wait for a session come on top."""
+_ANSWER_WITHIN: Final = 60.0
+"""Seconds."""
+_OF_REQUEST: Final = frozenset({"operation", "operation_type", "timeout"})
+"""Arguments of a request; all others are for the links to its node."""
+_TO_CONNECT: Final = (
+    "max_frame_size", "channel_max", "idle_timeout", "properties", "network_trace", "transport_type",
+    "http_proxy", "custom_endpoint_address", "socket_timeout", "use_tls", "ssl_opts",
+)  # fmt: skip
+"""Arguments of a connection that are attributes of its client, with an underscore."""
+
+
+def adopt(client: AnyClient) -> None:
+    """Make one of the SDK's clients one of ours.
+
+    Args:
+        client: not open yet.
+    """
+    made: Any = client
+    made.__class__ = _CLIENTS[type(client)]
+
+
+def _client_class(theirs: Any) -> type:
+    """Return the subclass of a receiver, sender or browser. With one base, the layout of its objects is the same."""
+
+    class Client(theirs):
+        """What a receiver, a sender and a browser have in common."""
+
+        async def _open(self, *given: Any, **options: Any) -> None:
+            if self._running:
+                return
+            within = _OPEN_WITHIN + (getattr(self, "_max_wait_time", None) or 0)
+            with anyio.move_on_after(within) as scope:
+                await super()._open(*given, **options)
+            if scope.cancelled_caught:
+                place = self._auth_uri.partition("://")[2]
+                text = f"No link to {place} could be opened in {within:g} seconds: Service Bus did not answer."
+                raise _given_up(ServiceBusConnectionError(message=text))
+
+        def _create_handler(self, auth: Any) -> None:
+            super()._create_handler(auth)
+            handler = self._handler
+            handler.__class__ = _HANDLERS[type(handler)]
+            handler._place = self._auth_uri.partition("://")[2]
+
+        async def _close_handler(self) -> None:
+            handler, line = self._handler, None
+            if handler is not None:
+                line: Socket | None = None if handler._connection is None else handler._connection._transport
+                if handler._keep_alive_thread is not None:
+                    handler._keep_alive_thread.cancel()
+                    handler._keep_alive_thread = None
+                stop_refreshing(handler)
+            try:
+                await super()._close_handler()
+            finally:
+                await hang_up(line)
+
+    return Client
+
+
+def _handler_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
+    """Return the subclass of the connection of a client and its links."""
+
+    class Handler(theirs):
+        """The connection of one client, and its links."""
+
+        _is_ready = False
+
+        async def open_async(self, connection: Any = None) -> None:
+            if not self._session and not self._connection and connection is None:
+                options = {name: getattr(self, f"_{name}") for name in _TO_CONNECT}
+                scheme = "amqps" if self._use_tls else "amqp"
+                self._connection = SharedConnection(
+                    f"{scheme}://{self._hostname}", sasl_credential=self._auth.sasl, container_id=self._name, **options
+                )
+                await self._connection.open()
+            await super().open_async(connection)
+            if self._cbs_authenticator is not None:
+                self._cbs_authenticator.__class__ = RefreshingAuthenticator
+
+        async def client_ready_async(self) -> bool:
+            if self._is_ready:
+                return await super().client_ready_async()
+            for _ in range(_LOOKS):
+                if await super().client_ready_async():  # waits for a frame
+                    self._is_ready = True  # from now on it is asked with every send
+                    return True
+            return False
+
+        async def mgmt_request_async(self, message: Any, *, node: str = "$management", **options: Any) -> Any:
+            """Ask a management node in limited time, with credit for the answer, over a new link if the old is gone."""
+            with anyio.move_on_after(_ANSWER_WITHIN):
+                async with self._mgmt_link_lock_async:
+                    await self._prepare_node(node, options)
+                ask = super().mgmt_request_async
+                return await ask(message, node=node, **options)
+            # Azure was seen to give no answer about a missing subscription (azure-sdk-for-net 43492).
+            hint = ": check that the subscription exists" if "/subscriptions/" in self._place.casefold() else ""
+            text = f"{self._place} did not answer a request in {_ANSWER_WITHIN:g} seconds{hint}."
+            error = _given_up(OperationTimeoutError(message=text))
+            private(error)._shutdown_handler = self._link is None  # no message came on a link of this connection
+            raise error
+
+        async def _prepare_node(self, node: str, options: dict[str, Any]) -> None:
+            for name, operation in tuple(self._mgmt_links.items()):
+                if operation._mgmt_error is not None or operation._mgmt_link.state not in _OPEN_LINKS:
+                    del self._mgmt_links[name]  # the SDK would raise it for each further request
+                    continue
+                answers: ReceiverLink = operation._mgmt_link._response_link
+                if answers.current_link_credit < answers.link_credit // 2:
+                    answers._received_delivery_tags.clear()  # the SDK keeps those of all answers, and uses none of them
+                    await answers.flow()
+            if node not in self._mgmt_links:
+                named = {name: value for name, value in options.items() if name not in _OF_REQUEST}
+                operation = SharedOperation(self._session, endpoint=node, **named)
+                await operation.open()
+                self._mgmt_links[node] = operation
+
+    return Handler
+
+
+_CLIENTS: Final = {theirs: _client_class(theirs) for theirs in (ServiceBusReceiver, ServiceBusSender, Browser)}
+_HANDLERS: Final = {theirs: _handler_class(theirs) for theirs in (ReceiveClient, SendClient, ManagementClient)}
+
+
+def _given_up(error: ServiceBusError) -> ServiceBusError:
+    private(error)._retryable = False  # by the SDK, which would wait as long again
+    return error
