@@ -7,22 +7,38 @@ installer comes with.
 from __future__ import annotations
 
 import json
-import logging
-from dataclasses import dataclass, field, fields, replace
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 from sbnotebook.emulator.entities import RefusedError, Registry, Subscription, Topic
-from sbnotebook.emulator.entities.options import Options, QueueOptions, SubscriptionOptions, TopicOptions
-from sbnotebook.emulator.entities.rules import CorrelationFilter, Rule, SqlAction, SqlFilter
-from sbnotebook.emulator.service.properties import CORRELATION_PROPERTIES, PROPERTIES, read_properties
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.emulator.entities.options import (
+    Options,
+    QueueOptions,
+    SubscriptionOptions,
+    TopicOptions,
+    options_of,
+    read_options,
+)
+from sbnotebook.emulator.entities.rules import CORRELATION_PROPERTIES, CorrelationFilter, Rule, SqlAction, SqlFilter
+from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model.amqp import AmqpValue
 
-__all__ = ["Config", "SubscriptionConfig", "TopicConfig", "apply_config", "read_config"]
-
-_LOGGER: Final = logging.getLogger(__name__)
 _O = TypeVar("_O", bound=Options)
+_T = TypeVar("_T")
+# A text, whole or cut off, and then a comment, or a comma that ends a list or an object.
+_TEXT: Final = r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)'
+_COMMENT: Final = re.compile(rf"{_TEXT}|//[^\r\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_LAST_COMMA: Final = re.compile(rf"{_TEXT}|,(?=\s*[\]}}])", re.DOTALL)
+_NAMESPACE: Final = ("Name", "Queues", "Topics")
+_FILTERS: Final = {"Correlation": "CorrelationFilter", "Sql": "SqlFilter"}
+_ANOTHER: Final = {"namespaceconfig": "Namespaces", "entities": "Queues", "subject": "Label", "sendto": "To"}
+"""What names of other files and of the SDKs stand for, where they look like no name of this one."""
+_SHORTEST_WINDOW: Final = ("DuplicateDetectionHistoryTimeWindow", "PT5S", "PT20S")
+"""The shortest window of Microsoft's emulator, and of Service Bus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +77,23 @@ def read_config(path: Path) -> Config:
         ConfigurationError: the file cannot be read, or its content is not valid.
     """
     try:
-        document = json.loads(path.read_bytes())
+        document = _parse(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"The configuration {path} cannot be read: {error}.") from None
+        raise ConfigurationError(f"The configuration {path} cannot be read: {str(error).rstrip('.')}.") from None
     # Collect the entities of all namespaces.
-    config = Config()
-    if "UserConfig" not in _object(document, "the file"):
+    queues: list[dict[str, Any]] = []
+    topics: list[dict[str, Any]] = []
+    file = _object(document, "the file", ("UserConfig", "$schema"))
+    if "UserConfig" not in file:
         raise ConfigurationError(f"The configuration {path} must have UserConfig, and in it Namespaces.")
-    for namespace in _items(document["UserConfig"], "Namespaces"):
-        for queue in _items(namespace, "Queues"):
-            config.queues[_name(queue)] = _options(QueueOptions, queue)
-        for topic in _items(namespace, "Topics"):
-            subscriptions = {_name(each): _subscription(each) for each in _items(topic, "Subscriptions")}
-            config.topics[_name(topic)] = TopicConfig(_options(TopicOptions, topic), subscriptions)
-    return config
+    user = _object(file["UserConfig"], "UserConfig", ("Namespaces", "Logging"))
+    _object(user.get("Logging"), "Logging", ("Type",))
+    for namespace in _items(user, "Namespaces", _NAMESPACE):
+        queues += _items(namespace, "Queues", ("Name", "Properties"))
+        topics += _items(namespace, "Topics", ("Name", "Properties", "Subscriptions"))
+    return Config(
+        _by_name("queue", queues, lambda queue: _options(QueueOptions, queue)), _by_name("topic", topics, _topic)
+    )
 
 
 def apply_config(registry: Registry, config: Config, now: int) -> None:
@@ -143,15 +162,22 @@ def _apply_rules(registry: Registry, subscription: Subscription, rules: list[Rul
             registry.remove_rule(subscription, rule.name, now=now)
 
 
+def _topic(item: dict[str, Any]) -> TopicConfig:
+    subscriptions = _items(item, "Subscriptions", ("Name", "Properties", "Rules"))
+    return TopicConfig(_options(TopicOptions, item), _by_name("subscription", subscriptions, _subscription))
+
+
 def _subscription(item: dict[str, Any]) -> SubscriptionConfig:
-    rules = tuple(_rule(each) for each in _items(item, "Rules"))
-    return SubscriptionConfig(_options(SubscriptionOptions, item), rules)
+    rules = _by_name("rule", _items(item, "Rules", ("Name", "Properties")), _rule)
+    return SubscriptionConfig(_options(SubscriptionOptions, item), tuple(rules.values()))
 
 
 def _rule(item: dict[str, Any]) -> Rule:
     name = _name(item)
-    properties = _object(item.get("Properties") or {}, f"Properties of the rule {name}")
-    action = _object(properties.get("Action") or {}, f"Action of the rule {name}").get("SqlExpression")
+    properties = _object(
+        item.get("Properties"), f"Properties of the rule {name}", ("FilterType", *_FILTERS.values(), "Action")
+    )
+    action = _object(properties.get("Action"), f"Action of the rule {name}", ("SqlExpression",)).get("SqlExpression")
     try:
         return Rule(name, _filter(name, properties), SqlAction(str(action)) if action else None)
     except ConfigurationError as error:
@@ -160,34 +186,35 @@ def _rule(item: dict[str, Any]) -> Rule:
 
 def _filter(name: str, properties: dict[str, Any]) -> CorrelationFilter | SqlFilter:
     kind = str(properties.get("FilterType"))
-    if kind == "Correlation":
-        return _correlation(_object(properties.get("CorrelationFilter"), f"CorrelationFilter of the rule {name}"))
+    if kind not in _FILTERS:
+        raise ConfigurationError(f"FilterType of the rule {name} must be Correlation or Sql, not {kind[:40]!r}.")
+    used = _FILTERS[kind]
+    for other in _FILTERS.values():
+        if other != used and properties.get(other):
+            raise ConfigurationError(f"{other} of the rule {name} would be ignored: its FilterType is {kind}.")
+    if not properties.get(used):
+        raise ConfigurationError(f"{used} of the rule {name} is missing: its FilterType is {kind}.")
+    where = f"{used} of the rule {name}"
     if kind == "Sql":
-        sql = _object(properties.get("SqlFilter"), f"SqlFilter of the rule {name}")
-        return SqlFilter(str(sql.get("SqlExpression") or ""))
-    raise ConfigurationError(f"FilterType of the rule {name} must be Correlation or Sql, not {kind[:40]!r}.")
-
-
-def _correlation(item: dict[str, Any]) -> CorrelationFilter:
+        return SqlFilter(str(_object(properties[used], where, ("SqlExpression",)).get("SqlExpression") or ""))
+    item = _object(properties[used], where, (*CORRELATION_PROPERTIES, "Properties"))
     texts = {option: str(item[key]) for key, option in CORRELATION_PROPERTIES.items() if item.get(key) is not None}
-    properties = _object(item.get("Properties") or {}, "Properties of a CorrelationFilter")
-    for key, value in properties.items():
+    values = _object(item.get("Properties"), f"Properties of {where}")
+    for key, value in values.items():
         if not isinstance(value, str | int | float):
             raise ConfigurationError(f"The property {key[:40]!r} must be a text, a number, true or false.")
-    return CorrelationFilter(**texts, properties=cast("dict[str, AmqpValue]", properties))
+    return CorrelationFilter(**texts, properties=cast("dict[str, AmqpValue]", values))
 
 
 def _options(kind: type[_O], item: dict[str, Any]) -> _O:
     name = _name(item)
-    properties = _object(item.get("Properties") or {}, f"Properties of {name}")
-    options = {each.name for each in fields(kind)}
-    for key in properties:
-        if key not in PROPERTIES or PROPERTIES[key].option not in options:
-            _LOGGER.warning(
-                "In the configuration, %.60r: there is no property %.60r, so it changes nothing.", name, key
-            )
+    properties = _object(item.get("Properties"), f"Properties of {name}", options_of(kind))
+    texts = {key: _text(value) for key, value in properties.items()}
+    window, least_there, least = _SHORTEST_WINDOW
+    if texts.get(window) == least_there:
+        texts[window] = least
     try:
-        return read_properties(kind, {key: _text(value) for key, value in properties.items()})
+        return read_options(kind, texts)
     except ConfigurationError as error:
         raise ConfigurationError(f"In the configuration, {name}: {error}") from None
 
@@ -199,17 +226,68 @@ def _text(value: Any) -> str:
 
 
 def _name(item: dict[str, Any]) -> str:
-    return str(item.get("Name", ""))[:300]
+    name = item.get("Name")
+    if not isinstance(name, str) or not name:
+        raise ConfigurationError("In the configuration, each queue, topic, subscription and rule needs a Name.")
+    return name[:300]
 
 
-def _items(parent: Any, key: str) -> list[dict[str, Any]]:
-    items: Any = _object(parent or {}, f"what holds {key}").get(key) or []
+def _by_name(kind: str, items: list[dict[str, Any]], read: Callable[[dict[str, Any]], _T]) -> dict[str, _T]:
+    found: dict[str, _T] = {}
+    folded: set[str] = set()
+    for item in items:
+        name = _name(item)
+        if name.casefold() in folded:
+            raise ConfigurationError(f"The configuration has the {kind} {name[:60]!r} twice.")
+        folded.add(name.casefold())
+        found[name] = read(item)
+    return found
+
+
+def _items(parent: dict[str, Any], key: str, known: Iterable[str]) -> list[dict[str, Any]]:
+    items: Any = parent.get(key) or []
     if not isinstance(items, list):
-        raise ConfigurationError(f"{key} must be a list.")
-    return [_object(item, f"an item of {key}") for item in cast("list[Any]", items)]
+        raise ConfigurationError(f"In the configuration, {key} must be a list.")
+    return [_object(item, f"an item of {key}", known, needed=True) for item in cast("list[Any]", items)]
 
 
-def _object(value: Any, what: str) -> dict[str, Any]:
+def _object(value: Any, where: str, known: Iterable[str] | None = None, *, needed: bool = False) -> dict[str, Any]:
+    """Return an object of the file, whose keys must be known; one that is missing or null is empty."""
+    if value is None and not needed:
+        return {}
     if not isinstance(value, dict):
-        raise ConfigurationError(f"In the configuration, {what} must be an object.")
-    return cast("dict[str, Any]", value)
+        raise ConfigurationError(f"In the configuration, {where} must be an object.")
+    item = cast("dict[str, Any]", value)
+    if known is not None:
+        names = list(known)
+        for key in item:
+            if key not in names:
+                _refuse(key, names, where)
+    return item
+
+
+def _refuse(key: str, known: list[str], where: str) -> NoReturn:
+    another = _ANOTHER.get(key.lower())
+    near = another if another in known else near_match(key, known)
+    advice = f"did you mean {near}?" if near else f"it knows {', '.join(known)}."
+    raise ConfigurationError(f"In the configuration, {where} has an unknown name {key[:60]!r}: {advice}")
+
+
+def _parse(content: bytes) -> Any:
+    """Read JSON with comments and commas at the end, as .NET reads it for Microsoft's emulator."""
+    text = content.decode(json.detect_encoding(content))
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except json.JSONDecodeError:
+        blank = re.compile(r"[^\r\n]")  # so that an error names the right line
+        text = _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else blank.sub(" ", found[0]), text)
+        text = _LAST_COMMA.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
+        return json.loads(text, object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ConfigurationError(f"An object of the configuration has the name {twice[:60]!r} twice.")
+    return found

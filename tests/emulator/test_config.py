@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from time import process_time
+from typing import Any, cast
 
 import pytest
 
@@ -149,15 +152,19 @@ def test_every_property_of_the_schema_is_read(tmp_path: Path, caplog: pytest.Log
 @pytest.mark.parametrize(
     ("namespace", "match"),
     [
-        ({"Queues": [{"Name": "q", "Properties": {"LockDuration": "1 minute"}}]}, "q: LockDuration: .*not a duration"),
+        ({"Queues": [{"Name": "q", "Properties": {"LockDuration": "1 minute"}}]}, "q: LockDuration.*not a duration"),
         ({"Queues": [{"Name": "q", "Properties": {"MaxDeliveryCount": 0}}]}, "q: MaxDeliveryCount"),
         ({"Queues": [{"Name": "q", "Properties": {"MaxDeliveryCount": [1]}}]}, "q: MaxDeliveryCount"),
         ({"Queues": [{"Name": "q", "Properties": {"RequiresSession": "perhaps"}}]}, "q: RequiresSession"),
         ({"Queues": [{"Name": "q", "Properties": None}]}, None),
         ({"Queues": [{"Name": "q", "Properties": "x"}]}, "must be an object"),
-        ({"Queues": {}}, None),
+        ({"Queues": cast("Any", {})}, None),
         ({"Queues": "x"}, "Queues must be a list"),
         ({"Queues": ["x"]}, "must be an object"),
+        ({"Queues": [cast("Any", {})]}, "needs a Name"),
+        ({"Queues": [{"Name": ["q"]}]}, "needs a Name"),
+        ({"Queues": [{"Name": "q"}, {"Name": "Q"}]}, "the queue 'Q' twice"),
+        ({"Topics": [{"Name": "t", "Subscriptions": [{"Name": "s"}, {"Name": "s"}]}]}, "the subscription 's' twice"),
         ("x", "must be an object"),
         ({"Topics": [{"Name": "t", "Subscriptions": 5}]}, "Subscriptions must be a list"),
     ],
@@ -171,18 +178,129 @@ def test_an_invalid_value_is_refused_with_its_name(tmp_path: Path, namespace: ob
         read_config(path)
 
 
-def test_an_unknown_property_is_ignored_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    queue = {"Name": "q", "Properties": {"LockDuratoin": "PT5S", "MaxDeliveryCount": 3}}
-    topic = {"Name": "t", "Properties": {"LockDuration": "PT5S"}}
-    document = {"UserConfig": {"Namespaces": [{"Queues": [queue], "Topics": [topic]}]}}
-    assert read_config(written(tmp_path, document)).queues == {"q": QueueOptions(max_delivery_count=3)}
-    assert [message.split(", so")[0] for message in caplog.messages] == [
-        "In the configuration, 'q': there is no property 'LockDuratoin'",
-        "In the configuration, 't': there is no property 'LockDuration'",
-    ]
+def renamed(part: Any, before: str, after: str) -> Any:
+    """The document with one name changed, wherever it is."""
+    return json.loads(json.dumps(part).replace(f'"{before}":', f'"{after}":'))
 
 
-@pytest.mark.parametrize("document", [{}, {"Queues": [{"Name": "q"}]}])
+NAMES = sorted({*re.findall(r'"(\w+)":', json.dumps(DOCUMENT))} - {"color", "size"})
+
+
+def misspelt(name: str) -> str:
+    return name.replace("e", "") + "x"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("change", [str.lower, str.upper, misspelt])
+def test_an_unknown_name_anywhere_is_refused_with_the_near_match(
+    tmp_path: Path, name: str, change: Callable[[str], str]
+) -> None:
+    document = renamed(DOCUMENT, name, change(name))
+    with pytest.raises(ConfigurationError) as refused:
+        read_config(written(tmp_path, document))
+    assert f"unknown name {change(name)!r}: did you mean " in str(refused.value)
+    if change in (str.lower, str.upper):
+        assert str(refused.value).endswith(f"did you mean {name}?")
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "meant"),
+    [
+        ("UserConfig", "NamespaceConfig", "did you mean Namespaces?"),
+        ("Namespaces", "Entities", "did you mean Queues?"),  # azure-service-bus-emulator-installer issue 102
+        ("Subscriptions", "Rule", "did you mean Rules?"),
+        ("CorrelationFilter", "Subject", "did you mean Label?"),
+        ("CorrelationFilter", "SendTo", "did you mean To?"),
+        ("Queues", "Zebra", "it knows Name, Properties."),
+        ("SqlFilter", "Parameters", "it knows SqlExpression."),
+        ("Logging", "Level", "it knows Type."),
+    ],
+)
+def test_a_name_of_another_file_beside_a_right_one_is_refused(
+    tmp_path: Path, place: str, name: str, meant: str
+) -> None:
+    before = json.dumps(DOCUMENT)
+    text = re.sub(rf'("{place}": \[?{{)', rf'\1"{name}": [], ', before)
+    assert text != before
+    with pytest.raises(ConfigurationError, match=re.escape(meant)):
+        read_config(written(tmp_path, json.loads(text)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"UserConfig": {"Namespaces": [{"Queues": [{"Name": "q"}], "Queues": []}]}}',
+        '{"UserConfig": {}, "UserConfig": {}}',
+    ],
+)
+def test_a_name_that_is_there_twice_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "Config.json"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match="twice"):
+        read_config(path)
+
+
+COMMENTED = r"""// The emulator's own "Config".
+{
+  /* Two lines, with "UserConfig": [1,]
+     and a star * / inside. */
+  "UserConfig": { // {"Namespaces": []}
+    "Namespaces": [{
+      "Name": "sbemulatorns", "Queues": [
+        {"Name": "slash//queue", "Properties": {"UserMetadata": "a \" // b /* c */ ,] \\",}},/**/
+        // {"Name": "off"},
+      ], // the end
+    },],
+    "Logging": {"Type": "File" , /* , */ }//
+  , }
+}
+/* and no end"""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_comments_and_last_commas_are_read_as_dotnet_reads_them(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "Config.json"
+    path.write_text(COMMENTED, encoding=encoding)
+    assert read_config(path).queues == {"slash//queue": QueueOptions(user_metadata='a " // b /* c */ ,] \\')}
+
+
+@pytest.mark.parametrize("tail", ['"', "/*", "//", ",", "/", '{"a": 1,,}', "[,]"])
+def test_what_is_no_json_after_all_is_refused_at_its_line(tmp_path: Path, tail: str) -> None:
+    path = tmp_path / "Config.json"
+    path.write_text('// one\n/* two\n*/{"UserConfig": ' + tail)
+    with pytest.raises(ConfigurationError, match=r"cannot be read: .*line [34]"):
+        read_config(path)
+
+
+@pytest.mark.parametrize("ending", ["", "// end"])
+def test_a_file_of_10_mb_is_read_within_its_budget(tmp_path: Path, ending: str) -> None:
+    note = "n" * 120
+    queues = [{"Name": f"q{number}", "Properties": {"UserMetadata": note}} for number in range(60_000)]
+    path = tmp_path / "Config.json"
+    path.write_text(json.dumps({"UserConfig": {"Namespaces": [{"Queues": queues}]}}) + ending)
+    assert path.stat().st_size > 10_000_000
+    begun = process_time()
+    assert len(read_config(path).queues) == 60_000
+    assert process_time() - begun < 15
+
+
+@pytest.mark.parametrize("part", ["/*", "//\n", ",", '"', "[", "{", '"\\', " ,", "/", '{"":'])
+def test_megabytes_of_nonsense_are_refused_within_their_budget(tmp_path: Path, part: str) -> None:
+    path = tmp_path / "Config.json"
+    path.write_text((part * 2_000_000)[:2_000_000])
+    begun = process_time()
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_config(path)
+    assert process_time() - begun < 15
+
+
+def test_the_shortest_window_of_microsofts_emulator_is_that_of_service_bus(tmp_path: Path) -> None:
+    queue = {"Name": "q", "Properties": {"DuplicateDetectionHistoryTimeWindow": "PT5S"}}
+    path = written(tmp_path, {"UserConfig": {"Namespaces": [{"Queues": [queue]}]}})
+    assert read_config(path).queues == {"q": QueueOptions(duplicate_detection_window="20s")}
+
+
+@pytest.mark.parametrize("document", [{}, {"$schema": "x"}])
 def test_a_file_without_the_outermost_name_is_no_configuration(tmp_path: Path, document: object) -> None:
     with pytest.raises(ConfigurationError, match="must have UserConfig"):
         read_config(written(tmp_path, document))
@@ -195,6 +313,10 @@ def test_a_file_without_the_outermost_name_is_no_configuration(tmp_path: Path, d
         ({"FilterType": "Sql"}, "SqlFilter of the rule r"),
         ({"FilterType": "Sql", "SqlFilter": {"SqlExpression": "a ="}}, "rule r"),
         ({"FilterType": "Correlation"}, "CorrelationFilter of the rule r"),
+        (
+            {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "a = 1"}, "CorrelationFilter": {"To": "x"}},
+            "CorrelationFilter of the rule r would be ignored",
+        ),
         ({"FilterType": "Correlation", "CorrelationFilter": {}}, "rule r"),
         ({"FilterType": "Correlation", "CorrelationFilter": {"Properties": {"a": None}}}, "rule r.*'a'"),
         ({"FilterType": "Sql", "SqlFilter": {"SqlExpression": "a = 1"}, "Action": {"SqlExpression": "GO"}}, "rule r"),

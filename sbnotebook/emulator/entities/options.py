@@ -1,57 +1,50 @@
-"""Options of queues, topics and subscriptions.
+"""Options of queues, topics and subscriptions: one declaration of each, which everything else reads.
 
-Durations are in ms; None means for ever, or never.
+The classes keep durations in milliseconds; None means for ever, or never. You give a duration as a timedelta, as a text
+such as ``"30s"`` or ``"PT30S"``, or in milliseconds.
 
-Sources: Service Bus documentation, "Service Bus quotas"; Service Bus REST documentation, "Queue
-description", "Topic description" and "Subscription description".
+Sources: Service Bus documentation, "Service Bus quotas"; Service Bus REST documentation, "Queue description", "Topic
+description" and "Subscription description"; azure-sdk-for-net, AdministrationClientConstants, for the least durations.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from datetime import timedelta
 from enum import StrEnum
-from functools import lru_cache
-from typing import Any, Final, TypeVar
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from sbnotebook.errors import ConfigurationError
-
-__all__ = [
-    "FOREVER",
-    "MAX_SIZE_MB",
-    "AuthorizationRule",
-    "Claim",
-    "EntityStatus",
-    "Options",
-    "QueueOptions",
-    "SubscriptionOptions",
-    "TopicOptions",
-    "format_duration",
-    "forwarding_target",
-    "options_from_json",
-    "options_to_json",
-    "parse_duration",
-]
+from sbnotebook.model.address import EntityAddress
 
 FOREVER: Final = "P10675199DT2H48M5.4775807S"
 """The longest duration of .NET, which Service Bus writes for an unlimited time."""
-
 MAX_SIZE_MB: Final = 81_920
 """Megabytes of messages that an entity takes in at most."""
+DUPLICATE_WINDOW: Final = 600_000
+"""The default of the window of duplicate detection, ms."""
 
 _SCHEMES: Final = frozenset(("sb", "amqp", "amqps", "http", "https"))
-_FOREVER_DAYS: Final = 10_675_199
-_DURATION: Final = re.compile(
+_FOREVER_MS: Final = 10_675_199 * 86_400_000
+"""From here on a duration is the longest that .NET knows, which means never."""
+_ISO: Final = re.compile(
     r"P(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9}(?:\.\d{1,7})?)S)?)?", re.ASCII
 )
-_MAX_LOCK_DURATION: Final = 300_000
-_MAX_DELIVERY_COUNT: Final = 2000
-_MIN_WINDOW, _MAX_WINDOW = 20_000, 7 * 86_400_000
-_MIN_IDLE: Final = 300_000
-_MAX_MESSAGE_SIZE: Final = 102_400
+_SHORT: Final = re.compile(
+    r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?!s))?(?:(\d{1,9}(?:\.\d{1,7})?)s)?(?:(\d{1,9})ms)?", re.ASCII
+)
+_MAX_INT: Final = 2**31 - 1
+_SECOND, _MINUTE, _DAY = 1000, 60_000, 86_400_000
 _MAX_METADATA: Final = 1024
+
+Duration = timedelta | str | int
+"""A timedelta, a text such as ``"30s"``, or milliseconds."""
+_Given = TypeVar("_Given")
+_Kept = TypeVar("_Kept")
 
 
 class EntityStatus(StrEnum):
@@ -98,184 +91,6 @@ class AuthorizationRule:
         return f"AuthorizationRule({self.key_name!r}, claims={sorted(self.claims)})"
 
 
-@dataclass(frozen=True, slots=True)
-class QueueOptions:
-    """Options of a queue.
-
-    Args:
-        lock_duration: how long a peek-lock, or the lock of a session, lasts; at most 5 minutes.
-        max_delivery_count: failed deliveries after which a message is dead-lettered, 1 to 2000.
-        requires_session: messages have a session id, and are received session by session.
-        default_time_to_live: after which messages expire that do not ask for less.
-        dead_letter_on_expiration: whether expired messages are dead-lettered, and not dropped.
-        requires_duplicate_detection: messages whose id was seen within the window are dropped.
-        duplicate_detection_window: 20 seconds to 7 days.
-        forward_to: the queue or topic to which every message is forwarded: its name, or its address, of which only
-            the path counts.
-        forward_dead_letters_to: the same for every dead-lettered message.
-        auto_delete_on_idle: after which an unused queue is deleted; at least 5 minutes. A queue that forwards stays.
-        status: whether messages can be sent and received.
-        max_size_mb: megabytes of messages that it takes in. A new queue with partitions takes in 16 times as much.
-        max_message_size_kb: kilobytes of one message; None for what the tier allows.
-        enable_partitioning: sequence numbers begin with the number of a partition.
-        enable_batched_operations: kept and given back; the emulator always groups its writing.
-        enable_express: kept and given back; not in the tier Premium.
-        user_metadata: any text.
-        authorization_rules: keys for this queue alone.
-
-    Raises:
-        ConfigurationError: a value is out of its range.
-    """
-
-    lock_duration: int = 60_000
-    max_delivery_count: int = 10
-    requires_session: bool = False
-    default_time_to_live: int | None = None
-    dead_letter_on_expiration: bool = False
-    requires_duplicate_detection: bool = False
-    duplicate_detection_window: int = 600_000
-    forward_to: str | None = None
-    forward_dead_letters_to: str | None = None
-    auto_delete_on_idle: int | None = None
-    status: EntityStatus = EntityStatus.ACTIVE
-    max_size_mb: int = 1024
-    max_message_size_kb: int | None = None
-    enable_partitioning: bool = False
-    enable_batched_operations: bool = True
-    enable_express: bool = False
-    user_metadata: str | None = None
-    authorization_rules: tuple[AuthorizationRule, ...] = ()
-
-    def __post_init__(self) -> None:
-        _check_receiving(self)
-        _check_sending(self)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicOptions:
-    """Options of a topic; the fields are those of ``QueueOptions``, and two of its own.
-
-    Args:
-        support_ordering: kept and given back; the emulator always keeps the order.
-        filter_messages_before_publishing: kept and given back.
-
-    Raises:
-        ConfigurationError: a value is out of its range.
-    """
-
-    default_time_to_live: int | None = None
-    requires_duplicate_detection: bool = False
-    duplicate_detection_window: int = 600_000
-    auto_delete_on_idle: int | None = None
-    status: EntityStatus = EntityStatus.ACTIVE
-    max_size_mb: int = 1024
-    max_message_size_kb: int | None = None
-    enable_partitioning: bool = False
-    enable_batched_operations: bool = True
-    enable_express: bool = False
-    support_ordering: bool = True
-    filter_messages_before_publishing: bool = False
-    user_metadata: str | None = None
-    authorization_rules: tuple[AuthorizationRule, ...] = ()
-
-    def __post_init__(self) -> None:
-        _check_sending(self)
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionOptions:
-    """Options of a subscription; the fields are those of ``QueueOptions``, and one of its own.
-
-    Args:
-        dead_letter_on_filter_errors: whether a message that a rule cannot be evaluated for is
-            dead-lettered, and not dropped.
-
-    Raises:
-        ConfigurationError: a value is out of its range.
-    """
-
-    lock_duration: int = 60_000
-    max_delivery_count: int = 10
-    requires_session: bool = False
-    default_time_to_live: int | None = None
-    dead_letter_on_expiration: bool = False
-    dead_letter_on_filter_errors: bool = True
-    forward_to: str | None = None
-    forward_dead_letters_to: str | None = None
-    auto_delete_on_idle: int | None = None
-    status: EntityStatus = EntityStatus.ACTIVE
-    enable_batched_operations: bool = True
-    user_metadata: str | None = None
-
-    def __post_init__(self) -> None:
-        _check_receiving(self)
-
-
-Options = QueueOptions | TopicOptions | SubscriptionOptions
-_O = TypeVar("_O", bound=Options)
-
-
-def options_to_json(options: Options) -> dict[str, Any]:
-    """Return the options as plain values, for a store."""
-    plain = asdict(options)
-    for rule in plain.get("authorization_rules", ()):
-        rule["claims"] = sorted(rule["claims"])
-    return plain
-
-
-def options_from_json(kind: type[_O], plain: Mapping[str, Any]) -> _O:
-    """Read what ``options_to_json`` returned; an option that an older version did not have gets its default."""
-    known = {field.name for field in fields(kind)}
-    values: dict[str, Any] = {name: value for name, value in plain.items() if name in known}
-    values["status"] = EntityStatus(values.get("status", EntityStatus.ACTIVE))
-    if "authorization_rules" in known:
-        values["authorization_rules"] = tuple(map(_rule, values.get("authorization_rules", ())))
-    return kind(**values)
-
-
-def _rule(plain: dict[str, Any]) -> AuthorizationRule:
-    values: dict[str, Any] = {**plain, "claims": frozenset(map(Claim, plain["claims"]))}
-    return AuthorizationRule(**values)
-
-
-def _check_receiving(options: QueueOptions | SubscriptionOptions) -> None:
-    _expect(
-        0 < options.lock_duration <= _MAX_LOCK_DURATION,
-        "LockDuration must be longer than zero and at most 5 minutes (PT5M).",
-    )
-    _expect(
-        1 <= options.max_delivery_count <= _MAX_DELIVERY_COUNT,
-        f"MaxDeliveryCount must be from 1 to {_MAX_DELIVERY_COUNT}.",
-    )
-    _check_any(options)
-
-
-def _check_sending(options: QueueOptions | TopicOptions) -> None:
-    _expect(
-        _MIN_WINDOW <= options.duplicate_detection_window <= _MAX_WINDOW,
-        "DuplicateDetectionHistoryTimeWindow must be from 20 seconds (PT20S) to 7 days (P7D).",
-    )
-    _expect(1 <= options.max_size_mb <= MAX_SIZE_MB, f"MaxSizeInMegabytes must be from 1 to {MAX_SIZE_MB}.")
-    size = options.max_message_size_kb
-    _expect(
-        size is None or 1 <= size <= _MAX_MESSAGE_SIZE,
-        f"MaxMessageSizeInKilobytes must be from 1 to {_MAX_MESSAGE_SIZE}.",
-    )
-    _check_any(options)
-
-
-def _check_any(options: Options) -> None:
-    life, idle = options.default_time_to_live, options.auto_delete_on_idle
-    _expect(life is None or life > 0, "DefaultMessageTimeToLive must be longer than zero.")
-    _expect(idle is None or idle >= _MIN_IDLE, "AutoDeleteOnIdle must be at least 5 minutes (PT5M).")
-    _expect(len(options.user_metadata or "") <= _MAX_METADATA, f"UserMetadata has at most {_MAX_METADATA} characters.")
-
-
-def _expect(condition: bool, rule: str) -> None:
-    if not condition:
-        raise ConfigurationError(rule)
-
-
 @lru_cache
 def forwarding_target(text: str) -> str:
     """Return the name of the entity that messages are forwarded to, from a name or an address.
@@ -304,11 +119,15 @@ def parse_duration(text: str) -> int:
         >>> parse_duration("PT1M30S")
         90000
     """
-    match = _DURATION.fullmatch(text.strip())
+    match = _ISO.fullmatch(text.strip())
     if match is None or not any(match.groups()):
         raise ConfigurationError(f"{text[:40]!r} is not a duration: write for example PT30S, PT5M or P1DT12H.")
-    days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
-    return ((days * 24 + hours) * 60 + minutes) * 60_000 + round(float(match[4] or 0) * 1000)
+    return _sum_of(*match.groups())
+
+
+def _sum_of(days: str | None, hours: str | None, minutes: str | None, seconds: str | None, rest: str = "0") -> int:
+    whole = (int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)
+    return whole * _MINUTE + round(float(seconds or 0) * _SECOND) + int(rest or 0)
 
 
 def format_duration(milliseconds: int | None) -> str:
@@ -327,3 +146,365 @@ def format_duration(milliseconds: int | None) -> str:
     if rest or not (days or parts):
         parts.append(f"{rest / 1000:g}S")
     return "P" + (f"{days}D" if days else "") + ("T" + "".join(parts) if parts else "")
+
+
+class Option(Generic[_Given, _Kept]):
+    """One option of an entity, as a field of the classes of the entities that have it.
+
+    Args:
+        name: in Service Bus: in its XML and in Config.json.
+        default: its value where none is given.
+        check: turns what a user gives into the value that is kept, or raises a ConfigurationError.
+        read: turns the text of Service Bus into what ``check`` takes.
+        write: turns the value into that text; None leaves it out.
+        is_fixed: whether it cannot change after the entity was created.
+    """
+
+    attribute = ""
+
+    def __init__(
+        self,
+        name: str,
+        default: _Kept,
+        check: Callable[[Any], _Kept],
+        read: Callable[[str], Any] = str,
+        write: Callable[[Any], str | None] = lambda value: value,
+        *,
+        is_fixed: bool = False,
+    ) -> None:
+        self.name = name
+        self.default = default
+        self.is_fixed = is_fixed
+        self.write = write
+        self._check = check
+        self._read = read
+
+    def __set_name__(self, _owner: type, attribute: str) -> None:
+        self.attribute = attribute
+
+    # Only declared: without it, reading an option is as quick as that of any other attribute.
+    if TYPE_CHECKING:
+
+        def __get__(self, options: object, owner: type) -> _Kept: ...
+
+    def __set__(self, options: object, value: _Given) -> None:
+        # A dataclass gives the field's default, which is the option itself.
+        options.__dict__[self.attribute] = self.default if value is self else self._named(self._check, value)
+
+    def read(self, text: str) -> _Kept:
+        """Read the text of Service Bus."""
+        return self._named(lambda given: self._check(self._read(given)), text.strip())
+
+    def _named(self, take: Callable[[Any], _Kept], value: object) -> _Kept:
+        try:
+            return take(value)
+        except ConfigurationError as error:
+            text = str(error)
+            name = "" if self.name in text else f"{self.name} " if text[:1].islower() else f"{self.name}: "
+            raise ConfigurationError(name + text) from None
+
+    def __repr__(self) -> str:
+        return repr(self.default)  # as a dataclass's signature shows it
+
+
+def _duration(name: str, default: int, least: int, most: int, refusal: str = "") -> Option[Duration, int]:
+    def check(given: Duration) -> int:
+        value = _milliseconds(given)
+        if refusal and value > most:
+            raise ConfigurationError(f"{refusal} Parameter name: {name}. Actual value was {_words(value)}.")
+        if not least <= value <= most:
+            raise ConfigurationError(_out_of_range(least, most, given, value))
+        return value
+
+    return Option(name, default, check, parse_duration, format_duration)
+
+
+def _life(name: str, least: int) -> Option[Duration | None, int | None]:
+    def check(given: Duration | None) -> int | None:
+        value = None if given is None else _milliseconds(given)
+        if value is None or value >= _FOREVER_MS:
+            return None
+        if value < least:
+            raise ConfigurationError(_out_of_range(least, None, given, value))
+        return value
+
+    return Option(name, None, check, parse_duration, format_duration)
+
+
+def _out_of_range(least: int, most: int | None, given: object, value: int) -> str:
+    limits = f"at least {_words(least)}" if most is None else f"from {_words(least)} to {_words(most)}"
+    hint = ""
+    if isinstance(given, int) and value < least:
+        hint = ', and a number counts milliseconds: write timedelta(seconds=30) or "30s"'
+    return f"must be {limits}, not {_words(value)}{hint}."
+
+
+def _words(milliseconds: int) -> str:
+    for size, unit in ((_DAY, "day"), (_MINUTE, "minute")):
+        if milliseconds and milliseconds % size == 0:
+            return f"{milliseconds // size} {unit}{'s' * (milliseconds != size)}"
+    return f"{milliseconds / _SECOND:g} second{'s' * (milliseconds != _SECOND)}"
+
+
+def _milliseconds(given: object) -> int:
+    if isinstance(given, timedelta):
+        return given // timedelta(milliseconds=1)
+    if isinstance(given, str):
+        match = _SHORT.fullmatch(given.strip().lower())
+        return _sum_of(*match.groups()) if match and any(match.groups()) else parse_duration(given)
+    return _whole(given)
+
+
+def _whole(given: object) -> int:
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise ConfigurationError(f"is of the wrong type: {type(given).__name__}.")
+    return given
+
+
+def _number(name: str, default: _Kept, least: int, most: int) -> Option[_Kept, _Kept]:
+    def check(given: Any) -> Any:
+        value = None if given is default is None else _whole(given)
+        if value is not None and not least <= value <= most:
+            raise ConfigurationError(f"must be from {least} to {most}.")
+        return value
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdecimal()) or len(text) > len(str(_MAX_INT)):
+            raise ConfigurationError(f"must be a number from {least} to {most}, not {text[:40]!r}.")
+        return int(text)
+
+    return Option(name, default, check, read, lambda value: None if value is None else str(value))
+
+
+def _flag(name: str, *, default: bool = False, is_fixed: bool = False) -> Option[bool, bool]:
+    def check(given: object) -> bool:
+        if not isinstance(given, bool):
+            raise ConfigurationError(f"is of the wrong type: {type(given).__name__}.")
+        return given
+
+    def read(text: str) -> bool:
+        known = {"true": True, "1": True, "false": False, "0": False}  # as in XML Schema
+        if text.lower() not in known:
+            raise ConfigurationError(f"is neither true nor false: {text[:40]!r}.")
+        return known[text.lower()]
+
+    return Option(name, default, check, read, lambda value: str(value).lower(), is_fixed=is_fixed)
+
+
+def _text(name: str, read: Callable[[str], str] = str, most: int | None = None) -> Option[str | None, str | None]:
+    def check(given: object) -> str | None:
+        if not isinstance(given, str | None):
+            raise ConfigurationError(f"is of the wrong type: {type(given).__name__}.")
+        if most is not None and len(given or "") > most:
+            raise ConfigurationError(f"has at most {most} characters.")
+        return given
+
+    return Option(name, None, check, read)
+
+
+def _read_target(text: str) -> str:
+    name = forwarding_target(text)
+    if EntityAddress.parse(name).path != name:
+        raise ConfigurationError(f"is not the name or address of a queue or topic: {text[:80]!r}.")
+    return text
+
+
+def _status(given: object) -> EntityStatus:
+    try:
+        return EntityStatus(given)
+    except ValueError:
+        raise ConfigurationError(f"is none of {', '.join(EntityStatus)}: {str(given)[:40]!r}.") from None
+
+
+# In the words of Service Bus: its documentation, "Azure Service Bus - Resource Manager exceptions".
+_LONG_LOCK: Final = "SubCode=40000. The supplied lock time exceeds the allowed maximum of '5' minutes."
+
+_LOCK_DURATION: Final = _duration("LockDuration", _MINUTE, 5 * _SECOND, 5 * _MINUTE, _LONG_LOCK)
+_MAX_SIZE: Final = _number("MaxSizeInMegabytes", 1024, 1, MAX_SIZE_MB)
+_DUPLICATES: Final = _flag("RequiresDuplicateDetection", is_fixed=True)
+_SESSIONS: Final = _flag("RequiresSession", is_fixed=True)
+_TIME_TO_LIVE: Final = _life("DefaultMessageTimeToLive", _SECOND)
+_ON_EXPIRATION: Final = _flag("DeadLetteringOnMessageExpiration")
+_ON_FILTER_ERRORS: Final = _flag("DeadLetteringOnFilterEvaluationExceptions", default=True)
+_WINDOW: Final = _duration("DuplicateDetectionHistoryTimeWindow", DUPLICATE_WINDOW, 20 * _SECOND, 7 * _DAY)
+_MAX_DELIVERIES: Final = _number("MaxDeliveryCount", 10, 1, _MAX_INT)
+_BATCHED: Final = _flag("EnableBatchedOperations", default=True)
+_FILTERING: Final = _flag("FilteringMessagesBeforePublishing")
+_STATUS: Final[Option[EntityStatus | str, EntityStatus]] = Option("Status", EntityStatus.ACTIVE, _status)
+_FORWARD_TO: Final = _text("ForwardTo", _read_target)
+_METADATA: Final = _text("UserMetadata", most=_MAX_METADATA)
+_ORDERING: Final = _flag("SupportOrdering", default=True)
+_FORWARD_DEAD: Final = _text("ForwardDeadLetteredMessagesTo", _read_target)
+_IDLE: Final = _life("AutoDeleteOnIdle", 5 * _MINUTE)
+_PARTITIONING: Final = _flag("EnablePartitioning", is_fixed=True)
+_EXPRESS: Final = _flag("EnableExpress")
+_MESSAGE_SIZE: Final[Option[int | None, int | None]] = _number("MaxMessageSizeInKilobytes", None, 1, 102_400)
+
+
+@dataclass(frozen=True)
+class QueueOptions:
+    """Options of a queue. A duration is a timedelta, a text such as ``"30s"``, or milliseconds.
+
+    Args:
+        lock_duration: how long a peek-lock, or the lock of a session, lasts: 5 seconds to 5 minutes; default a minute.
+        max_delivery_count: failed deliveries after which a message is dead-lettered, from 1; default 10.
+        requires_session: messages have a session id, and are received session by session.
+        default_time_to_live: after which messages expire that do not ask for less; at least a second; None for never.
+        dead_letter_on_expiration: whether expired messages are dead-lettered, and not dropped.
+        requires_duplicate_detection: messages whose id was seen within the window are dropped.
+        duplicate_detection_window: 20 seconds to 7 days; default 10 minutes.
+        forward_to: the queue or topic to which every message is forwarded: its name, or its address, of which only
+            the path counts.
+        forward_dead_letters_to: the same for every dead-lettered message.
+        auto_delete_on_idle: after which an unused queue is deleted; at least 5 minutes. A queue that forwards stays.
+        status: whether messages can be sent and received.
+        max_size_mb: megabytes of messages that it takes in. A new queue with partitions takes in 16 times as much.
+        max_message_size_kb: kilobytes of one message; None for what the tier allows.
+        enable_partitioning: sequence numbers begin with the number of a partition.
+        enable_batched_operations: kept and given back; the emulator always groups its writing.
+        enable_express: kept and given back; not in the tier Premium.
+        user_metadata: any text, of at most 1024 characters.
+        authorization_rules: keys for this queue alone.
+
+    Raises:
+        ConfigurationError: a value is out of its range.
+
+    Example:
+        >>> QueueOptions(lock_duration="30s") == QueueOptions(lock_duration=timedelta(seconds=30))
+        True
+    """
+
+    lock_duration: Option[Duration, int] = _LOCK_DURATION
+    max_delivery_count: Option[int, int] = _MAX_DELIVERIES
+    requires_session: Option[bool, bool] = _SESSIONS
+    default_time_to_live: Option[Duration | None, int | None] = _TIME_TO_LIVE
+    dead_letter_on_expiration: Option[bool, bool] = _ON_EXPIRATION
+    requires_duplicate_detection: Option[bool, bool] = _DUPLICATES
+    duplicate_detection_window: Option[Duration, int] = _WINDOW
+    forward_to: Option[str | None, str | None] = _FORWARD_TO
+    forward_dead_letters_to: Option[str | None, str | None] = _FORWARD_DEAD
+    auto_delete_on_idle: Option[Duration | None, int | None] = _IDLE
+    status: Option[EntityStatus | str, EntityStatus] = _STATUS
+    max_size_mb: Option[int, int] = _MAX_SIZE
+    max_message_size_kb: Option[int | None, int | None] = _MESSAGE_SIZE
+    enable_partitioning: Option[bool, bool] = _PARTITIONING
+    enable_batched_operations: Option[bool, bool] = _BATCHED
+    enable_express: Option[bool, bool] = _EXPRESS
+    user_metadata: Option[str | None, str | None] = _METADATA
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
+
+
+@dataclass(frozen=True)
+class TopicOptions:
+    """Options of a topic; the fields are those of ``QueueOptions``, and two of its own.
+
+    Args:
+        support_ordering: kept and given back; the emulator always keeps the order.
+        filter_messages_before_publishing: kept and given back.
+
+    Raises:
+        ConfigurationError: a value is out of its range.
+    """
+
+    default_time_to_live: Option[Duration | None, int | None] = _TIME_TO_LIVE
+    requires_duplicate_detection: Option[bool, bool] = _DUPLICATES
+    duplicate_detection_window: Option[Duration, int] = _WINDOW
+    auto_delete_on_idle: Option[Duration | None, int | None] = _IDLE
+    status: Option[EntityStatus | str, EntityStatus] = _STATUS
+    max_size_mb: Option[int, int] = _MAX_SIZE
+    max_message_size_kb: Option[int | None, int | None] = _MESSAGE_SIZE
+    enable_partitioning: Option[bool, bool] = _PARTITIONING
+    enable_batched_operations: Option[bool, bool] = _BATCHED
+    enable_express: Option[bool, bool] = _EXPRESS
+    support_ordering: Option[bool, bool] = _ORDERING
+    filter_messages_before_publishing: Option[bool, bool] = _FILTERING
+    user_metadata: Option[str | None, str | None] = _METADATA
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
+
+
+@dataclass(frozen=True)
+class SubscriptionOptions:
+    """Options of a subscription; the fields are those of ``QueueOptions``, and one of its own.
+
+    Args:
+        dead_letter_on_filter_errors: whether a message that a rule cannot be evaluated for is
+            dead-lettered, and not dropped.
+
+    Raises:
+        ConfigurationError: a value is out of its range.
+    """
+
+    lock_duration: Option[Duration, int] = _LOCK_DURATION
+    max_delivery_count: Option[int, int] = _MAX_DELIVERIES
+    requires_session: Option[bool, bool] = _SESSIONS
+    default_time_to_live: Option[Duration | None, int | None] = _TIME_TO_LIVE
+    dead_letter_on_expiration: Option[bool, bool] = _ON_EXPIRATION
+    dead_letter_on_filter_errors: Option[bool, bool] = _ON_FILTER_ERRORS
+    forward_to: Option[str | None, str | None] = _FORWARD_TO
+    forward_dead_letters_to: Option[str | None, str | None] = _FORWARD_DEAD
+    auto_delete_on_idle: Option[Duration | None, int | None] = _IDLE
+    status: Option[EntityStatus | str, EntityStatus] = _STATUS
+    enable_batched_operations: Option[bool, bool] = _BATCHED
+    user_metadata: Option[str | None, str | None] = _METADATA
+
+
+Options = QueueOptions | TopicOptions | SubscriptionOptions
+_O = TypeVar("_O", bound=Options)
+
+
+@cache
+def options_of(kind: type[Options]) -> dict[str, Option[Any, Any]]:
+    """Return the options that have a text in Service Bus, by their names there, in the order of the class."""
+    defaults: list[Any] = [each.default for each in fields(kind)]
+    return {each.name: each for each in defaults if isinstance(each, Option)}
+
+
+def read_options(kind: type[_O], texts: Mapping[str, str], known: _O | None = None) -> _O:
+    """Read the options of an entity.
+
+    Args:
+        kind: the options of a queue, a topic or a subscription.
+        texts: the text of each option by its name in Service Bus. Those of other kinds of entities are ignored; a
+            missing or empty one has its default.
+        known: the options of an entity that exists already; None for a new one.
+
+    Raises:
+        ConfigurationError: an option cannot be read, is out of its range, or cannot be changed any more.
+
+    Example:
+        >>> read_options(QueueOptions, {"LockDuration": "PT30S"}).lock_duration
+        30000
+    """
+    values: dict[str, Any] = {}
+    for name, option in options_of(kind).items():
+        if texts.get(name):
+            values[option.attribute] = option.read(texts[name])
+        if known is not None and option.is_fixed:
+            before = getattr(known, option.attribute)
+            if values.setdefault(option.attribute, before) != before:
+                # In the words of Service Bus: azure-sdk-for-python, recordings of test_async_mgmt_queue_update_invalid.
+                what = kind.__name__.removesuffix("Options")
+                text = f"The value for the {name} property of an existing {what} cannot be changed."
+                raise ConfigurationError(f"SubCode=40000. {text}")
+    return kind(**values)
+
+
+def options_to_json(options: Options) -> dict[str, Any]:
+    """Return the options as plain values, for a store."""
+    plain = asdict(options)
+    for rule in plain.get("authorization_rules", ()):
+        rule["claims"] = sorted(rule["claims"])
+    return plain
+
+
+def options_from_json(kind: type[_O], plain: Mapping[str, Any]) -> _O:
+    """Read what ``options_to_json`` returned; a missing option has its default."""
+    values = {each.name: plain[each.name] for each in fields(kind) if each.name in plain}
+    if "authorization_rules" in values:
+        values["authorization_rules"] = tuple(map(_rule, values["authorization_rules"]))
+    return kind(**values)
+
+
+def _rule(plain: dict[str, Any]) -> AuthorizationRule:
+    values: dict[str, Any] = {**plain, "claims": frozenset(map(Claim, plain["claims"]))}
+    return AuthorizationRule(**values)

@@ -16,6 +16,7 @@ from sbnotebook.emulator.entities.options import (
     SubscriptionOptions,
     TopicOptions,
     forwarding_target,
+    options_from_json,
 )
 from sbnotebook.emulator.entities.registry import AnyEntity, Registry
 from sbnotebook.emulator.entities.rules import Rule
@@ -102,15 +103,7 @@ def _create(registry: Registry, described: Mapping[str, Any], now: int) -> None:
 
 
 def _options(kind: type[_O], plain: Mapping[str, Any]) -> _O:
-    values: dict[str, Any] = {}
-    for field in fields(kind):
-        if field.name in _LEFT_OUT:
-            continue
-        value = values[field.name] = plain.get(field.name, field.default)
-        # The annotations are texts, such as "int | None".
-        if type(value).__name__ not in str(field.type).replace("None", "NoneType").split(" | "):
-            raise ConfigurationError(f"{field.name} is of the wrong type")
-    return kind(**values)
+    return options_from_json(kind, {name: value for name, value in plain.items() if name not in _LEFT_OUT})
 
 
 def _rule(plain: Mapping[str, Any]) -> Rule:

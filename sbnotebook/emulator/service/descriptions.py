@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
 from uuid import UUID
@@ -24,9 +24,12 @@ from sbnotebook.emulator.entities.options import (
     QueueOptions,
     TopicOptions,
     format_duration,
+    options_of,
     parse_duration,
+    read_options,
 )
 from sbnotebook.emulator.entities.rules import (
+    CORRELATION_PROPERTIES,
     DEFAULT_RULE,
     CorrelationFilter,
     FalseFilter,
@@ -36,7 +39,6 @@ from sbnotebook.emulator.entities.rules import (
     TrueFilter,
 )
 from sbnotebook.emulator.service.atom import SCHEMA_INSTANCE, SERVICE_BUS, add_text, atom_time
-from sbnotebook.emulator.service.properties import CORRELATION_PROPERTIES, PROPERTIES, read_properties
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp
 
@@ -208,8 +210,9 @@ def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier:
         raise ConfigurationError(f"MaxMessageSizeInKilobytes needs api-version {_LARGE_MESSAGES_SINCE} or later.")
     # A client sends back the limit that it has read.
     if tier is not Tier.PREMIUM and texts.pop("MaxMessageSizeInKilobytes", "") not in ("", _message_size_text(tier)):
-        raise ConfigurationError("MaxMessageSizeInKilobytes can be set in the tier Premium only.")
-    options = read_properties(kind, texts, known)
+        text = "SubCode=40000. Bad Request. MaxMessageSizeInKilobytes can be set in the tier Premium only."
+        raise ConfigurationError(text)
+    options = read_options(kind, texts, known)
     size = getattr(options, "max_message_size_kb", None)
     if size is not None and size < _MIN_MESSAGE_SIZE:
         raise ConfigurationError(f"MaxMessageSizeInKilobytes must be at least {_MIN_MESSAGE_SIZE}.")
@@ -326,9 +329,8 @@ def _kind(entity: AnyEntity) -> tuple[str, list[str]]:
 
 
 def _option_texts(options: Options, namespace: str) -> dict[str, str]:
-    known = {field.name for field in fields(options)}
     written = {
-        name: item.write(getattr(options, item.option)) for name, item in PROPERTIES.items() if item.option in known
+        name: option.write(getattr(options, option.attribute)) for name, option in options_of(type(options)).items()
     }
     texts = {name: text for name, text in written.items() if text is not None}
     # An address is given back as it was sent: azure-sdk-for-java, createQueueWithForwarding.

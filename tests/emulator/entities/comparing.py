@@ -36,12 +36,12 @@ def documented() -> Namespace:
         {
             "orders": Entity(),
             "dead": Entity(max_deliveries=2),
-            "strict": Entity(life=5000, keeps_expired=True, forward_dead_to="dead"),
+            "strict": Entity(life=25_000, keeps_expired=True, forward_dead_to="dead"),
             "unique": Entity(window=20_000),
             "front": Entity(forward_to="orders"),
             SESSIONS: Entity(has_sessions=True, keeps_expired=True),
             ALL: Entity(max_deliveries=1),
-            RED: Entity(life=3000, keeps_expired=True),
+            RED: Entity(life=15_000, keeps_expired=True),
             "events": Entity(subscriptions={ALL: lambda _: True, RED: lambda label: label == "red"}),
         }
     )
@@ -49,19 +49,19 @@ def documented() -> Namespace:
 
 def create(registry: Registry) -> None:
     """The same in the emulator's words."""
-    registry.create_queue("orders", QueueOptions(1000, 3))
-    registry.create_queue("dead", QueueOptions(1000, 2))
+    registry.create_queue("orders", QueueOptions(5000, 3))
+    registry.create_queue("dead", QueueOptions(5000, 2))
     strict = QueueOptions(
-        1000, 3, default_time_to_live=5000, dead_letter_on_expiration=True, forward_dead_letters_to="dead"
+        5000, 3, default_time_to_live=25_000, dead_letter_on_expiration=True, forward_dead_letters_to="dead"
     )
     registry.create_queue("strict", strict)
-    unique = QueueOptions(1000, 3, requires_duplicate_detection=True, duplicate_detection_window=20_000)
+    unique = QueueOptions(5000, 3, requires_duplicate_detection=True, duplicate_detection_window=20_000)
     registry.create_queue("unique", unique)
-    registry.create_queue("front", QueueOptions(1000, 3, forward_to="orders"))
-    registry.create_queue(SESSIONS, QueueOptions(1000, 3, requires_session=True, dead_letter_on_expiration=True))
+    registry.create_queue("front", QueueOptions(5000, 3, forward_to="orders"))
+    registry.create_queue(SESSIONS, QueueOptions(5000, 3, requires_session=True, dead_letter_on_expiration=True))
     topic = registry.create_topic("events", TopicOptions())
-    registry.create_subscription(topic, "all", SubscriptionOptions(1000, 1))
-    red = SubscriptionOptions(1000, 3, default_time_to_live=3000, dead_letter_on_expiration=True)
+    registry.create_subscription(topic, "all", SubscriptionOptions(5000, 1))
+    red = SubscriptionOptions(5000, 3, default_time_to_live=15_000, dead_letter_on_expiration=True)
     registry.create_subscription(topic, "red", red, rules=[Rule("red", CorrelationFilter(subject="red"))])
 
 

@@ -111,9 +111,9 @@ def test_an_unreadable_message_is_refused_where_it_is_read(registry: Registry) -
     [
         (Tier.PREMIUM, None, None, None),
         (Tier.PREMIUM, 5, None, 105),
-        (Tier.PREMIUM, None, 7, 107),
-        (Tier.PREMIUM, 5, 7, 105),
-        (Tier.PREMIUM, 9, 7, 107),
+        (Tier.PREMIUM, None, 1007, 1107),
+        (Tier.PREMIUM, 5, 1007, 105),
+        (Tier.PREMIUM, 1009, 1007, 1107),
         (Tier.BASIC, None, None, 14 * DAY + 100),
     ],
 )

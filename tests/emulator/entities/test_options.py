@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import pickle
+import re
+from dataclasses import FrozenInstanceError, fields, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +19,15 @@ from sbnotebook.emulator.entities import (
     SubscriptionOptions,
     TopicOptions,
 )
-from sbnotebook.emulator.entities.options import Options, forwarding_target, options_from_json, options_to_json
+from sbnotebook.emulator.entities.options import (
+    FOREVER,
+    Options,
+    forwarding_target,
+    options_from_json,
+    options_of,
+    options_to_json,
+    read_options,
+)
 from sbnotebook.errors import ConfigurationError
 
 
@@ -24,17 +36,35 @@ from sbnotebook.errors import ConfigurationError
     [
         ({"lock_duration": -1}, "LockDuration"),
         ({"lock_duration": 0}, "LockDuration"),
+        ({"lock_duration": 4_999}, "LockDuration must be from 5 seconds to 5 minutes, not 4.999 seconds"),
+        ({"lock_duration": 30}, "write timedelta"),
+        ({"lock_duration": "4s"}, "not 4 seconds"),
+        ({"lock_duration": "30"}, "LockDuration: '30' is not a duration"),
+        ({"lock_duration": "30 parsecs"}, "is not a duration"),
+        ({"lock_duration": timedelta(seconds=1)}, "not 1 second"),
+        ({"lock_duration": 30.5}, "wrong type"),
+        ({"lock_duration": True}, "wrong type"),
+        ({"lock_duration": None}, "wrong type"),
+        ({"lock_duration": timedelta(days=25)}, "supplied lock time exceeds the allowed maximum of '5' minutes"),
         ({"lock_duration": 300_001}, "LockDuration"),
         ({"max_delivery_count": 0}, "MaxDeliveryCount"),
-        ({"max_delivery_count": 2001}, "MaxDeliveryCount"),
+        ({"max_delivery_count": 2**31}, "MaxDeliveryCount must be from 1 to 2147483647"),
+        ({"max_delivery_count": "3"}, "wrong type"),
         ({"duplicate_detection_window": 19_999}, "DuplicateDetectionHistoryTimeWindow"),
         ({"duplicate_detection_window": 604_800_001}, "DuplicateDetectionHistoryTimeWindow"),
+        ({"duplicate_detection_window": "10s"}, "from 20 seconds to 7 days, not 10 seconds"),
         ({"max_size_mb": 0}, "MaxSizeInMegabytes"),
         ({"max_size_mb": 81_921}, "MaxSizeInMegabytes"),
         ({"max_message_size_kb": 0}, "MaxMessageSizeInKilobytes"),
         ({"max_message_size_kb": 102_401}, "MaxMessageSizeInKilobytes"),
         ({"default_time_to_live": -1}, "DefaultMessageTimeToLive"),
         ({"default_time_to_live": 0}, "DefaultMessageTimeToLive"),
+        ({"default_time_to_live": 999}, "DefaultMessageTimeToLive must be at least 1 second"),
+        ({"default_time_to_live": "999ms"}, "not 0.999 seconds"),
+        ({"auto_delete_on_idle": timedelta(minutes=4)}, "AutoDeleteOnIdle must be at least 5 minutes, not 4 minutes"),
+        ({"status": "Asleep"}, "Status is none of Active"),
+        ({"requires_session": 1}, "RequiresSession is of the wrong type"),
+        ({"user_metadata": 1}, "UserMetadata is of the wrong type"),
         ({"auto_delete_on_idle": 299_999}, "AutoDeleteOnIdle"),
         ({"user_metadata": "x" * 1025}, "UserMetadata"),
     ],
@@ -51,8 +81,15 @@ def test_topics_and_subscriptions_are_checked_too(kind: type[Any]) -> None:
 
 
 def test_the_limits_themselves_are_in_range() -> None:
-    QueueOptions(300_000, 2000, duplicate_detection_window=20_000, auto_delete_on_idle=300_000, max_size_mb=81_920)
-    QueueOptions(1, 1, duplicate_detection_window=604_800_000, max_message_size_kb=102_400, user_metadata="x" * 1024)
+    QueueOptions(300_000, 2**31 - 1, duplicate_detection_window=20_000, auto_delete_on_idle=300_000, max_size_mb=81_920)
+    QueueOptions(
+        5_000,
+        1,
+        default_time_to_live=1_000,
+        duplicate_detection_window=604_800_000,
+        max_message_size_kb=102_400,
+        user_metadata="x" * 1024,
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,11 +129,6 @@ TIMES = st.none() | st.integers(300_000, 10**15)
 def test_options_come_back_from_json(options: Options) -> None:
     plain = json.loads(json.dumps(options_to_json(options)))
     assert options_from_json(type(options), plain) == options
-
-
-def test_options_of_other_versions_are_read() -> None:
-    assert options_from_json(QueueOptions, {"lock_duration": 5000}) == QueueOptions(lock_duration=5000)
-    assert options_from_json(SubscriptionOptions, {"not_yet_known": 1}) == SubscriptionOptions()
 
 
 def test_a_rule_does_not_show_its_keys() -> None:
@@ -141,16 +173,40 @@ def test_the_defaults_are_those_of_service_bus() -> None:
     assert AuthorizationRule("key", "one", "two", frozenset()).created_time == 0
 
 
-@pytest.mark.parametrize("name", ["lock_duration", "default_time_to_live", "max_message_size_kb", "max_size_mb"])
+@pytest.mark.parametrize("name", ["max_message_size_kb", "max_size_mb"])
 def test_one_is_the_least(name: str) -> None:
     least: dict[str, Any] = {name: 1}
     assert getattr(QueueOptions(**least), name) == 1
 
 
+@pytest.mark.parametrize("given", [timedelta(seconds=30), "30s", "PT30S", "0m30s", " 30S ", "30000ms", 30_000])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (QueueOptions, "lock_duration"),
+        (QueueOptions, "default_time_to_live"),
+        (QueueOptions, "duplicate_detection_window"),
+        (TopicOptions, "default_time_to_live"),
+        (SubscriptionOptions, "lock_duration"),
+    ],
+)
+def test_a_duration_is_given_in_any_form(kind: type[Options], name: str, given: Any) -> None:
+    assert getattr(kind(**{name: given}), name) == 30_000
+
+
+def test_longer_durations_are_given_as_texts() -> None:
+    options = QueueOptions(default_time_to_live="1d12h", auto_delete_on_idle="1h30m", duplicate_detection_window="7d")
+    assert (options.default_time_to_live, options.auto_delete_on_idle) == (129_600_000, 5_400_000)
+    assert QueueOptions(default_time_to_live=timedelta.max, auto_delete_on_idle=None) == QueueOptions()
+    assert QueueOptions(status="SendDisabled").status is EntityStatus.SEND_DISABLED
+
+
 @pytest.mark.parametrize("kind", [QueueOptions, TopicOptions, SubscriptionOptions, AuthorizationRule])
-def test_options_are_frozen_and_small(kind: type) -> None:
-    assert getattr(kind, "__dataclass_params__").frozen  # noqa: B009
-    assert "__dict__" not in dir(kind)
+def test_options_are_frozen_and_copied_whole(kind: type[Any]) -> None:
+    options = kind("k", "1", "2", frozenset()) if kind is AuthorizationRule else kind(user_metadata="x")
+    with pytest.raises(FrozenInstanceError):
+        setattr(options, fields(options)[0].name, 1)
+    assert pickle.loads(pickle.dumps(options)) == replace(options) == options  # noqa: S301
 
 
 @pytest.mark.parametrize(
@@ -168,3 +224,94 @@ def test_options_are_frozen_and_small(kind: type) -> None:
 )
 def test_a_forwarding_target_may_stand_in_an_address(text: str, name: str) -> None:
     assert forwarding_target(text) == name
+
+
+# ---------------------------------------------------------------- texts of Service Bus
+
+
+def test_missing_empty_and_unknown_properties_have_defaults() -> None:
+    assert read_options(QueueOptions, {}) == QueueOptions()
+    assert read_options(QueueOptions, {"ForwardTo": "", "Fly": "true"}) == QueueOptions()
+    changed = QueueOptions(max_delivery_count=3, user_metadata="x")
+    assert read_options(QueueOptions, {"LockDuration": "PT30S"}, changed) == QueueOptions(lock_duration=30_000)
+
+
+def test_a_topic_has_no_lock() -> None:
+    assert read_options(TopicOptions, {"LockDuration": "PT30S"}) == TopicOptions()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        QueueOptions(
+            lock_duration=13_000,
+            max_delivery_count=14,
+            requires_session=True,
+            default_time_to_live=660_000,
+            dead_letter_on_expiration=True,
+            requires_duplicate_detection=True,
+            duplicate_detection_window=723_000,
+            forward_dead_letters_to="team/bills",
+            auto_delete_on_idle=601_000,
+            status=EntityStatus.SEND_DISABLED,
+            max_size_mb=3072,
+            max_message_size_kb=2048,
+            enable_partitioning=True,
+            enable_batched_operations=False,
+            enable_express=True,
+            user_metadata="<any> text",
+        ),
+        TopicOptions(support_ordering=False, filter_messages_before_publishing=True, default_time_to_live=1_000),
+        SubscriptionOptions(dead_letter_on_filter_errors=False, forward_to="orders", auto_delete_on_idle=None),
+    ],
+)
+def test_options_are_read_as_they_were_written(options: QueueOptions | TopicOptions | SubscriptionOptions) -> None:
+    texts = {name: each.write(getattr(options, each.attribute)) for name, each in options_of(type(options)).items()}
+    assert read_options(type(options), {name: text for name, text in texts.items() if text}) == options
+
+
+@pytest.mark.parametrize("text", [FOREVER, "P10675199DT2H48M5.477580S"])
+def test_the_longest_duration_is_never(text: str) -> None:
+    # The SDK cuts the last digits.
+    texts = {"DefaultMessageTimeToLive": text, "AutoDeleteOnIdle": text}
+    assert read_options(QueueOptions, texts) == QueueOptions()
+
+
+@pytest.mark.parametrize("name", ["RequiresSession", "RequiresDuplicateDetection", "EnablePartitioning"])
+def test_fixed_properties_stay_unchanged(name: str) -> None:
+    created = read_options(QueueOptions, {name: "true"})
+    assert read_options(QueueOptions, {}, created) == created
+    assert read_options(QueueOptions, {name: "TRUE"}, created) == created
+    with pytest.raises(ConfigurationError, match=f"the {name} property of an existing Queue cannot"):
+        read_options(QueueOptions, {name: "false"}, created)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("LockDuration", "soon"),
+        ("LockDuration", "PT6M"),
+        ("LockDuration", "PT1S"),
+        ("MaxDeliveryCount", "2147483648"),
+        ("MaxDeliveryCount", "9" * 5_000),
+        ("MaxDeliveryCount", "-1"),
+        ("MaxDeliveryCount", "٣"),
+        ("MaxDeliveryCount", "0"),
+        ("RequiresSession", "perhaps"),
+        ("Status", "Asleep"),
+        ("DefaultMessageTimeToLive", "PT0S"),
+        ("AutoDeleteOnIdle", "PT4M"),
+        ("ForwardTo", "http://host/"),
+        ("ForwardTo", "x" * 5_000),
+        ("ForwardDeadLetteredMessagesTo", "a b"),
+    ],
+)
+def test_an_invalid_value_is_refused_by_name(name: str, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=name) as caught:
+        read_options(QueueOptions, {name: text})
+    assert len(str(caught.value)) < 300
+
+
+def test_every_name_is_service_buss_own() -> None:
+    names = {*options_of(QueueOptions), *options_of(TopicOptions), *options_of(SubscriptionOptions)}
+    assert all(re.fullmatch(r"([A-Z][a-z]+)+", name) for name in names)

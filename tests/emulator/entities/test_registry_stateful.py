@@ -67,7 +67,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         for path, held in (("orders", None), (SESSIONS, session)):
             copy = self.model.available(path)[0]
             found = self.box(path).receive(self.now, held)
-            self.received(path, found, [copy], self.now + 1000, delete=False)
+            self.received(path, found, [copy], self.now + 5000, delete=False)
             assert copy.token is not None
             assert self.box(path).defer(copy.token, self.now)
             self.model.settle(path, copy, "defer", self.now)
@@ -137,7 +137,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         box, expected = self.box(path), self.model.available(path)
         assert box.has_available == bool(expected)
         found = box.receive_and_delete(self.now) if delete else box.receive(self.now)
-        self.received(path, found, expected, self.now + 1000, delete=delete)
+        self.received(path, found, expected, self.now + 5000, delete=delete)
 
     @precondition(lambda self: self.model.holders)
     @rule(data=st.data(), delete=SELDOM)
@@ -178,7 +178,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         chosen = data.draw(st.lists(st.sampled_from(chosen), min_size=1, unique_by=lambda copy: copy.body))
         numbers = [copy.number or 0 for copy in chosen]
         box = self.box(path)
-        session, until = None, self.now + 1000
+        session, until = None, self.now + 5000
         if path == SESSIONS:
             session, until = (
                 box.owner.held_session(first.session or "", self.now),
@@ -246,8 +246,8 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         if path == SESSIONS:
             assert self.box(path).renew(copy.token, self.now) is None
             return
-        assert self.box(path).renew(copy.token, self.now) == self.now + 1000
-        copy.until = self.now + 1000
+        assert self.box(path).renew(copy.token, self.now) == self.now + 5000
+        copy.until = self.now + 5000
 
     def delete(self, path: str, count: int, age: int) -> None:
         self.learn(path)
@@ -276,9 +276,9 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
             return None
         session, token = accepted
         assert session.session_id in ([name] if name else self.model.free_sessions(SESSIONS))
-        assert session.locked_until == self.now + 1000
+        assert session.locked_until == self.now + 5000
         assert session.state == self.model.states.get(session.session_id)
-        self.model.holders[session.session_id] = (token, self.now + 1000)
+        self.model.holders[session.session_id] = (token, self.now + 5000)
         return session
 
     def close_session(self, name: str) -> None:
@@ -301,10 +301,10 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
             case "close":
                 self.close_session(name)
             case "renew":
-                assert queue.renew_session(session, self.now) == self.now + 1000
-                self.model.holders[name] = (token, self.now + 1000)
+                assert queue.renew_session(session, self.now) == self.now + 5000
+                self.model.holders[name] = (token, self.now + 5000)
                 for copy in mine:
-                    copy.until = self.now + 1000
+                    copy.until = self.now + 5000
             case "set":
                 queue.set_session_state(session, b"state", self.now)
                 self.model.states[name] = b"state"
@@ -314,7 +314,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
 
     # ------------------------------------------------------------------------------ time and changes
 
-    @rule(milliseconds=st.sampled_from([1, 1, 300, 300, 300, 700, 700, 999, 1000, 3000, 20_000, 10**8]))
+    @rule(milliseconds=st.sampled_from([1, 1, 1500, 1500, 1500, 3500, 3500, 4999, 5000, 15_000, 20_000, 10**8]))
     def pass_time(self, milliseconds: int) -> None:
         self.wait(milliseconds)
 
@@ -352,7 +352,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         self.learn("front")
         front = self.registry.find_queue("front")
         assert front is not None
-        self.registry.update(front, QueueOptions(1000, 3, forward_to=forward_to), now=self.now)
+        self.registry.update(front, QueueOptions(5000, 3, forward_to=forward_to), now=self.now)
         self.model.lose_locks("front", self.now)
         self.model.entities["front"].forward_to = forward_to
         if forward_to:

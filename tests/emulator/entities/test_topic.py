@@ -124,13 +124,13 @@ def test_a_scheduled_message_waits_at_the_topic(registry: Registry, topic: Topic
 
 
 def test_the_shortest_of_all_times_to_live_holds(registry: Registry, sent: Sent) -> None:
-    topic = registry.create_topic("t", TopicOptions(default_time_to_live=50))
-    for name, life in (("none", None), ("short", 20), ("long", 90)):
+    topic = registry.create_topic("t", TopicOptions(default_time_to_live=1_050))
+    for name, life in (("none", None), ("short", 1_020), ("long", 1_090)):
         registry.create_subscription(topic, name, SubscriptionOptions(default_time_to_live=life))
     topic.send(sent("x"), 100)
     topic.send(sent("x", time_to_live=10), 100)
     ends = {each.name: [copy.expires_at for copy in each.peek(0, 9)] for each in topic.subscriptions}
-    assert ends == {"none": [150, 110], "short": [120, 110], "long": [150, 110]}
+    assert ends == {"none": [1150, 110], "short": [1120, 110], "long": [1150, 110]}
 
 
 def test_copies_stand_in_the_partition_of_their_message(registry: Registry, sent: Sent) -> None:

@@ -2,6 +2,7 @@
 
 from sbnotebook.emulator.entities.rules.operands import FilterError
 from sbnotebook.emulator.entities.rules.rule import (
+    CORRELATION_PROPERTIES,
     DEFAULT_RULE,
     CorrelationFilter,
     FalseFilter,
@@ -14,6 +15,7 @@ from sbnotebook.emulator.entities.rules.rule import (
 from sbnotebook.emulator.entities.rules.subject import RuleSubject
 
 __all__ = [
+    "CORRELATION_PROPERTIES",
     "DEFAULT_RULE",
     "CorrelationFilter",
     "FalseFilter",

@@ -16,10 +16,19 @@ from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.amqp import AmqpValue, decode_exactly, encode
 
-__all__ = ["DEFAULT_RULE", "CorrelationFilter", "FalseFilter", "Filter", "Rule", "SqlAction", "SqlFilter", "TrueFilter"]
-
 DEFAULT_RULE: Final = "$Default"
 """The name of the rule that a new subscription has."""
+CORRELATION_PROPERTIES: Final = {
+    "CorrelationId": "correlation_id",
+    "MessageId": "message_id",
+    "To": "to",
+    "ReplyTo": "reply_to",
+    "Label": "subject",
+    "SessionId": "session_id",
+    "ReplyToSessionId": "reply_to_session_id",
+    "ContentType": "content_type",
+}
+"""The properties of a message that a correlation filter compares, by their names in Service Bus."""
 
 _RULE_NAME: Final = "RuleName"
 _TYPED: Final = frozenset(("parameters", "properties"))
