@@ -113,7 +113,7 @@ IN_FIREFOX = tests/browser/test_night_on_call.py tests/browser/test_record.py te
 	tests/browser/test_accessibility.py
 
 check-browsers: ## Test the panels in Firefox and WebKitGTK, where the system has them
-	SBNOTEBOOK_BROWSER=firefox $(BIN)/pytest -rs -o faulthandler_timeout=0 $(IN_FIREFOX)
+	SBNOTEBOOK_BROWSER=firefox $(BIN)/pytest -rs -m browser -o faulthandler_timeout=0 $(IN_FIREFOX)
 	$(BIN)/pytest -rs -o faulthandler_timeout=0 tests/browser/in_webkit.py
 
 mutants: ## Test the tests: change the code in 60 random places, and count how often a test fails; MUTANTS="--seed 7"

@@ -21,7 +21,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.model import Message
 from sbnotebook.settlement import Connection
-from tests.browser.conftest import chromium, run_notebook, running_lab, sleeping_cell
+from tests.browser.conftest import chromium, run_notebook, running_lab
 
 __all__ = ["measure"]
 
@@ -58,7 +58,7 @@ def measure() -> list[Result]:
             _fill(namespace)
         set_up = f"import os; os.environ['SBNOTEBOOK_CONNECTION'] = {connection_string!r}"
         notebook = run_notebook(browser, lab, [set_up, CELL])
-        with sleeping_cell(notebook, Path(home)):
+        with notebook.busy(Path(home)):
             seconds = [_cancelled(notebook.page) for _ in range(TIMES)]
         notebook.close()
     slowest = max(seconds)

@@ -1,11 +1,14 @@
-"""JupyterLab in headless Chromium: a server with nothing of the user's, and a page that reaches nothing else.
+"""Notebooks in headless Chromium: on a light page by default, and in JupyterLab with all its parts.
 
-One server serves all tests of a process; each notebook has a file, a kernel and an emulator's folder of its own, and is
-closed with its kernel when its test ends.
+``run`` runs a notebook's cells in this process, and shows what they display on the page of ``light_page.py``. A
+thorough run does the same in JupyterLab. One browser serves all tests of a process, and one JupyterLab, with nothing of
+the user's, in pages that reach nothing else. Each notebook has an emulator of its own, which its cells know as
+``emulator`` and ``namespace``, and is closed when its test ends.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -14,18 +17,21 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final, Protocol
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Request, WebSocket, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Request, ViewportSize, WebSocket, expect, sync_playwright
 
 from sbnotebook.emulator import stop
 from tests.browser.firefox import firefox
+from tests.browser.light_page import light_notebook
 
 START_TIMEOUT = 60.0
 RUN_TIMEOUT = 60_000  # milliseconds
@@ -61,8 +67,25 @@ import pathlib, time
 while not pathlib.Path({path!r}).exists():
     time.sleep(0.05)
 """
+THEME = "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
+RESTART = """async () => {
+    await window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.restart();
+}"""
+SAVE = "async () => { await window.jupyterapp?.commands.execute('docmanager:save') }"
 SHUT_DOWN = "async () => { await window.jupyterapp.serviceManager.sessions.shutdownAll() }"
+CONNECT = """
+from sbnotebook import connect
+from sbnotebook.emulator import running
+_running = running()
+emulator = _running.__enter__()
+namespace = connect(emulator.connection_string)
+"""
+DISCONNECT = "namespace.close(); _running.__exit__(None, None, None)"
+VIEWPORT: Final[ViewportSize] = {"width": 1400, "height": 1600}
 NO_NEWS = {"fetchNews": "false"}  # a notification would ask for it
+
+# asyncio offers it to those who make event loops.
+_set_running_loop: Final = asyncio._set_running_loop  # noqa: SLF001
 
 
 @dataclass
@@ -80,27 +103,57 @@ class Lab:
     static: Path
 
 
-@dataclass
-class Notebook:
+class Notebook(ABC):
     """A notebook whose cells were run.
 
     Args:
         page: the page that shows it.
-        external: addresses outside this machine that the page asked for; none was answered.
-        errors: uncaught errors of the page's scripts.
-        largest: bytes of the largest message that came over a websocket.
+        address: of the server that it comes from.
     """
 
-    page: Page
-    external: list[str] = field(default_factory=list[str])
-    errors: list[str] = field(default_factory=list[str])
-    largest: int = 0
+    def __init__(self, page: Page, address: str) -> None:
+        self.page = page
+        self.external: list[str] = []
+        """Addresses outside this machine that the page asked for; none was answered."""
+        self.errors: list[str] = []
+        """Uncaught errors of the page's scripts."""
+        self.largest = 0
+        """Bytes of the largest message of the kernel to the page."""
 
+        def ask(request: Request) -> None:
+            if not request.url.startswith((address, "data:", "blob:")):
+                self.external.append(request.url)
+
+        page.on("request", ask)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        # Chromium reaches no other machine, and loads everything anew where a page has routes.
+        if page.context.browser and page.context.browser.browser_type.name == "firefox":
+            page.route(lambda url: not url.startswith(address), lambda route: route.abort())
+
+    @abstractmethod
     def kernel(self, code: str) -> str:
         """Run code in the notebook's kernel, beside its cells; gives what it prints."""
-        status, text = self.page.evaluate(RUN_CODE, code)
-        assert status == "ok", text
-        return text.strip()
+
+    @abstractmethod
+    def use_theme(self, theme: str) -> None:
+        """Show the page ``light`` or ``dark``."""
+
+    @abstractmethod
+    def busy(self, folder: Path, before: str = "") -> AbstractContextManager[None]:
+        """Keep the kernel busy with a cell until the end of the block, where the notebook has a kernel.
+
+        Args:
+            folder: for a file that ends the cell.
+            before: code that runs first.
+        """
+
+    @abstractmethod
+    def end_kernel(self) -> None:
+        """End the kernel under the page."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the page and what runs the notebook's code."""
 
     def comes_to(self, expression: str, value: object) -> None:
         """An expression comes to have a value in the kernel, which hears of clicks beside its cells."""
@@ -108,36 +161,92 @@ class Notebook:
         while (found := json.loads(self.kernel(f"import json; print(json.dumps({expression}))"))) != value:
             assert time.monotonic() < deadline, found
 
-    def close(self) -> None:
-        """Close the page and shut the kernel down."""
-        self.page.evaluate(SHUT_DOWN)
-        self.page.close()
 
-    def _watch(self, lab: Lab) -> None:
-        def ask(request: Request) -> None:
-            if not request.url.startswith((lab.url, "data:", "blob:")):
-                self.external.append(request.url)
+class LabNotebook(Notebook):
+    """A notebook in JupyterLab, with a kernel of its own."""
 
+    def __init__(self, page: Page, lab: Lab) -> None:
+        super().__init__(page, lab.url)
+        page.on("websocket", self._watch)
+
+    def _watch(self, socket: WebSocket) -> None:
         def receive(message: str | bytes) -> None:
             self.largest = max(self.largest, len(message))
 
-        def open_socket(socket: WebSocket) -> None:
-            socket.on("framereceived", receive)
+        socket.on("framereceived", receive)
 
-        self.page.on("request", ask)
-        self.page.on("websocket", open_socket)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+    def kernel(self, code: str) -> str:
+        status, text = self.page.evaluate(RUN_CODE, code)
+        assert status == "ok", text
+        return text.strip()
+
+    def use_theme(self, theme: str) -> None:
+        self.page.evaluate(THEME, f"JupyterLab {theme.capitalize()}")
+
+    @contextmanager
+    def busy(self, folder: Path, before: str = "") -> Generator[None]:
+        end = folder / "end"
+        self.page.evaluate(RUN_CELL, before + SLEEP.format(path=str(end)))
+        try:
+            yield
+            assert self.page.evaluate("() => window.isBusy"), "the cell has ended before"
+        finally:
+            end.touch()
+
+    def end_kernel(self) -> None:
+        self.page.evaluate(RESTART)
+
+    def close(self) -> None:
+        self.page.evaluate(SHUT_DOWN)
+        self.page.close()
+
+
+class LightNotebook(Notebook):
+    """A notebook of this process, on a light page."""
+
+    def __init__(self, page: Page, *, in_shadow: bool = False) -> None:
+        self._end = ExitStack()
+        self._kernel, self._cells = self._end.enter_context(light_notebook())
+        super().__init__(page, self._kernel.address)
+        page.goto(f"{self._kernel.address}/{'?shadow' * in_shadow}")
+        page.evaluate("() => window.heard()")
+
+    def run(self, cells: Sequence[str]) -> None:
+        for cell in cells:
+            self._cells.run(cell)
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """What the cells have bound."""
+        return self._cells.variables
+
+    def kernel(self, code: str) -> str:
+        self.page.evaluate("() => window.heard()")  # as in Jupyter, after what the page has sent
+        return self._cells.evaluate(code)
+
+    def use_theme(self, theme: str) -> None:
+        self.page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+
+    @contextmanager
+    def busy(self, folder: Path, before: str = "") -> Generator[None]:
+        del folder
+        self.kernel(before)
+        yield
+
+    def end_kernel(self) -> None:
+        self._kernel.hang_up()
+        self.page.wait_for_function("() => window.isCutOff")
+
+    def close(self) -> None:
+        self.errors += self._kernel.errors
+        self.page.close()
+        try:
+            self._cells.evaluate(DISCONNECT)
+        finally:
+            self._end.close()
 
 
 _open: list[Notebook] = []
-
-
-@pytest.fixture(autouse=True)
-def closed_notebooks() -> Iterator[None]:
-    """Close what the test opened, while its browser is still there."""
-    yield
-    while _open:
-        _open.pop().close()
 
 
 @pytest.fixture(scope="session")
@@ -146,18 +255,67 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
+class Run(Protocol):
+    """Runs the cells of a notebook on a page that runs a script first."""
+
+    def __call__(self, cells: list[str], script: str = "") -> Notebook: ...
+
+
+@pytest.fixture(params=["light page", pytest.param("JupyterLab", marks=pytest.mark.thorough)])
+def run(request: pytest.FixtureRequest, browser: Browser) -> Run:
+    """Run a notebook on the light page, and in JupyterLab in a thorough run."""
+    if request.param == "JupyterLab":
+        return partial(run_notebook, browser, request.getfixturevalue("lab"))
+    return request.getfixturevalue("run_here")
+
+
+@pytest.fixture
+def run_here(browser: Browser, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., LightNotebook]:
+    """Run a notebook on the light page."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+    def run_here(cells: list[str], script: str = "", *, in_shadow: bool = False) -> LightNotebook:
+        page = browser.new_page(viewport=VIEWPORT)
+        if script:
+            page.add_init_script(script)
+        notebook = LightNotebook(page, in_shadow=in_shadow)
+        _open.append(notebook)
+        notebook.run([CONNECT, *cells])
+        return notebook
+
+    return run_here
+
+
 @pytest.fixture(scope="session")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which Chromium keeps JupyterLab's scripts, compiled."""
     return tmp_path_factory.mktemp("profile")
 
 
-# Not for the session: while it is open, no other test of the process could run an event loop.
-@pytest.fixture(scope="module")
-def browser(profile: Path) -> Iterator[Browser]:
+@pytest.fixture(scope="session")
+def shared_browser(profile: Path) -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
     is_firefox = os.environ.get("SBNOTEBOOK_BROWSER") == "firefox"
     with firefox() if is_firefox else chromium(profile=profile) as browser:
-        yield browser
+        loop = asyncio.get_running_loop()
+        _set_running_loop(None)
+        yield browser, loop
+        _set_running_loop(loop)
+
+
+@pytest.fixture
+def browser(shared_browser: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
+    """The browser of this process, whose notebooks are closed at the end.
+
+    Playwright's event loop counts as running for this test only: others of the process have loops of their own.
+    """
+    browser, loop = shared_browser
+    _set_running_loop(loop)
+    yield browser
+    while _open:
+        _open.pop().close()
+    for context in browser.contexts[1:]:
+        context.close()
+    _set_running_loop(None)
 
 
 @contextmanager
@@ -227,22 +385,18 @@ def run_notebook(
         patience: milliseconds that the cells may take.
     """
     page = (browser.contexts or [browser])[0].new_page()
-    page.set_viewport_size({"width": 1400, "height": 1600})
-    notebook = Notebook(page)
+    page.set_viewport_size(VIEWPORT)
+    notebook = LabNotebook(page, lab)
     _open.append(notebook)
-    notebook._watch(lab)  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
     if script:
         page.add_init_script(script)
-    # Chromium reaches no other machine, and loads everything anew where a page has routes.
-    if browser.browser_type.name == "firefox":
-        page.route(lambda url: not url.startswith(lab.url), lambda route: route.abort())
     if blocked:
         page.route(lambda url: blocked in url, lambda route: route.abort())
     name = f"t{time.time_ns()}"
     (lab.folder / f"{name}.ipynb").write_text(json.dumps(cells_of(cells)))
     page.goto(f"{lab.url}/lab/workspaces/{name}/tree/{name}.ipynb?reset")
     page.wait_for_function(READY, timeout=RUN_TIMEOUT)
-    notebook.kernel(f"import os; os.environ['XDG_DATA_HOME'] = {str(lab.folder.parent / f'data-{name}')!r}")
+    notebook.kernel(f"import os; os.environ['XDG_DATA_HOME'] = {str(lab.folder.parent / f'data-{name}')!r}\n{CONNECT}")
     page.evaluate(RUN_ALL)
     page.wait_for_function(READY, timeout=patience)
     assert page.evaluate(FAILURES) == [], "a cell failed, and those behind it did not run"
@@ -253,24 +407,6 @@ def write(field: Locator, words: str) -> None:
     """Write words into a field of a form, and end it: Firefox does not take Playwright's `fill` for typing."""
     field.fill(words)
     field.dispatch_event("change")
-
-
-@contextmanager
-def sleeping_cell(notebook: Notebook, folder: Path, before: str = "") -> Generator[None]:
-    """Run a cell that sleeps until the end of the block, and check that it does.
-
-    Args:
-        notebook: in whose kernel.
-        folder: for a file that ends it.
-        before: code that the cell runs first.
-    """
-    end = folder / "end"
-    notebook.page.evaluate(RUN_CELL, before + SLEEP.format(path=str(end)))
-    try:
-        yield
-        assert notebook.page.evaluate("() => window.isBusy"), "the cell has ended before"
-    finally:
-        end.touch()
 
 
 def cells_of(cells: list[str]) -> dict[str, Any]:

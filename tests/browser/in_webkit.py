@@ -19,8 +19,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 from selenium.webdriver.webkitgtk.options import Options
 from selenium.webdriver.webkitgtk.service import Service
 
-from tests.browser.conftest import READY, RUN_ALL, SHUT_DOWN, Lab, cells_of
-from tests.browser.test_record import CELLS, SAVE
+from tests.browser.conftest import CONNECT, READY, RUN_ALL, SAVE, SHUT_DOWN, Lab, cells_of
+from tests.browser.test_record import CELLS
 
 NEEDED: Final = {"WebKitWebDriver": "webkit2gtk-driver", "Xvfb": "xvfb"}
 PATIENCE: Final = 60.0  # seconds
@@ -108,7 +108,7 @@ def test_the_triage_works_in_webkit(lab: Lab, hand: Hand, tmp_path: Path) -> Non
     name = f"t{time.time_ns()}"
     data = f"import os; os.environ['XDG_DATA_HOME'] = {str(lab.folder.parent / f'data-{name}')!r}"
     notebook = lab.folder / f"{name}.ipynb"
-    notebook.write_text(json.dumps(cells_of([data, *CELLS])))
+    notebook.write_text(json.dumps(cells_of([data + CONNECT, *CELLS])))
     driver.get(f"{lab.url}/lab/workspaces/{name}/tree/{name}.ipynb?reset")
     hand.begin()
     hand.wait(READY)

@@ -1,4 +1,4 @@
-"""Accessibility of every panel in JupyterLab, light and dark: axe-core's rules, and where the focus is."""
+"""Accessibility of every panel, light and dark: axe-core's rules, and where the focus is."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import Lab, Notebook, run_notebook, write
+from tests.browser.conftest import Notebook, Run, write
 
 CELLS = [
     """\
-from sbnotebook import Message, connect
+from sbnotebook import Message
 from sbnotebook.widgets.entity_browser import Browser
 from sbnotebook.widgets.lock_board import LockBoard
 from sbnotebook.widgets.monitor import Monitor
 from sbnotebook.widgets.triage import Triage
-namespace = connect("emulator")
 namespace.create_queue("orders")
 queue = namespace.entity("orders")
 queue.send(Message(body=b'{"order": %d}' % n, subject="order") for n in range(30))
@@ -45,7 +44,6 @@ TOO_WIDE = """(panels) => [...document.querySelectorAll(panels)]
     .filter((part) => part.scrollWidth > part.clientWidth + 2 && !part.matches('input, button')
         || part.getBoundingClientRect().right > part.closest('.jp-OutputArea-output').getBoundingClientRect().right + 2)
     .map((part) => `${part.className} ${part.textContent.slice(0, 60)}: ${part.scrollWidth} in ${part.clientWidth}`)"""
-THEME = "async (theme) => { await window.jupyterapp.commands.execute('apputils:change-theme', { theme }) }"
 
 
 def faults(page: Page) -> list[str]:
@@ -69,20 +67,20 @@ def opened(notebook: Notebook) -> Locator:
 
 
 @pytest.mark.browser
-def test_axe_finds_nothing_in_light_and_dark(browser: Browser, lab: Lab, tmp_path: Path) -> None:
-    notebook = run_notebook(browser, lab, CELLS)
+def test_axe_finds_nothing_in_light_and_dark(run: Run, tmp_path: Path) -> None:
+    notebook = run(CELLS)
     page = notebook.page
     expect(page.locator(PANELS).get_by_text("20 messages, peeked at")).to_be_visible()
     expect(page.get_by_role("region", name="orders").get_by_text("oldest").first).to_be_visible()
-    found = {"at first": faults(page)}
+    found: dict[str, list[str]] = {}
     opened(notebook)
-    for theme in ("JupyterLab Light", "JupyterLab Dark"):
-        page.evaluate(THEME, theme)
-        page.wait_for_timeout(1000)  # the theme's colours fade in
+    for theme in ("light", "dark"):
+        notebook.use_theme(theme)
+        page.wait_for_timeout(300)  # the theme's colours fade in
         found[theme] = faults(page)
         page.screenshot(path=tmp_path / f"{theme}.png")
     page.set_viewport_size({"width": 640, "height": 512})  # as 1280 by 1024 at 200 %
-    page.wait_for_timeout(1000)
+    page.wait_for_timeout(300)
     found["wider than the page"] = page.evaluate(TOO_WIDE, PANELS)
     page.screenshot(path=tmp_path / "zoomed.png")
     assert not any(found.values()), json.dumps(found, indent=1)
@@ -98,8 +96,8 @@ GO_ON = """(panel, name) => new MutationObserver((_, observer) => {
 
 
 @pytest.mark.browser
-def test_the_focus_moves_to_what_is_new(browser: Browser, lab: Lab) -> None:
-    notebook = run_notebook(browser, lab, CELLS[:2])
+def test_the_focus_moves_to_what_is_new(run: Run) -> None:
+    notebook = run(CELLS[:2])
     triage = notebook.page.locator(PANELS).filter(has_text="Triage of orders/$dlq").first
     words = triage.locator(".sbn-acting .sbn-prose").first
     triage.get_by_role("button", name="Select 12", exact=True).click()
@@ -128,7 +126,7 @@ def test_the_focus_moves_to_what_is_new(browser: Browser, lab: Lab) -> None:
     triage.get_by_role("button", name="Edit and resubmit…").press("Enter")
     notebook.page.wait_for_timeout(500)  # more than the form needs to take the focus
     expect(triage.get_by_role("button", name="Add a change")).to_be_focused()
-    notebook.page.locator(".jp-Notebook").click(position={"x": 5, "y": 5})
+    notebook.page.locator("main, .jp-Notebook").last.click(position={"x": 5, "y": 5})
     notebook.kernel("triage.actions.propose(lambda: triage._entity.purge(show_progress=False))")
     expect(words).to_contain_text("Purge 8 messages")
     expect(words).not_to_be_focused()

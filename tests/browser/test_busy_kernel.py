@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.browser.conftest import Lab, run_notebook, sleeping_cell
+from tests.browser.conftest import Lab, run_notebook
 
 SOON = 10_000  # milliseconds; on an idle machine, 500 are enough
 SET_UP = """
-from sbnotebook import Message, connect
-from sbnotebook.emulator import running
+from sbnotebook import Message
 from sbnotebook.widgets.entity_browser import Browser
 from sbnotebook.widgets.monitor import Monitor
 from sbnotebook.widgets.triage import Triage
 
-started = running(queues=["orders", "bills"])
-namespace = connect(started.__enter__().connection_string)
+for name in ("orders", "bills"):
+    namespace.create_queue(name)
 orders = namespace.entity("orders")
 _ = orders.send(Message(body=b"{}", message_id=f"m{n}") for n in range(120))
 bills = namespace.entity("bills")
@@ -99,12 +98,13 @@ def browse(panel: Locator) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.thorough
 def test_all_controls_answer_while_a_cell_sleeps(browser: Browser, lab: Lab, tmp_path: Path) -> None:
     notebook = run_notebook(browser, lab, [SET_UP, "display(triage, monitor, browser)"])
     panels = notebook.page.locator(".jp-OutputArea-output .sbn-panel:not(.sbn-acting)")
     triage = panels.filter(has_text="Triage of orders/$dlq").first
     see(triage, "120 messages, peeked at")
-    with sleeping_cell(notebook, tmp_path):
+    with notebook.busy(tmp_path):
         act(triage)
         control(panels.filter(has_text="every (s)").first)
         browse(panels.filter(has=notebook.page.get_by_role("tree")).first)

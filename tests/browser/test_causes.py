@@ -1,11 +1,11 @@
-"""The list of causes beside the table in JupyterLab: it reaches all causes, and keeps still under the pointer."""
+"""The list of causes beside the table: it reaches all causes, and keeps still under the pointer."""
 
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import Lab, Notebook, run_notebook
+from tests.browser.conftest import SAVE, Notebook, Run
 
 CELLS = [
     """\
@@ -50,7 +50,6 @@ CHOOSE_AND_SCROLL = """(region) => {
     return isLong;
 }"""
 FILTERS = "(count) => document.querySelector('.sbn-table').store.filters.size === count"
-SAVE = "async () => { await window.jupyterapp.commands.execute('docmanager:save') }"
 LET_GO = "() => { for (const resolve of window.held.splice(0)) resolve(); }"
 CODES = """() => {
     const { store } = document.querySelector(".sbn-table");
@@ -60,8 +59,8 @@ HELD = "(count) => window.held.length === count"
 
 
 @pytest.mark.browser
-def test_all_causes_can_be_reached_and_found(browser: Browser, lab: Lab) -> None:
-    notebook = run_notebook(browser, lab, CELLS)
+def test_all_causes_can_be_reached_and_found(run: Run) -> None:
+    notebook = run(CELLS)
     page = notebook.page
     region = page.get_by_role("region", name="Causes")
     causes = region.get_by_role("listitem")

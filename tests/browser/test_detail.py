@@ -1,4 +1,4 @@
-"""The detail pane in JupyterLab: a message's body and properties, hostile ones above all, copied and downloaded."""
+"""The detail pane: a message's body and properties, hostile ones above all, copied and downloaded."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Lab, Notebook, run_notebook
+from tests.browser.conftest import Notebook, Run
 
 HOSTILE = """<img src="data:," onerror="detected('image')"><script>detected('script')</script>"""
 CONTROL = """<img src="data:," onerror="detected('control')">"""
@@ -45,12 +45,15 @@ table""",
 
 
 @pytest.mark.browser
-def test_one_message_is_shown_copied_and_downloaded(browser: Browser, lab: Lab, tmp_path: Path) -> None:
-    notebook = run_notebook(browser, lab, CELLS, DETECTOR)
+def test_one_message_is_shown_copied_and_downloaded(run: Run, tmp_path: Path) -> None:
+    notebook = run(CELLS, DETECTOR)
     page = notebook.page
+    expect(page.locator(".sbn-counts")).to_have_text("9 shown")
     _by_keyboard(page)
     _body_of_many_megabytes(page)
-    if browser.browser_type.name != "firefox":  # Playwright does not hear of downloads from the system's Firefox
+    if page.evaluate(
+        "() => !navigator.userAgent.includes('Firefox')"
+    ):  # Playwright does not hear of downloads from the system's Firefox
         _downloaded(notebook, tmp_path)
     _hostile_bodies(page)
     _gone(notebook)

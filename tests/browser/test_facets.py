@@ -1,11 +1,11 @@
-"""Facets, timeline and causes around the message table in JupyterLab, by mouse and by keyboard."""
+"""Facets, timeline and causes around the message table, by mouse and by keyboard."""
 
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import Lab, Notebook, run_notebook
+from tests.browser.conftest import Notebook, Run
 
 HOSTILE = """<img src="data:," onerror="detected('image')">"""
 CONTROL = """<img src="data:," onerror="detected('control')">"""
@@ -57,10 +57,13 @@ def clear_all(page: Page) -> None:
 
 
 @pytest.mark.browser
-def test_facets_timeline_and_causes_filter_the_table(browser: Browser, lab: Lab) -> None:
-    notebook = run_notebook(browser, lab, CELLS, DETECTOR)
+def test_facets_timeline_and_causes_filter_the_table(run: Run) -> None:
+    notebook = run(CELLS, DETECTOR)
     page = notebook.page
     shows(page, "300 shown")
+    # What is drawn above the facets moves them, under the pointer, too.
+    expect(bars(page)).to_have_count(30)
+    expect(page.get_by_role("region", name="Causes")).to_contain_text("9 causes")
     _facets(page)
     _facets_that_open(page)
     _timeline(page)

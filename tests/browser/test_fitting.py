@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import Lab, run_notebook
+from tests.browser.conftest import Run
 
 CELLS: Final = [
-    "%load_ext sbnotebook\n%sb_connect emulator --into namespace",
+    "%load_ext sbnotebook\n%sb_connect {emulator.connection_string} --into namespace",
     '''\
 from sbnotebook import Message
 TRACE = """System.InvalidOperationException: Order 0 has no price for article "A-7"
@@ -27,6 +27,7 @@ with queue.lock(12) as batch:
 queue.send("one")''',
     "%sb_triage orders/$dlq",
     "%sb_browse orders",
+    "%sb_peek orders/$dlq",
 ]
 PANELS: Final = ".jp-OutputArea-output .sbn-panel"
 # Words in an empty field do not count for its size, so they become its text for a moment.
@@ -54,15 +55,24 @@ BROKEN: Final = """(places) => places.flatMap((place) => {
     }
     return found;
 })"""
+# A wider table is scrolled within the area of the output.
+IS_WITHIN_OUTPUT: Final = """(head) => {
+    const area = head.closest(".jp-OutputArea-output").getBoundingClientRect();
+    return head.getBoundingClientRect().right <= Math.min(area.right, window.innerWidth);
+}"""
 SHOW_RECORD: Final = (
     "() => document.querySelectorAll('.sbn-alive').forEach((part) => part.classList.remove('sbn-alive'))"
 )
 
 
 @pytest.mark.browser
-def test_words_fit_at_1024_pixels(browser: Browser, lab: Lab, tmp_path: Path) -> None:
-    notebook = run_notebook(browser, lab, CELLS)
+def test_words_fit_at_1024_pixels(run: Run, tmp_path: Path) -> None:
+    notebook = run(CELLS)
     page = notebook.page
+    page.set_viewport_size({"width": 1280, "height": 900})
+    peeked = page.locator(".jp-OutputArea-output table").filter(has_text="orders/$dlq: 12 messages")
+    for column in ("dead_letter_reason", "dead_letter_error_description", "body_text"):
+        assert peeked.locator("th").get_by_text(column, exact=True).evaluate(IS_WITHIN_OUTPUT), column
     page.set_viewport_size({"width": 1024, "height": 768})
     triage = page.locator(PANELS).filter(has_text="Triage of orders/$dlq").first
     expect(triage.get_by_text("12 messages, peeked at")).to_be_visible()

@@ -1,4 +1,4 @@
-"""The lock board in JupyterLab: countdowns, settling, lost locks, and all of it while a cell keeps the kernel busy."""
+"""The lock board: countdowns, settling and lost locks; in JupyterLab also while a cell keeps the kernel busy."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import RUN_TIMEOUT, Lab, run_notebook, sleeping_cell
+from tests.browser.conftest import RUN_TIMEOUT, Run
 
 SET_UP = """
-from sbnotebook import Message, connect
-from sbnotebook.emulator import running
+from sbnotebook import Message
 from sbnotebook.widgets.lock_board import LockBoard
 
-started = running(queues=["orders"])
-emulator = started.__enter__()
-namespace = connect(emulator.connection_string)
+namespace.create_queue("orders")
 orders = namespace.entity("orders")
 subjects = ["<b>odd</b> $x$"] + [f"flight {n}" for n in range(1, 11)] + ["needle"]
 assert orders.send([Message(body=b"{}", subject=each) for each in subjects]).ok
@@ -58,8 +55,8 @@ def countdown_falls(page: Page, board: Locator) -> None:
 
 
 @pytest.mark.browser
-def test_lock_board_settles_and_shows_lost_locks_while_a_cell_runs(browser: Browser, lab: Lab, tmp_path: Path) -> None:
-    notebook = run_notebook(browser, lab, [SET_UP, "board = LockBoard(namespace, orders.lock(12))\nboard"])
+def test_lock_board_settles_and_shows_lost_locks_while_a_cell_runs(run: Run, tmp_path: Path) -> None:
+    notebook = run([SET_UP, "board = LockBoard(namespace, orders.lock(12))\nboard"])
     page = notebook.page
     board = page.locator(".jp-OutputArea-output .sbn-panel").first
     count_is(board, "12 shown")
@@ -84,7 +81,7 @@ def test_lock_board_settles_and_shows_lost_locks_while_a_cell_runs(browser: Brow
     notebook.kernel("emulator.freeze('orders')")
     click(board, "Carry out")
     see(board, "0 of 3")
-    with sleeping_cell(notebook, tmp_path, "emulator.thaw()"):
+    with notebook.busy(tmp_path, "emulator.thaw()"):
         count_is(board, "7 shown")
         see(board, "7 messages are held.")
         countdown_falls(page, board)

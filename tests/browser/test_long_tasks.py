@@ -1,18 +1,13 @@
 """The message table with 100,000 messages: the browser is never busy for long, and shows nothing that is half found.
 
-The page has nothing but the table, and the table's Python side is in this process: what takes time is sbnotebook's own.
 Time is that of the processor, which other processes on the machine do not lengthen as they do that of the clock.
 """
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import UTC, datetime
-from queue import Empty, SimpleQueue
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -22,36 +17,14 @@ import pytest
 from sbnotebook.client import Messages
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.table.message_table import MessageTable
-from tests.browser.conftest import RUN_TIMEOUT
+from tests.browser.conftest import LightNotebook
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Browser, Page
 
 ENTITY: Final = EntityAddress.parse("orders/$dlq")
-HOST: Final = "http://table.test"
 LONGEST: Final = 50.0
 """Milliseconds of the processor."""
-PAGE: Final = """<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="/table.css"><div id="table"></div>
-<script type="module">
-import widget from "/table.js";
-const receivers = [];
-const text = (buffer) => Array.from(new Uint8Array(buffer), (byte) => String.fromCharCode(byte)).join("");
-const model = {
-  get: () => (OPTIONS),
-  on: (_, receive) => receivers.push(receive),
-  send: (content, _, buffers = []) => toKernel(content, buffers.map((buffer) => btoa(text(buffer)))),
-};
-const bytes = async (address) => new DataView(await (await fetch(address)).arrayBuffer());
-const take = async ([number, content, parts]) => {
-  const buffers = await Promise.all(Array.from({ length: parts }, (_, part) => bytes(`/sent/${number}/${part}`)));
-  for (const receive of receivers) receive(content, buffers);
-};
-let last = Promise.resolve();
-window.take = (messages) => { for (const message of messages) last = last.then(() => take(message)); };
-const { initialize, render } = widget();
-initialize({ model });
-setTimeout(() => render({ model, el: document.querySelector("#table") }));
-</script>"""
 READY: Final = """() => {
     const { store } = document.querySelector(".sbn-table") ?? {};
     return store?.state === "ready" && (!ALL_CAUSES || store.column("cause").length === store.total);
@@ -106,69 +79,6 @@ ONE_GO: Final = """() => new Promise((resolve) => setTimeout(() => {
 }))"""
 
 
-@dataclass
-class Table:
-    """A table in a page of its own, and what the page sent to it."""
-
-    page: Page
-    table: MessageTable
-    sent: list[tuple[dict[str, Any], Sequence[bytes]]] = field(default_factory=list[Any])
-    received: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    errors: list[str] = field(default_factory=list[str])
-    _new: SimpleQueue[int] = field(default_factory=SimpleQueue[int])
-
-    def open(self) -> None:
-        """Load the page."""
-        untyped: Any = self.table
-        untyped.send = self._send
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.route("**/*", self._serve)
-        page: Any = self.page
-        page.expose_function("toKernel", self._receive)
-        self.page.goto(f"{HOST}/")
-
-    def until(self, condition: str, value: object = None) -> None:
-        """Deliver what the table sends until something holds in the page."""
-        deadline = monotonic() + RUN_TIMEOUT / 1000
-        while not self._deliver() or not self.page.evaluate(condition, value):
-            assert monotonic() < deadline, (condition, value, self.errors)
-
-    def _deliver(self) -> bool:
-        numbers: list[int] = []
-        while True:
-            try:
-                numbers.append(self._new.get_nowait())
-            except Empty:
-                break
-        messages = [[number, self.sent[number][0], len(self.sent[number][1])] for number in numbers]
-        self.page.evaluate("(messages) => take(messages)", messages)
-        return True
-
-    def _send(self, content: dict[str, Any], buffers: Sequence[bytes] = ()) -> None:
-        self.sent.append((content, buffers))
-        self._new.put(len(self.sent) - 1)
-
-    def _receive(self, content: dict[str, Any], buffers: list[str]) -> None:
-        self.received.append(content)
-        untyped: Any = self.table
-        untyped._receive(None, content, [memoryview(base64.b64decode(buffer)) for buffer in buffers])  # noqa: SLF001
-
-    def _serve(self, route: Route) -> None:
-        untyped: Any = self.table
-        match route.request.url.removeprefix(HOST).split("/")[1:]:
-            case [""]:
-                options = json.dumps(self.table.options)
-                route.fulfill(body=PAGE.replace("OPTIONS", options), content_type="text/html")
-            case ["table.js"]:
-                route.fulfill(body=str(untyped._esm), content_type="text/javascript")  # noqa: SLF001
-            case ["table.css"]:
-                route.fulfill(body=str(untyped._css), content_type="text/css")  # noqa: SLF001
-            case ["sent", number, part]:
-                route.fulfill(body=self.sent[int(number)][1][int(part)], content_type="application/octet-stream")
-            case _:
-                route.abort()
-
-
 def message(number: int) -> PeekedMessage:
     return PeekedMessage(
         entity=ENTITY,
@@ -194,10 +104,16 @@ def letters(count: int) -> Messages:
     return Messages(untyped)
 
 
-def shown(browser: Browser, table: MessageTable) -> Table:
-    opened = Table(browser.new_page(viewport={"width": 1400, "height": 1600}), table)
-    opened.open()
-    return opened
+def shown(notebook: LightNotebook, **options: Any) -> MessageTable:
+    """Show a table of letters."""
+    count = options.pop("count")
+    table = notebook.variables["table"] = MessageTable(letters(count), label="Dead letters", **options)
+    notebook.run(["table"])
+    return table
+
+
+def until(page: Page, condition: str, value: object = None) -> None:
+    page.wait_for_function(condition, arg=value, polling=100)
 
 
 def tasks(trace: bytes) -> tuple[list[float], float]:
@@ -217,33 +133,34 @@ def tasks(trace: bytes) -> tuple[list[float], float]:
 
 
 @pytest.mark.browser
-def test_no_task_of_100000_messages_takes_50_ms(browser: Browser) -> None:
-    table = MessageTable(letters(100_000), timeline=True, causes=True, label="Dead letters")
-    opened = shown(browser, table)
-    page = opened.page
+@pytest.mark.thorough
+def test_no_task_of_100000_messages_takes_50_ms(browser: Browser, run_here: Callable[..., LightNotebook]) -> None:
+    notebook = run_here([])
+    page = notebook.page
+    table = shown(notebook, count=100_000, timeline=True, causes=True)
     browser.start_tracing(page=page, categories=["toplevel", "devtools.timeline", "blink.user_timing"])
-    opened.until(READY.replace("ALL_CAUSES", "true"))
-    opened.until(DRAWN, 100_000)
+    until(page, READY.replace("ALL_CAUSES", "true"))
+    until(page, DRAWN, 100_000)
 
     page.evaluate(SEARCH, "tail unknown")
-    opened.until(DRAWN, 33_300)
+    until(page, DRAWN, 33_300)
     page.evaluate(SEARCH, "")
-    opened.until(DRAWN, 100_000)
+    until(page, DRAWN, 100_000)
     for name, is_descending in (
         ("dead_letter_error_description", False),
         ("dead_letter_error_description", True),
         ("enqueued_time", False),
     ):
         page.evaluate(CLICK, f".sbn-name[data-column={name}]")
-        opened.until(ORDERED, [name, is_descending])
+        until(page, ORDERED, [name, is_descending])
     page.evaluate(CLICK, ".sbn-bar button")
-    opened.until("() => document.querySelector('.sbn-counts').textContent.endsWith('100,000 selected')")
+    until(page, "() => document.querySelector('.sbn-counts').textContent.endsWith('100,000 selected')")
     page.evaluate(CLICK, ".sbn-facet [type=checkbox]")
-    opened.until("() => document.querySelector('.sbn-table').store.shown.length < 100_000")
+    until(page, "() => document.querySelector('.sbn-table').store.shown.length < 100_000")
     page.evaluate(CLICK, ".sbn-cause-main")
     page.evaluate(CLICK, ".sbn-cause-actions button")
     page.evaluate("() => document.querySelector('.sbn-table').store.clearFilters()")
-    opened.until(DRAWN, 100_000)
+    until(page, DRAWN, 100_000)
 
     page.evaluate(ONE_GO)
     took, in_one_go = tasks(browser.stop_tracing())
@@ -251,23 +168,31 @@ def test_no_task_of_100000_messages_takes_50_ms(browser: Browser) -> None:
     # On a slow processor, too: as a measure, all descriptions sorted in one go.
     assert max(took) < max(LONGEST, in_one_go), sorted(took)[-5:]
     assert len(table.selected_keys) == 100_000
-    assert opened.errors == []
+    assert notebook.errors == []
 
 
 @pytest.mark.browser
-def test_selection_meanwhile_is_of_the_rows_that_were_shown(browser: Browser) -> None:
-    table = MessageTable(letters(10_000), facets=(), label="Dead letters")
-    opened = shown(browser, table)
-    opened.until(READY.replace("ALL_CAUSES", "false"))
+def test_selection_meanwhile_is_of_the_rows_that_were_shown(run_here: Callable[..., LightNotebook]) -> None:
+    notebook = run_here([])
+    page, received = notebook.page, list[Any]()
+    table = shown(notebook, count=10_000, facets=())
+    untyped: Any = table
 
-    opened.page.evaluate(SLOW)
-    found = opened.page.evaluate(SELECT)
+    def receive(_widget: object, content: dict[str, Any], _buffers: object) -> None:
+        received.append(content)
+
+    untyped.on_msg(receive)
+    until(page, READY.replace("ALL_CAUSES", "false"))
+
+    page.evaluate(SLOW)
+    found = page.evaluate(SELECT)
     assert 1_000 <= found["tested"]["even"] < 10_000, "the filter is tested while the user selects"
     assert found["tested"]["old"] < 10_000, "a filter that another replaces is not tested further"
     assert found["text"] == "10,000 shown, 10,000 selected, updating…"
     assert (found["shown"], found["hidden"], found["others"]) == (10_000, 0, 10_000), "nothing is half found"
 
-    opened.until("() => document.querySelector('.sbn-counts').textContent.startsWith('5,000 of 10,000 shown')")
-    assert [sent["hidden"] for sent in opened.received if sent["kind"] == "selection"] == [0, 5_000]
+    until(page, "() => document.querySelector('.sbn-counts').textContent.startsWith('5,000 of 10,000 shown')")
+    notebook.kernel("")
+    assert [sent["hidden"] for sent in received if sent["kind"] == "selection"] == [0, 5_000]
     assert (len(table.selected_keys), table.hidden) == (10_000, 5_000)
-    assert opened.errors == []
+    assert notebook.errors == []

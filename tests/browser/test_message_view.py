@@ -34,6 +34,7 @@ def swaps(notebook: Notebook) -> str:
 
 
 @pytest.mark.browser
+@pytest.mark.thorough
 def test_plain_table_replaces_one_that_is_not_loaded(browser: Browser, lab: Lab) -> None:
     # The control shows that a label without care is set as mathematics, so that the test can tell.
     cells = [SET_UP, "view", f"ipywidgets.Label({MATHEMATICS!r})"]
@@ -69,6 +70,7 @@ def test_plain_table_replaces_one_that_is_not_loaded(browser: Browser, lab: Lab)
 
 
 @pytest.mark.browser
+@pytest.mark.thorough
 def test_a_busy_kernel_is_no_reason_for_the_plain_table(browser: Browser, lab: Lab) -> None:
     notebook = run_notebook(browser, lab, [SET_UP, "view", BUSY])
     view = notebook.page.locator(".jp-OutputArea-output").first

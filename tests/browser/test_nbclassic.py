@@ -45,6 +45,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 @pytest.mark.browser
+@pytest.mark.thorough
 def test_the_classic_notebook_shows_the_triage(page: Page, lab: Lab, tmp_path: Path) -> None:
     name = f"t{time.time_ns()}"
     cell = SET_UP.format(data=str(lab.folder.parent / f"data-{name}"))

@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import Lab, Notebook, run_notebook
+from tests.browser.conftest import SAVE, Lab, Notebook, run_notebook
 from tests.browser.test_accessibility import PANELS, TOO_WIDE
 
 BROKEN = r"""() => [...document.querySelectorAll('.sbn-prose-table td')].filter((cell) => {
@@ -30,7 +30,7 @@ NOTCH = 100  # pixels that a notch of the wheel scrolls
 MOST_NOTCHES = 60
 MOST_TABS = 40
 CELLS = [
-    "%load_ext sbnotebook\n%sb_connect emulator --into namespace",
+    "%load_ext sbnotebook\n%sb_connect {emulator.connection_string} --into namespace",
     """\
 import json
 from sbnotebook import Message
@@ -75,8 +75,6 @@ def consume(refused):
     print(len(held), refused)""",
     "%sb_triage orders/$dlq",
 ]
-THEME = "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
-SAVE = "async () => { await window.jupyterapp.commands.execute('docmanager:save') }"
 REACHED = """(element) => {
     const { left, top, width, height } = element.getBoundingClientRect();
     const hit = document.elementFromPoint(left + width / 2, top + height / 2);
@@ -156,7 +154,7 @@ def test_a_night_on_call(browser: Browser, lab: Lab, tmp_path: Path, theme: str,
     notebook = run_notebook(browser, lab, CELLS)
     page = notebook.page
     page.set_viewport_size({"width": width, "height": height})
-    page.evaluate(THEME, f"JupyterLab {theme.capitalize()}")
+    notebook.use_theme(theme)
     panel = page.locator(".jp-OutputArea-output .sbn-panel").filter(has_text="Triage of orders/$dlq").first
     expect(panel.get_by_text("600 messages, peeked at")).to_be_visible()
     expect(panel.get_by_text("6 causes")).to_be_visible()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.browser.conftest import Lab, Notebook, run_notebook
+from tests.browser.conftest import SAVE, Lab, Notebook, run_notebook
 
 CELLS = [
     "%load_ext sbnotebook\n%sb_connect emulator --into namespace",
@@ -19,16 +19,13 @@ with queue.lock(5) as batch:
 triage = Triage(namespace, "orders/$dlq")
 triage""",
 ]
-SAVE = "async () => { await window.jupyterapp.commands.execute('docmanager:save') }"
-RESTART = """async () => {
-    await window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.restart();
-}"""
 BY_IPYWIDGETS = ".lm-Widget.jupyter-button"
 TOPS = "(cells) => cells.slice(0, 2).map((cell) => Math.round(cell.getBoundingClientRect().top))"
 SAID = "(panel) => getComputedStyle(panel, '::before').content"
 
 
 @pytest.mark.browser
+@pytest.mark.thorough
 def test_a_panel_is_drawn_by_our_view_where_it_loads(browser: Browser, lab: Lab) -> None:
     notebook = run_notebook(browser, lab, CELLS)
     page = notebook.page
@@ -42,7 +39,7 @@ def test_a_panel_is_drawn_by_our_view_where_it_loads(browser: Browser, lab: Lab)
     _is_drawn(panel)
 
     _plain_table(notebook, panel)
-    page.evaluate(RESTART)
+    notebook.end_kernel()
     expect(panel.get_by_role("button", name="Refresh")).to_be_visible()
     # A sentence above it, and no icon of a broken link over each part.
     page.wait_for_function(f"() => ({SAID})(document.querySelector('.sbn-panel')).includes('has ended')")

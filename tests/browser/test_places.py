@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Locator, expect
 
-from tests.browser.conftest import RUN_TIMEOUT, Lab, Notebook, run_notebook
+from tests.browser.conftest import RUN_TIMEOUT, Notebook, Run
 
 TABLE = """
 from sbnotebook import PeekedMessage
@@ -21,11 +21,9 @@ def remove(*numbers):
     table.remove([("orders", number) for number in numbers])
 table"""
 TREE = """
-from sbnotebook import connect
-from sbnotebook.emulator import running
 from sbnotebook.widgets.entity_browser import Browser
-server = running(queues=[f"queue-{number:03}" for number in range(100)])
-namespace = connect(server.__enter__().connection_string)
+for number in range(100):
+    namespace.create_queue(f"queue-{number:03}")
 panel = Browser(namespace)
 panel.tree.every = 600
 panel"""
@@ -38,8 +36,8 @@ def shown(view: Locator, text: str) -> None:
 
 
 @pytest.mark.browser
-def test_cursor_filter_and_facet_stay_with_the_user(browser: Browser, lab: Lab) -> None:
-    notebook = run_notebook(browser, lab, [TABLE])
+def test_cursor_filter_and_facet_stay_with_the_user(run: Run) -> None:
+    notebook = run([TABLE])
     view = notebook.page.locator(".sbn-table").first
     shown(view, "12 shown")
     _cursor_stays_on_its_message(notebook, view)
@@ -112,8 +110,8 @@ def _facet_keeps_its_order(notebook: Notebook, view: Locator) -> None:
 
 
 @pytest.mark.browser
-def test_new_counts_do_not_scroll_back_to_the_focus(browser: Browser, lab: Lab) -> None:
-    notebook = run_notebook(browser, lab, [TREE])
+def test_new_counts_do_not_scroll_back_to_the_focus(run: Run) -> None:
+    notebook = run([TREE])
     tree = notebook.page.get_by_role("tree")
     expect(tree.get_by_role("treeitem")).to_have_count(100, timeout=RUN_TIMEOUT)
     tree.get_by_role("treeitem").first.click()
@@ -123,4 +121,3 @@ def test_new_counts_do_not_scroll_back_to_the_focus(browser: Browser, lab: Lab) 
     notebook.kernel("namespace.entity('queue-000').send(['x'])\npanel.tree.refresh()")
     expect(tree.get_by_role("treeitem", name="queue-000, queue, 1 active")).to_be_focused(timeout=RUN_TIMEOUT)
     assert tree.evaluate(SCROLLED) == before
-    notebook.kernel("panel.close(); namespace.close(); server.__exit__(None, None, None)")

@@ -1,17 +1,17 @@
-"""Try a resubmit in JupyterLab: compare, rehearse with a function of the notebook, copy it, and send a canary."""
+"""Try a resubmit: compare, rehearse with a function of the notebook, copy it, and send a canary."""
 
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import Lab, Notebook, run_notebook
+from tests.browser.conftest import Notebook, Run
 
 HOSTILE = """<img src=data:, onerror=detected('reason')> $x^2$ and $y$"""
 CONTROL = """<img src=data:, onerror=detected('control')>"""
 DETECTOR = "window.found = []; window.detected = (what) => window.found.push(what)"
 CELLS = [
-    "%load_ext sbnotebook\n%sb_connect emulator --into namespace",
+    "%load_ext sbnotebook\n%sb_connect {emulator.connection_string} --into namespace",
     f"""\
 from IPython.display import HTML
 from sbnotebook import Message, RejectMessage
@@ -32,8 +32,8 @@ LETTERS = "print(len(namespace.entity('orders/$dlq').peek()), len(queue.peek()))
 
 
 @pytest.mark.browser
-def test_a_resubmit_is_tried_before_all_of_it_is_sent(browser: Browser, lab: Lab) -> None:
-    notebook = run_notebook(browser, lab, CELLS, DETECTOR)
+def test_a_resubmit_is_tried_before_all_of_it_is_sent(run: Run) -> None:
+    notebook = run(CELLS, DETECTOR)
     page = notebook.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     panel = page.locator(".jp-OutputArea-output .sbn-panel").filter(has_text="Triage of orders/$dlq")

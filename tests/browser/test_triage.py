@@ -1,15 +1,15 @@
-"""A whole triage as a person does it: in JupyterLab, from a cause to the reconciliation, by mouse and by keyboard."""
+"""A whole triage as a person does it: from a cause to the reconciliation, by mouse and by keyboard."""
 
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import Lab, Notebook, run_notebook, write
+from tests.browser.conftest import Notebook, Run, write
 
 MOST_TABS = 150
 CELLS = [
-    "%load_ext sbnotebook\n%sb_connect emulator --into namespace",
+    "%load_ext sbnotebook\n%sb_connect {emulator.connection_string} --into namespace",
     """\
 from sbnotebook import Message
 def dead_letters(name):
@@ -42,8 +42,8 @@ FOCUSED = """() => {
 
 
 @pytest.mark.browser
-def test_a_triage_by_mouse_and_another_by_keyboard(browser: Browser, lab: Lab) -> None:
-    notebook = run_notebook(browser, lab, CELLS)
+def test_a_triage_by_mouse_and_another_by_keyboard(run: Run) -> None:
+    notebook = run(CELLS)
     panels = notebook.page.locator(".jp-OutputArea-output .sbn-panel")
     orders = panels.filter(has_text="Triage of orders/$dlq")
     bills = panels.filter(has_text="Triage of bills/$dlq")

@@ -16,6 +16,7 @@ PATIENCE = 240_000
 
 
 @pytest.mark.browser
+@pytest.mark.thorough
 def test_the_first_tutorial_runs_and_shows_its_board(browser: Browser, lab: Lab) -> None:
     cells = [cell for cell in json.loads(TUTORIAL.read_text())["cells"] if cell["cell_type"] == "code"]
     notebook = run_notebook(browser, lab, ["".join(cell["source"]) for cell in cells], patience=PATIENCE)

@@ -88,6 +88,7 @@ def app(tmp_path: Path) -> Iterator[App]:
 
 
 @pytest.mark.browser
+@pytest.mark.thorough
 def test_a_group_is_sent_back_in_a_page_of_its_own(app: App, browser: Browser, tmp_path: Path) -> None:
     page = browser.new_page(viewport={"width": 1400, "height": 1000})
     external = _external(page)

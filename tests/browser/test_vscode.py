@@ -176,6 +176,7 @@ def _mapped(layout: str) -> str:
 
 
 @pytest.mark.browser
+@pytest.mark.thorough
 def test_vscode_shows_the_triage_in_the_colours_of_its_theme(
     page: Page, lab: Lab, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
@@ -210,6 +211,7 @@ def _faults(page: Page) -> list[str]:
 
 
 @pytest.mark.browser
+@pytest.mark.thorough
 def test_vscode_under_a_strict_policy_shows_the_plain_table(page: Page, lab: Lab, tmp_path: Path) -> None:
     policy = POLICY.format(sockets=lab.url.replace("http", "ws"))
     panel = opened(page, lab, policy=policy, patience=1.0)

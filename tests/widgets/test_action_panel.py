@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import ipywidgets as widgets
-import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.entity import Entity
@@ -17,7 +16,7 @@ from sbnotebook.settlement import Connection
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.rows import keys_of
-from tests.widgets.conftest import until
+from tests.widgets.conftest import buttons, click, shown, until
 
 RESEND = "Restore the originals (duplicates)"
 
@@ -34,26 +33,8 @@ COPY = ("Copy as cell", "Copy as Python")
 TRIAL = "Rehearse"
 
 
-def shown(widget: Any) -> Iterator[Any]:
-    """A widget and all that can be seen in it."""
-    if widget.layout.display != "none":
-        yield widget
-        for child in getattr(widget, "children", ()):
-            yield from shown(child)
-
-
 def enabled(panel: ActionPanel) -> list[widgets.Button]:
     return [each for each in shown(panel) if isinstance(each, widgets.Button) and not each.disabled]
-
-
-def buttons(panel: ActionPanel) -> list[str]:
-    """Return the enabled buttons."""
-    return [each.description for each in enabled(panel)]
-
-
-def click(panel: ActionPanel, name: str) -> None:
-    (found,) = [each for each in enabled(panel) if each.description == name]
-    found.click()
 
 
 def proposed(panel: ActionPanel, make: Callable[[], Plan], **options: Any) -> str:
@@ -305,12 +286,3 @@ def test_an_undo_that_needs_a_destination_asks_for_it(namespace: Namespace) -> N
     assert len(namespace.entity("sent-back").peek()) == 3
     click(panel, "Done")
     assert panel.report is None
-
-
-@pytest.mark.parametrize("plain", ["", "plain"])
-def test_it_works_without_custom_widgets(namespace: Namespace, plain: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SBNOTEBOOK_WIDGETS", plain)
-    panel = ActionPanel(namespace)
-    boxes = [each for each in shown(panel) if isinstance(each, widgets.Textarea)]
-    assert len(boxes) == (plain == "plain")
-    assert all("Nothing is planned" in box.value for box in boxes)

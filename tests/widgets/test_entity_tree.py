@@ -1,17 +1,10 @@
 from __future__ import annotations
 
-from typing import Any
-
 from sbnotebook.client import Namespace, connect
 from sbnotebook.emulator import running
 from sbnotebook.model import Message
 from sbnotebook.widgets.entity_tree import EntityTree
 from tests.widgets.conftest import until
-
-
-def told(tree: Any, **content: object) -> None:
-    """What the browser's refresh button sends."""
-    tree._handle_custom_msg(content, [])  # noqa: SLF001 (how ipywidgets hands a message over)
 
 
 def paths(tree: EntityTree) -> list[str]:
@@ -34,36 +27,12 @@ def test_entities_with_their_counts(namespace: Namespace) -> None:
     namespace.delete_queue("counted")
 
 
-def test_subscriptions_are_asked_for_when_their_topic_is_opened(namespace: Namespace) -> None:
-    tree = EntityTree(namespace)
-    assert tree.wait()
-    assert paths(tree) == ["events"]
-    tree.expanded = ["events"]
-    until(lambda: "events/subscriptions/audit" in paths(tree))
-
-
 def test_an_entity_that_is_chosen_at_first_is_open(namespace: Namespace) -> None:
     tree = EntityTree(namespace, "events/subscriptions/audit/$dlq")
     assert tree.wait()
     assert tree.chosen == "events/subscriptions/audit/$dlq"
     assert "events/subscriptions/audit" in paths(tree)
     assert tree.expanded == ["events", "events/subscriptions/audit"]
-
-
-def test_refresh_asks_again_and_the_chosen_one_is_told(namespace: Namespace) -> None:
-    tree = EntityTree(namespace)
-    assert tree.wait()
-    namespace.create_queue("later")
-    told(tree, kind="refresh")
-    until(lambda: "later" in paths(tree))
-    chosen: list[str] = []
-    end = tree.on_choose(chosen.append)
-    tree.chosen = "later"
-    end()
-    tree.chosen = "events"
-    assert chosen == ["later"]
-    told(tree, kind="something else")
-    namespace.delete_queue("later")
 
 
 def test_entity_tree_shows_errors_and_keeps_known_counts() -> None:

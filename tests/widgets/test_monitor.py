@@ -18,33 +18,6 @@ def told(monitor: Monitor, kind: str, view: str = "one") -> None:
     chart._handle_custom_msg({"kind": kind, "view": view}, [])  # noqa: SLF001 (how ipywidgets hands it over)
 
 
-def test_samples_are_taken_while_somebody_can_see_them(namespace: Namespace) -> None:
-    namespace.create_queue("seen")
-    namespace.entity("seen").send([Message(body=b"x")] * 3)
-    monitor = Monitor(namespace, ["seen", "events/subscriptions/audit"], every=0.1)
-    sent: list[Any] = []
-    monitor.chart.send = lambda content, **_: sent.append(content)  # pyright: ignore[reportAttributeAccessIssue]
-    assert len(monitor.to_pandas()) == 0, "nobody looks"
-
-    told(monitor, "here")
-    told(monitor, "here", "another")
-    until(lambda: len(monitor.to_pandas()) >= 2)
-    told(monitor, "gone")
-    until(lambda: len(monitor.to_pandas()) >= 4)
-    told(monitor, "gone", "another")
-    until(lambda: not monitor.is_sampling)
-    taken = len(monitor.to_pandas())
-
-    assert sent[0] == {"kind": "history", "points": []}
-    assert {point["entity"] for point in sent[2]["points"]} == {"seen", "events/subscriptions/audit"}
-    told(monitor, "here")
-    until(lambda: any(content["kind"] == "history" and len(content["points"]) >= taken for content in sent))
-    assert "as of" in monitor.status.value
-    monitor.close()
-    until(lambda: not monitor.is_sampling)
-    namespace.delete_queue("seen")
-
-
 def test_it_is_stopped_and_started_and_kept_as_a_frame(namespace: Namespace) -> None:
     namespace.create_queue("kept")
     monitor = Monitor(namespace, ["kept"], every=0.1)

@@ -30,14 +30,6 @@ def test_all_that_is_shown_is_visible_short_and_exact() -> None:
     assert cell("two\nlines") == "two\nlines"
 
 
-def test_nothing_takes_no_room() -> None:
-    view = TextView()
-    view.show()
-    assert view.layout.display == "none"
-    view.show(paragraph("Something."))
-    assert view.layout.display is None
-
-
 def test_where_custom_widgets_do_not_load_it_is_a_box_of_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SBNOTEBOOK_WIDGETS", "plain")
     view = TextView()
@@ -46,18 +38,6 @@ def test_where_custom_widgets_do_not_load_it_is_a_box_of_text(monkeypatch: pytes
     assert len(view.children) == 1
     assert (box.value, box.disabled) == ("$x$ stays as it is.", True)
     view.close()
-
-
-def test_it_changes_to_the_plain_box_and_back() -> None:
-    view = TextView()
-    view.show(paragraph("Something."))
-    rich: Any = view.children[0]
-    view.use_plain(True)
-    (plain,) = view.children
-    assert plain is not rich
-    # What the browser sends when it has loaded it, however late.
-    rich._handle_custom_msg({"kind": "ready"}, [])  # noqa: SLF001
-    assert view.children == (rich,)
 
 
 def test_a_browser_that_answers_while_the_view_is_made_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:

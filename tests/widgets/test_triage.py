@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import ipywidgets as widgets
 import pytest
@@ -15,12 +14,10 @@ from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Message
 from sbnotebook.settlement import Connection, Journal
-from sbnotebook.widgets.forms.edit_form import StepRow
 from sbnotebook.widgets.triage import Triage
 from tests.widgets.conftest import buttons, click, said, shown, until, write
 
 SHOW = "Show the plan"
-STYLES: Final = re.compile(r' style="[^"]*"')
 
 
 def letters_of(count: int, name: str, namespace: Namespace) -> Entity:
@@ -55,95 +52,6 @@ def carry_out(triage: Triage) -> None:
 
 def ids(entity: Entity) -> list[str | None]:
     return [message.message_id for message in entity.peek()]
-
-
-def test_messages_are_chosen_completed_and_sent_back(namespace: Namespace) -> None:
-    letters = letters_of(9, "done-with", namespace)
-    triage = opened(namespace, "done-with/$dlq")
-    assert "9 messages, peeked at " in said(triage)
-    assert "No message is selected." in said(triage)
-    assert "Dead-letter…" not in buttons(triage)
-
-    select(triage, 2, 3)
-    assert "2 messages are selected." in said(triage)
-    click(triage, "Complete…")
-    assert "they are removed from here, and nothing is sent. They are kept in the archive" in said(triage)
-    click(triage, SHOW)
-    until(lambda: "Complete 2 messages of done-with/$dlq." in repr(triage.actions))
-    assert len(ids(letters)) == 9, "nothing was done until now"
-    carry_out(triage)
-    assert "2 of 2 messages of done-with/$dlq settled" in repr(triage.actions)
-    until(lambda: "7 messages, peeked at " in said(triage))
-    assert "No message is selected." in said(triage)
-    assert len(ids(letters)) == 7
-
-    click(triage.actions, "Undo")
-    carry_out(triage)
-    assert len(ids(namespace.entity("done-with"))) == 2
-    triage.close()
-
-
-def test_the_record_holds_causes_and_what_was_done(namespace: Namespace) -> None:
-    letters_of(9, "recorded", namespace)
-    triage = opened(namespace, "recorded/$dlq")
-    triage.table.model.find_causes()
-    until(lambda: "<td>no price" in record_of(triage), "the causes")
-    select(triage, 2, 3)
-    click(triage, "Complete…")
-    click(triage, SHOW)
-    carry_out(triage)
-    until(lambda: "7 messages, peeked at " in record_of(triage))
-    record = record_of(triage)
-    assert "<td>4</td><td>Invalid</td><td>no price</td>" in record
-    assert "<td>3</td><td>Expired</td><td>too late</td>" in record
-    assert "<p>Complete 2 messages of recorded/$dlq." in record
-    assert "<p>2 of 2 messages of recorded/$dlq settled.</p>" in record
-    assert "&quot;n&quot;" not in record, "a saved notebook has no bodies"
-    triage.close()
-
-
-def record_of(triage: Triage) -> str:
-    """Return the record without styles."""
-    return STYLES.sub("", triage.record.as_html())
-
-
-def test_messages_are_repaired_and_sent_back(namespace: Namespace) -> None:
-    letters = letters_of(6, "mended", namespace)
-    namespace.create_queue("mended-to")
-    triage = opened(namespace, "mended/$dlq")
-    select(triage, 2, 3)
-    click(triage, "Edit and resubmit…")
-    click(triage, SHOW)
-    assert "Set property: the name of the property is missing." in said(triage)
-    (step,) = [each for each in shown(triage) if isinstance(each, StepRow)]
-    step.name.value, step.value.value = "carrier", "UA"
-    click(triage, "Try it")
-    until(lambda: "Message 1 of 2, number 2" in said(triage))
-    write(triage, "To", "mended-to")
-    write(triage, "Rate, a second", "0")
-    click(triage, SHOW)
-    assert "Write a number above 0" in said(triage)
-    write(triage, "Rate, a second", "1000")
-    click(triage, SHOW)
-    until(lambda: "Resubmit 2 messages of mended/$dlq to mended-to, edited." in repr(triage.actions))
-    assert "At most 1,000 messages a second, so it takes 0s or longer." in repr(triage.actions)
-    carry_out(triage)
-    until(lambda: SHOW not in buttons(triage))
-    sent = namespace.entity("mended-to").peek()
-    assert [(message.body, message.application_properties["carrier"]) for message in sent] == [
-        (b'{"n": 1}', "UA"),
-        (b'{"n": 2}', "UA"),
-    ]
-    assert sorted(ids(letters), key=str) == ["m0", "m3", "m4", "m5"]
-
-    select(triage, 1)
-    click(triage, "Resubmit…")
-    assert "Copies go back to mended, or to the queue or topic that you name." in said(triage)
-    click(triage, SHOW)
-    until(lambda: "Resubmit 1 message of mended/$dlq to mended." in repr(triage.actions))
-    carry_out(triage)
-    assert [message.body for message in namespace.entity("mended").peek()] == [b'{"n": 0}']
-    triage.close()
 
 
 def test_triage_resubmits_and_completes_live_session_messages(namespace: Namespace) -> None:
@@ -399,20 +307,6 @@ def test_resubmits_of_a_cause_are_known_after_a_restart(
         until(lambda: triage.table.model.resubmits == known, "the counts")
         triage.close()
     assert {cause: count for cause, (_, count) in known.items()} == {expired: 2, invalid: 2}
-
-
-def test_notes_that_are_written_beside_causes_are_kept(namespace: Namespace) -> None:
-    letters = letters_of(3, "noted", namespace)
-    cause = letters.peek().groups()[0].fingerprint
-    triage = opened(namespace, "noted/$dlq")
-    note = {"kind": "request", "page": "p", "id": 1, "name": "note", "data": {"fingerprint": cause, "text": "INC-2"}}
-    own: Any = triage.table.own
-    own._receive(None, note, [])  # noqa: SLF001 (what the browser sends)
-    until(lambda: namespace.notes() == {cause: "INC-2"})
-    note["data"] = {"fingerprint": cause, "text": "x" * 3_000}
-    own._receive(None, note, [])  # noqa: SLF001
-    until(lambda: "A note has 2,000 characters at most" in said(triage))
-    triage.close()
 
 
 def test_in_a_terminal_it_is_a_text(namespace: Namespace) -> None:

@@ -14,30 +14,6 @@ from sbnotebook.widgets.forms.send_form import SendForm
 from tests.widgets.conftest import until
 
 
-def test_send_form_sends_after_the_plan_is_confirmed(namespace: Namespace) -> None:
-    namespace.create_queue("sent-to")
-    panel = ActionPanel(namespace)
-    form = SendForm(namespace, panel, "sent-to")
-    form.body.value = '{"flight": 1545}'
-    form.texts["subject"].value = "UA"
-    form.add_property("attempt", "long", "2")
-    form.add_property("note", value="<b>x</b>")
-    form.add_property()  # left empty
-    form.submit.click()
-    until(lambda: "Send 1 message to sent-to." in repr(panel))
-    assert "attempt = 2 (long)" in repr(panel).replace("\n", " ")
-    assert len(namespace.entity("sent-to").peek()) == 0
-
-    carry_out: Any = panel._carry_out  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (its button)
-    carry_out.click()
-    until(lambda: panel.report)
-    (message,) = namespace.entity("sent-to").peek()
-    assert (message.body_text, message.subject, message.content_type) == ('{"flight": 1545}', "UA", "application/json")
-    assert dict(message.application_properties) == {"attempt": 2, "note": "<b>x</b>"}
-    assert type_name(message.application_properties["attempt"]) == "long"
-    namespace.delete_queue("sent-to")
-
-
 def test_send_form_withdraws_a_plan_after_a_change(namespace: Namespace) -> None:
     namespace.create_queue("typed-late")
     panel = ActionPanel(namespace)

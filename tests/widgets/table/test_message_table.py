@@ -13,7 +13,6 @@ from comm.base_comm import BaseComm
 
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.table.message_table import MessageTable
-from sbnotebook.widgets.table.rows import Table
 from tests.widgets.conftest import until
 
 SENT: list[tuple[dict[str, Any], list[bytes]]] = []
@@ -222,11 +221,6 @@ def test_questions_are_answered_and_what_goes_wrong_is_said() -> None:
     tell(table, kind="selection", turn=1)
     assert SENT[-1][0]["kind"] == "failed"
     tell(table, kind="something new")
-
-
-def test_it_is_a_table_as_panels_need_one() -> None:
-    table: Table = MessageTable(peeked([1]))
-    assert table.hidden == 0
 
 
 def test_message_table_keeps_messages_out_of_its_traits() -> None:
