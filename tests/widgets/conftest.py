@@ -47,6 +47,18 @@ def shown(widget: Any) -> Iterator[Any]:
             yield from shown(child)
 
 
+def parts(widget: Any) -> Iterator[Any]:
+    """A widget and all in it, hidden or not."""
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from parts(child)
+
+
+def named(widget: Any, name: str) -> Any:
+    """The first part of this name."""
+    return next(each for each in parts(widget) if getattr(each, "description", None) == name)
+
+
 def buttons(panel: widgets.Widget) -> list[str]:
     """Return the labels of enabled buttons."""
     return [each.description for each in shown(panel) if isinstance(each, widgets.Button) and not each.disabled]

@@ -14,7 +14,7 @@ from sbnotebook.model import Message
 from sbnotebook.settlement import Connection, Journal
 from sbnotebook.widgets import entity_messages
 from sbnotebook.widgets.entity_browser import Browser
-from tests.widgets.conftest import until
+from tests.widgets.conftest import named, parts, until
 
 
 @pytest.fixture
@@ -134,10 +134,10 @@ def test_plan_goes_with_the_view_that_it_was_made_in(namespace: Namespace, queue
     act(browser, "Complete…")
     until(lambda: "Complete 1 message of browsed" in repr(browser.actions))
     carry_out: Any = browser.actions._carry_out  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (its button)
-    until(lambda: carry_out in descendants(browser.actions))  # the buttons come after the words
+    until(lambda: carry_out in parts(browser.actions))  # the buttons come after the words
     see(browser, "Active")
     assert "The form of this plan was closed" in repr(browser.actions)
-    assert carry_out not in descendants(browser.actions)
+    assert carry_out not in parts(browser.actions)
     browser.close()
     namespace.delete_queue(queue)
 
@@ -162,11 +162,7 @@ def act(browser: Browser, name: str) -> None:
     """Click an action on the selected messages, and the button of its form."""
     (selection,) = browser.messages._selected.children  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
     selection.buttons[name].click()
-    next(each for each in descendants(selection) if getattr(each, "description", "") == "Show the plan").click()
-
-
-def descendants(widget: Any) -> list[Any]:
-    return [widget, *(found for child in getattr(widget, "children", ()) for found in descendants(child))]
+    named(selection, "Show the plan").click()
 
 
 def test_sessions_are_listed_and_looked_into(namespace: Namespace) -> None:
@@ -236,7 +232,7 @@ def test_a_message_is_sent_and_another_is_made_of_one(namespace: Namespace, queu
     browser.sending.click()
     assert browser.wait()
     browser.template.click()
-    assert "Select one message in the table first." in [getattr(part, "value", "") for part in descendants(browser)]
+    assert "Select one message in the table first." in [getattr(part, "value", "") for part in parts(browser)]
     browser.table.select([("browsed", browser.table.messages[1].sequence_number)])
     browser.template.click()
     assert browser.form.texts["subject"].value == "even"

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import ipywidgets
 import pytest
 
 from sbnotebook.client import Namespace
@@ -15,7 +14,8 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import LockedMessage, Message
 from sbnotebook.widgets.lock_board import LockBoard
 from tests.filled_queues import filled_client_queue
-from tests.widgets.conftest import until
+from tests.widgets.conftest import said, until
+from tests.widgets.conftest import shown as visible
 
 EVIL = "<img src=x onerror=alert(1)> \x1b[31m"
 
@@ -25,26 +25,18 @@ def hostile_messages(count: int, session_id: str | None = None) -> list[Message]
     return [Message(body=b"%d" % n, subject=EVIL if n == 0 else f"S{n}", session_id=session_id) for n in range(count)]
 
 
-def everything(widget: ipywidgets.Widget) -> list[ipywidgets.Widget]:
-    """The widgets that are on the screen."""
-    if isinstance(widget, ipywidgets.DOMWidget) and widget.layout.display == "none":
-        return []
-    return [widget, *(inner for child in getattr(widget, "children", ()) for inner in everything(child))]
-
-
 def named(board: LockBoard, description: str) -> Any:
     """Return a button or field, as soon as it is on the screen: news of a selection or a plan may come in between."""
 
-    def found() -> list[ipywidgets.Widget]:
-        return [each for each in everything(board) if getattr(each, "description", None) == description]
+    def found() -> list[Any]:
+        return [each for each in visible(board) if getattr(each, "description", None) == description]
 
     until(lambda: bool(found()), description)
     return found()[0]
 
 
 def shown(board: LockBoard) -> str:
-    labels = [each.value for each in everything(board) if isinstance(each, ipywidgets.Label)]
-    return "\n".join([*labels, repr(board.actions)])
+    return f"{said(board)}\n{board.actions!r}"
 
 
 def select(board: LockBoard, *numbers: int) -> None:
@@ -111,7 +103,7 @@ def test_messages_are_shown_with_their_locks_and_settled(namespace: Namespace, b
     assert (letter.dead_letter_reason, letter.dead_letter_error_description) == ("Odd", "it is")
 
     named(board, "Release all").click()
-    until(lambda: any(getattr(each, "description", "") == "Carry out" for each in everything(board)))
+    until(lambda: any(getattr(each, "description", "") == "Carry out" for each in visible(board)))
     named(board, "Carry out").click()
     until(lambda: "No message is held. Lock some." in shown(board), shown(board))
     assert len(board.table.messages) == 0
@@ -242,6 +234,6 @@ def test_a_dead_letter_queue_has_nothing_to_dead_letter_to(namespace: Namespace,
         batch.dead_letter(reason="Bad")
     board = LockBoard(namespace, namespace.entity("letters/$dlq").lock(1))
     boards.append(board)
-    names = [getattr(each, "description", "") for each in everything(board)]
+    names = [getattr(each, "description", "") for each in visible(board)]
     assert "Complete…" in names
     assert "Dead-letter…" not in names

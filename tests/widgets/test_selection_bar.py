@@ -10,15 +10,7 @@ from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.message_actions import Action, resubmit_form
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
-from tests.widgets.conftest import until
-
-
-def fields(widget: Any) -> list[Any]:
-    return [widget, *(each for child in getattr(widget, "children", ()) for each in fields(child))]
-
-
-def named(widget: Any, name: str) -> Any:
-    return next(each for each in fields(widget) if getattr(each, "description", None) == name)
+from tests.widgets.conftest import named, parts, until
 
 
 def test_selection_bar_withdraws_a_plan_after_a_change(namespace: Namespace) -> None:
@@ -36,7 +28,7 @@ def test_selection_bar_withdraws_a_plan_after_a_change(namespace: Namespace) -> 
 
     def said_and_gone(words: str) -> None:
         assert words in repr(panel)
-        assert "Carry out" not in [getattr(each, "description", "") for each in fields(panel)]
+        assert "Carry out" not in [getattr(each, "description", "") for each in parts(panel)]
 
     table.select([("chosen", 1), ("chosen", 2)])
     named(bar, "Resubmit…").click()
@@ -52,7 +44,7 @@ def test_selection_bar_withdraws_a_plan_after_a_change(namespace: Namespace) -> 
 
     named(bar, "Delay").value = "soon"
     named(bar, "Show the plan").click()
-    faults = [each.value for each in fields(bar) if "duration" in str(getattr(each, "value", ""))]
+    faults = [each.value for each in parts(bar) if "duration" in str(getattr(each, "value", ""))]
     assert len(faults) == 1, "below the field, and not once more below the form"
     named(bar, "Delay").value = "5m"
     plan()
@@ -89,7 +81,7 @@ def test_plan_goes_with_its_form(namespace: Namespace) -> None:
     for away in (named(bar, "Resubmit…").click, lambda: named(bar, "Close").click(), bar.close):
         carry_out = plan()
         away()
-        assert carry_out not in fields(panel)
+        assert carry_out not in parts(panel)
         carry_out.click()  # too late
         assert not panel.busy
         assert "The form of this plan was closed" in repr(panel)

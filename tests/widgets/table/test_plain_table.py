@@ -9,7 +9,7 @@ import pytest
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.table.plain_table import PlainRows, PlainTable
 from sbnotebook.widgets.table.rows import RowModel
-from tests.widgets.conftest import until
+from tests.widgets.conftest import named, parts, until
 
 
 def message(number: int, reason: str = "Bad", entity: str = "orders/$dlq") -> PeekedMessage:
@@ -27,17 +27,8 @@ def key(number: int, entity: str = "orders/$dlq") -> tuple[str, int]:
     return entity, number
 
 
-def named(table: ipywidgets.Widget, description: str) -> Any:
-    """The control with this name, the first if there are several."""
-    return next(each for each in everything(table) if getattr(each, "description", None) == description)
-
-
-def everything(widget: ipywidgets.Widget) -> list[ipywidgets.Widget]:
-    return [widget, *(inner for child in getattr(widget, "children", ()) for inner in everything(child))]
-
-
 def texts(table: ipywidgets.Widget) -> str:
-    return "\n".join(each.value for each in everything(table) if isinstance(each, ipywidgets.Label))
+    return "\n".join(each.value for each in parts(table) if isinstance(each, ipywidgets.Label))
 
 
 @pytest.fixture
@@ -153,7 +144,7 @@ def test_causes_are_chosen_and_have_notes() -> None:
 
 def test_one_message_is_shown_with_all_that_it_carries(table: PlainTable) -> None:
     named(table, "Look").click()
-    areas = [each for each in everything(table) if isinstance(each, ipywidgets.Textarea)]
+    areas = [each for each in parts(table) if isinstance(each, ipywidgets.Textarea)]
     until(lambda: any("body of 1" in each.value for each in areas), "the message")
     told = next(each.value for each in areas if "body of 1" in each.value)
     assert "Message 1 of orders/$dlq" in told
@@ -163,7 +154,7 @@ def test_one_message_is_shown_with_all_that_it_carries(table: PlainTable) -> Non
 def test_plain_table_breaks_long_lines_of_mixed_direction() -> None:
     table = PlainTable(RowModel([message(1).with_changes(body="\u05d0a".encode() * 50_000)]))
     named(table, "Look").click()
-    areas = [each for each in everything(table) if isinstance(each, ipywidgets.Textarea)]
+    areas = [each for each in parts(table) if isinstance(each, ipywidgets.Textarea)]
     until(lambda: any("\u05d0" in each.value for each in areas), "the message")
     told = next(each.value for each in areas if "\u05d0" in each.value)
     assert max(map(len, told.splitlines())) <= 500
@@ -173,9 +164,9 @@ def test_plain_table_breaks_long_lines_of_mixed_direction() -> None:
 
 def test_texts_of_messages_are_never_mathematics_or_html() -> None:
     table = PlainTable(RowModel([message(1, "$\\href{javascript:x}{y}$ <img src=x>")]))
-    states = [each.get_state() for each in everything(table) if isinstance(each, ipywidgets.Label)]
+    states = [each.get_state() for each in parts(table) if isinstance(each, ipywidgets.Label)]
     cells = [state for state in states if "$" in state["value"]]
     assert cells
     assert all("mathjax_ignore" in state["_dom_classes"] for state in cells)
-    markup = [each.value for each in everything(table) if isinstance(each, ipywidgets.HTML)]
+    markup = [each.value for each in parts(table) if isinstance(each, ipywidgets.HTML)]
     assert not any("img" in each for each in markup)
