@@ -135,10 +135,17 @@ class Marks(NamedTuple):
         return _charset(self.content_type) or _codec((self.content_encoding or "")[:_LONGEST_HEADER].strip().lower())
 
     @property
+    def is_usual(self) -> bool:
+        """Return whether the message says nothing, so that its body is UTF-8 unless its first bytes are unusual."""
+        if self.content_encoding is not None or not _is_usual_type(self.content_type):
+            return False
+        return not has_decoders() and not mark_names(self.properties)
+
+    @property
     def unknown_charset(self) -> str | None:
         """Return the name of a charset that is not known."""
         name = _charset_name(self.content_type)
-        return name if name is not None and _charset(self.content_type) is None else None
+        return None if name is None or _codec(name) is not None else name
 
 
 class Layer(NamedTuple):
@@ -222,11 +229,6 @@ def body_text(
         >>> body_text(b"\xff\xfe", BodyType.DATA) is None
         True
     """
-    is_usual = content_encoding is None and body_type is BodyType.DATA and body[:1] not in _UNUSUAL
-    if is_usual and is_usually_utf8(content_type) and not mark_names(properties):
-        # The body of most messages is their text as it is.
-        with contextlib.suppress(UnicodeDecodeError):
-            return body.decode()
     text, form = read_form(body, Marks(body_type, content_type, content_encoding, properties), unpacking)
     return None if text is None else text + form.note
 
@@ -243,6 +245,10 @@ def read_form(
         is_for_edit: unpack all of the body, up to the limit of a table.
     """
     if marks.body_type is BodyType.DATA:
+        if body[:1] not in _UNUSUAL and marks.is_usual:
+            # The body of most messages is their text as it is.
+            with contextlib.suppress(UnicodeDecodeError):
+                return body.decode(), _PLAIN
         return _read_data(body, marks, unpacking, is_for_edit=is_for_edit)
     try:
         value = decode_body(body, marks.body_type)
@@ -377,6 +383,9 @@ def _pack_charset(charset: str, mark: str, text: str) -> bytes:
         raise DecisionError(f"The charset {charset} of the body has no {text[error.start - len(mark)]!r}.") from None
 
 
+_PLAIN: Final = Form((_charset_layer("utf-8"),))
+
+
 def _pack_xml(head: str, tail: str, inner: Callable[[str], bytes], text: str) -> bytes:
     bad = _NOT_XML.search(text)
     if bad is not None:
@@ -392,6 +401,13 @@ def _xml_character(reference: re.Match[str]) -> str:
     return chr(point) if point < 0xD800 or 0xDFFF < point <= 0x10FFFF else reference[0]  # noqa: PLR2004 (surrogates)
 
 
+@lru_cache(maxsize=256)
+def _is_usual_type(content_type: str | None) -> bool:
+    marks = Marks(content_type=content_type)
+    return marks.charset in (None, "utf-8") and marks.unknown_charset is None and not marks.packings
+
+
+@lru_cache(maxsize=256)
 def _charset_name(content_type: str | None) -> str | None:
     """Return the charset that a content type names, known or not."""
     if not content_type or len(content_type) > _LONGEST_HEADER or "charset" not in content_type.lower():
@@ -405,7 +421,6 @@ def _charset_name(content_type: str | None) -> str | None:
     return None if name is None else str(name)
 
 
-@lru_cache(maxsize=256)
 def _charset(content_type: str | None) -> str | None:
     """Return the charset that a content type names; None when it names none that is known."""
     name = _charset_name(content_type)
@@ -521,6 +536,8 @@ def fault_of_bytes(body: bytes, before: Marks, new: bytes, after: Marks) -> str 
         new: the bytes of an edit.
         after: what the edited message says of them.
     """
+    if new == body and before == after:
+        return None
     old, form = read_form(body, before, is_for_edit=True)
     if old is None or (new == body and _says(before) == _says(after)):
         return None

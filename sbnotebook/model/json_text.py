@@ -11,9 +11,11 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, Final, NamedTuple, Self, cast
 
 from sbnotebook.errors import DecisionError
+from sbnotebook.model.budget import PARSED_CHARACTERS
 
 __all__ = [
     "JsonNumber",
@@ -36,6 +38,8 @@ _PART: Final = re.compile(r"""\.?(?P<name>[^\W\d][\w-]*)|\[(?P<place>\d{1,9})\]|
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SHOWN: Final = 60
+_MOST_CHARACTERS: Final = 8 * PARSED_CHARACTERS
+"""Characters of a document that an edit changes: it is parsed at the user's request, and one at a time."""
 _MOST_DIGITS: Final = 4_300
 """Digits of a whole number that Python reads: the time for more grows with their square."""
 # Numbers stay text: one of a million digits would take hours.
@@ -113,6 +117,8 @@ def read_json(text: str | None) -> Any:
     """
     if text is None:
         raise DecisionError("The body is not text, and so not JSON.")
+    if len(text) > _MOST_CHARACTERS:
+        raise DecisionError(f"The body has more than {_MOST_CHARACTERS:,} characters, too many to be read as JSON.")
     try:
         return json_document(text)
     except ValueError as error:
@@ -146,11 +152,14 @@ def write_json(value: Any, *, ascii_only: bool = False) -> str:
 def _written(value: Any, ascii_only: bool) -> str:
     if isinstance(value, JsonNumber):
         return value.literal
-    if value is None or isinstance(value, (bool, str)):
-        written = json.dumps(value, ensure_ascii=ascii_only)
+    if isinstance(value, str):
+        if ascii_only or value.isascii():
+            return encode_basestring_ascii(value)
         # Half a pair of surrogates is legal as an escape only.
-        return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", written)
-    if isinstance(value, Mapping):
+        return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", encode_basestring(value))
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else "true" if value else "false"
+    if isinstance(value, (dict, Mapping)):
         members = cast("Mapping[Any, Any]", value).items()
         return f"{{{', '.join(f'{_name(name, ascii_only)}: {_written(each, ascii_only)}' for name, each in members)}}}"
     if isinstance(value, (list, tuple)):
@@ -167,6 +176,8 @@ def _name(name: object, ascii_only: bool) -> str:
 def _number(value: Any) -> str:
     own = getattr(value, "item", None)  # a number of numpy or pandas
     plain: Any = own() if callable(own) else value
+    if isinstance(plain, bool):
+        return "true" if plain else "false"
     if isinstance(plain, int):
         return int.__repr__(plain)
     if type(plain).__name__ == "Decimal" and plain.is_finite():
@@ -215,7 +226,7 @@ class _Writer:
         """Return the text of a value: the same as at ``start`` where it is equal."""
         if _same(before, after):
             return self._text[start : _end(self._text, start)]
-        if isinstance(before, dict) and isinstance(after, Mapping) and before:
+        if isinstance(before, dict) and isinstance(after, (dict, Mapping)) and before:
             return self._object(start, cast("dict[str, Any]", before), cast("Mapping[Any, Any]", after))
         if isinstance(before, list) and isinstance(after, (list, tuple)) and before:
             return self._list(start, cast("list[Any]", before), cast("Sequence[Any]", after))
@@ -273,26 +284,34 @@ def _same(before: Any, after: Any) -> bool:
     """Return whether JSON writes both alike: 1, 1.0 and true differ."""
     if before is after:
         return True
-    if isinstance(before, dict) and isinstance(after, Mapping):
+    if type(before) is type(after) and isinstance(before, (str, int)):
+        return before == after
+    if isinstance(before, dict) and isinstance(after, (dict, Mapping)):
         values, theirs = cast("dict[str, Any]", before), cast("Mapping[Any, Any]", after)
         return [*values] == [*theirs] and all(_same(value, theirs[name]) for name, value in values.items())
     if isinstance(before, list) and isinstance(after, (list, tuple)):
         elements, others = cast("list[Any]", before), cast("Sequence[Any]", after)
         return len(elements) == len(others) and all(map(_same, elements, others))
-    if isinstance(before, (dict, list)) or isinstance(after, (Mapping, list, tuple)):
+    if isinstance(before, (dict, list)) or isinstance(after, (dict, Mapping, list, tuple)):
         return False
     return _written(before, False) == _written(after, False)
 
 
 def _places(before: Sequence[Any], after: Sequence[Any]) -> list[int]:
     """Return for each element after an edit which element before it was; -1 for a new one."""
-    count = len(before)
-    if len(after) == count:
-        return [*range(count)]
-    # The list has grown or shrunk: find the elements that stayed, and count the changed ones from those before them.
+    shorter = min(len(before), len(after))
+    head = next((at for at in range(shorter) if not _same(before[at], after[at])), shorter)
+    tail = next((at for at in range(shorter - head) if not _same(before[-1 - at], after[-1 - at])), shorter - head)
+    middle = _matched(before[head : len(before) - tail], after[head : len(after) - tail])
+    ends = range(len(before) - tail, len(before))
+    return [*range(head), *(place + head if place >= 0 else -1 for place in middle), *ends]
+
+
+def _matched(before: Sequence[Any], after: Sequence[Any]) -> list[int]:
     known: defaultdict[str, list[int]] = defaultdict(list)
-    for place in reversed(range(count)):
+    for place in reversed(range(len(before))):
         known[_written(before[place], False)].append(place)
+    # Find the elements that stayed in their order, and pair those that changed between them.
     found: list[int] = []
     last = -1
     for value in after:
@@ -302,6 +321,20 @@ def _places(before: Sequence[Any], after: Sequence[Any]) -> list[int]:
         place = held.pop() if held else -1
         last = max(last, place)
         found.append(place)
+    return _paired(found, len(before))
+
+
+def _paired(found: list[int], count: int) -> list[int]:
+    """Give each new element the next one before it that is free, up to the next that stayed."""
+    limits, limit = list[int](), count
+    for place in reversed(found):
+        limits.append(limit)
+        limit = place if place >= 0 else limit
+    last = -1
+    for at, (place, limit) in enumerate(zip(found, reversed(limits), strict=True)):
+        if place < 0 and last + 1 < limit:
+            found[at] = last + 1
+        last = max(last, found[at])
     return found
 
 

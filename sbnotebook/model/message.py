@@ -178,7 +178,10 @@ class Message:
             >>> order.json["carrier"]
             'DHL'
         """
-        return read_json(self._whole_text())
+        text, form = read_form(self.body, self.marks, is_for_edit=True)
+        if text is None or form.note:
+            raise DecisionError(form.fault or "The body is packed, and too large to be read as JSON.")
+        return read_json(text)
 
     def _whole_text(self) -> str | None:
         return read_form(self.body, self.marks, is_for_edit=True)[0]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from sbnotebook.model.budget import UNPACKED_BYTES, UNPACKED_BYTES_OF_TABLE, UNPACKED_TIMES, Allowance
@@ -71,15 +72,24 @@ def packings(content_type: str | None, content_encoding: str | None, properties:
         >>> packings(None, "GZIP", None), packings(None, None, {"Content-Encoding": "br"})
         (['gzip'], ['br'])
     """
+    if content_encoding is None and not mark_names(properties):
+        return [*_packing_of_type(content_type)]
     names = _split(content_encoding or "")
     for name in mark_names(properties):
         # Others use the same names for something else, so only compressions count.
-        names += [each for each in _split(str((properties or {})[name])) if each in _NAMES or each in UNKNOWN]
-    if content_type is not None:
-        kind = content_type[:_LONGEST].partition(";")[0].strip().lower()
-        names += [_TYPES.get(kind, GZIP if kind.endswith("+gzip") else "")]
+        value: Any = (properties or {})[name]
+        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        names += [each for each in _split(text) if each in _NAMES or each in UNKNOWN]
+    names += _packing_of_type(content_type)
     known = (_NAMES.get(name, name) for name in names if name not in _NOTHING)
     return [*dict.fromkeys(known)]
+
+
+@lru_cache(maxsize=256)
+def _packing_of_type(content_type: str | None) -> tuple[str, ...]:
+    kind = (content_type or "")[:_LONGEST].partition(";")[0].strip().lower()
+    packing = _TYPES.get(kind, GZIP if kind.endswith("+gzip") else "")
+    return (packing,) if packing else ()
 
 
 def _split(text: str) -> list[str]:

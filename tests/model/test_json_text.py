@@ -1,14 +1,29 @@
 from __future__ import annotations
 
+import copy
 import json
+import pickle
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sbnotebook.errors import DecisionError
-from sbnotebook.model.json_text import json_text, parse_path, remove_at, set_at
+from sbnotebook.model.json_text import (
+    JsonNumber,
+    json_document,
+    json_text,
+    parse_path,
+    read_json,
+    remove_at,
+    rewrite_json,
+    set_at,
+    write_json,
+)
 
 WRITTEN = '{ "fare" : 1.10, "id": 123456789012345678901234567890,\n "legs": [ {"to": "IAH"}, {} ], "old": null }'
 
@@ -82,3 +97,132 @@ def test_what_is_typed_is_json_or_a_text() -> None:
     typed = ["1.10", " true ", "null", '"7"', "UA", "{", "", "[" * 100_000]
     assert [json_text(each)[:8] for each in typed[:7]] == ["1.10", "true", "null", '"7"', '"UA"', '"{"', '""']
     assert json_text(typed[7]).startswith('"[')
+
+
+SPACES = st.text(" \n\t", max_size=2)
+SCALARS = (
+    st.sampled_from(["1.10", "-0", "0.30", "1E+2", "1e400", "12345678901234567890", "true", "false", "null", "NaN"])
+    | st.integers().map(str)
+    | st.text(max_size=5).map(json.dumps)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=5).map(
+        lambda text: json.dumps(text, ensure_ascii=False)
+    )
+)
+
+
+@st.composite
+def documents(draw: st.DrawFn, depth: int = 2) -> str:
+    """JSON as people and machines write it: any spaces, escapes and digits; no name twice."""
+    kind = draw(st.sampled_from(["scalar", "object", "list"])) if depth else "scalar"
+    if kind == "scalar":
+        inner = draw(SCALARS)
+    else:
+        items = draw(st.lists(documents(depth - 1), max_size=3))
+        if kind == "object":
+            names = draw(st.lists(st.text(max_size=3), min_size=len(items), max_size=len(items), unique=True))
+            items = [f"{json.dumps(name)}{draw(SPACES)}:{item}" for name, item in zip(names, items, strict=True)]
+        inner = ",".join(f"{draw(SPACES)}{item}" for item in items) + draw(SPACES)
+        inner = f"{{{inner}}}" if kind == "object" else f"[{inner}]"
+    return f"{draw(SPACES)}{inner}{draw(SPACES)}"
+
+
+def same(one: Any, other: Any) -> bool:
+    return write_json(one) == write_json(other)
+
+
+@given(documents(), documents())
+def test_a_document_is_rewritten_to_any_other_value(before: str, after: str) -> None:
+    assert rewrite_json(before, json_document(before)) == before
+    value = json_document(after)
+    assert same(json_document(rewrite_json(before, value)), value)
+
+
+@given(st.dictionaries(st.text(max_size=3), documents(1), min_size=1, max_size=4), st.data())
+def test_all_members_but_the_changed_one_stay_as_they_were_written(
+    members: dict[str, str], data: st.DataObject
+) -> None:
+    def written(texts: dict[str, str]) -> str:
+        return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in texts.items()) + "}"
+
+    text = written(members)
+    name = data.draw(st.sampled_from([*members]))
+    value = json_document(text)
+    value[name] = "changed"
+    lead = members[name][: len(members[name]) - len(members[name].lstrip())]
+    tail = members[name][len(members[name].rstrip()) :]
+    assert rewrite_json(text, value) == written(members | {name: f'{lead}"changed"{tail}'})
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "after"),
+    [
+        ('{"a":1,"b":2}', {"b": 3}, '{"a":1,"b":3}'),
+        ('{\n  "a": 1.10,\n  "b": 2\n}', {"c": 3}, '{\n  "a": 1.10,\n  "b": 2,\n  "c": 3\n}'),
+        ('{"n":"Jos\\u00e9"}', {"m": "é"}, '{"n":"Jos\\u00e9", "m":"\\u00e9"}'),
+        ('{"n": "José"}', {"m": "é"}, '{"n": "José", "m": "é"}'),
+        ("{}", {"m": "é"}, '{"m": "é"}'),
+    ],
+    ids=range(5),
+)
+def test_new_members_are_written_like_the_others(text: str, change: dict[str, Any], after: str) -> None:
+    assert rewrite_json(text, read_json(text) | change) == after
+
+
+def test_elements_that_stay_in_a_list_are_found() -> None:
+    text = '[ 1.10, "Jos\\u00e9",  {"a":2}, 3 ]'
+    value = read_json(text)
+    del value[0]
+    value.append(4)
+    assert rewrite_json(text, value) == '[ "Jos\\u00e9",  {"a":2}, 3, 4 ]'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"a": 1, "a": 2}', "A name is in an object twice"),
+        ("{'a': 1}", "cannot be read as JSON"),
+        ("", "Expecting value"),
+        ("[" * 100_000, "nested too deep"),
+        (None, "not text"),
+    ],
+    ids=range(5),
+)
+def test_what_is_no_document_is_refused_in_a_sentence(text: str | None, said: str) -> None:
+    with pytest.raises(DecisionError, match=said):
+        read_json(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (float("nan"), "nan is not JSON"),
+        (datetime.now(UTC), "JSON has nothing for datetime"),
+        ({1: 2}, "A name in a JSON object is a text"),
+        ({"a": {1}}, "JSON has nothing for set"),
+    ],
+    ids=range(4),
+)
+def test_what_json_cannot_say_is_refused(value: Any, said: str) -> None:
+    with pytest.raises(DecisionError, match=said):
+        rewrite_json('{"a": 1}', value)
+
+
+def test_a_value_that_holds_itself_is_refused() -> None:
+    value: dict[str, Any] = {}
+    value["a"] = value
+    with pytest.raises(DecisionError, match="holds itself"):
+        rewrite_json('{"a": 1}', value)
+
+
+def test_values_of_other_libraries_are_written_as_json() -> None:
+    value = {"n": np.int64(5), "f": np.float64(0.5), "b": np.bool_(True), "d": Decimal("1.10"), "t": (1, "\ud800")}
+    assert write_json(value) == '{"n": 5, "f": 0.5, "b": true, "d": 1.10, "t": [1, "\\ud800"]}'
+
+
+def test_a_number_is_a_float_and_keeps_its_digits_in_copies() -> None:
+    number = json_document("1.10")
+    assert (number, number * 2, type(number * 2)) == (1.1, 2.2, float)
+    for copied in (copy.deepcopy(number), pickle.loads(pickle.dumps(number))):  # noqa: S301 (our own)
+        assert isinstance(copied, JsonNumber)
+        assert write_json([copied]) == "[1.10]"
+    assert write_json(json_document("9" * 5_000)) == "9" * 5_000

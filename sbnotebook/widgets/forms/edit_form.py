@@ -10,7 +10,7 @@ import ipywidgets as widgets
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import ReceivedMessage
-from sbnotebook.settlement.plan import Edit, changes_of
+from sbnotebook.settlement.plan import Edit, changes_of, edit_json
 from sbnotebook.widgets import background
 from sbnotebook.widgets.forms.edits import (
     TEMPLATE,
@@ -122,7 +122,10 @@ class EditForm(widgets.VBox):
         )
         self.code = widgets.Textarea(TEMPLATE, layout={"width": "760px", "height": "150px"}, continuous_update=True)
         self.code.add_class("sbn-code")
-        self._python = widgets.VBox([self.function, self.code])
+        self.gets_json = widgets.Checkbox(
+            description="The function gets the JSON of the body, and changes it or returns another", indent=False
+        )
+        self._python = widgets.VBox([self.function, self.gets_json, self.code])
         self._try = button("Try it", "Show what it changes in a selected message", self.preview, icon="eye")
         self._back = button("Previous", "The message before", lambda: self._flip(-1), icon="chevron-left")
         self._on = button("Next", "The next message", lambda: self._flip(1), icon="chevron-right")
@@ -135,6 +138,7 @@ class EditForm(widgets.VBox):
         ])  # fmt: skip
         self.way.observe(self._choose, "value")
         self.function.observe(self._choose, "value")
+        self.gets_json.observe(lambda _: self._refresh(), "value")
         self._choose()
 
     # ------------------------------------------------------------ what it gives
@@ -150,11 +154,14 @@ class EditForm(widgets.VBox):
             steps = [each.step for each in self.steps]
             return edit_of_steps(steps) if steps else None
         if self.function.value != _TYPED:
-            return edit_named(self.function.value or "", self._names())
+            return self._given(edit_named(self.function.value or "", self._names()))
         # Use the code that was run: later changes were not tried.
         if self._tried is None or self._tried[0] != self.code.value:
             raise DecisionError("The function was not tried as it is now: click Try it, and look at what it changes.")
-        return self._tried[1]
+        return self._given(self._tried[1])
+
+    def _given(self, function: Edit) -> Edit:
+        return edit_json(function) if self.gets_json.value else function
 
     @property
     def steps(self) -> tuple[StepRow, ...]:

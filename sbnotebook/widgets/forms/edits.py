@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from sbnotebook.model.amqp import AmqpValue
 from sbnotebook.model.json_text import json_text, parse_path, remove_at, set_at
 from sbnotebook.model.property_text import from_text, property_type
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.plan import Edit, refuse_coroutine_function
+from sbnotebook.settlement.plan import Edit, edit_json, refuse_coroutine_function
 
 __all__ = [
     "TEMPLATE",
@@ -82,8 +83,11 @@ def edit_of_source(source: str, names: Mapping[str, Any]) -> Edit:
         >>> edit = edit_of_source("def edit(message):\n    return message.with_changes(subject='UA')", {})
         >>> edit(Message()).subject
         'UA'
+        >>> edit = edit_of_source("@edit_json\ndef edit(order):\n    order['carrier'] = 'UA'", {})
+        >>> edit(Message(body=b"{}")).body
+        b'{"carrier": "UA"}'
     """
-    here: dict[str, Any] = dict(names)
+    here: dict[str, Any] = {"edit_json": edit_json, **names}
     try:
         exec(compile(source, _FILE, "exec"), here)  # noqa: S102 (their own code, on their own click)
     except SyntaxError as error:
@@ -91,12 +95,16 @@ def edit_of_source(source: str, names: Mapping[str, Any]) -> Edit:
         raise DecisionError(f"Line {error.lineno}: {error.msg}{f': {line}' if line else '.'}") from None
     except Exception as error:
         raise DecisionError(_where(error)) from error
-    made = [value for value in here.values() if isinstance(value, FunctionType) and value.__code__.co_filename == _FILE]
+    made = [value for value in here.values() if _is_typed(value)]
     found = here["edit"] if here.get("edit") in made else made[-1] if made else None
     if found is None:
         raise DecisionError("There is no function: write one that takes a message, such as def edit(message): …")
     refuse_coroutine_function(found, "An edit")
     return found
+
+
+def _is_typed(value: object) -> bool:
+    return isinstance(value, FunctionType) and inspect.unwrap(value).__code__.co_filename == _FILE
 
 
 def _where(error: BaseException) -> str:

@@ -110,3 +110,15 @@ def test_a_function_of_the_notebook_can_be_named() -> None:
     edit = form.edit
     assert edit is not None
     assert edit(MESSAGES[0]).subject == "fixed"
+
+
+def test_edit_form_takes_a_function_of_the_json() -> None:
+    form = EditForm(lambda: MESSAGES)
+    form.way.value = "By a Python function"
+    form.gets_json.value = True
+    form.code.value = "def fix(order):\n    order['carrier'] = 'UA'"
+    assert "body.carrier\n    - ??\n    + UA" in tried(form)
+    edit = form.edit
+    assert edit is not None
+    assert edit(MESSAGES[0]).body == b'{"carrier": "UA"}'
+    form.close()
