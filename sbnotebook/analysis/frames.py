@@ -357,13 +357,15 @@ def _from_row(row: Mapping[str, Any]) -> Message:
     return message_from_row({"content_type": "application/json", **row, "body": _json(content)})
 
 
-def _json(content: Mapping[str, Any]) -> bytes:
+def _json(content: Mapping[str, Any]) -> str:
     try:
-        return json.dumps(content, ensure_ascii=False, default=_json_text, allow_nan=False).encode()
+        text = json.dumps(content, ensure_ascii=False, default=_json_text, allow_nan=False)
+        text.encode()  # refuses half a character
     except ConfigurationError:
         raise
     except _NOT_JSON as error:  # such as an infinity, a tuple as a key, or a value that holds itself
         raise ConfigurationError(f"A row cannot be sent as JSON: {error}.") from None
+    return text
 
 
 def _json_text(value: Any) -> Any:

@@ -27,6 +27,7 @@ from sbnotebook.magics.arguments import (
 from sbnotebook.magics.choosing import MESSAGES, named
 from sbnotebook.magics.plan_magics import PlanMagics, command, variable
 from sbnotebook.model import Message, PeekedMessage
+from sbnotebook.model.schema import message_from_row
 
 __all__ = ["SendMagics"]
 
@@ -172,12 +173,14 @@ def _texts(text: str, args: MagicArguments) -> Message | list[Message]:
 
 
 def _message(text: str, args: MagicArguments) -> Message:
-    return Message(
-        body=text.encode(),
-        subject=args.subject,
-        message_id=args.message_id,
-        content_type=args.content_type or ("application/json" if _is_json(text) else None),
-        session_id=args.session_id,
+    return message_from_row(
+        {
+            "body_text": text,
+            "subject": args.subject,
+            "message_id": args.message_id,
+            "content_type": args.content_type or ("application/json" if _is_json(text) else None),
+            "session_id": args.session_id,
+        }
     )
 
 

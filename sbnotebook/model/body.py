@@ -458,6 +458,8 @@ def body_of_text(
     if body_type is BodyType.SEQUENCE:
         raise DecisionError("A body of AMQP sequences is not a text: use Message.of_sequence([…]).")
     marks = Marks(body_type, content_type, content_encoding, properties)
+    if marks.is_usual:
+        return text.encode()
     said = marks.packings
     if not UNKNOWN.isdisjoint(said):
         raise DecisionError(f"sbnotebook cannot write a body in the encoding {said[0]!r}: give its bytes.")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import math
@@ -378,3 +379,19 @@ def test_body_type_stays_with_its_bytes() -> None:
     (found,) = messages_from(to_pandas([Message.of_value({"a": [ULong(1)]})]))
     assert found.body_type is BodyType.VALUE
     assert same_value(found.body_value, {"a": [ULong(1)]})
+
+
+def test_texts_and_rows_are_packed_as_their_columns_say() -> None:
+    rows = [
+        {"order": 1, "content_encoding": "gzip"},
+        {"body_text": "ß", "content_type": "text/plain; charset=latin-1"},
+        {"body_text": "{}", "application_properties": {"Content-Encoding": "gzip"}},
+        {"body": "a", "body_type": "value"},
+    ]
+    first, second, third, fourth = messages_from(rows)
+    assert gzip.decompress(first.body) == b'{"order": 1}'
+    assert second.body == b"\xdf"
+    assert gzip.decompress(third.body) == b"{}"
+    assert fourth.body_value == "a"
+    (packed,) = messages_from(pa.table({"order": [1], "content_encoding": ["gzip"]}))
+    assert gzip.decompress(packed.body) == b'{"order": 1}'
