@@ -23,7 +23,7 @@ from sbnotebook.emulator.service.http_app import ProcessLeases, application
 from sbnotebook.emulator.service.peer import AmqpPeer
 from sbnotebook.emulator.store import Store
 from sbnotebook.emulator.visitors import Visitors
-from sbnotebook.errors import EmulatorError, EmulatorStartError
+from sbnotebook.errors import ConfigurationError, EmulatorError, EmulatorStartError
 
 __all__ = ["EmulatorServer"]
 
@@ -35,7 +35,7 @@ _BACKLOG: Final = 1024
 """Connections that may wait to be accepted: a cluster's workers all connect at once."""
 _SILENCE: Final = 30.0
 """Seconds that a client may take to its first byte, or to the end of its first request's head."""
-_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not listened on
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1"}  # noqa: S104 - read, not listened on
 """Addresses at which this machine reaches a server on all addresses: not every system lets clients connect to those."""
 _KEEP_ALIVE: Final = 75.0
 """Seconds that a connection over HTTP stays without a request."""
@@ -75,7 +75,7 @@ class EmulatorServer:
     Raises:
         EmulatorError: when it starts, if the data directory cannot be used.
         EmulatorStartError: when it starts, if the port cannot be listened on.
-        ConfigurationError: when it starts, if a queue cannot be created.
+        ConfigurationError: the host is an IPv6 address; or, when it starts, a queue cannot be created.
         RefusedError: when it starts, if a queue forwards to an entity that does not exist.
     """
 
@@ -95,6 +95,11 @@ class EmulatorServer:
         key: str | None = None,
         host_names: Iterable[str] = (),
     ) -> None:
+        if ":" in host:
+            raise ConfigurationError(
+                f"The emulator does not listen at the IPv6 address {host[:60]}, which azure-servicebus cannot read in "
+                "a connection string: use localhost, 0.0.0.0 or a host name of this machine."
+            )
         self._host = host
         self._wanted_ports = [port] if http_port is None else [port, http_port]
         self._data_dir = data_dir
@@ -135,13 +140,13 @@ class EmulatorServer:
     @property
     def http_url(self) -> str:
         """Return the address of the HTTP side."""
-        return f"http://{_bracketed(self.host)}:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     @property
     def connection_string(self) -> str:
         """Return the connection string for clients. Unless a key was given, its key is a well-known one."""
         return (
-            f"Endpoint=sb://{_bracketed(self.host)}:{self.port};SharedAccessKeyName={self._keys[0].key_name};"
+            f"Endpoint=sb://{self.host}:{self.port};SharedAccessKeyName={self._keys[0].key_name};"
             f"SharedAccessKey={self._keys[0].primary_key};UseDevelopmentEmulator=true;"
         )
 
@@ -340,7 +345,3 @@ class _Sniffer(asyncio.Protocol):
             self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
         protocol.data_received(bytes(self._head))
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -7,8 +7,12 @@ another one.
 
 from __future__ import annotations
 
+import asyncio
+import http.client
+import socket
+from contextlib import closing
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from azure.core.pipeline.transport import RequestsTransport
@@ -34,6 +38,11 @@ __all__ = [
     "async_client_class",
 ]
 
+_ADMINISTRATION_PORT: Final = 5300
+_ANSWERS_WITHIN: Final = 5.0
+"""Seconds to wait for an emulator's answer."""
+_HTTP: Final = b"HTTP"
+
 
 def administration_client(
     connection_string: str | Hidden, *, allow_remote: bool = False
@@ -55,7 +64,7 @@ def administration_client(
     """
     connection_string = hidden(connection_string)
     parsed = _parsed(connection_string, allow_remote=allow_remote)
-    options: dict[str, Any] = {"transport": _PlainHttpTransport(parsed.host)} if parsed.is_emulator else {}
+    options: dict[str, Any] = {"transport": _PlainHttpTransport(parsed.amqp_host)} if parsed.is_emulator else {}
     return ServiceBusAdministrationClient.from_connection_string(parsed.for_sdk.reveal(), **options)
 
 
@@ -74,7 +83,7 @@ def async_administration_client(
     """
     connection_string = hidden(connection_string)
     parsed = _parsed(connection_string, allow_remote=allow_remote)
-    options = {"transport": _async_plain_http_transport()(parsed.host)} | given if parsed.is_emulator else given
+    options = {"transport": _async_plain_http_transport()(parsed.amqp_host)} | given if parsed.is_emulator else given
     return async_client_class().from_connection_string(parsed.for_sdk.reveal(), **options)
 
 
@@ -94,10 +103,11 @@ class _PlainHttpTransport(RequestsTransport):
         parent: Any = super()
         # No proxy of the environment: it would see the token, and could not reach this machine.
         parent.__init__(use_env_settings=False)
-        self._host = host
+        self._host, self._there = host, ""
 
     def send(self, request: Any, **options: Any) -> Any:
-        request.url = _plain(request.url, self._host)
+        self._there = self._there or administration_host(self._host)
+        request.url = _plain(request.url, self._host, self._there)
         parent: Any = super()
         return parent.send(request, **options)
 
@@ -110,10 +120,11 @@ def _async_plain_http_transport() -> type[Any]:
         def __init__(self, host: str) -> None:
             parent: Any = super()
             parent.__init__(use_env_settings=False)
-            self._host = host
+            self._host, self._there = host, ""
 
         async def send(self, request: Any, **config: Any) -> Any:
-            request.url = _plain(request.url, self._host)
+            self._there = self._there or await asyncio.to_thread(administration_host, self._host)
+            request.url = _plain(request.url, self._host, self._there)
             parent: Any = super()
             return await parent.send(request, **config)
 
@@ -127,7 +138,30 @@ def _parsed(connection_string: Hidden, *, allow_remote: bool) -> ConnectionStrin
     return parsed
 
 
-def _plain(url: str, host: str) -> str:
+def administration_host(host: str) -> str:
+    """Return the host and port of an emulator's administration.
+
+    sbnotebook's emulator answers AMQP and HTTP at one port, Microsoft's at 5672 and 5300. Source: Service Bus
+    documentation, "Test locally by using the Service Bus emulator", "Interact with the emulator".
+
+    Args:
+        host: with the port of AMQP.
+    """
+    places = (host, f"{host.rpartition(':')[0] or host}:{_ADMINISTRATION_PORT}")
+    return next((place for place in places if _speaks_http(place)), host)
+
+
+def _speaks_http(host: str) -> bool:
+    try:
+        with closing(http.client.HTTPConnection(host, timeout=_ANSWERS_WITHIN)) as line:
+            line.request("GET", "/$identity")
+            return line.sock.recv(len(_HTTP), socket.MSG_PEEK | socket.MSG_WAITALL) == _HTTP
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def _plain(url: str, host: str, there: str) -> str:
     parts = urlsplit(url)
     # A redirect to elsewhere stays encrypted.
-    return parts._replace(scheme="http").geturl() if parts.netloc.casefold() == host.casefold() else url
+    is_host = parts.netloc.casefold() == host.casefold()
+    return parts._replace(scheme="http", netloc=there).geturl() if is_host else url

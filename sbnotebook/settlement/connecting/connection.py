@@ -344,6 +344,8 @@ class Connection:
             over_websocket = is_over_websocket(said, is_emulator=self.is_emulator)
         if over_websocket:
             options["transport_type"] = TransportType.AmqpOverWebsocket
+            if self.is_emulator and self.parsed is not None:  # the SDK would go to port 443
+                options["custom_endpoint_address"] = f"http://{self.parsed.amqp_host}"
         if self.parsed is not None:
             return ServiceBusClient.from_connection_string(self.parsed.for_sdk.reveal(), **options)
         return ServiceBusClient(*self.host_and_credential(), **options)

@@ -56,6 +56,9 @@ _NO_HOST: Final = (
     "The namespace is not a host name: write NAMESPACE.servicebus.windows.net, or in a connection string "
     "Endpoint=sb://NAMESPACE.servicebus.windows.net/, followed by a semicolon."
 )
+_NO_IPV6: Final = (
+    "The namespace is an IPv6 address, which azure-servicebus cannot read: write a name, such as localhost."
+)
 
 
 class Hidden:
@@ -111,6 +114,7 @@ class ConnectionString:
         host: the namespace's host name, with the port where there is one.
         entity_path: the only entity that it is for, None for all.
         key_name: the name of the key, or of the key behind a signature, None if it has none.
+        amqp_host: the host, with the port of an emulator where the text has none.
         is_emulator: whether it is for an emulator, which is reached without encryption.
         transport: its TransportType in lower case, None where it says nothing.
         text: as it was given.
@@ -121,6 +125,7 @@ class ConnectionString:
     host: str
     entity_path: str | None
     key_name: str | None
+    amqp_host: str = field(repr=False)
     is_emulator: bool = field(repr=False)
     transport: str | None = field(repr=False)
     text: Hidden = field(repr=False)
@@ -246,10 +251,13 @@ def _read(given: Hidden) -> ConnectionString | str:
     ):
         if is_wrong:
             return otherwise if otherwise is no_host else _wrong(otherwise)
-    read_by_sdk = {**parts, "Endpoint": f"sb://{host}", "UseDevelopmentEmulator": emulator}
+    # An emulator without a port is at that of Microsoft's; the SDK would take the port of TLS.
+    amqp_host = host if emulator == "false" or ":" in host else f"{host}:{_EMULATOR_PORT}"
+    read_by_sdk = {**parts, "Endpoint": f"sb://{amqp_host}", "UseDevelopmentEmulator": emulator}
     for_sdk = Hidden(";".join(f"{name}={value}" for name, value in read_by_sdk.items()))
     return ConnectionString(
         host=host,
+        amqp_host=amqp_host,
         entity_path=parts.get("EntityPath"),
         key_name=name or _key_behind(token),
         is_emulator=emulator == "true",
@@ -264,6 +272,8 @@ def _host(endpoint: str) -> tuple[str, str]:
     match = _HOST.fullmatch(endpoint.strip())
     if match is None:  # not shown: a connection string that lost a semicolon has its secret here
         return "", _NO_HOST
+    if match[1].startswith("["):
+        return "", _NO_IPV6
     port = match[1].rpartition(":")[2]
     if ":" in match[1] and port.isdigit() and not 0 < int(port) <= _MAX_PORT:
         return "", f"The namespace's port is a number from 1 to {_MAX_PORT:,}."

@@ -140,6 +140,12 @@ async def hang_up(line: Socket | None) -> None:
     A transaction that is open is rolled back when its connection ends, and over TLS the SDK closes the socket only
     after a moment of waiting.
     """
-    if line is not None:
+    if line is None:
+        return
+    with anyio.move_on_after(_HANG_UP_WITHIN, shield=True), contextlib.suppress(Exception):
+        await line.close()
+    # The SDK leaves the session of a WebSocket that never opened.
+    session = getattr(line, "session", None)
+    if session is not None:
         with anyio.move_on_after(_HANG_UP_WITHIN, shield=True), contextlib.suppress(Exception):
-            await line.close()
+            await session.close()

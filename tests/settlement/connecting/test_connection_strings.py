@@ -17,7 +17,7 @@ from sbnotebook.settlement.connecting.connection_strings import EMULATOR_HOSTS, 
 KEY = "cGxhbnRlZC1wbGFudGVkLXBsYW50ZWQ"
 TEXT = f"Endpoint=sb://HOST/;SharedAccessKeyName=root;SharedAccessKey={KEY};UseDevelopmentEmulator=true"
 # Those of Microsoft's "Test locally by using the Service Bus emulator", and a namespace in Azure.
-REMOTE = ["host.docker.internal", "servicebus-emulator:5672", "10.0.0.4", "shop.servicebus.windows.net", "[fe80::1]"]
+REMOTE = ["host.docker.internal", "servicebus-emulator:5672", "10.0.0.4", "shop.servicebus.windows.net"]
 
 
 def at(host: str) -> str:
@@ -47,9 +47,16 @@ def test_the_environment_names_hosts_of_emulators(host: str, monkeypatch: pytest
         Connection(at("other"))
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:5672", "127.8.0.1", "[::1]:5672", "LocalHost"])
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:5672", "127.8.0.1", "LocalHost"])
 def test_an_emulator_on_this_machine_needs_no_option(host: str) -> None:
     assert Connection(at(host)).is_emulator
+
+
+@pytest.mark.parametrize("host", ["[::1]", "[::1]:5672", "[fe80::1]:5300", "[::]"])
+def test_an_ipv6_address_is_refused_with_the_reason(host: str) -> None:
+    for text in (at(host), at(host).replace("true", "false")):
+        with pytest.raises(ConfigurationError, match="an IPv6 address, which azure-servicebus cannot read"):
+            Connection(text)
 
 
 @pytest.mark.parametrize(
