@@ -101,16 +101,6 @@ def test_queues_are_looked_at_in_parallel(emulator: RunningEmulator, tmp_path: P
     assert taken < 6 * max(one, 1.5), (taken, one)
 
 
-def test_wrong_entities_and_samples_are_refused(emulator: RunningEmulator, tmp_path: Path) -> None:
-    with connected(emulator, tmp_path) as namespace:
-        assert [str(each.address) for each in namespace.dead_letters("events")] == []
-        with pytest.raises(ConfigurationError, match="'emptyy' \\(did you mean empty\\?\\): %sb_entities lists them"):
-            namespace.dead_letters(["emptyy"])
-        with pytest.raises(ConfigurationError, match="250 messages of each queue at most, not 251"):
-            namespace.dead_letters(sample=251)
-        assert repr(namespace.dead_letters()).endswith("No dead letters. 3 queues and subscriptions were counted.")
-
-
 def test_reports_escape_what_messages_say(emulator: RunningEmulator, tmp_path: Path) -> None:
     with connected(emulator, tmp_path) as namespace:
         filled_client_queue(namespace, "orders", 1)

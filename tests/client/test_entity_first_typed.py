@@ -18,15 +18,6 @@ from sbnotebook.model import Complete, Message
 from tests.filled_queues import filled_client_queue
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, 1j, Exception("x")])
-def test_values_that_json_does_not_have_are_refused(namespace: Namespace, value: Any) -> None:
-    namespace.create_queue(f"json-{type(value).__name__}")
-    queue = namespace.entity(f"json-{type(value).__name__}")
-    with pytest.raises(ConfigurationError, match=f"type {type(value).__name__} cannot be sent as JSON"):
-        queue.send({"a": value})
-    assert len(queue.peek()) == 0
-
-
 def test_values_that_stand_for_json_are_sent(namespace: Namespace) -> None:
     namespace.create_queue("json")
     colour = Enum("colour", ["RED"])
@@ -35,12 +26,6 @@ def test_values_that_stand_for_json_are_sent(namespace: Namespace) -> None:
     assert queue.peek()[0].body_text == (
         '{"day": "2026-01-31T00:00:00+00:00", "n": 1, "all": [1, 2], "c": "colour.RED"}'
     )
-
-
-@pytest.mark.parametrize("target", ["emulator", "Endpoint=sb://x.servicebus.windows.net/;SharedAccessKeyName=a;"])
-def test_a_credential_without_a_host_name_is_refused(target: str) -> None:
-    with pytest.raises(ConfigurationError, match="A credential goes with a host name"):
-        connect(target, credential=1)
 
 
 def test_a_time_in_the_past_is_refused(namespace: Namespace) -> None:
@@ -69,12 +54,6 @@ def test_a_time_in_the_past_is_refused(namespace: Namespace) -> None:
 )
 def test_durations_are_written_as_people_do(text: str, seconds: int) -> None:
     assert duration(text).total_seconds() == seconds
-
-
-@pytest.mark.parametrize("text", ["5 parsecs", "minutes", "5m x", "1 2", "", "-5m"])
-def test_other_durations_are_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="is not a duration"):
-        duration(text)
 
 
 def test_times_and_durations_both_say_since_when() -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.marks import PAGES, with_marks
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "explanation" / "threat-model.md").read_text()
 PARTS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -47,3 +49,9 @@ def test_every_boundary_has_its_part() -> None:
 def test_security_tests_are_named() -> None:
     tests = {path.name for path in (ROOT / "tests" / "security").glob("test_*.py")}
     assert tests - {name.rpartition("/")[2] for name in TEST.findall(PAGE)} == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_say_which_tests_make_test_leaves_out(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert with_marks(page) == text, "Run python -m tests.house.marks."

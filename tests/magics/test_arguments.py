@@ -33,12 +33,6 @@ def test_word_in_quotes_is_known_as_one() -> None:
     assert (isinstance(plain, Quoted), isinstance(quoted, Quoted)) == (False, True)
 
 
-@pytest.mark.parametrize("line", ["--where \"subject = 'UA'", "orders 'x", '"'])
-def test_open_quotation_mark_is_refused(line: str) -> None:
-    with pytest.raises(UsageError, match="is not closed"):
-        split_words(line)
-
-
 @given(st.lists(st.text(st.characters(exclude_characters="\"'", exclude_categories=["Cs"]), max_size=12)))
 def test_whatever_stands_in_quotes_is_one_word(texts: list[str]) -> None:
     assert split_words(" ".join(f'"{text}"' for text in texts)) == texts
@@ -70,13 +64,6 @@ def test_the_value_of_a_variable_is_no_option() -> None:
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("%sb_peek", "ENTITY is missing: write %sb_peek ENTITY; %sb_peek --help shows an example."),
-        ("%sb_peek orders --nonsense", "%sb_peek has no option --nonsense; there are "),
-        ("%sb_peek orders -n many", "--count: 'many' is not a number of 1 or more."),
-        ("%sb_peek orders -n 0", "--count: '0' is not a number of 1 or more."),
-        ("%sb_peek orders --into 1x", "--into: '1x' is not a variable's name."),
-        ("%sb_peek orders --into class", "--into: 'class' is not a variable's name."),
-        ("%sb_peek orders --where 'x", "The quotation mark before 'x' is not closed."),
         ("%sb_peek orders", "There is no connection: run %sb_connect first."),
         ("%sb_lock orders", "There is no connection: run %sb_connect first."),
         ("%sb_complete", "No messages are held: run %sb_lock ENTITY -n 10 first."),
@@ -84,10 +71,6 @@ def test_the_value_of_a_variable_is_no_option() -> None:
 )
 def test_error_is_one_line(unconnected: Shell, line: str, sentence: str) -> None:
     assert unconnected.error(line).startswith(sentence)
-
-
-def test_wrong_state_names_the_right_ones(unconnected: Shell) -> None:
-    assert "deferred" in unconnected.error("%sb_peek orders --state gone")
 
 
 def test_service_error_is_one_line_with_its_type(shell: Shell) -> None:
@@ -104,32 +87,8 @@ def test_help_is_shown_and_nothing_else_happens(unconnected: Shell, line: str) -
     assert "body_json->>'$.carrier'" in ran.out, "the example"
 
 
-@pytest.mark.parametrize(
-    ("line", "near"),
-    [
-        ("%sb_peak orders", "%sb_peek"),
-        ("%sb_dead_leter", "%sb_dead_letter"),
-        ("%%sb_sent orders\ntext", "%sb_send"),
-        ("%sb_requeue orders", "%sb_resubmit"),
-        ("%sb_peek orders --readonly", None),
-        ("%sb_connect emulator --readonly", "--read-only"),
-        ("%sb_peek orders --limit 5", "--count"),
-        ("%sb_peek orders --state activ", "active"),
-        ("%sb_groups orders --by sbject", "subject"),
-    ],
-)
-def test_misspelt_names_get_the_near_match(unconnected: Shell, line: str, near: str | None) -> None:
-    said = unconnected.error(line)
-    assert said.count("did you mean") == (near is not None)
-    assert near is None or f"did you mean {near}?" in said
-
-
 def test_other_magics_keep_their_own_errors(unconnected: Shell) -> None:
     assert unconnected.error("%lodpy x") == "Line magic function `%lodpy` not found."
-
-
-def test_wrong_address_is_one_line(shell: Shell) -> None:
-    assert "names no known sub-queue" in shell.error("%sb_peek orders/$nothing")
 
 
 def test_error_in_a_users_function_keeps_its_traceback(shell: Shell) -> None:

@@ -57,10 +57,6 @@ def test_the_emulator_can_be_only_looked_at(unconnected: Shell, emulator: Runnin
     assert unconnected.run("%sb_pick looked-at -n 1 --complete").value.ok
 
 
-def test_read_only_and_write_exclude_each_other(unconnected: Shell) -> None:
-    assert unconnected.error("%sb_connect --read-only --write") == "Give --read-only or --write, not both."
-
-
 def test_into_gives_the_namespace(shell: Shell) -> None:
     assert shell.variables["namespace"].is_emulator
 
@@ -85,10 +81,6 @@ def test_failed_connect_leaves_no_connection(unconnected: Shell, emulator: Runni
     unconnected.run(f"%sb_connect {emulator.connection_string}")
     assert "not set" in unconnected.error("%sb_connect env:NO_SUCH_VARIABLE")
     assert unconnected.error("%sb_peek orders") == "There is no connection: run %sb_connect first."
-
-
-def test_target_and_prompt_exclude_each_other(unconnected: Shell) -> None:
-    assert unconnected.error("%sb_connect emulator --prompt") == "Give a target or --prompt, not both."
 
 
 def test_prompt_asks_without_echo(kernel: Kernel) -> None:

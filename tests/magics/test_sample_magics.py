@@ -76,22 +76,3 @@ def test_sample_refuses_too_many_messages(shell: Shell, monkeypatch: pytest.Monk
         assert "A copy has 2 messages at most, and these are more" in shell.error(f"%sb_sample many {options}")
     with shell.run("%sb_sample many -n 2").value as copy:
         assert len(copy.messages) == 2
-
-
-def test_sample_refuses_wrong_input_in_a_sentence(shell: Shell, tmp_path: Path) -> None:
-    fill(shell, "strict")
-    (tmp_path / "other.sbcopy").write_text("{}")
-    for line, answer in (
-        ("", "Name the entity to copy from, such as orders/$dlq, or read a copy: --from FILE."),
-        (f"strict --from {tmp_path}/x.sbcopy", "--from reads the copy in a file: leave the entity and"),
-        (f"--from {tmp_path}/x.sbcopy --mask $.a", "--from reads the copy in a file: leave the entity and"),
-        (f"--from {tmp_path}/x.sbcopy", "x.sbcopy cannot be read: No such file or directory."),
-        (f"--from {tmp_path}/other.sbcopy", "is not a whole copy: copy.save(…) and %sb_sample --to write copies."),
-        ("strict --overwrite", "--overwrite goes with --to."),
-        (f"strict --to {tmp_path}/x.csv", "ends in .sbcopy, not to 'x.csv'."),
-        ("strict --mask email", "'email' cannot be masked: write $.email for a value in JSON bodies"),
-        ("strict --mask $.emial", "None of the 3 messages has a value at $.emial, so nothing was copied"),
-        ("""strict --where "subject = 'z'" """, "There is nothing to copy: no such message is in strict."),
-        ("strict --messages 99", "1 of the chosen messages are not in strict"),
-    ):
-        assert answer in shell.error(f"%sb_sample {line}"), line

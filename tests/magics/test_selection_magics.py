@@ -108,12 +108,6 @@ def test_resubmit_moves_to_an_entity_of_another_namespace(shell: Shell) -> None:
         assert [message.body for message in other.entity("arrives").peek()] == [b"a", b"b"]
 
 
-def test_edit_without_a_result_is_refused(shell: Shell) -> None:
-    shell.run("namespace.create_queue('forgot')\n%sb_send forgot 'a'\ndef forgets(message): pass")
-    assert shell.error("%sb_resubmit forgot --edit forgets").startswith("The edit gave NoneType for message #1")
-    assert len(shell.run("%sb_peek forgot").value) == 1
-
-
 def test_pick_settles_the_chosen_and_no_others(shell: Shell) -> None:
     fill(shell, "picked", "abcdef")
     ran = shell.run("""%sb_pick picked --where "subject in ('b', 'e')" --deadletter --reason Bad --description why""")
@@ -167,38 +161,6 @@ def test_purge_removes_and_undo_gives_back(shell: Shell, emulator: RunningEmulat
     assert len(shell.run("%sb_purge purged --before 1h --dry-run").value) == 0
     assert shell.run("%sb_undo").value.settled == 3
     assert "removed for good" in repr(shell.run("%sb_purge purged --no-archive --dry-run").value)
-
-
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("%sb_resubmit wrong --edit no_such", "There is no function 'no_such': define it first."),
-        (
-            "%sb_pick wrong --where true",
-            "Say what to do: --complete, --dead-letter, --defer, --resubmit or --abandon.",
-        ),
-        ("%sb_pick wrong --complete", "Say which messages: --where, --cause, -n or --messages."),
-        ("%sb_pick wrong -n 1 --complete --defer", "Give one of --complete and --defer."),
-        ("%sb_pick wrong -n 1 --complete --reason x", "--reason and --description go with --dead-letter."),
-        (
-            "%sb_pick wrong -n 1 --complete --to x",
-            "--to, --delay, --edit, --edit-json and --canary go with --resubmit.",
-        ),
-        ("%sb_pick wrong --messages nothing --complete", "There is no variable 'nothing'."),
-        ("%sb_pick wrong --messages text --complete", "'x' is not a sequence number: give messages, sequence numbers"),
-        (
-            "%sb_pick wrong -n 1 --messages text --complete",
-            "--messages says which ones: leave --where, --cause, --state, --from, -t and -n out.",
-        ),
-        ("%sb_pick wrong --messages 1-20 -t 5 --complete --dry-run", "--messages says which ones: leave"),
-        ("%sb_resubmit wrong --messages 1-20 --from 18 --dry-run", "--messages says which ones: leave"),
-        ("%sb_resubmit wrong --messages 1-20 --state deferred --dry-run", "--messages says which ones: leave"),
-        ("%sb_sample wrong --messages 1-20 --state deferred", "--messages says which ones: leave"),
-    ],
-)
-def test_unclear_options_are_one_line(shell: Shell, line: str, sentence: str) -> None:
-    shell.run("namespace.create_queue('wrong')\ntext = 'x'")
-    assert shell.error(line).startswith(sentence)
 
 
 def dead_letters(shell: Shell, queue: str, subjects: str) -> None:

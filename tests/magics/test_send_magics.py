@@ -74,40 +74,6 @@ def test_send_takes_quoted_names_and_values_as_texts(shell: Shell, orders: str) 
         assert last(shell, orders).body == text.strip("'").encode()
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("%sb_send orders no_such_name", "There is no variable 'no_such_name', and a text to send needs quotes."),
-        (
-            "%sb_send orders list(pd)",
-            "'list(pd)' is an expression: give its value a name and send that, or put a text to send in quotes.",
-        ),
-        (
-            "%sb_send orders pd[0]",
-            "'pd[0]' is an expression: give its value a name and send that, or put a text to send in quotes.",
-        ),
-        ("%sb_send orders", "Say what to send: a text in quotes, a variable, or %%sb_send with the text below."),
-        ("%%sb_send orders name\ntext", "The cell is the message: leave the text or variable on the line out."),
-        (
-            "%sb_send orders pd --subject s",
-            "--subject, --message-id, --content-type, --session-id and --lines are for a text, not a variable.",
-        ),
-        ("%sb_send orders/$dlq 'x'", "Messages cannot be sent to orders/$dlq: name a queue or a topic."),
-        ("%sb_push no_frame orders", "There is no variable 'no_frame'."),
-    ],
-)
-@pytest.mark.usefixtures("orders")
-def test_send_refusal_is_one_line(shell: Shell, line: str, sentence: str) -> None:
-    shell.variables["pd"] = "a text"
-    assert shell.error(line) == sentence
-
-
-@pytest.mark.usefixtures("orders")
-def test_send_refuses_other_values_before_the_plan(shell: Shell) -> None:
-    shell.variables["number"] = [1]
-    assert "cannot be made of int" in shell.error("%sb_send orders number")
-
-
 def test_dry_run_sends_nothing(shell: Shell, orders: str, emulator: RunningEmulator) -> None:
     before = emulator.counts(orders).active
     plan = shell.run("%sb_send orders 'later' --dry-run").value
@@ -186,24 +152,3 @@ def test_cancelled_are_those_chosen_that_match(shell: Shell) -> None:
     assert [m.body for m in plan.messages] == [b"a"]
     ran = shell.run("""%sb_schedule both --cancel --messages shown --where "subject = 'x'" """)
     assert ran.value.settled == 3
-
-
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("%sb_schedule orders 'x'", "Say when: --delay 5m or --at 2026-11-22T08:00."),
-        ("%sb_schedule orders 'x' --at noon", "'noon' is not a time: write 2026-01-31 or 2026-01-31T08:00."),
-        ("%sb_schedule orders 'x' --at 2050-01-01 --delay 5m", "Say when by a moment or by a delay, not by both."),
-        (
-            "%sb_schedule orders 'x' --cancel",
-            "--cancel and --where apply to scheduled messages: do not give a message to send.",
-        ),
-        (
-            "%sb_schedule orders --messages 1",
-            "--messages goes with --cancel; --where chooses the scheduled messages to show.",
-        ),
-    ],
-)
-@pytest.mark.usefixtures("orders")
-def test_schedule_needs_one_time(shell: Shell, line: str, sentence: str) -> None:
-    assert shell.error(line) == sentence

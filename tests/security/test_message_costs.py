@@ -36,6 +36,8 @@ from tests.chances import SEED, rounds
 from tests.security.attacked import attacked
 from tests.security.hostile_payloads import constructed, harmless, random_payload
 
+pytestmark = pytest.mark.thorough
+
 RANDOM = rounds(0, 50)
 SECONDS, MEGABYTES = 1.0, 100.0
 TOGETHER = 15
@@ -168,7 +170,6 @@ def culprits(
     return found
 
 
-@pytest.mark.thorough
 def test_no_message_costs_much_more_than_a_harmless_one(namespace: Namespace) -> None:
     plain = costs_of(namespace, [harmless()])
     every = constructed()

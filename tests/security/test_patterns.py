@@ -114,6 +114,7 @@ def ordinary(length: int) -> str:
 
 
 @pytest.mark.parametrize(("length", "count"), [(4_096, 60), (65_536, 8)])
+@pytest.mark.thorough
 def test_any_text_costs_little_in_all_patterns_together(length: int, count: int) -> None:
     plain = partial(examine, ordinary(length))
     most = cpu_time(plain, times=9) * MOST_OF_ORDINARY

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,7 +21,7 @@ from azure.servicebus.management import (
 )
 
 from sbnotebook.emulator import ManualClock, RunningEmulator, Tier, running
-from sbnotebook.testing import administration_client, async_administration_client
+from sbnotebook.testing import administration_client
 
 START = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -451,14 +450,3 @@ def test_the_tier_basic_has_no_topics() -> None:
 def test_the_namespace_says_its_tier(admin: ServiceBusAdministrationClient) -> None:
     properties = admin.get_namespace_properties()
     assert (properties.messaging_sku, properties.namespace_type) == ("Premium", "Messaging")
-
-
-def test_the_async_client_does_the_same(emulator: RunningEmulator) -> None:
-    async def administer() -> list[str]:
-        async with async_administration_client(emulator.connection_string) as admin:
-            await admin.create_topic("t")
-            await admin.create_subscription("t", "s", forward_to="orders")
-            await admin.create_rule("t", "s", "r", filter=CorrelationRuleFilter(properties={"a": 1}))
-            return [rule.name async for rule in admin.list_rules("t", "s")]
-
-    assert asyncio.run(administer()) == ["$Default", "r"]

@@ -13,7 +13,6 @@ from azure.servicebus import (
     ServiceBusReceiveMode,
     ServiceBusSubQueue,
 )
-from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 from azure.servicebus.exceptions import (
     MessageLockLostError,
     MessageSizeExceededError,
@@ -214,29 +213,3 @@ def test_a_delay_that_is_none_leaves_nothing_half_done(client: ServiceBusClient,
         with pytest.raises(ServiceBusError, match="its log says why"):
             sender.send_messages(ServiceBusMessage("x"))
     assert emulator.counts("orders").active == 0
-
-
-@pytest.mark.anyio
-async def test_the_asynchronous_client_works_alike(emulator: RunningEmulator) -> None:
-    async with AsyncServiceBusClient.from_connection_string(emulator.connection_string, retry_total=0) as client:
-        async with client.get_queue_sender("orders") as sender:
-            await sender.send_messages(ServiceBusMessage("single"))
-            batch = await sender.create_message_batch()
-            for number in range(3):
-                batch.add_message(ServiceBusMessage(f"batch {number}"))
-            await sender.send_messages(batch)
-        async with client.get_queue_receiver("orders") as receiver:
-            peeked = await receiver.peek_messages(10)
-            assert [str(message) for message in peeked] == ["single", "batch 0", "batch 1", "batch 2"]
-            complete, abandon, defer, dead_letter = await receiver.receive_messages(4, max_wait_time=5)
-            await receiver.complete_message(complete)
-            await receiver.abandon_message(abandon)
-            await receiver.defer_message(defer)
-            await receiver.dead_letter_message(dead_letter, reason="Bad")
-            (deferred,) = await receiver.receive_deferred_messages([3])
-            await receiver.renew_message_lock(deferred)
-            await receiver.complete_message(deferred)
-        async with client.get_queue_receiver("orders", sub_queue="deadletter") as receiver:
-            (dead,) = await receiver.receive_messages(max_wait_time=5)
-            await receiver.complete_message(dead)
-    assert emulator.counts("orders") == Counts(1, 0, 0, 0, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -28,13 +27,11 @@ from sbnotebook.emulator import (
     RunningEmulator,
     SubscriptionOptions,
     Tier,
-    TopicOptions,
     running,
 )
 from sbnotebook.emulator.amqp import Accepted, Error, Modified, Outcome, Rejected
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Detach, Disposition, Transfer
 from sbnotebook.emulator.entities import Counts
-from sbnotebook.emulator.entities import registry as registry_module
 from sbnotebook.model.amqp import Int, Symbol, encode
 from tests.emulator.service.conftest import Connect
 from tests.emulator.service.management_client import ask, described
@@ -266,11 +263,6 @@ def test_the_limits_of_the_tier_standard(small: ServiceBusClient) -> None:
             sender.send_messages(ServiceBusMessage(b"x" * 263_000))
 
 
-def test_properties_have_a_limit(client: ServiceBusClient) -> None:
-    with client.get_queue_sender("orders") as sender, pytest.raises(MessageSizeExceededError, match="properties"):
-        sender.send_messages(ServiceBusMessage("x", application_properties={"p": "x" * 70_000}))
-
-
 def test_a_full_entity_takes_nothing_more(client: ServiceBusClient, emulator: RunningEmulator) -> None:
     emulator.create_queue("full", QueueOptions(max_size_mb=1))
     with client.get_queue_sender("full") as sender:
@@ -295,15 +287,6 @@ def test_a_duplicate_is_accepted_and_dropped(
     assert emulator.counts("once").active == 3
 
 
-def test_a_duplicate_for_a_topic(client: ServiceBusClient, emulator: RunningEmulator) -> None:
-    emulator.create_topic("events", TopicOptions(requires_duplicate_detection=True))
-    emulator.create_subscription("events", "audit")
-    with client.get_topic_sender("events") as sender:
-        for _ in range(2):
-            sender.send_messages(ServiceBusMessage("x", message_id="1"))
-    assert emulator.counts("events/Subscriptions/audit").active == 1
-
-
 def test_a_forwarded_message_is_received_where_it_has_come(
     client: ServiceBusClient, emulator: RunningEmulator, receive: Callable[..., list[Any]]
 ) -> None:
@@ -315,24 +298,6 @@ def test_a_forwarded_message_is_received_where_it_has_come(
     ):
         receiver.receive_messages(max_wait_time=1)
     assert [str(message) for message in receive("orders")] == ["1"]
-
-
-def test_a_loop_that_multiplies_goes_on_in_later_turns(
-    client: ServiceBusClient, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registry_module, "_MAX_COPIES", 10)
-    emulator.create_topic("t")
-    for number in range(4):
-        emulator.create_subscription("t", f"s{number}", SubscriptionOptions(forward_to="t"))
-
-    def counts() -> list[Counts]:
-        return [emulator.counts(f"t/Subscriptions/s{number}") for number in range(4)]
-
-    with client.get_topic_sender("t") as sender:
-        sender.send_messages(X)
-    deadline = time.monotonic() + 30
-    while counts() != [Counts(0, 0, 0, 0, 0, 256)] * 4:
-        assert time.monotonic() < deadline
 
 
 def test_failed_forwards_go_to_the_transfer_dead_letter_queue(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
-from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 from azure.servicebus.exceptions import (
     MessagingEntityNotFoundError,
     OperationTimeoutError,
@@ -308,23 +306,6 @@ def test_a_dead_letter_in_a_session_has_its_echo(connect: Connect, send: Any, em
     client.write(Disposition(role=RECEIVER, first=transfer.delivery_id or 0, settled=False, state=Rejected()))
     assert client.read(Disposition).state == Rejected()
     assert emulator.counts("chats").dead_letter == 1
-
-
-def test_the_asynchronous_client_works_alike(emulator: RunningEmulator, send: Any) -> None:
-    async def receive() -> list[str]:
-        async with (
-            AsyncServiceBusClient.from_connection_string(emulator.connection_string, retry_total=0) as client,
-            client.get_queue_receiver("chats", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=5) as receiver,
-        ):
-            await receiver.session.set_state("state")
-            got = await receiver.receive_messages(2, max_wait_time=5)
-            for message in got:
-                await receiver.complete_message(message)
-            return [receiver.session.session_id, str(await receiver.session.get_state()), *map(str, got)]
-
-    send("a", "1", "2")
-    assert asyncio.run(receive()) == ["a", "b'state'", "1", "2"]
-    assert emulator.counts("chats") == Counts(0, 0, 0, 0, 0)
 
 
 def ask(client: RawClient, session_id: AmqpValue, **fields: Any) -> None:
