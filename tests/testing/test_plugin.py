@@ -4,10 +4,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "test-your-code.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -46,6 +44,7 @@ def test_the_plugin_does_not_need_hypothesis() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
+@pytest.mark.thorough
 def test_the_plugin_can_be_switched_off(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(servicebus_emulator): pass")
     result = run(pytester, "-p", "no:sbnotebook")
@@ -56,11 +55,6 @@ def test_the_plugin_can_be_switched_off(pytester: pytest.Pytester) -> None:
 def test_the_examples_of_the_documentation_pass(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("\n".join(BLOCK.findall(PAGE.read_text())))
     run(pytester).assert_outcomes(passed=4)
-
-
-def test_the_documentation_names_every_fixture(pytester: pytest.Pytester) -> None:
-    listed = re.findall(r"^(servicebus_\w+)", run(pytester, "--fixtures").stdout.str(), re.MULTILINE)
-    assert set(listed) == set(re.findall(r"^\| `(servicebus_\w+)` \|", PAGE.read_text(), re.MULTILINE))
 
 
 FRESH = """
@@ -160,6 +154,7 @@ def test_it(round, servicebus_emulator):
 """
 
 
+@pytest.mark.thorough
 def test_each_worker_of_xdist_has_its_own(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(WORKERS)
     run(pytester, "-n", "2", "--dist", "each").assert_outcomes(passed=12)
@@ -187,6 +182,7 @@ def test_it(round, app, servicebus_emulator, servicebus_admin_client):
 """
 
 
+@pytest.mark.thorough
 def test_a_client_of_the_session_connects_again(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(QUEUES)
     pytester.makepyfile(SESSION)

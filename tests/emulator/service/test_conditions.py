@@ -2,15 +2,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from sbnotebook.emulator.service.conditions import Condition
-
-
-@pytest.mark.parametrize("condition", list(Condition))
-def test_a_condition_has_a_symbol_and_a_status(condition: Condition) -> None:
-    assert re.fullmatch(r"(amqp|com\.microsoft):[a-z:-]+", condition.symbol)
-    assert 400 <= condition.status <= 503
 
 
 def test_each_error_has_a_tracking_id_of_its_own() -> None:
