@@ -1,22 +1,17 @@
-"""Fifty kills of a cluster's processes or of the emulator, in the middle of every operation; every message is counted.
-
-``SBNOTEBOOK_SEED`` makes other random choices.
-"""
+"""A cluster's processes or the emulator are killed in the middle of every operation; every message is counted."""
 
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
-from urllib.request import Request, urlopen
 
 import psutil
 import pytest
@@ -25,46 +20,49 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.model import Message
 from sbnotebook.settlement import Connection
+from tests.chances import chance, rounds
 from tests.cluster.jobs.killed import COUNT, LOCK
 from tests.cluster.nodes import Cluster, end
-from tests.crash.processes import Emulator
+from tests.kills import Emulator, Ledger, wait_until
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL"),
-    pytest.mark.skipif(os.environ.get("SBNOTEBOOK_CLUSTER") != "all", reason="make check-cluster runs it"),
-]
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 EACH: Final = sorted(f"m{number}" for number in range(COUNT))
 BATCH: Final = COUNT // 6
+QUEUE, OUTPUT, REMOVED = "orders", "the output", "removed"
 OPERATIONS: Final = ("write", "read", "exactly-once", "at-least-once", "settle")
+DELIVERIES: Final[dict[str, tuple[str, ...]]] = {"exactly-once": (), "at-least-once": (OUTPUT,)}
+"""Where each delivery may have a message twice."""
 VICTIMS: Final = ("executor", "Python worker", "worker", "driver", "emulator")
-KILLS: Final = [(each, victim, kill) for kill in range(2) for each in OPERATIONS for victim in VICTIMS]
-SEED: Final = os.environ.get("SBNOTEBOOK_SEED", "")
+KILLS: Final = [(each, victim, kill) for kill in range(rounds(1, 1)) for each in OPERATIONS for victim in VICTIMS]
+PLAIN: Final = KILLS.index(("exactly-once", "executor", 0))
+"""The one of a plain run."""
 PATIENCE: Final = 300.0
 
 
 @pytest.fixture
 def emulator(tmp_path: Path) -> Iterator[Emulator]:
-    """An emulator that keeps its messages on disk, at the distance of 5 ms until it is killed."""
-    emulator = Emulator(tmp_path / "emulator", "orders", {"LockDuration": f"PT{LOCK:.0f}S", "MaxDeliveryCount": 100})
-    faults = json.dumps({"network_delay_ms": 5}).encode()
-    urlopen(Request(f"http://{emulator.host}/faults", faults, {"Content-Type": "application/json"})).close()
-    yield emulator
-    emulator.kill()
+    """An emulator that keeps its messages on disk, at the distance of 5 ms."""
+    properties = {"LockDuration": f"PT{LOCK:.0f}S", "MaxDeliveryCount": 100}
+    with Emulator(tmp_path / "emulator", {QUEUE: properties}, one_way_ms=5) as emulator:
+        yield emulator
 
 
-@pytest.mark.parametrize(("operation", "victim", "kill"), KILLS)
+@pytest.mark.parametrize(
+    ("operation", "victim", "kill"),
+    [pytest.param(*each, marks=() if n == PLAIN else pytest.mark.thorough) for n, each in enumerate(KILLS)],
+)
 def test_kill_loses_nothing_and_repeats_nothing_unannounced(
     cluster: Cluster, emulator: Emulator, tmp_path: Path, operation: str, victim: str, kill: int
 ) -> None:
-    chance = random.Random(f"{operation} {victim} {kill}{SEED}")  # noqa: S311 (no secret)
+    dice = chance(operation, victim, kill)
     fill(emulator, operation)
     given = {"SERVICEBUS": emulator.connection_string, "OPERATION": operation, "FOLDER": str(tmp_path)}
     job = cluster.start("killed.py", **given)
     try:
-        wait_until(lambda: job.poll() is not None or is_under_way(cluster, emulator, operation))
-        time.sleep(chance.random() * 0.5)
+        wait_until("work", lambda: job.poll() is not None or is_under_way(cluster, emulator, operation))
+        time.sleep(dice.random() * 0.5)
         assert job.poll() is None, "it was over before the kill"
-        kill_one(cluster, emulator, job, victim, chance)
+        kill_one(cluster, emulator, job, victim, dice)
         printed, complaints = job.communicate(timeout=PATIENCE)
         if job.returncode and victim in {"driver", "emulator"}:  # its user starts it again
             printed, complaints = cluster.run("killed.py", **given)
@@ -111,18 +109,18 @@ def python_of(executor: psutil.Process) -> list[psutil.Process]:
 
 
 def kill_one(
-    cluster: Cluster, emulator: Emulator, job: subprocess.Popen[str], victim: str, chance: random.Random
+    cluster: Cluster, emulator: Emulator, job: subprocess.Popen[str], victim: str, dice: random.Random
 ) -> None:
     if victim == "driver":
         kill_all([psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)])
         return
     if victim == "emulator":
         emulator.kill()
-        time.sleep(chance.random() * 3)
+        time.sleep(dice.random() * 3)
         emulator.start()
         return
     busy = [each for each in cluster.executors() if python_of(each)]
-    executor = chance.choice(busy or cluster.executors())
+    executor = dice.choice(busy or cluster.executors())
     killed = {
         "executor": lambda: [executor],
         "Python worker": lambda: python_of(executor),
@@ -141,23 +139,18 @@ def kill_all(processes: list[psutil.Process]) -> None:
 def check(emulator: Emulator, operation: str, said: Any) -> None:
     """Count every message."""
     with Namespace(Target(Connection(emulator.connection_string), "a test")) as namespace:
-        left = sorted(message.message_id or "" for message in namespace.entity("orders").peek(show_progress=False))
-    if operation == "write":
-        assert sorted(set(left)) == EACH, "a repeated task sends its messages again, with the same ids"
-    elif operation == "read":
-        assert said == dict.fromkeys(EACH, 1)
-        assert left == EACH
-    elif operation == "settle":
-        assert not left
-    else:
-        assert not left
-        assert sorted(said) == EACH
-        repeated = sum(said.values()) - COUNT
-        assert repeated == 0 if operation == "exactly-once" else repeated <= BATCH
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.02)
+        left = [message.message_id or "" for message in namespace.entity(QUEUE).peek(show_progress=False)]
+    ledger = Ledger()
+    for name in EACH:
+        ledger.enter(name, place=OUTPUT if operation in DELIVERIES else REMOVED if operation == "settle" else QUEUE)
+    match operation:
+        case "write":  # a repeated task sends its messages again, with the same ids
+            ledger.count({QUEUE: left}, may_repeat=[QUEUE])
+        case "read":
+            ledger.count({QUEUE: left})
+            assert said == dict.fromkeys(EACH, 1)
+        case "settle":
+            ledger.count({QUEUE: left, REMOVED: EACH})
+        case _:
+            ledger.count({QUEUE: left, OUTPUT: Counter[str](said).elements()}, DELIVERIES[operation])
+            assert sum(said.values()) - COUNT <= BATCH

@@ -1,8 +1,7 @@
-"""The ways to send the package to workers that lack it: for ``make check-cluster`` only, as a cluster starts slowly."""
+"""The ways to send the package to workers that lack it."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import sysconfig
@@ -17,7 +16,7 @@ from tests.cluster.nodes import Cluster, Machine, running_cluster
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="Spark's scripts here are those of Unix"),
-    pytest.mark.skipif(os.environ.get("SBNOTEBOOK_CLUSTER") != "all", reason="make check-cluster runs it"),
+    pytest.mark.thorough,
 ]
 
 

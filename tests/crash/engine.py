@@ -23,7 +23,7 @@ from pyspark import cloudpickle
 from sbnotebook.spark.consume_stream import ConsumeStream
 from sbnotebook.spark.options import StreamOptions
 from sbnotebook.spark.schema import message_schema
-from tests.crash.supply import digest
+from tests.kills import digest
 
 
 @dataclass

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,10 +11,14 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.model import Message
 from sbnotebook.settlement import Connection
+from tests.chances import chance
+from tests.kills import Ledger
 
 SIZES: Final = (0, 50, 200, 200, 1_000, 20_000)
 """Bytes of bodies."""
 AT_ONCE: Final = 40
+READ: Final = "read"
+"""The place in the ledger where each message must be in the end whose sending was confirmed."""
 
 
 @dataclass
@@ -32,8 +34,7 @@ class Supply:
         sessions: how many sessions the messages are of; 0 for none.
 
     Attributes:
-        confirmed: the digests of the bodies of confirmed messages, by message id.
-        unknown: of what may have arrived or not.
+        ledger: the messages; of those whose sending has no answer, it says that they may be read or not.
     """
 
     connection_string: str
@@ -42,11 +43,10 @@ class Supply:
     plenty: int
     seed: str
     sessions: int = 0
-    confirmed: dict[str, str] = field(default_factory=dict[str, str])
-    unknown: dict[str, str] = field(default_factory=dict[str, str])
+    ledger: Ledger = field(default_factory=Ledger)
 
     def __post_init__(self) -> None:
-        self._chance = random.Random(self.seed)  # noqa: S311 - no secrets
+        self._chance = chance(self.seed)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._send_all, daemon=True)
         self.error: Exception | None = None
@@ -71,23 +71,16 @@ class Supply:
                     if self.waiting() >= self.plenty:
                         continue
                     messages = [self._new() for _ in range(self._chance.randint(1, AT_ONCE))]
-                    digests = {message.message_id or "": digest(message.body) for message in messages}
-                    self.unknown |= digests
+                    for message in messages:
+                        self.ledger.enter(message.message_id or "", message.body)
+                    self.ledger.begin((message.message_id or "" for message in messages), READ)
                     report = queue.send(messages, show_progress=False)
-                    for outcome in report:
-                        name = outcome.message_id or ""
-                        if outcome.ok:
-                            self.confirmed[name] = self.unknown.pop(name)
+                    self.ledger.confirm((outcome.message_id or "" for outcome in report if outcome.ok), READ)
         except Exception as error:  # noqa: BLE001 - stop raises it
             self.error = error
 
     def _new(self) -> Message:
-        name = f"{len(self.confirmed) + len(self.unknown)}-{self._chance.getrandbits(32):08x}"
+        name = f"{self._chance.getrandbits(64):016x}"
         session = f"s{self._chance.randrange(self.sessions)}" if self.sessions else None
         body = name.encode() + self._chance.randbytes(self._chance.choice(SIZES))
         return Message(body=body, message_id=name, session_id=session)
-
-
-def digest(body: bytes) -> str:
-    """What tells whether a body is the same."""
-    return hashlib.sha256(body).hexdigest()

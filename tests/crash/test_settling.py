@@ -12,8 +12,8 @@ import pytest
 
 from sbnotebook.settlement.actions.reach import GONE
 from tests.crash import settling_driver
-from tests.crash.processes import ROOT
 from tests.crash.settling_driver import COUNT
+from tests.kills import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 

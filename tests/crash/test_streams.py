@@ -1,13 +1,7 @@
-"""Streams are killed at random moments, and every message is counted afterwards: ``make crash`` does it often.
-
-``SBNOTEBOOK_CRASHES`` says how many streams (1 unless said, with each kind of death); ``SBNOTEBOOK_SEED`` repeats a
-run's random choices, as far as the machine lets it.
-"""
+"""Streams are killed at random moments, and every message is counted afterwards: ``make crash`` does it often."""
 
 from __future__ import annotations
 
-import os
-import random
 import sys
 from collections import Counter
 from pathlib import Path
@@ -15,12 +9,12 @@ from typing import Final
 
 import pytest
 
+from tests.chances import chance, rounds
 from tests.crash.story import PLENTY, Life, Story, Victim, lives_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 
-STREAMS: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "1"))
-SEED: Final = int(os.environ.get("SBNOTEBOOK_SEED") or random.SystemRandom().getrandbits(32))
+STREAMS: Final = rounds(1, 4)
 ONE_WAY_MS: Final = (0, 25)
 """Milliseconds to the emulator, and as many back."""
 LIVES: Final = 3
@@ -36,15 +30,15 @@ FEW: Final = 120
 
 @pytest.mark.parametrize("number", range(STREAMS))
 def test_killed_stream_reads_each_message_once(tmp_path: Path, number: int) -> None:
-    seed = f"{SEED}-{number}"
-    lives = lives_of(random.Random(seed), LIVES) if number else SHORT  # noqa: S311 - no secrets
+    seed = f"stream {number}"
+    lives = lives_of(chance(seed), LIVES) if number else SHORT
     mode = "browse" if number % 5 == 4 else "consume"
     tell(run(tmp_path, mode, seed, lives, ONE_WAY_MS[number // 2 % 2], PLENTY if number else FEW))
 
 
 def run(directory: Path, mode: str, seed: str, lives: list[Life], one_way_ms: int, plenty: int) -> Counter[int]:
     """One story."""
-    print(f"SBNOTEBOOK_SEED={SEED}, {seed}, {mode}, {one_way_ms} ms: {lives}")  # noqa: T201 - pytest shows it if the test fails
+    print(f"{seed}, {mode}, {one_way_ms} ms: {lives}")  # noqa: T201 - pytest shows it if the test fails
     with Story(directory, mode, seed, one_way_ms, plenty) as story:
         story.live(lives)
         counts = story.emulator.counts()

@@ -1,22 +1,15 @@
-"""A real emulator is killed at random moments under load, and every message is counted afterwards.
-
-``SBNOTEBOOK_CRASHES`` says how often (6 unless said); ``SBNOTEBOOK_SEED`` repeats a run's random choices.
-"""
+"""A real emulator is killed at random moments under load, and every message is counted afterwards."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import random
-import signal
-import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -27,11 +20,12 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBu
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator.store import FILE_NAME
+from tests.chances import chance, rounds
+from tests.kills import NOWHERE, Emulator, Ledger, digest
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 
-CRASHES: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "6"))
-SEED: Final = int(os.environ.get("SBNOTEBOOK_SEED") or random.SystemRandom().getrandbits(32))
+CRASHES: Final = rounds(2, 12)
 QUEUE, EXPRESS = "orders", "express"
 EXPRESS_CREDIT: Final = 5
 """Messages that may be on their way to a receiver that removes what it gets: those a kill may lose."""
@@ -47,10 +41,10 @@ SIZES: Final = (0, 100, 200, 400) * 10 + (20_000,)
 """Bytes of bodies: one in forty is too large to be read with the others."""
 
 
-class Place(Enum):
+class Place(StrEnum):
     """Where a message can be."""
 
-    ABSENT = "absent"
+    ABSENT = NOWHERE
     ACTIVE = "active"
     DEFERRED = "deferred"
     SCHEDULED = "scheduled"
@@ -65,21 +59,12 @@ PLACES: Final = {
 
 
 @dataclass
-class Entry:
-    """The clients' record of one message: its possible places, and the number of its receipts."""
-
-    body: bytes
-    queue: str
-    possible: set[Place] = field(default_factory=lambda: {Place.ABSENT})
-    receptions: int = 0
-    abandoned: int = 0
-
-
-@dataclass
-class Ledger:
+class Story(Ledger):
     """All actions of the clients, and the answers to them."""
 
-    entries: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    queues: dict[str, str] = field(default_factory=dict[str, str])
+    """The queue that each message was sent to."""
+    abandoned: Counter[str] = field(default_factory=Counter[str])
     open_batches: list[list[str]] = field(default_factory=list[list[str]])
     numbers: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     deferred: dict[str, int] = field(default_factory=dict[str, int])
@@ -87,48 +72,37 @@ class Ledger:
     def new(self, chance: random.Random, queue: str) -> ServiceBusMessage:
         """A message that is to be sent, with a body of its own."""
         name = str(len(self.entries))
-        self.entries[name] = Entry(f"{name}:".encode() * (1 + chance.choice(SIZES) // (len(name) + 1)), queue)
-        return ServiceBusMessage(self.entries[name].body, message_id=name)
+        body = f"{name}:".encode() * (1 + chance.choice(SIZES) // (len(name) + 1))
+        self.enter(name, body)
+        self.queues[name] = queue
+        return ServiceBusMessage(body, message_id=name)
 
     async def do(self, names: list[str], place: Place, action: Awaitable[object]) -> None:
         """Move messages: they may be there or not until it is confirmed."""
-        entries = [self.entries[name] for name in names]
-        for entry in entries:
-            entry.possible.add(place)
-        receptions = [entry.receptions for entry in entries]
-        await action
-        for entry, earlier in zip(entries, receptions, strict=True):
-            # A receiver may have been faster with the message than this answer.
-            if entry.receptions == earlier:
-                entry.possible = {place}
+        with self.moving(names, place):
+            await action
 
-    def received(self, message: ServiceBusReceivedMessage, place: Place) -> Entry:
+    def received(self, message: ServiceBusReceivedMessage, place: Place) -> str:
         """Note that a client received a message, and check whether it may be where it came from."""
-        entry = self.entries[message.message_id or ""]
-        assert b"".join(message.body) == entry.body
-        assert place in entry.possible, f"{message.message_id} came from {place}, not from {entry.possible}"
-        entry.possible = {place}
-        entry.receptions += 1
-        return entry
+        name = message.message_id or ""
+        self.see(name, b"".join(message.body), place)
+        return name
 
-    def count(self, found: dict[str, tuple[str, Place, int]]) -> None:
+    def hold_against(self, found: dict[str, tuple[str, Place, int]]) -> None:
         """Compare the emulator's messages, with their queues and delivery counts, with the possible ones."""
         for batch in self.open_batches:
-            kept = [name in found or self.entries[name].receptions > 0 for name in batch]
+            kept = [name in found or self.entries[name].seen > 0 for name in batch]
             assert all(kept) or not any(kept), f"of an unconfirmed batch there are {sum(kept)} of {len(kept)}"
         self.open_batches.clear()
-        lost = 0
-        assert not found.keys() - self.entries.keys()
-        for name, entry in self.entries.items():
-            queue, place, delivery_count = found.get(name, (entry.queue, Place.ABSENT, 10**6))
-            assert queue == entry.queue
-            if entry.queue == EXPRESS and place is Place.ABSENT and entry.possible == {Place.ACTIVE}:
-                lost += 1
-            else:
-                assert place in entry.possible, f"{name} is {place.value}, and can be {entry.possible}"
-            assert delivery_count >= entry.abandoned, f"{name} was abandoned {entry.abandoned} times"
-            entry.possible = {place}
-        assert lost <= EXPRESS_CREDIT, f"{lost} messages are lost"
+        on_their_way = [name for name in self.at(Place.ACTIVE) if self.queues[name] == EXPRESS and name not in found]
+        assert len(on_their_way) <= EXPRESS_CREDIT, f"{len(on_their_way)} messages are lost"
+        self.begin(on_their_way, Place.ABSENT)
+        names = defaultdict[str, list[str]](list)
+        for name, (queue, place, delivery_count) in found.items():
+            names[place].append(name)
+            assert queue == self.queues[name]
+            assert delivery_count >= self.abandoned[name], f"{name} was abandoned {self.abandoned[name]} times"
+        self.count(names)
 
 
 @dataclass
@@ -136,7 +110,7 @@ class Load:
     """Clients that send and receive until the emulator is killed."""
 
     client: ServiceBusClient
-    ledger: Ledger
+    ledger: Story
     chance: random.Random
     has_plenty: bool = False
     is_killed: bool = False
@@ -219,8 +193,7 @@ class Load:
             await self._while_alive(step)
 
     async def _settle(self, receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> None:
-        entry = self.ledger.received(message, Place.ACTIVE)
-        name = message.message_id or ""
+        name = self.ledger.received(message, Place.ACTIVE)
         how = self.chance.choices(("complete", "abandon", "defer", "dead-letter"), (6, 1, 1, 1))[0]
         if how == "complete":
             await self.ledger.do([name], Place.ABSENT, receiver.complete_message(message))
@@ -231,7 +204,7 @@ class Load:
             await self.ledger.do([name], Place.DEAD, receiver.dead_letter_message(message, reason="chance"))
         else:
             await receiver.abandon_message(message)
-            entry.abandoned += 1
+            self.ledger.abandoned[name] += 1
 
     async def _complete_deferred(self, receiver: ServiceBusReceiver) -> None:
         if len(self.ledger.deferred) < 10:  # the others stay until after the next crash
@@ -258,12 +231,12 @@ class Load:
 
             async def step() -> None:
                 for message in await receiver.receive_messages(EXPRESS_CREDIT, max_wait_time=1):
-                    self.ledger.received(message, Place.ACTIVE).possible = {Place.ABSENT}
+                    self.ledger.confirm([self.ledger.received(message, Place.ACTIVE)], Place.ABSENT)
 
             await self._while_alive(step)
 
 
-async def standing(client: ServiceBusClient, ledger: Ledger) -> dict[str, tuple[str, Place, int]]:
+async def standing(client: ServiceBusClient, ledger: Story) -> dict[str, tuple[str, Place, int]]:
     """Every message that the emulator has, once; no number ever stands for two messages."""
     found: dict[str, tuple[str, Place, int]] = {}
 
@@ -275,7 +248,7 @@ async def standing(client: ServiceBusClient, ledger: Ledger) -> dict[str, tuple[
                     name, start = message.message_id or "", (message.sequence_number or 0) + 1
                     assert name not in found, f"{name} is there twice"
                     assert ledger.numbers.setdefault((queue, start - 1), name) == name
-                    assert b"".join(message.body) == ledger.entries[name].body
+                    assert digest(b"".join(message.body)) == ledger.entries[name].digest
                     place = PLACES[message.state] if sub_queue is None else Place.DEAD
                     found[name] = (queue, place, message.delivery_count or 0)
 
@@ -285,86 +258,67 @@ async def standing(client: ServiceBusClient, ledger: Ledger) -> dict[str, tuple[
     return found
 
 
-@contextmanager
-def emulator(directory: Path) -> Generator[subprocess.Popen[bytes]]:
-    """A process with its own data; killed at the end if it still runs."""
+def emulator(directory: Path) -> Emulator:
     properties = {"LockDuration": "PT5M", "MaxDeliveryCount": 2000}
-    queues = [{"Name": name, "Properties": properties} for name in (QUEUE, EXPRESS)]
-    config = directory / "Config.json"
-    config.write_text(json.dumps({"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": queues}]}}))
-    command = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0", "--config", str(config)]
-    with (directory / "log").open("ab") as log:
-        process = subprocess.Popen(
-            [*command, "--data-dir", str(directory / "data")], stdout=subprocess.PIPE, stderr=log
-        )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    return Emulator(directory, dict.fromkeys((QUEUE, EXPRESS), properties))
 
 
-async def crash(directory: Path, ledger: Ledger, chance: random.Random) -> int:
+def connected(emulator: Emulator) -> ServiceBusClient:
+    return ServiceBusClient.from_connection_string(emulator.connection_string, retry_total=0)
+
+
+async def crash(emulator: Emulator, ledger: Story, chance: random.Random) -> int:
     """Start, count, work, kill; returns how many steps the clients took."""
     if chance.random() < 0.3:  # some are killed while they start
-        with emulator(directory):
-            await asyncio.sleep(chance.uniform(0, 0.6))
-    with emulator(directory) as process:
-        async with await connected(process) as client:
+        emulator.spawn()
+        await asyncio.sleep(chance.uniform(0, 0.6))
+        emulator.kill()
+    with emulator:
+        async with connected(emulator) as client:
             found = await standing(client, ledger)
-            ledger.count(found)
+            ledger.hold_against(found)
             load = Load(client, ledger, chance, has_plenty=len(found) > PLENTY)
-            await load.run(lambda: process.send_signal(signal.SIGKILL), chance.uniform(0, 1))
+            await load.run(emulator.process.kill, chance.uniform(0, 1))
     return load.steps
 
 
-async def connected(process: subprocess.Popen[bytes]) -> ServiceBusClient:
-    """A client of an emulator that is ready."""
-    assert process.stdout is not None
-    line = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), PATIENCE)
-    assert line, "the emulator did not start"
-    return ServiceBusClient.from_connection_string(line.decode().strip(), retry_total=0)
-
-
-async def crash_often(directory: Path) -> None:
+async def crash_often(emulator: Emulator) -> None:
     """Crash, and count at the end once more."""
-    chance, ledger = random.Random(SEED), Ledger()  # noqa: S311 - no secrets
-    steps = [await crash(directory, ledger, chance) for _ in range(CRASHES)]
-    with emulator(directory) as process:
-        async with await connected(process) as client:
-            ledger.count(await standing(client, ledger))
+    dice, ledger = chance("store"), Story()
+    steps = [await crash(emulator, ledger, dice) for _ in range(CRASHES)]
+    with emulator:
+        async with connected(emulator) as client:
+            ledger.hold_against(await standing(client, ledger))
     assert sum(steps) > 10 * CRASHES, "the clients did next to nothing"
 
 
-async def received_all(process: subprocess.Popen[bytes]) -> None:
-    async with await connected(process) as client, client.get_queue_receiver(QUEUE) as receiver:
+async def received_all(emulator: Emulator) -> None:
+    async with connected(emulator) as client, client.get_queue_receiver(QUEUE) as receiver:
         while messages := await receiver.receive_messages(100, max_wait_time=5):
             for message in messages:
                 await receiver.complete_message(message)
 
 
-async def sent(process: subprocess.Popen[bytes]) -> None:
-    async with await connected(process) as client, client.get_queue_sender(QUEUE) as sender:
+async def sent(emulator: Emulator) -> None:
+    async with connected(emulator) as client, client.get_queue_sender(QUEUE) as sender:
         await sender.send_messages([ServiceBusMessage(b"x" * 1000) for _ in range(200)])
 
 
 def test_damage_that_is_found_later_ends_the_emulator(tmp_path: Path) -> None:
-    with emulator(tmp_path) as process:
-        asyncio.run(sent(process))
-        process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE)
+    with emulator(tmp_path) as server:
+        asyncio.run(sent(server))
+        server.process.terminate()
+        server.process.wait(PATIENCE)
     path = tmp_path / "data" / FILE_NAME
     content = path.read_bytes()
     page = content.index(b"x" * 1000) // 4096
     path.write_bytes(content[: page * 4096] + b"\xee" * 4096 + content[(page + 1) * 4096 :])
-    with emulator(tmp_path) as process:
+    with emulator(tmp_path) as server:
         with pytest.raises(ServiceBusError):
-            asyncio.run(received_all(process))
-        assert process.wait(PATIENCE) == 2
-    said = (tmp_path / "log").read_text()
-    assert "emulator.sqlite3 cannot be read (database disk image is malformed)" in said.splitlines()[-1]
+            asyncio.run(received_all(server))
+        assert server.process.wait(PATIENCE) == 2
+    assert "emulator.sqlite3 cannot be read (database disk image is malformed)" in server.log.splitlines()[-1]
 
 
 def test_confirmed_changes_survive_every_crash(tmp_path: Path) -> None:
-    print(f"SBNOTEBOOK_SEED={SEED}")  # noqa: T201 - pytest shows it if the test fails
-    asyncio.run(crash_often(tmp_path))
+    asyncio.run(crash_often(emulator(tmp_path)))

@@ -1,18 +1,10 @@
-"""A real emulator is killed amid transactions: of each original and its clone, exactly one is there afterwards.
-
-``SBNOTEBOOK_CRASHES`` says how often (3 unless said); ``SBNOTEBOOK_SEED`` repeats a run's random choices.
-"""
+"""A real emulator is killed amid transactions: of each original and its clone, exactly one is there afterwards."""
 
 from __future__ import annotations
 
-import os
-import random
-import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -23,35 +15,24 @@ from sbnotebook.emulator.amqp import Accepted, TransactionalState
 from sbnotebook.emulator.amqp.composites import decode_composite
 from sbnotebook.emulator.amqp.performatives import Transfer
 from sbnotebook.model.sections import PROPERTIES, section_value, split
+from tests.chances import chance, rounds
 from tests.emulator.service.conftest import RawClient
 from tests.emulator.service.transaction_client import Delivery, TransactionClient, body
+from tests.kills import Emulator, Ledger
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 
-CRASHES: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "3"))
-SEED: Final = int(os.environ.get("SBNOTEBOOK_SEED") or random.SystemRandom().getrandbits(32))
+CRASHES: Final = rounds(2, 10)
 ORIGINALS: Final = 300
+ORDERS, BILLS = "orders", "bills"
 
 
-@contextmanager
-def emulator(directory: Path) -> Generator[tuple[subprocess.Popen[bytes], str]]:
-    """A process with its own data, and its connection string; killed at the end if it still runs."""
-    command = [sys.executable, "-m", "sbnotebook.emulator", "--port", "0", "--queue", "orders", "--queue", "bills"]
-    with (directory / "log").open("ab") as log:
-        process = subprocess.Popen(
-            [*command, "--data-dir", str(directory / "data")], stdout=subprocess.PIPE, stderr=log
-        )
-    try:
-        assert process.stdout is not None
-        yield process, process.stdout.readline().decode().strip()
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def fill(client: ServiceBusClient, names: range) -> None:
-    with client.get_queue_sender("orders") as sender:
-        sender.send_messages([ServiceBusMessage(b"x", message_id=str(name)) for name in names])
+def fill(client: ServiceBusClient, ledger: Ledger) -> None:
+    names = [str(len(ledger.entries) + n) for n in range(ORIGINALS)]
+    with client.get_queue_sender(ORDERS) as sender:
+        sender.send_messages([ServiceBusMessage(b"x", message_id=name) for name in names])
+    for name in names:
+        ledger.enter(name, b"x", ORDERS)
 
 
 def found(client: ServiceBusClient, queue: str) -> list[str]:
@@ -78,39 +59,34 @@ def received(client: TransactionClient) -> tuple[Delivery, str]:
             return Delivery(number, tag), str(values[0])
 
 
-def move_all(client: TransactionClient, confirmed: set[str]) -> None:
+def move_all(client: TransactionClient, ledger: Ledger) -> None:
     """Move one original after the other, until the connection breaks."""
-    client.receiver("orders")
-    client.sender("bills")
+    client.receiver(ORDERS)
+    client.sender(BILLS)
     for given in range(1, ORIGINALS):
-        client.credit("orders", given)
+        client.credit(ORDERS, given)
         delivery, name = received(client)
         txn_id = client.declare()
-        assert client.send("bills", body(name), txn_id) == TransactionalState(txn_id, Accepted())
-        assert client.settle(delivery, Accepted(), txn_id).state == TransactionalState(txn_id, Accepted())
-        client.commit(txn_id)
-        confirmed.add(name)
+        with ledger.moving([name], BILLS):
+            assert client.send(BILLS, body(name), txn_id) == TransactionalState(txn_id, Accepted())
+            assert client.settle(delivery, Accepted(), txn_id).state == TransactionalState(txn_id, Accepted())
+            client.commit(txn_id)
 
 
 def test_a_kill_leaves_all_of_a_transaction_or_nothing(tmp_path: Path) -> None:
-    print(f"SBNOTEBOOK_SEED={SEED}")  # noqa: T201 - pytest shows it if the test fails
-    chance = random.Random(SEED)  # noqa: S311 - no secrets
-    confirmed: set[str] = set()
-    for crash in range(CRASHES):
-        with emulator(tmp_path) as (process, connection_string):
-            with ServiceBusClient.from_connection_string(connection_string) as sdk:
-                fill(sdk, range(crash * ORIGINALS, (crash + 1) * ORIGINALS))
-            raw = RawClient(connection_string)
-            timer = threading.Timer(chance.uniform(0.02, 0.3), process.send_signal, (signal.SIGKILL,))
+    dice, ledger = chance("transactions"), Ledger()
+    emulator = Emulator(tmp_path, {ORDERS: {}, BILLS: {}})
+    for _ in range(CRASHES):
+        with emulator:
+            with ServiceBusClient.from_connection_string(emulator.connection_string) as sdk:
+                fill(sdk, ledger)
+            raw = RawClient(emulator.connection_string)
+            timer = threading.Timer(dice.uniform(0.02, 0.3), emulator.process.kill)
             timer.start()
             with suppress(AssertionError, ConnectionError, TimeoutError):
-                move_all(TransactionClient(raw), confirmed)
+                move_all(TransactionClient(raw), ledger)
             timer.join()
             raw.socket.close()
-        with emulator(tmp_path) as (_, again), ServiceBusClient.from_connection_string(again) as sdk:
-            originals, clones = found(sdk, "orders"), found(sdk, "bills")
-        assert sorted(originals + clones, key=int) == [str(name) for name in range((crash + 1) * ORIGINALS)]
-        assert confirmed <= {*clones}
-        # At most the last transaction was committed without an answer.
-        assert len(clones) - len(confirmed) <= crash + 1
-    assert len(confirmed) > CRASHES, "the client did next to nothing"
+        with emulator, ServiceBusClient.from_connection_string(emulator.connection_string) as sdk:
+            ledger.count({queue: found(sdk, queue) for queue in (ORDERS, BILLS)})
+    assert len(ledger.at(BILLS)) > CRASHES, "the client did next to nothing"

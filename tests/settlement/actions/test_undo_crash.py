@@ -1,17 +1,11 @@
-"""A process that removes messages, or sends them back, is killed, and every message is counted afterwards.
-
-``SBNOTEBOOK_CRASHES`` says how often at random (once unless said).
-"""
+"""A process that removes messages, or sends them back, is killed, and every message is counted afterwards."""
 
 from __future__ import annotations
 
-import os
-import random
 import signal
 import subprocess
-import sys
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,13 +16,17 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import Complete, Message
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.memory.archive import ArchiveState
+from tests import kills
+from tests.chances import IS_THOROUGH, chance, rounds
+from tests.kills import Ledger
 
 pytestmark = pytest.mark.anyio
 
-CRASHES: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "2"))
+CRASHES: Final = rounds(1, 10)
 COUNT: Final = 600
 """More than an undo sends at once."""
-ONE_WAY_MS: Final = (0, 25) if "SBNOTEBOOK_CRASHES" in os.environ else (25,)
+QUEUE, ARCHIVE, UNKNOWN = "orders", "the archive", "in the archive, and said to be unknown"
+ONE_WAY_MS: Final = (0, 25) if IS_THOROUGH else (25,)
 """Milliseconds between the process that dies and the emulator, and as many back."""
 
 # Dies before or after the nth call of a method of the archive, or when it is killed.
@@ -96,15 +94,14 @@ def die(emulator: RunningEmulator, folder: Path, work: str, death: tuple[str, st
     """Let a process work until it dies: at the nth call of a method, or at random."""
     method, moment, number = death
     emulator.faults.network_delay_ms = one_way_ms
-    command = [sys.executable, "-c", CHILD, emulator.connection_string, str(folder), work, method, moment, str(number)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+    command = ["-c", CHILD, emulator.connection_string, str(folder), work, method, moment, str(number)]
+    with kills.python(*command) as child:
         if not method:
             assert child.stdout is not None
             child.stdout.readline()
-            try:
-                child.wait(random.uniform(0.001, 0.8))  # noqa: S311 (no secret)
-            except subprocess.TimeoutExpired:
-                child.kill()
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(chance(work, number).uniform(0.001, 0.8))
+            child.kill()
         child.wait(120)
     emulator.faults.network_delay_ms = 0
     assert child.returncode in (-signal.SIGKILL, *(() if method else (0,)))
@@ -116,9 +113,18 @@ DEATHS_OF_UNDO: Final = [("claim", "after", 2), ("note_returns", "after", 2), *A
 DEATHS_OF_REMOVAL: Final = [("keep", "after", 2), ("note_ends", "before", 2), *AT_RANDOM]
 
 
-def states(namespace: AsyncNamespace) -> dict[str | None, ArchiveState]:
+async def counted(namespace: AsyncNamespace, ledger: Ledger) -> None:
+    """Hold each message against the queue and the archive: what the archive says of it is true, or it says unknown."""
     assert namespace.archive is not None
-    return {each.message_id: each.state for each in namespace.archive.find(namespace.identity())}
+    there = [message.message_id or "" for message in await namespace.entity(QUEUE).peek()]
+    known = {each.message_id or "": each.state for each in namespace.archive.find(namespace.identity())}
+    removed = [name for name, state in known.items() if state is ArchiveState.REMOVED]
+    doubtful = [
+        name
+        for name, state in known.items()
+        if state in (ArchiveState.REMOVING, ArchiveState.RETURNING) and name not in there
+    ]
+    ledger.count({QUEUE: there, ARCHIVE: removed, UNKNOWN: doubtful})
 
 
 @pytest.mark.parametrize("one_way_ms", ONE_WAY_MS)
@@ -126,24 +132,20 @@ def states(namespace: AsyncNamespace) -> dict[str | None, ArchiveState]:
 async def test_undo_killed_sends_nothing_twice_and_forgets_nothing(
     emulator: RunningEmulator, namespace: AsyncNamespace, tmp_path: Path, death: tuple[str, str, int], one_way_ms: int
 ) -> None:
-    queue = namespace.entity("orders")
-    async with queue.batch() as batch:
+    ledger = Ledger()
+    async with namespace.entity(QUEUE).batch() as batch:
         while await batch.receive(500, max_wait=1):
             assert (await batch.settle(Complete())).ok
+    for number in range(COUNT):
+        ledger.enter(f"m{number}", place=ARCHIVE)
+    await counted(namespace, ledger)
     die(emulator, tmp_path, "undo", death, one_way_ms)
-    try:
-        assert (await (await namespace.undo(entity="orders")).apply()).ok
-    except DecisionError:  # nothing is left that is known
-        assert ArchiveState.REMOVED not in states(namespace).values()
-    there = Counter(message.message_id for message in await queue.peek())
-    known = states(namespace)
-    assert len(known) == COUNT
-    assert set(there.values()) <= {1}, "nothing is there twice"
-    for message_id, state in known.items():
-        if state is ArchiveState.RETURNED:
-            assert there[message_id] == 1
-        else:
-            assert state is ArchiveState.RETURNING, "what is not known is said to be unknown"
+    with suppress(DecisionError):  # nothing is left that is known
+        assert (await (await namespace.undo(entity=QUEUE)).apply()).ok
+    for place in (QUEUE, UNKNOWN):
+        ledger.begin(ledger.entries, place)
+    await counted(namespace, ledger)
+    assert not ledger.at(ARCHIVE), "all that can be sent back is back"
 
 
 @pytest.mark.parametrize("one_way_ms", ONE_WAY_MS)
@@ -151,9 +153,10 @@ async def test_undo_killed_sends_nothing_twice_and_forgets_nothing(
 async def test_removal_killed_leaves_each_in_queue_or_archive(
     emulator: RunningEmulator, namespace: AsyncNamespace, tmp_path: Path, death: tuple[str, str, int], one_way_ms: int
 ) -> None:
+    ledger = Ledger()
+    for number in range(COUNT):
+        ledger.enter(f"m{number}", place=QUEUE)
     die(emulator, tmp_path, "complete", death, one_way_ms)
-    there = {message.message_id for message in await namespace.entity("orders").peek()}
-    known = states(namespace)
-    assert there | known.keys() == {f"m{n}" for n in range(COUNT)}
-    assert not [each for each in there if known.get(each) is ArchiveState.REMOVED], "what is there is not removed"
-    assert {known[each] for each in known.keys() - there} <= {ArchiveState.REMOVED, ArchiveState.REMOVING}
+    for place in (ARCHIVE, UNKNOWN):
+        ledger.begin(ledger.entries, place)
+    await counted(namespace, ledger)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,6 +15,8 @@ from sbnotebook.model import Message, MessageState, Outcome, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking.wake_up import WakeUp, wake
 from sbnotebook.testing.clock import HandClock
+from tests import kills
+from tests.chances import IS_THOROUGH
 
 pytestmark = pytest.mark.anyio
 
@@ -39,20 +39,13 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
 def killed(emulator: RunningEmulator, journal: Path, way: str, *, wake_ups: int = 0) -> None:
     """Run a process that delays a message, and kill it while it waits."""
-    command = [sys.executable, "-c", DELAYING, emulator.connection_string, str(journal), way]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with kills.python("-c", DELAYING, emulator.connection_string, str(journal), way) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "locked\n"
         while emulator.counts("orders").scheduled < wake_ups:
             assert process.poll() is None
-        process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
 
 
@@ -68,7 +61,7 @@ async def test_a_killed_abandon_comes_back_when_its_lock_ends(clock: HandClock, 
                 assert again.delivery_count == 1
 
 
-@pytest.mark.parametrize("one_way_ms", [0, 25])
+@pytest.mark.parametrize("one_way_ms", [0, 25] if IS_THOROUGH else [25])
 async def test_a_killed_deferral_leaves_a_wake_up_that_does_no_harm(
     clock: HandClock, tmp_path: Path, one_way_ms: int
 ) -> None:
