@@ -20,6 +20,7 @@ from sbnotebook.settlement.memory.journal import Journal
 from sbnotebook.settlement.memory.notes import Looks, Notes
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.sending.sender_pool import SenderPool
+from sbnotebook.settlement.waits import Waits
 
 __all__ = ["Resources"]
 
@@ -34,6 +35,8 @@ class Resources:
         archive: where messages are kept before they are removed: True for the file beside the journal, unless
             SBNOTEBOOK_ARCHIVE is off in the environment; False or None for nowhere.
     """
+
+    waits: Waits = Waits()
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from typing import Final
 
 from sbnotebook.model import Defer, MessageState, Report
 from sbnotebook.settlement import engine
-from sbnotebook.settlement.actions.reach import MAX_WAIT, Reach, settling
+from sbnotebook.settlement.actions.reach import Reach, settling
 from sbnotebook.settlement.actions.selection import Chosen, select
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
@@ -64,6 +64,6 @@ async def plan_defer_all(place: Place, chosen: Chosen, progress: Progress | None
 
 
 async def _defer(place: Place, standing: int, run: Run) -> None:
-    reach = Reach(place, run, settling(run, Defer()), Defer(), search=Search(expected=standing, max_wait=MAX_WAIT))
+    reach = Reach(place, run, settling(run, Defer()), Defer(), search=Search(expected=standing))
     await reach.active(run.messages, from_head=len(run.messages) == standing)
     await reach.those_left(run.without_outcome())

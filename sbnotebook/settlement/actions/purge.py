@@ -9,7 +9,7 @@ import anyio.to_thread
 from sbnotebook.errors import ArchiveError
 from sbnotebook.model import Complete, MessageState, Purge, ReceivedMessage, Report
 from sbnotebook.settlement import engine
-from sbnotebook.settlement.actions.reach import MAX_WAIT, Reach, settling
+from sbnotebook.settlement.actions.reach import Reach, settling
 from sbnotebook.settlement.actions.schedule import cancel_scheduled
 from sbnotebook.settlement.actions.selection import Chosen, Selection, select
 from sbnotebook.settlement.costs import Cost
@@ -69,7 +69,7 @@ async def _purge(place: Place, standing: int, archived: bool, run: Run) -> None:
     for message in run.messages:
         in_state[message.state].append(message)
     active = in_state[MessageState.ACTIVE]
-    search = Search(expected=standing, max_wait=MAX_WAIT)
+    search = Search(expected=standing)
     reach = Reach(place, run, settling(run, Complete()), Purge(), archived=archived, search=search)
     await reach.active(active, from_head=len(active) == standing)
     await reach.deferred(in_state[MessageState.DEFERRED])

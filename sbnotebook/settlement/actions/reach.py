@@ -43,7 +43,7 @@ from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.terms import Progress, is_same, outcome_for
 
-__all__ = ["GONE", "LOCKED", "MAX_WAIT", "NOT_DEFERRED", "SCHEDULED", "Holder", "Reach", "settling"]
+__all__ = ["GONE", "LOCKED", "NOT_DEFERRED", "SCHEDULED", "Holder", "Reach", "settling"]
 
 GONE: Final = "It is not there any more: it was settled, or it has expired."
 LOCKED: Final = (
@@ -65,12 +65,6 @@ _WINDOW: Final = 500
 """Messages locked at once from the head."""
 _OTHERS: Final = 1_000
 """Messages of others that are locked from the head, at most."""
-MAX_WAIT: Final = 2.0
-"""Seconds without a message after which those that did not come are looked for."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
-"""Seconds between two attempts to lock existing messages that do not arrive."""
-_LOCK_DURATION: Final = 60.0
-"""Seconds: what an entity has by default, and the longest time for which such attempts are made."""
 _ASK_WITHIN: Final = 10.0
 
 
@@ -190,7 +184,8 @@ class Reach:
         longer when it moves an entity. And a lock that was lost with its connection ends only after its time.
         """
         await self.get_ready()
-        left, until, pause = list(messages), math.inf, _FIRST_PAUSE
+        waits = self.place.namespace.waits
+        left, until, pause = list(messages), math.inf, waits.first_pause
         while left and self.run.stopped is None:
             active, deferred = await self._told_apart(left)
             if until == math.inf:  # tried once more in any case
@@ -200,7 +195,7 @@ class Reach:
                 return
             else:
                 await anyio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                pause = min(2 * pause, waits.longest_pause)
             # The messages before them were counted earlier, and others may have come or gone.
             self.search, self.in_session = replace(self.search, expected=0), {}
             await self._wherever(deferred, self._by_number)
@@ -237,8 +232,8 @@ class Reach:
             return self.patience
         with anyio.move_on_after(_ASK_WITHIN), contextlib.suppress(AzureError, OSError):  # it takes the right Manage
             lasts = await administration.lock_duration(self.place.namespace.connection, self.place.address)
-            return min(lasts.total_seconds(), _LOCK_DURATION)
-        return _LOCK_DURATION
+            return min(lasts.total_seconds(), self.place.namespace.waits.held)
+        return self.place.namespace.waits.held
 
     # ---------------------------------------------------------------- the ways
 
@@ -276,7 +271,7 @@ class Reach:
     async def _ahead(self, messages: Sequence[ReceivedMessage], session_id: str | None) -> None:
         """Lock ahead until all messages have come, and hold the others until then."""
         wanted = {message.sequence_number: message for message in messages}
-        search = replace(self.search, wanted=frozenset(wanted))
+        search = replace(self.search, wanted=frozenset(wanted), max_wait=self.place.namespace.waits.silence)
         if session_id is not None:
             search = replace(search, expected=self.in_session.get(session_id, 0))
             if search.max_held > search.per_link:
@@ -331,7 +326,7 @@ class Reach:
                 # No more than are left, so that the action ends when they are here; more where others are among them.
                 to_come = len(left) - len(under_way)
                 count = _WINDOW if others else min(_WINDOW, to_come)
-                locked = await batch.receive(count, max_wait=MAX_WAIT) if count else ()
+                locked = await batch.receive(count, max_wait=self.place.namespace.waits.silence) if count else ()
                 if not locked:
                     await self.run.finish()
                     see_ends()

@@ -21,7 +21,7 @@ from sbnotebook.model import (
 from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.atomic import check_atomic
 from sbnotebook.settlement.actions.canary import apply_with_canary
-from sbnotebook.settlement.actions.reach import MAX_WAIT, Reach
+from sbnotebook.settlement.actions.reach import Reach
 from sbnotebook.settlement.actions.resubmit_steps import ResubmitSteps
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import BESIDE, GROUP, Run
@@ -143,7 +143,7 @@ async def resubmit(
         steps.run_group,
         decision,
         group=_ATOMIC_GROUP if decision.atomic else GROUP,
-        search=replace(search or Search(), max_wait=MAX_WAIT),
+        search=search or Search(),
         beside=0 if decision.atomic else BESIDE,
         in_order=True,
         # A message whose lock was lost after its clone was sent comes again: it is completed, not sent again.

@@ -165,6 +165,8 @@ def _workers(place: Place, run: ConsumerRun) -> Workers:
     archived = run.options.archived
     if run.options.by_session:
         return SessionWorkers(
-            run, lambda wait: place.next_session(max_wait=wait, renew_for=_RENEW_FOR, archived=archived)
+            run,
+            lambda wait: place.next_session(max_wait=wait, renew_for=_RENEW_FOR, archived=archived),
+            place.namespace.waits.idle_session,
         )
     return SharedWorkers(run, place.batch(renew_for=_RENEW_FOR, archived=archived))

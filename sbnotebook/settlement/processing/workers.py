@@ -50,8 +50,6 @@ _AWAITED_TIMES: Final = 2
 """Times that a session is opened again for a message that does not come, although a peek may show it."""
 _SESSIONS_REMEMBERED: Final = 1_000
 """Sessions of which it is remembered which messages were given back."""
-_SESSION_IDLE: Final = 1.0
-"""Seconds without a message after which a worker closes its session and takes another."""
 _SESSION_WAIT: Final = 30.0
 """Seconds that one request for a session waits in a run without an end."""
 
@@ -367,11 +365,13 @@ class SessionWorkers:
     Args:
         run: the state that the workers share.
         next_session: returns a batch for the next session, not open yet; takes the seconds to wait for one.
+        idle: seconds without a message after which a worker closes its session and takes another.
     """
 
-    def __init__(self, run: ConsumerRun, next_session: Callable[[float], SessionBatch]) -> None:
+    def __init__(self, run: ConsumerRun, next_session: Callable[[float], SessionBatch], idle: float) -> None:
         self._run = run
         self._next_session = next_session
+        self._idle = idle
         self._waiting: dict[int, int] = {}
         """Locked messages that wait, by worker."""
         self._lost = LostCalls()
@@ -437,7 +437,7 @@ class SessionWorkers:
                 wanted = _SESSION_AHEAD if run.left is None else min(_SESSION_AHEAD, run.left)
                 locked: Sequence[LockedMessage] = ()
                 with run.until_stopped():
-                    locked = await batch.receive(max(1, wanted - len(held)), max_wait=_SESSION_IDLE, more_wait=0)
+                    locked = await batch.receive(max(1, wanted - len(held)), max_wait=self._idle, more_wait=0)
                 held[:] = sorted((*held, *locked), key=_number)
                 if awaited is None:  # others may have given messages back, too, and those come behind later ones
                     awaited = await self._awaited_behind(batch, held, known)

@@ -283,13 +283,13 @@ async def test_what_does_not_come_is_waited_for(
     queue = await filled_queue(own, "pick-waits", 3)
     plan, held = await make(queue), anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(hold_for, queue, 5.0, held)
+        tasks.start_soon(hold_for, queue, 0.8, held)
         await held.wait()
         assert (await plan.apply()).counts == {OutcomeStatus.SETTLED: 3}
 
     await queue.send(Message(body=b"%d" % n, message_id=f"m{n}") for n in range(300))
     plan = await make(queue)
-    thaw, frozen = threading.Timer(3.0, emulator.thaw), list[int]()
+    thaw, frozen = threading.Timer(0.8, emulator.thaw), list[int]()
 
     def freeze(count: int) -> None:
         if not frozen:
@@ -342,6 +342,7 @@ async def test_pick_gives_up_a_missing_message_while_queue_fills(namespace: Asyn
             async def keep_sending() -> None:
                 while True:
                     await queue.send((Message(body=b"more") for _ in range(50)), batch_size=50)
+                    await anyio.sleep(0.05)
 
             tasks.start_soon(keep_sending)
             with anyio.fail_after(120):

@@ -13,6 +13,7 @@ from sbnotebook.model import Abandon, Defer, LockedMessage, Message, OutcomeStat
 from sbnotebook.settlement import AsyncNamespace, Policy, PolicyRow, RejectMessage, Then
 from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.processing.status import ProcessState
+from sbnotebook.settlement.waits import Waits
 from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +51,7 @@ async def test_sessions_are_done_at_once_and_each_in_order(namespace: AsyncNames
             together.wait(60)  # ends only when three sessions are worked on at once
         worker(message)
 
-    report = await queue.process(work, by_session=True, max_in_flight=3, max_wait=1)
+    report = await queue.process(work, by_session=True, max_in_flight=3, max_wait=0.5)
     assert report.settled == len(report) == 15
     assert worker.order == {session: [f"{session}{n}" for n in range(5)] for session in "abc"}
     assert await queue.peek() == []
@@ -64,7 +65,7 @@ async def test_more_sessions_than_workers_are_done_one_by_one(namespace: AsyncNa
         waiting.append(processing.status.waiting)
         worker(message)
 
-    processing = queue.processing(work, by_session=True, max_wait=1)
+    processing = queue.processing(work, by_session=True, max_wait=0.5)
     with anyio.fail_after(29):  # in a run without an end, one request for a session waits for longer
         assert (await processing.run()).settled == 12
     assert (min(waiting), max(waiting)) == (0, 2), "two messages of a session wait while the first is worked on"
@@ -84,7 +85,7 @@ async def test_failing_message_blocks_its_session_until_dead_lettered(namespace:
         if message.message_id == "a1":
             raise ZeroDivisionError
 
-    report = await queue.process(work, by_session=True, policy=GO_ON, max_wait=1)
+    report = await queue.process(work, by_session=True, policy=GO_ON, max_wait=0.5)
     assert worker.order["a"] == ["a0", "a1", "a1", "a2"]
     assert [outcome.verb for outcome in report] == ["complete", "abandon", "abandon", "complete"]
     (dead,) = await namespace.entity("poisoned/$dlq").peek()
@@ -108,7 +109,7 @@ async def test_order_is_kept_wherever_returned_messages_come(
             raise ZeroDivisionError
 
     emulator.faults.network_delay_ms = one_way_ms
-    report = await queue.process(work, by_session=True, policy=GO_ON, max_wait=2)
+    report = await queue.process(work, by_session=True, policy=GO_ON, max_wait=0.5)
     assert worker.order["a"] == ["a0", "a1", "a1", "a2", "a3", "a4", "a4", "a4", "a5", "a6"]
     assert report.settled == len(report) == 10
     assert {m.message_id for m in await own.entity("returned/$dlq").peek()} == {"a4"}, "it is awaited no more"
@@ -129,7 +130,7 @@ async def test_order_is_kept_when_a_session_is_opened_again(
             anyio.from_thread.run(queue.send, [Message(message_id="a6", session_id="a")])
             emulator.lose_locks("reopened")  # all six come again
 
-    await queue.process(work, by_session=True, max_wait=3)
+    await queue.process(work, by_session=True, max_wait=1)
     assert worker.order["a"] == [f"a{n}" for n in range(7)]
     assert await queue.peek() == []
 
@@ -147,7 +148,7 @@ async def test_order_is_kept_after_another_gave_messages_back(
         await session.settle(Defer(), await session.receive(1))
     emulator.faults.entity("others").server_busy = 1
     worker = Worker()
-    await queue.process(worker, by_session=True, max_wait=2)
+    await queue.process(worker, by_session=True, max_wait=0.5)
     done = worker.order["a"]
     assert (done, len(done)) == (sorted(map(str, done)), 119)
 
@@ -168,7 +169,7 @@ async def test_order_is_kept_with_more_messages_than_are_held(
         if message.message_id == "a9":
             processing.stop()
 
-    processing = queue.processing(work, by_session=True, policy=GO_ON, max_wait=2)
+    processing = queue.processing(work, by_session=True, policy=GO_ON, max_wait=0.5)
     with anyio.fail_after(60):
         await processing.run()
     assert worker.order["a"] == ["a0", *(f"a{n}" for n in range(10))]
@@ -179,9 +180,9 @@ async def test_order_is_kept_with_more_messages_than_are_held(
 
 @pytest.mark.parametrize("count", [5, LONG])
 async def test_unconfirmed_message_does_not_block_its_session(
-    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, count: int
+    own: AsyncNamespace, emulator: RunningEmulator, count: int
 ) -> None:
-    monkeypatch.setattr("sbnotebook.settlement.processing.workers._SESSION_IDLE", 60.0)  # no silence shows it is gone
+    own.waits = Waits(idle_session=60.0)  # no silence shows it is gone
     queue = await filled_queue(own, "unconfirmed", in_turn("a", count), requires_session=True)
     worker = Worker()
 
@@ -192,7 +193,7 @@ async def test_unconfirmed_message_does_not_block_its_session(
         if message.message_id == "a4":
             processing.stop()
 
-    processing = queue.processing(work, by_session=True, max_wait=2)
+    processing = queue.processing(work, by_session=True, max_wait=0.5)
     with anyio.fail_after(45):
         report = await processing.run()
     assert worker.order["a"] == [f"a{n}" for n in range(5)]
@@ -216,7 +217,7 @@ async def test_message_that_is_peeked_and_never_comes_is_given_up(
         if message.message_id == "a2":
             processing.stop()
 
-    processing = queue.processing(work, by_session=True, max_wait=1)
+    processing = queue.processing(work, by_session=True, max_wait=0.5)
     with anyio.fail_after(60):
         await processing.run()
     assert worker.order["a"] == ["a0", "a1", "a2"]
@@ -231,7 +232,7 @@ async def test_error_ends_the_run_and_releases_the_session(namespace: AsyncNames
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await queue.process(work, by_session=True, max_wait=1)
+        await queue.process(work, by_session=True, max_wait=0.5)
     assert {m.message_id: m.delivery_count for m in await queue.peek()} == {"a1": 1, "a2": 0}
 
 
@@ -249,7 +250,7 @@ async def test_lost_session_continues_where_it_was(
             lost.set()
             shared_emulator.lose_locks(name)
 
-    await queue.process(work, by_session=True, max_in_flight=2, max_wait=3, seen=seen)
+    await queue.process(work, by_session=True, max_in_flight=2, max_wait=1, seen=seen)
     assert worker.order["a"] == ["a0", "a1", "a2", "a3"], "what was done is remembered, and the order is kept"
     assert worker.order["b"] == [f"b{n}" for n in range(4)]
     assert await queue.peek() == []
@@ -282,14 +283,14 @@ async def test_max_messages_and_rejections_apply_within_a_session(namespace: Asy
         if message.message_id == "a0":
             raise RejectMessage("Bad")
 
-    report = await queue.process(work, by_session=True, max_messages=2, max_wait=1)
+    report = await queue.process(work, by_session=True, max_messages=2, max_wait=0.5)
     assert [outcome.verb for outcome in report] == ["dead-letter", "complete"]
     assert [message.delivery_count for message in await queue.peek()] == [0, 0]
 
 
 async def test_max_messages_counts_those_of_all_sessions(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "few-of-two", in_turn("ab", 2), requires_session=True)
-    report = await queue.process(lambda _: None, by_session=True, max_messages=3, max_wait=1)
+    report = await queue.process(lambda _: None, by_session=True, max_messages=3, max_wait=0.5)
     assert report.settled == len(report) == 3
     assert [message.delivery_count for message in await queue.peek()] == [0]
 
@@ -303,7 +304,7 @@ async def test_max_messages_is_kept_by_sessions_worked_on_at_once(own: AsyncName
 
     for most in (1, 2, 3):
         called.clear()
-        report = await queue.process(work, by_session=True, max_messages=most, max_in_flight=4, max_wait=1)
+        report = await queue.process(work, by_session=True, max_messages=most, max_in_flight=4, max_wait=0.5)
         assert len(called) == len(report) == report.settled == most
     assert [message.delivery_count for message in await queue.peek()] == [0] * 6
 
@@ -332,6 +333,6 @@ async def test_message_in_work_is_done_once_when_its_session_is_lost(
                 time.sleep(0.01)
             assert not twice.wait(0.5)
 
-    await queue.process(work, by_session=True, max_in_flight=2, max_wait=3, seen=False)
+    await queue.process(work, by_session=True, max_in_flight=2, max_wait=1, seen=False)
     assert worker.order["a"] == ["a0", "a1", "a2"]
     assert await queue.peek() == []
