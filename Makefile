@@ -86,6 +86,7 @@ check-others: ## Part of check-all: what no other part runs
 conformance: ## Run the SDK's own live tests against the emulator, and write what came of it into the documentation
 	$(BIN)/python tests/conformance
 
+soak crash check-cluster: export SBNOTEBOOK_THOROUGH = 1
 soak: ## Kill the emulator and processes that act 200 times each, disturb every action in 500 runs, attack for ten minutes
 	SBNOTEBOOK_CRASHES=200 $(BIN)/pytest -o faulthandler_timeout=0 tests/emulator/test_store_crash.py \
 		tests/emulator/test_store_transactions_crash.py tests/settlement/sending/test_delivery_chaos.py \
@@ -102,7 +103,7 @@ crash: ## Kill Spark's driver, its processes and the emulator under 20 streams, 
 	SBNOTEBOOK_CRASHES=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/crash
 
 check-cluster: ## Test on a standalone cluster of Spark, whose machines share nothing but the network
-	SBNOTEBOOK_CLUSTER=all $(BIN)/pytest -o faulthandler_timeout=0 tests/cluster
+	SBNOTEBOOK_CRASHES=2 $(BIN)/pytest -o faulthandler_timeout=0 tests/cluster
 
 night: ## Drive a night on call in JupyterLab, in four windows, with a picture of each step in build/night
 	SBNOTEBOOK_NIGHT=build/night $(BIN)/pytest -o faulthandler_timeout=0 tests/browser/test_night_on_call.py

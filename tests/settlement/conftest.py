@@ -14,7 +14,6 @@ from sbnotebook.settlement.waits import Waits
 from sbnotebook.testing.clock import HandClock
 from tests.settlement.proxy import Proxy
 
-
 SOON = Waits(silence=0.3, held=1.5, first_pause=0.05, longest_pause=0.2, idle_session=0.5)
 
 
