@@ -19,7 +19,6 @@ from sbnotebook.settlement.administration import _explained  # pyright: ignore[r
 pytestmark = pytest.mark.anyio
 
 MINUTE = 60_000
-FOREVER = timedelta(days=10_000)
 
 
 def connection_of(emulator: RunningEmulator) -> Connection:
@@ -47,35 +46,6 @@ def fill(emulator: RunningEmulator) -> None:
     emulator.create_topic("short")
     emulator.create_subscription("short", "all", SubscriptionOptions(default_time_to_live=2 * MINUTE))
     emulator.create_topic("alone")
-
-
-async def test_a_description_says_what_happens_to_messages(emulator: RunningEmulator) -> None:
-    fill(emulator)
-    connection = connection_of(emulator)
-    names = ("plain", "Sessions", "by-id", "parted", "events", "short", "alone")
-    found = {name: await admin.describe(connection, name) for name in names}
-    assert [name for name, each in found.items() if each.is_topic] == ["events", "short", "alone"]
-    assert {name: each.duplicate_window for name, each in found.items() if each.duplicate_window} == {
-        "by-id": timedelta(minutes=2)
-    }
-    assert {name: [*map(str, each.forwards_to)] for name, each in found.items() if each.forwards_to} == {
-        "by-id": ["dead"],
-        "parted": ["later"],
-        "events": ["later"],
-    }
-    assert [str(place) for each in found.values() for place in each.places] == [
-        *("plain", "Sessions", "by-id", "parted"),
-        *("events/subscriptions/all", "events/subscriptions/dead", "short/subscriptions/all"),
-    ]
-    keeps = {name: each.keeps for name, each in found.items() if each.keeps is None or each.keeps < FOREVER}
-    assert keeps == {
-        "Sessions": None,
-        "parted": timedelta(minutes=1),
-        "events": timedelta(minutes=3),
-        "short": timedelta(minutes=2),
-        "alone": None,
-    }
-    assert [name for name in names if await admin.detects_duplicates(connection, name)] == ["by-id", "parted"]
 
 
 async def test_a_lock_lasts_as_long_as_its_entity_says(emulator: RunningEmulator) -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from itertools import pairwise
-
 import anyio
 import pytest
 
@@ -112,12 +110,6 @@ async def test_work_that_is_held_up_can_be_cancelled() -> None:
     assert not pause.holds
 
 
-def test_pace_is_free_only_without_rate_and_pause() -> None:
-    assert Pace(None).is_free
-    assert not Pace(10).is_free
-    assert not Pace(None, Pause()).is_free
-
-
 class FarService:
     """Answers settlements in their order, each after a round trip and so many a second; one client always has more.
 
@@ -205,52 +197,6 @@ def test_auto_follows_a_line_that_becomes_longer_after_a_while(time: Time) -> No
     service.seconds = 0.15
     service.serve(window, 25)
     assert served(service, window, 60) >= 0.98 * 60 * 1000
-
-
-@pytest.mark.parametrize("late", [0.2, 0.6])
-def test_auto_grows_fast_again_after_late_answers(time: Time, late: float) -> None:
-    window, service = Window("auto", lambda: time.now), FarService(time, 0.05, 10_000)
-    service.serve(window, 0.11)
-    assert 30 <= window.size <= 50
-    for _ in range(round(late * window.size)):
-        window.answered(0.2, in_flight=window.size)
-    assert 30 <= window.size <= 50
-    service.serve(window, 0.5)
-    assert window.size == 400
-
-
-def test_auto_grows_slowly_once_most_answers_are_late(time: Time) -> None:
-    window, service = Window("auto", lambda: time.now), FarService(time, 0.05, 1_000)
-    service.serve(window, 0.5)
-    sizes = [window.size for _ in range(100) if service.serve(window, 0.05)]
-    assert max(abs(size - before) for before, size in pairwise(sizes)) <= 4
-
-
-def test_auto_learns_nothing_from_a_line_that_is_hardly_used(time: Time) -> None:
-    window = Window("auto", lambda: time.now)
-    for _ in range(100):
-        window.answered(0.1, in_flight=2)
-    assert window.size == 10
-
-
-@pytest.mark.parametrize(("count", "at_first", "later"), [(1, 17, 19), (5, 4, 5)])
-def test_auto_counts_each_message_of_a_frame_while_busy(time: Time, count: int, at_first: int, later: int) -> None:
-    window = Window("auto", lambda: time.now)
-    window.refused(count)
-
-    def begun() -> int:
-        time.now += 5
-        frames = 0
-        while window.has_room:
-            window.began(count)
-            window.ended()
-            frames += 1
-        return frames
-
-    assert begun() == at_first
-    for _ in range(60):
-        window.answered(0.1, in_flight=1, count=count)
-    assert begun() == later
 
 
 class BusyNamespace:

@@ -8,11 +8,11 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
-from sbnotebook.model import Complete, Defer, EntityAddress, Message, MessageState, PeekedMessage
-from sbnotebook.model.amqp import Symbol, ULong, encode, type_name
+from sbnotebook.model import Complete, Defer, EntityAddress, Message, MessageState
+from sbnotebook.model.amqp import ULong, encode, type_name
 from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.peek import PAGE, Page, PeekCursor, covered_up_to
+from sbnotebook.settlement.peek import PAGE
 from sbnotebook.settlement.sending import packing
 from sbnotebook.settlement.wire.conversion import payload_of
 from tests.filled_queues import filled_queue
@@ -174,56 +174,6 @@ async def test_messages_that_cannot_be_read_hide_no_others(
     for count, last in ((2, numbers[1]), (3, numbers[2])):
         assert (await peeker.page(numbers[0], count)).last_number == last
     assert (await peeker.page(numbers[-1] + 5)).last_number == numbers[-1] + 4
-
-
-@pytest.mark.parametrize(
-    ("first", "numbers", "last"),
-    [
-        (5, [5], 5),
-        (5, [0], 5),
-        (5, [6, 0], 6),
-        ((3 << 48) + 5, [(3 << 48) + 5, 7], (3 << 48) + 5),
-        (5, [3 << 48], None),
-    ],
-)
-async def test_a_page_covers_what_it_has_of_its_partition(first: int, numbers: list[int], last: int | None) -> None:
-    assert covered_up_to(first, numbers) == (end_of_partition(0) if last is None else last)
-
-
-async def test_messages_that_show_no_number_get_the_least_one() -> None:
-    numbered = b"\x00\x53\x72" + encode({Symbol("x-opt-sequence-number"): 20}) + b"\x00\x53\x75\xa0\x01x"
-    page = Page(EntityAddress("q"), 7, [b"\x01", b"\x01", numbered, b"\x01"])
-    assert [message.sequence_number for message in page.messages()] == [7, 8, 20, 21]
-    assert (page.first_number, page.last_number) == (7, 21)
-    assert (page.behind(8).first, page.behind(8).payloads) == (8, page.payloads[1:])
-    ends_with_it = Page(EntityAddress("q"), 7, [b"\x01", numbered])
-    assert (ends_with_it.first_number, ends_with_it.last_number) == (7, 20)
-
-
-async def test_cursor_takes_messages_of_its_session_only() -> None:
-    entity = EntityAddress.parse("q")
-    page = [PeekedMessage(entity=entity, sequence_number=n, session_id=each) for n, each in enumerate("abc", start=1)]
-    assert [message.session_id for message in PeekCursor(session_id="b").take(page)] == ["b"]
-    assert [message.session_id for message in PeekCursor().take(page)] == ["a", "b", "c"]
-
-
-async def test_a_page_is_no_longer_than_what_is_wanted(namespace: AsyncNamespace) -> None:
-    assert PeekCursor(5, 9).count == 5
-    assert PeekCursor(5, 3).count == 0
-    assert (
-        PeekCursor(5, 4).count == PeekCursor(1, None, 0).count == PeekCursor(1, None, 0, MessageState.ACTIVE).count == 0
-    )
-    assert PeekCursor(1, None, 7).count == 7
-    assert PeekCursor(1, None, 7, MessageState.DEFERRED).count == PeekCursor().count == PAGE
-    await namespace.create_queue("wanted")
-    queue = namespace.entity("wanted")
-    await queue.send([Message() for _ in range(10)])
-    page = await queue.peek()
-    wanted = PeekCursor(1, page[5].sequence_number, 4)
-    assert wanted.take(page[:3]) == page[:3]
-    assert wanted.next_number == page[3].sequence_number
-    assert wanted.take(page[3:]) == page[3:4]
-    assert wanted.count == 0
 
 
 async def test_messages_of_finds_those_that_stand_there(namespace: AsyncNamespace) -> None:

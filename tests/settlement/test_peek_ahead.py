@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import EntityAddress, MessageState
+from sbnotebook.model import EntityAddress
 from sbnotebook.model.amqp import Symbol, encode
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement import AsyncNamespace, Connection
@@ -174,72 +174,6 @@ async def test_a_long_queue_is_peeked_in_few_round_trips() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("numbers", "page"),
-    [
-        (range(1, 200_000, 40), PAGE),  # the same gaps everywhere
-        (sorted(Random(1).sample(range(1, 20_000), 5_000)), PAGE),  # noqa: S311 (gaps of any size)
-        (range(5_000_000, 5_005_000), 10),  # large messages: ten fill an answer
-    ],
-)
-async def test_pages_ahead_fit_gaps_and_short_answers(numbers: Iterable[int], page: int) -> None:
-    service, numbers = Service(numbers, lambda: page), list(numbers)
-    assert await _all(service) == numbers
-    in_order = len(numbers) // page + 2
-    assert service.requests.round_trips <= in_order / 2
-    assert sum(asked.got for asked in service.requests.all) <= 1.3 * len(numbers)
-    assert len(service.requests.all) <= 1.5 * in_order + AT_ONCE  # behind the end
-
-
-@pytest.mark.anyio
-async def test_gaps_that_no_page_foretells_cost_little() -> None:
-    # Each block is as long as two pages, and far from the next one.
-    numbers = [n for block in range(50) for n in range(10**7 * block + 1, 10**7 * block + 2 * PAGE + 1)]
-    service = Service(numbers)
-    assert await _all(service) == numbers
-    assert sum(asked.got for asked in service.requests.all) <= 1.4 * len(numbers)
-    # Short answers, and every other block has gaps.
-    starts = range(1, 180_000, 3_000)
-    numbers = [n for at in starts for n in range(at, at + 3_000, 1 if at % 6_000 > 1 else 10)]
-    service = Service(numbers, lambda: 90)
-    assert await _all(service) == numbers
-    assert sum(asked.got for asked in service.requests.all) <= 1.3 * len(numbers)
-
-
-@pytest.mark.anyio
-async def test_no_more_is_asked_for_than_wanted() -> None:
-    for most in (1, 10, PAGE, PAGE + 1, 1_000):
-        service = Service(range(1, 10_001))
-        assert len(await _all(service, PeekCursor(max_messages=most))) == most
-        assert sum(asked.count for asked in service.requests.all) == most
-    # Where only some states are wanted, or the reader stops, as much again.
-    for pages in (1, 2, 10):
-        service, seen = Service(range(1, 10_001)), 0
-        async for _ in service.unread_pages(PeekCursor(state=MessageState.ACTIVE)):
-            seen += 1
-            if seen == pages:
-                break
-        assert sum(asked.count for asked in service.requests.all) <= 2 * pages * PAGE
-    # Spark counts with a cursor of its own.
-    service, seen = Service(range(1, 10_001)), 0
-    async for page in service.unread_pages(PeekCursor(max_messages=1_000)):
-        seen += len(page.payloads)
-        if seen >= 1_000:
-            break
-    assert sum(asked.count for asked in service.requests.all) == 1_000
-    service = Service(range(1, 10_001))
-    assert len(await _all(service, PeekCursor(301, 900))) == 600
-    assert sum(asked.count for asked in service.requests.all) == 600
-
-
-@pytest.mark.anyio
-async def test_large_messages_are_not_kept_ahead() -> None:
-    service = Service(range(1, 13), lambda: 2, size=10 * 1024 * 1024)
-    assert await _all(service) == list(range(1, 13))
-    assert service.requests.most == 1
-
-
-@pytest.mark.anyio
 async def test_a_failure_ahead_is_asked_for_in_order_and_slows_down() -> None:
     failed = iter([False] * 12 + [True])
     service = Service(range(1, 10_001), fails=lambda: next(failed, False))
@@ -277,40 +211,6 @@ def test_numbers_are_found_wherever_they_are(
 
 async def _of_numbers(service: Service, wanted: Iterable[int]) -> list[int]:
     return [message.sequence_number async for page in service.pages_of(wanted, ()) for message in page]
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("wanted", "in_order"), [(range(1, 5_001), 20), (range(80, 8_001, 80), 34)], ids=["all", "one of 80"]
-)
-async def test_numbers_are_found_in_few_round_trips(wanted: range, in_order: int) -> None:
-    service = Service(range(1, 8_001))
-    assert await _of_numbers(service, wanted) == list(wanted)
-    assert service.requests.round_trips <= in_order / 2
-    assert len(service.requests.all) <= in_order + 1
-
-
-@pytest.mark.anyio
-async def test_large_messages_are_looked_for_in_small_parts() -> None:
-    for size, under_way in ((100 * 1024, AT_ONCE), (10 * 1024 * 1024, 1)):
-        service = Service(range(1, 31), lambda: 10, size=size)
-        pages = [page async for page in service.pages_of(range(1, 31), ())]
-        assert sum(map(len, pages)) == 30
-        assert max(map(len, pages)) <= 10
-        assert service.requests.most <= under_way
-
-
-@pytest.mark.anyio
-async def test_a_large_message_holds_up_the_search_for_a_while_only() -> None:
-    sizes = iter([10 * 1024 * 1024])
-
-    def turns() -> int:
-        service._size = next(sizes, 1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-        return 1
-
-    service = Service(range(1, 20_001), lambda: 100, turns=turns)
-    assert len(await _of_numbers(service, range(1, 20_001))) == 20_000
-    assert service.requests.most == AT_ONCE
 
 
 # ---------------------------------------------------------------------- over the SDK

@@ -29,8 +29,7 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
-from sbnotebook.settlement.costs import Cost, Speeds
-from sbnotebook.settlement.engine import Run, carry_out
+from sbnotebook.settlement.costs import Speeds
 from sbnotebook.settlement.pace import Pause, transfers
 from sbnotebook.settlement.plan import Canary, Change, Edit, Limits, Plan, Preview, edit_json, edited_by
 from sbnotebook.settlement.terms import Progress
@@ -89,12 +88,6 @@ def changes(message: PeekedMessage, edit: Edit) -> list[tuple[str, str, str]]:
 )
 def test_a_plan_says_what_it_would_do(decision: Decision, sentence: str) -> None:
     assert str(plan_of(decision, 2).preview()) == sentence
-
-
-def test_messages_are_counted() -> None:
-    assert str(plan_of(Complete(), 1).preview()) == "complete 1 message of orders."
-    assert str(plan_of(Complete(), 0).preview()) == "complete 0 messages of orders."
-    assert str(plan_of(Complete(), 1234).preview()) == "complete 1,234 messages of orders."
 
 
 def test_a_resubmit_from_a_subscription_says_who_gets_it() -> None:
@@ -227,25 +220,6 @@ def test_what_changes_in_the_properties_is_shown() -> None:
     ]
 
 
-def test_long_names_are_cut_in_a_preview() -> None:
-    ((name, _, _),) = changes(
-        peeked(application_properties={"n" * 100: 1}), lambda m: m.with_changes(application_properties={})
-    )
-    assert name == ("property " + "n" * 100)[:80]
-
-
-def test_a_canary_says_how_many_go_first() -> None:
-    assert Canary().sentence(1_010) == (
-        "Canary: 10 first, watched for 10m at most. The other 1,000 follow if none of these comes back."
-    )
-    few = Canary(2, timedelta(seconds=1), max_came_back=1)
-    assert (
-        few.sentence(3)
-        == "Canary: 2 first, watched for 1s at most. The other 1 follow if at most 1 of these come back."
-    )
-    assert few.sentence(2) == few.sentence(1).replace("all 1", "all 2") == "Canary: all 2, watched for 1s at most."
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -265,11 +239,6 @@ def test_a_canary_that_cannot_be_is_refused(make: Callable[[], Canary]) -> None:
         make()
 
 
-def test_limits_and_canaries_may_be_small() -> None:
-    assert Limits(rate=0.5).rate == 0.5
-    assert Canary(1).sentence(1) == "Canary: all 1, watched for 10m at most."
-
-
 def test_hostile_bodies_and_names_do_no_harm_in_a_preview() -> None:
     deep = peeked(body=b"[" * 200_000)
     (change,) = Plan(ORDERS, Resubmit(), (deep,), settle_all, lambda m: m.with_changes(body=b"x")).preview().changes
@@ -283,24 +252,6 @@ def test_hostile_bodies_and_names_do_no_harm_in_a_preview() -> None:
     )
     assert text.replace("\n", "").isprintable()
     assert len(text) < 500
-
-
-@pytest.mark.anyio
-async def test_applying_carries_the_plan_out() -> None:
-    done: list[int] = []
-    report = await plan_of(Complete(), 3).apply(Limits(max_in_flight=4), done.append)
-    assert (len(report), report.ok, done) == (3, True, [4])
-    assert len(await plan_of(Complete(), 3).apply()) == 3
-
-
-@pytest.mark.anyio
-async def test_a_plan_without_messages_asks_nothing_of_anybody() -> None:
-    async def look(run: Run) -> None:
-        raise AssertionError(run)
-
-    done: list[int] = []
-    assert len(await carry_out((), Complete(), look, Limits(), done.append)) == 0
-    assert done == []
 
 
 @pytest.mark.parametrize(
@@ -324,27 +275,8 @@ def shown(_rows: int) -> Preview:
     return Preview("a sentence.", ())
 
 
-async def refuse_canary(*_: object) -> Report:
-    raise AssertionError
-
-
-def test_a_repr_holds_no_functions() -> None:
-    plan = plan_of(Complete(), 0, lambda message: message)
-    full = replace(plan, describe=shown, speeds=Speeds(), cost=Cost(), with_canary=refuse_canary)
-    assert repr(full) == f"Plan(entity={ORDERS!r}, decision={Complete()!r}, messages=(), total=None)"
-    assert full == replace(full, speeds=None, cost=None, with_canary=None), "what a plan does makes it the same"
-    assert repr(Preview("a sentence.", ())) == "Preview(sentence='a sentence.', messages=(), changes=())"
-
-
 async def fail_all(plan: Plan, _limits: Limits, _progress: Progress | None) -> Report:
     return Report(Outcome(OutcomeStatus.FAILED, plan.decision.verb, plan.entity) for _ in plan.messages)
-
-
-@pytest.mark.parametrize(("count", "operations"), [(200, 400), (0, None)])
-def test_a_preview_says_the_operations_of_known_messages(count: int, operations: int | None) -> None:
-    sentence = replace(plan_of(Complete(), count), cost=Cost()).preview().sentence
-    assert ("operations" in sentence) is (operations is not None)
-    assert operations is None or f"about {operations} operations" in sentence
 
 
 async def settle_200(plan: Plan, _limits: Limits, _progress: Progress | None) -> Report:

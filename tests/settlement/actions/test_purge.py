@@ -246,12 +246,6 @@ async def test_a_purge_locks_nothing_that_came_later(own: AsyncNamespace, emulat
     assert numbers(await queue.peek()) == [3, 4, 5, 6, 7, 8]
 
 
-async def test_a_large_plan_keeps_no_bodies(own: AsyncNamespace) -> None:
-    queue = await filled_queue(own, "orders", 150)
-    plan = await queue.purge()
-    assert [bool(message.body) for message in plan.messages] == [True] * 100 + [False] * 50
-
-
 # ------------------------------------------------------------------ failures
 
 

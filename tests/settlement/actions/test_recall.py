@@ -81,12 +81,3 @@ async def test_recall_remakes_an_edit_unless_it_is_not_known(namespace: AsyncNam
     recall = Recall(namespace.journal, destinations_of(namespace), ("", EntityAddress("was-never")), Resubmit())
     (found,) = await recall.of(entry.namespace, [entry.key])
     assert "resend_unknown" in (found.why or "")
-
-
-async def test_a_reason_of_a_recall_is_cut(namespace: AsyncNamespace) -> None:
-    letter = PeekedMessage(entity=EntityAddress.parse("source/$dlq"), sequence_number=1, message_id="m")
-    entry = await cut_off(namespace, letter, "far", sent=False, namespace_of_destination="n" * 600)
-    recall = Recall(namespace.journal, destinations_of(namespace), ("", EntityAddress("far")), Resubmit())
-    (found,) = await recall.of(entry.namespace, [entry.key])
-    assert found.verdict is Verdict.UNKNOWN
-    assert len(found.why or "") == 500

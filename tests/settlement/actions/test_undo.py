@@ -29,8 +29,7 @@ from sbnotebook.model.amqp import Timestamp, UByte, ULong
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.actions import undo
 from sbnotebook.settlement.costs import Cost
-from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
-from sbnotebook.settlement.wire.encoding import payload_of
+from sbnotebook.settlement.memory.archive import Archive, ArchiveState
 from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
@@ -136,18 +135,6 @@ async def test_what_was_removed_from_an_entity_since(namespace: AsyncNamespace) 
     assert (await everything.apply()).settled == 3
     assert sorted(ids(await orders.peek())) == ["m0", "m1"]
     assert ids(await others.peek()) == ["m0"]
-
-
-async def test_an_archived_message_has_the_number_of_its_row(namespace: AsyncNamespace) -> None:
-    """The bytes of a message that was gone when it was archived have no annotation of Service Bus."""
-    await namespace.create_queue("undo-numbers")
-    assert namespace.archive is not None
-    payload = payload_of(Message(body=b"body", message_id="m7"))
-    place = namespace.identity(), "undo-numbers", 7
-    namespace.archive.keep([ArchivedMessage(*place, "m7", "", "complete", payload, ArchiveState.REMOVED)])
-    plan = await namespace.undo(entity="undo-numbers")
-    assert [message.sequence_number for message in plan.messages] == [7]
-    assert [outcome.sequence_number for outcome in await plan.apply()] == [7]
 
 
 async def test_dead_letters_go_to_their_queue_and_the_preview_says_so(namespace: AsyncNamespace) -> None:

@@ -113,11 +113,6 @@ def test_what_is_no_secret_stays(text: str) -> None:
     assert scrub(text) == text
 
 
-@given(st.text())
-def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
-    assert scrub(scrub(text)) == scrub(text)
-
-
 @pytest.mark.parametrize(
     ("text", "host"),
     [
@@ -330,11 +325,6 @@ def test_the_callers_credential_is_left_open() -> None:
     assert credential.closed == 0
 
 
-def test_a_connection_string_has_no_credential() -> None:
-    with pytest.raises(ConfigurationError, match="has no credential"):
-        Connection(TEXT).host_and_credential()
-
-
 def test_no_secret_is_in_a_repr() -> None:
     connection = Connection(TEXT)
     namespace = AsyncNamespace(connection, journal=Journal())
@@ -350,29 +340,3 @@ def test_no_secret_is_in_a_repr() -> None:
 def test_only_queues_and_topics_take_messages(path: str) -> None:
     with pytest.raises(ConfigurationError, match="name a queue or a topic"):
         Connection(TEXT).sender(EntityAddress.parse(path))
-
-
-def test_a_sender_leaves_it_to_its_caller_to_send_again() -> None:
-    sender: Any = Connection(TEXT).sender(EntityAddress("orders"))
-    assert sender._config.retry_total == 0  # noqa: SLF001
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("orders", "orders"),
-        ("orders/$dlq", "orders/$DeadLetterQueue"),
-        ("orders/$transfer", "orders/$Transfer/$DeadLetterQueue"),
-        ("events/subscriptions/audit", "events/Subscriptions/audit"),
-        ("events/subscriptions/audit/$dlq", "events/Subscriptions/audit/$DeadLetterQueue"),
-    ],
-)
-async def test_a_receiver_is_for_the_address(path: str, expected: str) -> None:
-    connection = Connection(TEXT)
-    try:
-        receiver = connection.receiver(EntityAddress.parse(path))
-        assert receiver.entity_path == expected
-        assert KEY not in repr(receiver)
-    finally:
-        await connection.close()

@@ -26,7 +26,7 @@ from azure.servicebus.exceptions import (
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions, Tier
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError, SbNotebookError
-from sbnotebook.model import Abandon, Complete, DeadLetter, EntityAddress, Message, OutcomeStatus, Resubmit, SubQueue
+from sbnotebook.model import Abandon, Complete, EntityAddress, Message, OutcomeStatus, Resubmit, SubQueue
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.connecting.refusals import is_missing, known_addresses, missing, refusal, unreachable
 from sbnotebook.settlement.plan import Limits
@@ -406,11 +406,3 @@ def test_what_cannot_be_is_refused_where_it_is_written() -> None:
         with pytest.raises(kind) as refused:
             make()
         check_sentence(refused.value, pattern)
-
-
-async def test_a_dead_letter_queue_takes_no_dead_letters(spaces: Spaces) -> None:
-    queue = spaces.right.entity("orders/$dlq")
-    async with queue.batch() as batch:
-        with pytest.raises(DecisionError) as refused:
-            await batch.settle(DeadLetter("again"))
-    check_sentence(refused.value, "is a dead-letter queue already")

@@ -11,11 +11,10 @@ import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.errors import DecisionError
-from sbnotebook.model import Abandon, Complete, Decision, LockedMessage, Message, OutcomeStatus, Report, Resubmit
+from sbnotebook.model import Abandon, Complete, Decision, LockedMessage, Message, OutcomeStatus, Report
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
 from sbnotebook.settlement.engine import Run
-from sbnotebook.settlement.locking.ahead import AheadBatch, LockedAhead, Search, needs_session
+from sbnotebook.settlement.locking.ahead import AheadBatch, LockedAhead, Search
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, sequence_numbers
 
@@ -190,12 +189,6 @@ async def test_more_messages_than_expected_are_searched(namespace: AsyncNamespac
     assert await counts(queue) == dict.fromkeys(numbers, 0)
 
 
-def test_a_search_holds_at_least_one_message() -> None:
-    assert (Search().max_held, Search(max_held=1).max_held) == (50_000, 1)
-    with pytest.raises(DecisionError, match="max_held is 1 or more"):
-        Search(max_held=0)
-
-
 async def test_a_message_that_could_not_be_settled_is_kept(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     queue = await filled_queue(own, "ahead-lost", 1)
     async with ahead_in(queue, Search(frozenset(await sequence_numbers(queue)))) as ahead:
@@ -203,31 +196,6 @@ async def test_a_message_that_could_not_be_settled_is_kept(own: AsyncNamespace, 
         emulator.lose_locks("ahead-lost")
         for _ in range(2):
             assert [outcome.status for outcome in await settle(ahead, Complete(), found)] == [OutcomeStatus.LOCK_LOST]
-
-
-async def test_an_entity_with_sessions_is_known_by_its_refusal(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("ahead-with-sessions", requires_session=True)
-    await namespace.create_queue("ahead-without-sessions")
-    openings = {
-        "with sessions": ahead_batch(namespace.entity("ahead-with-sessions")),
-        "without sessions": namespace.entity("ahead-without-sessions").session("a"),
-        "nowhere": ahead_batch(namespace.entity("ahead-nowhere-else")),
-    }
-    needing: dict[str, bool] = {}
-    for name, batch in openings.items():
-        with pytest.raises(ServiceBusError) as refused:
-            await batch.__aenter__()
-        needing[name] = needs_session(refused.value)
-    assert needing == {"with sessions": True, "without sessions": False, "nowhere": False}
-    assert not needs_session(ServiceBusError("The entity requires sessions."))
-
-
-async def test_an_entity_that_is_not_there_is_told(namespace: AsyncNamespace) -> None:
-    ahead = ahead_in(namespace.entity("ahead-nowhere"), Search(frozenset({1})))
-    with pytest.raises(ServiceBusError):
-        async with ahead:
-            await ahead.find()
-    assert len(ahead.rest) == 0
 
 
 @pytest.mark.parametrize("place", [1, 3])
@@ -246,22 +214,6 @@ async def test_one_that_is_wanted_once_more_is_given_again(namespace: AsyncNames
     assert await counts(queue) == {number: 0 for number in numbers if number != wanted}
 
 
-async def test_one_that_comes_again_too_early_is_kept_until_it_is_wanted(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "ahead-early", 4)
-    numbers = await sequence_numbers(queue)
-    ahead = ahead_in(queue, Search(frozenset({numbers[1], numbers[3] + 1}), max_wait=1.0))
-    async with ahead:
-        (first,) = await ahead.find()
-        await settle(ahead, Abandon(), [first])
-        assert await ahead.find() == ()
-        assert ahead.stopped is None
-        ahead.left.add(numbers[1])
-        (second,) = await ahead.find()
-        assert second.sequence_number == numbers[1]
-        assert (await settle(ahead, Complete(), [second])).ok
-    assert await counts(queue) == {number: 0 for number in numbers if number != numbers[1]}
-
-
 async def test_messages_come_in_order_over_several_links(namespace: AsyncNamespace) -> None:
     bodies = [b"x" * 30_000] * 120
     queue = await filled_queue(namespace, "ahead-in-order", bodies)
@@ -272,17 +224,6 @@ async def test_messages_come_in_order_over_several_links(namespace: AsyncNamespa
             found += [message.sequence_number for message in chosen]
             await settle(ahead, Complete(), chosen[::2])
     assert found == numbers
-
-
-async def test_a_resubmit_is_not_a_settlement(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "ahead-no-settlement", 1)
-    numbers = await sequence_numbers(queue)
-    ahead = ahead_in(queue, Search(frozenset(numbers)))
-    async with ahead:
-        chosen = await ahead.find()
-        with pytest.raises(DecisionError, match="is not a settlement"):
-            await settle(ahead, Resubmit(), chosen)
-    assert await counts(queue) == dict.fromkeys(numbers, 0)
 
 
 async def test_ahead_gives_back_arrivals_when_cancelled(

@@ -139,13 +139,3 @@ async def test_nothing_more_is_completed_after_one_without_an_answer(
         outcomes = await batch.complete(held)
         assert of(outcomes, OutcomeStatus.SKIPPED) >= numbers(held[20:])
         assert of(outcomes, SETTLED) == set()
-
-
-async def test_forgotten_messages_are_strangers(queue: AsyncEntity) -> None:
-    async with queue.bodiless_batch() as batch:
-        gone, *held = await batch.receive(2)
-        await batch.complete([gone])
-        assert batch.size_of(gone) == 0
-        assert of(await batch.complete([gone]), OutcomeStatus.ALREADY_SETTLED) == {gone.sequence_number}
-        batch.forget_ended()
-        assert of(await batch.complete(held), SETTLED) == numbers(held)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusAuthorizationError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
@@ -39,42 +38,6 @@ async def with_deferred(
     return queue, [outcome.sequence_number or 0 for outcome in report]
 
 
-@pytest.mark.parametrize("is_partitioned", [False, True])
-async def test_deferred_messages_are_removed_and_all_others_stay(
-    shared_emulator: RunningEmulator, namespace: AsyncNamespace, is_partitioned: bool
-) -> None:
-    queue, numbers = await with_deferred(shared_emulator, namespace, 260, 250, is_partitioned=is_partitioned)
-    active = [m.sequence_number for m in await queue.peek() if m.sequence_number not in numbers]
-    deleter = DeferredDeleter(namespace.connection, queue.address)
-    await deleter.delete(numbers[:120])
-    # Some are gone already, some are not deferred, some never were.
-    await deleter.delete([*numbers[100:200], *active[:5], 10**6])
-    await deleter.delete([])
-    await deleter.close()
-    left = [message.sequence_number for message in await queue.peek()]
-    assert sorted(left) == sorted([*numbers[200:], *active])
-
-
-async def test_what_an_answer_leaves_out_is_asked_for_again(
-    shared_emulator: RunningEmulator, namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue, numbers = await with_deferred(shared_emulator, namespace, 60, 60)
-    delete, asked = management.delete_deferred, list[int]()
-
-    async def some_of(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> int:
-        asked.append(len(sequence_numbers))
-        if len(sequence_numbers) > 25:
-            raise MessageSizeExceededError
-        return await delete(receiver, sequence_numbers[:12])
-
-    monkeypatch.setattr(management, "delete_deferred", some_of)
-    deleter = DeferredDeleter(namespace.connection, queue.address)
-    await deleter.delete(numbers)
-    await deleter.close()
-    assert asked == [60, 30, 15, 3, 15, 3, 30, 15, 3, 15, 3]
-    assert await queue.peek() == []
-
-
 async def test_an_answer_with_one_message_is_not_the_end(
     shared_emulator: RunningEmulator, namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,21 +68,6 @@ async def test_an_answer_with_one_message_is_not_the_end(
     assert await queue.peek() == []
 
 
-async def test_a_removal_tells_what_is_gone_and_leaves_what_is_held(
-    shared_emulator: RunningEmulator, namespace: AsyncNamespace
-) -> None:
-    queue, numbers = await with_deferred(shared_emulator, namespace, 12, 10)
-    deleter, ends = DeferredDeleter(namespace.connection, queue.address), Removal(set(), set())
-    await deleter.delete(numbers[:1])
-    async with queue.batch() as other:
-        await other.receive_deferred([numbers[3], numbers[4], numbers[8]])
-        await deleter.remove([*numbers, numbers[-1] + 1], ends)
-        held = {numbers[3], numbers[4], numbers[8]}
-        assert ends == Removal({*numbers[1:]} - held, set())
-        assert {message.sequence_number for message in await queue.peek()} == held | {11, 12}
-    await deleter.close()
-
-
 async def test_a_removal_that_leaves_some_out_goes_on(
     shared_emulator: RunningEmulator, namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,26 +85,6 @@ async def test_a_removal_that_leaves_some_out_goes_on(
     assert await queue.peek() == []
 
 
-async def test_a_removal_that_fails_tells_what_is_unknown(
-    shared_emulator: RunningEmulator, namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue, numbers = await with_deferred(shared_emulator, namespace, 150, 150)
-    delete = management.delete_deferred
-
-    async def refuse_second(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> int:
-        if numbers[120] in sequence_numbers:
-            raise ServiceBusAuthorizationError
-        return await delete(receiver, sequence_numbers)
-
-    monkeypatch.setattr(management, "delete_deferred", refuse_second)
-    deleter, ends = DeferredDeleter(namespace.connection, queue.address), Removal(set(), set())
-    with pytest.raises(ServiceBusAuthorizationError):
-        await deleter.remove(numbers, ends)
-    await deleter.close()
-    assert ends == Removal({*numbers[:100]}, {*numbers[100:]})
-    assert len(await queue.peek()) == 50
-
-
 @pytest.mark.parametrize("fault", ["drop_before_nth", "drop_after_nth", "server_busy"])
 async def test_a_removal_without_an_answer_is_repeated(
     shared_emulator: RunningEmulator, namespace: AsyncNamespace, fault: str
@@ -167,16 +95,6 @@ async def test_a_removal_without_an_answer_is_repeated(
     await deleter.delete(numbers)
     await deleter.close()
     assert len(await queue.peek()) == 10
-
-
-async def test_deleting_reopens_a_detached_link(shared_emulator: RunningEmulator, namespace: AsyncNamespace) -> None:
-    queue, numbers = await with_deferred(shared_emulator, namespace, 4, 4)
-    deleter = DeferredDeleter(namespace.connection, queue.address)
-    await deleter.delete(numbers[:2])
-    shared_emulator.close_links(str(queue.address))  # as the service does where nothing goes for ten minutes
-    await deleter.delete(numbers[2:])
-    await deleter.close()
-    assert await queue.peek() == []
 
 
 async def test_link_is_closed_though_the_caller_is_cancelled(

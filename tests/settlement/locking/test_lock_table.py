@@ -28,19 +28,6 @@ def test_how_messages_ended_is_not_remembered_for_ever() -> None:
         held.check_ours(messages)
 
 
-def test_a_message_that_is_forgotten_is_a_stranger() -> None:
-    hold, _ = held_for(60)
-    held = HeldMessages(ORDERS)
-    held.add(hold)
-    held.note(hold, outcome_for(hold.message, Complete(), OutcomeStatus.SETTLED), was_in_doubt=False)
-    held.forget(hold.message)
-    with pytest.raises(DecisionError, match="1 messages are not of this batch"):
-        held.check_ours([hold.message])
-    outcome = held.outcome_of(hold.message, Complete())  # of a settlement that began before
-    assert (outcome.status, outcome.sequence_number) == (OutcomeStatus.UNCONFIRMED, 1)
-    assert "it may have been settled" in str(outcome.description)
-
-
 @pytest.mark.parametrize(
     ("status", "later"),
     [(OutcomeStatus.UNCONFIRMED, OutcomeStatus.UNCONFIRMED), (OutcomeStatus.FAILED, OutcomeStatus.LOCK_LOST)],
@@ -95,42 +82,3 @@ def test_a_clock_that_is_set_back_does_not_put_renewals_off() -> None:
     hold, asked = held_for(60)
     hold.extend(asked - timedelta(minutes=3), asked + timedelta(minutes=1))
     assert hold.is_due(asked - timedelta(minutes=3) + timedelta(seconds=20), held=1)
-
-
-@pytest.mark.parametrize("lasts", [-60, 0])
-def test_a_lock_that_seems_to_have_ended_is_renewed_at_once(lasts: float) -> None:
-    hold, asked = held_for(lasts)
-    assert hold.is_due(asked, held=1)
-    assert hold.ends == asked + timedelta(seconds=5), "the shortest lock that Service Bus grants"
-
-
-def test_a_lock_is_not_renewed_while_it_is_being_settled() -> None:
-    hold, asked = held_for(60)
-    hold.asked_at = sent = asked + timedelta(seconds=30)
-    soon, later = sent + timedelta(seconds=0.9), sent + timedelta(seconds=1)
-    assert (hold.is_silent(soon), hold.is_due(soon, held=1)) == (False, False)
-    assert (hold.is_silent(later), hold.is_due(later, held=1)) == (True, True), "no answer came"
-
-
-def test_a_message_is_held_by_its_very_token_until_its_lock_ends() -> None:
-    hold, asked = held_for(60)
-    held = HeldMessages(ORDERS)
-    held.add(hold)
-    assert held.is_held(hold.message, asked + timedelta(seconds=59.9))
-    assert not held.is_held(hold.message, asked + timedelta(seconds=60))
-    for token in (UUID(int=0), UUID(int=2)):
-        assert not held.is_held(hold.message.with_changes(lock_token=token), asked)
-
-
-def test_a_lost_message_that_is_locked_again_is_not_lost() -> None:
-    hold, asked = held_for(60)
-    held = HeldMessages(ORDERS)
-    held.add(hold)
-    held.lose(hold)
-    assert held.lost == (1,)
-    nothing: Any = None
-    again = hold.message.with_changes(lock_token=UUID(int=2))
-    held.add(Hold(again, nothing, asked, asked + timedelta(minutes=1)))
-    assert held.lost == ()
-    assert held.take_newly_lost() == (1,)
-    assert held.take_newly_lost() == ()

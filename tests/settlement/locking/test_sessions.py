@@ -20,18 +20,14 @@ from sbnotebook.model import (
     Complete,
     DeadLetter,
     Defer,
-    EntityAddress,
     LockedMessage,
     Message,
     MessageState,
     OutcomeStatus,
-    PeekedMessage,
     Release,
     Report,
 )
-from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
-from sbnotebook.settlement.locking import sessions
 from sbnotebook.settlement.locking.lock_events import LockEventKind
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, session_messages
@@ -327,72 +323,6 @@ async def test_messages_come_in_order_while_the_session_is_renewed(
             while len(got) < 120:
                 got += await session.receive(50, max_wait=0.5)
     assert [message.sequence_number for message in got] == list(range(1, 121))
-
-
-async def test_a_session_says_what_can_be_received_before_a_message(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "standing", session_messages("abaa"), requires_session=True)
-    async with queue.session("a") as session:
-        held = await session.receive(3)
-        await session.settle(Defer(), held[:1])
-        assert await session.standing_before(held[2].sequence_number) == {held[1].sequence_number}
-
-
-async def test_messages_before_one_are_sought_on_five_pages(
-    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sessions, "PAGE", 2)
-    queue = await filled_queue(namespace, "standing-pages", session_messages("a" * 12), requires_session=True)
-    async with queue.session("a") as session:
-        numbers = [message.sequence_number for message in await session.receive(12)]
-        assert await session.standing_before(numbers[9]) == {*numbers[:9]}
-        assert await session.standing_before(numbers[10]) is None
-
-
-async def test_messages_before_one_are_sought_in_its_partition(
-    shared_emulator: RunningEmulator, namespace: AsyncNamespace
-) -> None:
-    shared_emulator.create_queue("standing-parts", QueueOptions(requires_session=True, enable_partitioning=True))
-    queue = namespace.entity("standing-parts")
-    names = "abcdefgh"
-    assert (await queue.send(session_messages(names * 3), max_in_flight=1)).ok
-    partitions: set[int] = set()
-    for name in names:
-        async with queue.session(name) as session:
-            numbers = [message.sequence_number for message in await session.receive(3)]
-            partitions.add(partition_of(numbers[0]))
-            assert await session.standing_before(numbers[2]) == {*numbers[:2]}
-    assert len(partitions) > 2
-
-
-NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
-SECOND = timedelta(seconds=1)
-
-
-@pytest.mark.parametrize(
-    ("state", "expires_at", "scheduled", "may_come"),
-    [
-        (MessageState.ACTIVE, None, None, True),
-        (MessageState.DEFERRED, None, None, False),
-        (MessageState.ACTIVE, NOON - SECOND, None, False),
-        (MessageState.ACTIVE, NOON, None, True),
-        (MessageState.ACTIVE, NOON + SECOND, None, True),
-        (MessageState.SCHEDULED, None, NOON + SECOND, False),
-        (MessageState.SCHEDULED, None, NOON, True),
-        (MessageState.SCHEDULED, None, NOON - SECOND, True),
-        (MessageState.SCHEDULED, None, None, False),
-    ],
-)
-def test_only_what_can_be_received_stands_before_a_message(
-    state: MessageState, expires_at: datetime | None, scheduled: datetime | None, may_come: bool
-) -> None:
-    message = PeekedMessage(
-        entity=EntityAddress("orders"),
-        sequence_number=1,
-        state=state,
-        expires_at=expires_at,
-        scheduled_enqueue_time=scheduled,
-    )
-    assert sessions._may_come(message, NOON) is may_come  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
 
 async def test_message_between_two_receives_waits_for_the_next(own: AsyncNamespace, emulator: RunningEmulator) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,7 +12,6 @@ import pytest
 from sbnotebook.model import Complete, Decision, Defer, LockedMessage, Outcome, OutcomeStatus, Release, Report
 from sbnotebook.settlement import AsyncNamespace, Journal
 from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.locking.settle import RunsInTurn
 from tests.filled_queues import filled_queue
 from tests.settlement.proxy import Proxy
 
@@ -129,52 +126,3 @@ async def test_what_cannot_be_released_is_in_the_report_of_the_release(
     assert set(report.counts) <= {UNCONFIRMED, SKIPPED}
     assert all(outcome.verb == Release.verb for outcome in report)
     assert batch.locked_until(held[0].sequence_number) is not None
-
-
-class GroupRun:
-    """A run that settles in groups."""
-
-
-async def test_runs_take_turns_and_groups_of_one_do_not() -> None:
-    turns, one, other = RunsInTurn(), GroupRun(), GroupRun()
-    begun, ends = list[str](), {name: anyio.Event() for name in ("one", "other", "one again")}
-
-    async def settle(name: str, run: GroupRun) -> None:
-        async with turns.turn_of(run):
-            begun.append(name)
-            await ends[name].wait()
-
-    async with anyio.create_task_group() as tasks:
-        for name, run in (("one", one), ("other", other), ("one again", one)):
-            tasks.start_soon(settle, name, run)
-            await anyio.wait_all_tasks_blocked()
-        assert begun == ["one"], "a run makes room for another between two groups"
-        for name in ("one", "other"):
-            ends[name].set()
-            await anyio.wait_all_tasks_blocked()
-        assert begun == ["one", "other", "one again"]
-        async with turns.turn_of(one):  # beside the other group of its run
-            pass
-        with anyio.fail_after(10):
-            async with turns.turn_of(one):
-                ends["one again"].set()
-
-
-async def test_cancelled_run_makes_room_for_another() -> None:
-    turns = RunsInTurn()
-    with anyio.CancelScope() as scope:
-        async with turns.turn_of(GroupRun()):
-            scope.cancel()
-    with anyio.fail_after(10):
-        async with turns.turn_of(GroupRun()):
-            pass
-
-
-async def test_run_is_not_kept_when_its_turn_is_over() -> None:
-    turns, run = RunsInTurn(), GroupRun()
-    kept = weakref.ref(run)
-    async with turns.turn_of(run):
-        pass
-    del run
-    gc.collect()
-    assert kept() is None

@@ -13,7 +13,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import platformdirs
 import pytest
 
 from sbnotebook.errors import ArchiveError, ConfigurationError
@@ -57,10 +56,6 @@ def test_what_is_kept_is_found_with_its_bytes(archive: Archive) -> None:
     assert [replace(each, row=0, archived=0.0) for each in found] == [replace(each, payload=b"") for each in kept]
     assert archive.payloads(rows) == dict(zip(rows, [b"\x00\xff", b"body", b"body"], strict=True))
     assert {each.state for each in found} == {ArchiveState.REMOVING}
-
-
-def test_a_repr_holds_no_bytes() -> None:
-    assert "payload" not in repr(message(1, b"secret"))
 
 
 def test_namespaces_entities_and_numbers_are_apart(archive: Archive) -> None:
@@ -214,14 +209,6 @@ def test_an_archive_that_was_made_and_not_used_makes_no_file(path: Path) -> None
     assert not path.parent.exists()
 
 
-def test_it_is_in_the_users_data_directory() -> None:
-    assert Archive().path == platformdirs.user_data_path("sbnotebook") / "archive.sqlite"
-
-
-def test_it_holds_a_gibibyte_unless_it_is_told_otherwise() -> None:
-    assert (Archive().max_bytes, Archive(max_bytes=1).max_bytes) == (2**30, 1)
-
-
 @pytest.fixture
 def open_umask() -> Iterator[None]:
     before = os.umask(0)
@@ -240,15 +227,6 @@ def test_only_the_owner_can_read_it(path: Path, existing: bool) -> None:
         archive.prune()
         assert {mode(file) for file in path.parent.iterdir()} == {0o600}
     assert mode(path.parent) == 0o700
-
-
-def test_somebody_elses_file_is_left_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "archive.sqlite"
-    path.write_text("not a database at all, and longer than the head of one: " * 20)
-    before = path.read_bytes()
-    with pytest.raises(ConfigurationError, match="is not an archive of this version of sbnotebook: move it away"):
-        Archive(path).keep([message()])
-    assert path.read_bytes() == before
 
 
 def test_archive_unwritable_disk_fails_before_removal(tmp_path: Path) -> None:

@@ -90,12 +90,6 @@ def test_namespaces_are_apart(journal: Journal) -> None:
     assert journal.unfinished("x' OR '1'='1") == []
 
 
-def test_nothing_to_write_is_no_error(journal: Journal) -> None:
-    assert journal.intend([]) == []
-    journal.mark([], ResubmitState.DONE)
-    assert journal.unfinished(HOST) == []
-
-
 def test_the_last_thousand_resubmits_are_returned(journal: Journal) -> None:
     journal.intend([entry(number) for number in range(1_001)])
     assert [each.sequence_number for each in journal.resubmits(HOST)] == list(range(1_000, 0, -1))
@@ -162,31 +156,12 @@ def test_hostile_texts_are_kept_as_they_are(journal: Journal) -> None:
     assert journal.unfinished(HOST) == [hostile]
 
 
-def test_a_closed_journal_opens_again(journal: Journal) -> None:
-    ids = journal.intend([entry(1), entry(2)])
-    journal.close()
-    journal.close()
-    journal.mark(ids[:1], ResubmitState.DONE)
-    assert journal.unfinished(HOST) == [entry(2)]
-
-
 def test_two_journals_on_one_file_see_each_other(journal: Journal, path: Path) -> None:
     with closing(Journal(path)) as other:
         ids = journal.intend([entry(1)])
         assert other.unfinished(HOST) == [entry(1)]
         other.mark(ids, ResubmitState.DONE)
         assert journal.unfinished(HOST) == []
-
-
-def test_a_failed_transaction_leaves_nothing(journal: Journal) -> None:
-    with pytest.raises(JournalError, match="NOT NULL"):
-        journal.intend([entry(1), replace(entry(2), clone_id=None)])  # pyright: ignore[reportArgumentType]
-    assert journal.unfinished(HOST) == []
-
-
-def test_a_journal_that_was_made_and_not_used_makes_no_file(path: Path) -> None:
-    Journal(path).close()
-    assert not path.parent.exists()
 
 
 def test_a_journal_is_in_the_users_data_directory() -> None:

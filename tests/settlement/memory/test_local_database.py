@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sbnotebook.settlement.memory import local_database
-from sbnotebook.settlement.memory.local_database import LocalDatabase, insert_rows
+from sbnotebook.settlement.memory.local_database import LocalDatabase
 
 SCHEMA = ("CREATE TABLE photos (id INTEGER PRIMARY KEY, title TEXT)", "INSERT INTO photos VALUES (1, 'one')")
 
@@ -29,14 +29,6 @@ def test_a_file_that_could_not_be_made_is_made_the_next_time(tmp_path: Path) -> 
         pass
     with closing(database(path)) as album, album.transaction() as open_album:
         assert open_album.execute("SELECT * FROM photos").fetchall() == [(1, "one")]
-
-
-def test_what_raises_inside_leaves_nothing(tmp_path: Path) -> None:
-    with closing(database(tmp_path / "album.sqlite")) as album:
-        with pytest.raises(sqlite3.IntegrityError), album.transaction() as open_album:
-            open_album.executemany("INSERT INTO photos VALUES (?, '')", [(2,), (1,)])
-        with album.transaction() as open_album:
-            assert open_album.execute("SELECT count(*) FROM photos").fetchall() == [(1,)]
 
 
 def test_database_failed_commit_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,19 +72,3 @@ def test_threads_take_turns(tmp_path: Path) -> None:
         list(threads.map(view, range(200)))
         with album.transaction() as open_album:
             assert open_album.execute("SELECT count FROM views").fetchall() == [(200,)]
-
-
-def test_many_rows_are_inserted_by_few_statements() -> None:
-    with closing(sqlite3.connect(":memory:")) as names:
-        names.execute("CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT, length INTEGER)")
-        rows = [(f"name {number}", number) for number in range(250)]
-        statements: list[str] = []
-        names.set_trace_callback(statements.append)
-        ids = insert_rows(names, "INSERT INTO names (name, length)", rows)
-        assert [each.split()[0] for each in statements] == ["BEGIN", "INSERT"]
-        names.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 101)  # of an older SQLite
-        ids += insert_rows(names, "INSERT INTO names (name, length)", rows)
-        assert insert_rows(names, "INSERT INTO names (name, length)", []) == []
-        assert len(statements) == 2 + 5
-        found = names.execute("SELECT id, name, length FROM names ORDER BY id").fetchall()
-        assert found == [(row_id, *row) for row_id, row in zip(ids, rows * 2, strict=True)]

@@ -59,16 +59,6 @@ def test_what_cannot_be_kept_is_refused(journal: Journal, fingerprint: str, text
     assert notes.all() == {}
 
 
-def test_notes_and_fingerprints_may_be_this_long(journal: Journal) -> None:
-    notes = Notes(journal.database, lambda: HOST)
-    notes.write("f" * 100, "x" * 2_000)
-    assert notes.all() == {"f" * 100: "x" * 2_000}
-    with pytest.raises(ConfigurationError, match=r"^A note has 2,000 characters at most, and this one has 2,001\."):
-        notes.write("abc", "x" * 2_001)
-    with pytest.raises(ConfigurationError, match=r"^A fingerprint has 100 .* has 101\."):
-        notes.write("f" * 101, "note")
-
-
 def test_resubmits_of_a_cause_are_counted_for_30_days(journal: Journal) -> None:
     notes, letters = Notes(journal.database, lambda: HOST), EntityAddress.parse("orders/$dlq")
     notes.add_resubmits(letters, {"a": 10, "b": 1}, NOON)

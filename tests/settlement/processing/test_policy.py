@@ -31,18 +31,6 @@ def test_a_decision_alone_leaves_the_rest_of_its_row(end: End) -> None:
     assert changed == before
 
 
-def test_policy_lists_done_ends_and_destinations() -> None:
-    policy = Policy(
-        skipped=Release(),
-        rejected=PolicyRow(Complete(), envelope_to="Faults"),
-        failed=PolicyRow(DeadLetter(), "stop", EntityAddress("faults")),  # pyright: ignore[reportArgumentType]
-    )
-    assert policy.done == {End.COMPLETED}
-    assert policy.destinations == {EntityAddress("faults")}
-    assert policy.row(End.FAILED).then is Then.STOP
-    assert hash(policy) == hash(policy), "it can be shared"
-
-
 @pytest.mark.parametrize(
     ("row", "error"),
     [
@@ -88,12 +76,6 @@ def test_row_with_invalid_address_or_then_is_refused() -> None:
         PolicyRow(Complete(), envelope_to="a/$nonsense")
     with pytest.raises(ValueError, match="nonsense"):
         PolicyRow(Complete(), "nonsense")  # pyright: ignore[reportArgumentType]
-
-
-def test_a_fault_keeps_200_letters_of_long_names() -> None:
-    error = type("E" * 300, (Exception,), {})()
-    fault = Fault.of(error, component="f" * 300, component_kind="function", time=datetime(2026, 11, 20, tzinfo=UTC))
-    assert (len(fault.component), len(fault.type)) == (200, 200)
 
 
 @pytest.mark.parametrize(

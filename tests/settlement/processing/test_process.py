@@ -2,11 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import os
 import threading
-from collections import deque
-from dataclasses import fields
 from functools import partial
 
 import anyio
@@ -30,7 +27,6 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement import (
-    AsyncEntity,
     AsyncNamespace,
     Policy,
     PolicyRow,
@@ -40,9 +36,8 @@ from sbnotebook.settlement import (
     Then,
     Watch,
 )
-from sbnotebook.settlement.processing.calls import AnyFunction, CallGroup, FunctionCaller
+from sbnotebook.settlement.processing.calls import AnyFunction
 from sbnotebook.settlement.processing.policy import End
-from sbnotebook.settlement.processing.run import Options
 from sbnotebook.settlement.processing.status import ProcessState
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
@@ -529,16 +524,6 @@ async def test_impossible_options_are_refused_before_locking(namespace: AsyncNam
             await nowhere.process(consumer, **options)  # pyright: ignore[reportArgumentType]
 
 
-def test_least_numbers_and_defaults_are_those_of_process() -> None:
-    assert Options(max_in_flight=1, max_messages=1, max_wait=0.1).max_messages == 1
-    defaults = {each.name: getattr(Options(), each.name) for each in fields(Options)} | {"policy": None}
-    for function in (AsyncEntity.process, AsyncEntity.processing):
-        parameters = inspect.signature(function).parameters
-        assert {name: parameters[name].default for name in defaults} == defaults
-    assert (defaults["max_in_flight"], defaults["max_wait"], defaults["archived"]) == (1, 2.0, True)
-    assert (defaults["by_session"], defaults["seen"]) == (False, False)
-
-
 async def test_rejected_dead_letter_stays_in_the_dead_letter_queue(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("rejected")
     await namespace.entity("rejected").send([Message(body=b"bad")])
@@ -552,16 +537,3 @@ async def test_rejected_dead_letter_stays_in_the_dead_letter_queue(namespace: As
 async def test_a_consumer_that_never_reached_its_entity_ends(namespace: AsyncNamespace) -> None:
     with anyio.fail_after(20), pytest.raises(MessagingEntityNotFoundError, match="nowhere"):
         await namespace.entity("nowhere").process(consumer)
-
-
-async def test_quick_calls_share_a_hop_to_the_thread(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "hops", 40)
-    caller = FunctionCaller(consumer, HandClock(), workers=1)
-    async with queue.batch() as batch:
-        group = CallGroup(deque(await batch.receive(40)))
-        await caller.run(group)
-        assert (len(group.todo), len(group.ends)) == (0, 40)
-        for message in [ended.message for ended in group.ends]:
-            await caller.run(CallGroup(deque([message])))
-        assert caller.group_size == 50
-        await batch.settle(Complete())

@@ -6,25 +6,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import select
 import ssl
 import time
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import anyio
 import pytest
 import trustme
-from azure.servicebus import NEXT_AVAILABLE_SESSION
-from azure.servicebus._pyamqp.aio import _connection_async, _link_async
+from azure.servicebus._pyamqp.aio import _link_async
 from azure.servicebus._pyamqp.aio._transport_async import AsyncTransport
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import EntityAddress, Message
-from sbnotebook.settlement import AsyncNamespace, Connection
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import clients, links, management
 
 pytestmark = pytest.mark.anyio
@@ -63,71 +59,6 @@ async def test_a_client_that_is_opened_again_works_and_is_closed(namespace: Asyn
     assert await namespace.entity("again").peek() == []
 
 
-async def test_an_ended_connection_is_noticed_before_the_sdk_reads(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    await namespace.create_queue("ended")
-    async with namespace.connection.receiver(EntityAddress("ended")) as receiver:
-        assert links.is_open(receiver)
-        reader = receiver._handler._connection._transport.reader
-        shared_emulator.drop_connections("ended")
-        with anyio.fail_after(20):
-            while not (reader.at_eof() or reader.exception()):  # noqa: ASYNC110 (the SDK has no event for it)
-                await anyio.sleep(0.01)
-        assert not links.is_open(receiver)
-
-
-async def test_what_has_come_to_the_socket_is_read_in_one_look(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    await namespace.create_queue("come")
-    async with namespace.connection.receiver(EntityAddress("come")) as receiver:
-        line: Any = links.line_of(receiver)
-        await links.catch_up(receiver)
-        shared_emulator.close_links("come")
-        # The event loop does not run meanwhile, so nothing has been read.
-        assert select.select([line.writer.get_extra_info("socket").fileno()], [], [], 20)[0]
-        await links.catch_up(receiver)
-        assert not links.is_open(receiver)
-
-
-async def test_a_client_knows_the_largest_frame_once_it_is_open(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("frames")
-    receiver = namespace.connection.receiver(EntityAddress("frames"))
-    assert links.frame_size(receiver) is None
-    async with receiver:
-        assert links.frame_size(receiver) == 65_536
-
-
-async def test_a_browser_is_ready_while_its_link_for_requests_is_open(
-    own: AsyncNamespace, emulator: RunningEmulator
-) -> None:
-    await own.create_queue("orders")
-    browser: Any = own.connection.browser(EntityAddress("orders"))
-    assert not links.is_ready(browser)
-    await browser._open()
-    assert not links.is_ready(browser), "the first request opens the link"
-    for breaks in (emulator.close_links, emulator.drop_connections):
-        assert await management.peek_payloads(browser, 1, 1) == []
-        assert links.is_ready(browser)
-        breaks()
-        with anyio.fail_after(20):
-            while links.is_ready(browser):
-                with contextlib.suppress(Exception):
-                    await browser._handler._connection.listen(wait=0.05)
-    await browser.close()
-    assert not links.is_ready(browser)
-
-
-async def test_a_client_that_opens_slowly_is_open_in_the_end(
-    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await namespace.create_queue("slowly")
-    monkeypatch.setattr(clients, "_LOOKS", 1)
-    async with namespace.connection.receiver(EntityAddress("slowly")) as receiver:
-        assert links.is_open(receiver)
-
-
 async def test_a_receiver_whose_token_has_expired_is_opened_again(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("expired")
     await namespace.entity("expired").send([Message(message_id="m")])
@@ -138,23 +69,6 @@ async def test_a_receiver_whose_token_has_expired_is_opened_again(namespace: Asy
         assert links.is_open(receiver)
         (message,) = await receiver.receive_messages(1, max_wait_time=5)
         await receiver.complete_message(message)
-
-
-async def test_every_detach_that_has_come_is_noticed_over_websockets(
-    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    port = urlsplit(emulator.connection_string.split(";")[0].removeprefix("Endpoint=")).port
-    monkeypatch.setattr(_connection_async, "WEBSOCKET_PORT", port)  # the SDK knows port 443 only
-    await own.create_queue("orders")
-    connection = Connection(f"{emulator.connection_string.rstrip(';')};TransportType=AmqpWebSockets")
-    async with connection.receiver(EntityAddress("orders")) as receiver:
-        await management.peek_payloads(receiver, 1, 1)  # opens another link
-        emulator.close_links("orders/$management")
-        emulator.close_links("orders")
-        await anyio.sleep(0.5)  # the detach of the receiver comes behind those of the other link
-        assert links.is_open(receiver)
-        await links.catch_up(receiver)
-        assert not links.is_open(receiver)
 
 
 async def test_the_socket_of_a_broken_connection_is_closed(
@@ -185,32 +99,6 @@ async def test_requests_beyond_the_sdks_credit_are_answered(
     (node,) = client._handler._mgmt_links.values()
     assert len(node._mgmt_link._response_link._received_delivery_tags) <= TIMES, "they would be more and more"
     await client.close()
-
-
-async def test_credit_for_many_answers_at_once_is_given_in_time(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("many-answers")
-    browser: Any = namespace.connection.browser(EntityAddress("many-answers"))
-    assert await management.peek_payloads(browser, 1, 1) == []
-    (node,) = browser._handler._mgmt_links.values()
-    answers = node._mgmt_link._response_link
-    answers.current_link_credit = answers.link_credit // 2 - 10  # as many requests at once leave it
-    assert await management.peek_payloads(browser, 1, 1) == []
-    assert answers.current_link_credit > answers.link_credit // 2
-    assert [*browser._handler._mgmt_links.values()] == [node], "one link serves all requests"
-    await browser.close()
-
-
-async def test_the_wait_for_a_session_comes_on_top(
-    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    emulator.create_queue("orders", QueueOptions(requires_session=True))
-    options: Any = {"session_id": NEXT_AVAILABLE_SESSION, "max_wait_time": 0.25}
-    receiver = own.connection.receiver(EntityAddress("orders"), **options)
-    emulator.freeze_new()
-    monkeypatch.setattr(clients, "_OPEN_WITHIN", 0.5)
-    with anyio.fail_after(10), pytest.raises(ServiceBusConnectionError, match=r"opened in 0\.75 seconds"):
-        await receiver._open_with_retry()
-    emulator.thaw()
 
 
 async def test_a_socket_is_closed_also_where_the_work_was_cut_off() -> None:

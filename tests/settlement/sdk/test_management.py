@@ -4,41 +4,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Any
-
 import pytest
-from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
 
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Complete, Defer, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import links, management, receivers, senders, settling
 from sbnotebook.settlement.wire.conversion import payload_of
-from sbnotebook.testing.clock import HandClock
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_renew_locks_renews_many_and_reports_lost_ones(
-    namespace_by_hand: AsyncNamespace, clock: HandClock
-) -> None:
-    namespace = namespace_by_hand
-    await namespace.create_queue("renewed")
-    await namespace.entity("renewed").send([Message(body=b"x")] * 3)
-    async with namespace.connection.receiver(EntityAddress("renewed")) as receiver:
-        messages = await receiver.receive_messages(3, max_wait_time=3)
-        before = [message.locked_until_utc for message in messages]
-        await clock.turn(10)
-        clock.emulators.advance(0.25)
-        ends = await management.renew_locks(receiver, messages)
-        after = [message.locked_until_utc for message in messages]
-        assert after == [end and end + timedelta(seconds=10.25) for end in before]
-        assert ends == after
-        await clock.turn(61)
-        with pytest.raises(MessageLockLostError):
-            await management.renew_locks(receiver, messages)
 
 
 async def test_payloads_are_peeked_and_received_as_sent(namespace: AsyncNamespace) -> None:
@@ -87,12 +61,6 @@ async def test_message_that_the_sdk_cannot_decode_is_received(namespace: AsyncNa
     assert not await queue.peek()
 
 
-async def test_open_receiver_gives_no_credit(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("looked-at")
-    async with namespace.connection.receiver(EntityAddress("looked-at")) as receiver:
-        assert receiver._handler._link.current_link_credit == 0
-
-
 @pytest.mark.parametrize("operation", ["complete", "abandon", "defer", "dead-letter"])
 async def test_settle_by_tokens_works_after_the_link_is_gone(namespace: AsyncNamespace, operation: str) -> None:
     name = f"token-{operation}"
@@ -113,56 +81,6 @@ async def test_settle_by_tokens_works_after_the_link_is_gone(namespace: AsyncNam
         "complete": [],
         "dead-letter": [("r", "d")],
     }.get(operation, [(None, None)])
-
-
-@pytest.mark.parametrize("operation", ["complete", "abandon", "defer", "dead-letter"])
-async def test_only_a_dead_letter_is_given_a_reason(namespace: AsyncNamespace, operation: str) -> None:
-    name = f"reason-{operation}"
-    await namespace.create_queue(name)
-    await namespace.entity(name).send([Message(body=b"x")])
-    async with namespace.connection.receiver(EntityAddress(name)) as receiver:
-        (message,) = await receiver.receive_messages(1, max_wait_time=3)
-        ask, asked = receiver._mgmt_request_response, list[Any]()
-
-        async def note(operation: bytes, request: Any, *given: Any, **options: Any) -> Any:
-            asked.append(request)
-            return await ask(operation, request, *given, **options)
-
-        receiver._mgmt_request_response = note
-        await management.settle_by_tokens(receiver, [message.lock_token], operation, answer_within=5)
-    given = {name: value for request in asked for name, value in request.items() if name.startswith("deadletter-")}
-    expected = {"deadletter-reason": "", "deadletter-description": ""}
-    assert given == (expected if operation == "dead-letter" else {})
-
-
-async def test_one_session_is_peeked_with_or_without_bodies(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    shared_emulator.create_queue("by-session", QueueOptions(requires_session=True))
-    queue = namespace.entity("by-session")
-    await queue.send(Message(body=name.encode() * 100, session_id=name) for name in "abb")
-    browser = namespace.connection.browser(queue.address)
-    for once in (False, True):
-        found = await management.peek_payloads(browser, 1, 10, session_id="b", once=once)
-        assert [b"b" * 100 in payload for payload in found] == [True, True]
-        short = await management.peek_payloads(browser, 1, 10, session_id="b", with_bodies=False, once=once)
-        assert [b"b" * 100 in payload for payload in short] == [False, False]
-        assert len(await management.peek_payloads(browser, 2, 10, once=once)) == 2
-    await browser.close()
-
-
-async def test_a_peek_is_repeated_unless_asked_for_once(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    await namespace.create_queue("repeated")
-    faults = shared_emulator.faults.entity("repeated")
-    browser = namespace.connection.browser(EntityAddress("repeated"))
-    faults.server_busy = 1
-    assert await management.peek_payloads(browser, 1, 1) == []
-    faults.server_busy = 1
-    with pytest.raises(ServiceBusServerBusyError):
-        await management.peek_payloads(browser, 1, 1, once=True)
-    await browser.close()
 
 
 async def test_deferred_messages_are_removed_all_or_none(namespace: AsyncNamespace) -> None:

@@ -10,8 +10,8 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
-from uuid import UUID, uuid4
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -21,7 +21,6 @@ from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.pace import Window
 from sbnotebook.settlement.sdk import links, management, receivers, settling
-from sbnotebook.settlement.sdk.protocol import ReceiverLink, private
 from sbnotebook.settlement.sdk.settling import LinkSettling
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
@@ -73,12 +72,6 @@ async def test_bare_lock_matches_the_message_it_replaces(namespace: AsyncNamespa
         assert await counts(queue) == [0, 0, 0]
 
 
-def test_a_lock_token_that_is_a_text_is_read() -> None:
-    token = uuid4()
-    for given in (token, str(token)):
-        assert receivers.token_of(receivers.lock_by_token(cast("UUID", given), None)) == token
-
-
 @pytest.mark.parametrize(
     ("annotations", "until", "number"),
     [
@@ -96,12 +89,6 @@ def test_a_bare_lock_reads_what_the_service_wrote(
     token = uuid4()
     lock = receivers.BareLock([None, 5, token.bytes_le], annotations)
     assert (lock.locked_until_utc, lock.sequence_number, lock.lock_token) == (until, number, token)
-
-
-async def test_nothing_waits_at_a_receiver_that_is_not_open(namespace: AsyncNamespace) -> None:
-    receiver = namespace.connection.receiver(EntityAddress("orders"))
-    assert receivers.waiting(receiver) == 0
-    assert not receivers.has_more_coming(receiver)
 
 
 async def test_messages_of_a_cancelled_call_wait_for_the_next(namespace: AsyncNamespace) -> None:
@@ -122,84 +109,6 @@ async def test_messages_of_a_cancelled_call_wait_for_the_next(namespace: AsyncNa
     assert await counts(queue) == [0, 0]
 
 
-async def test_a_receiver_knows_what_may_be_on_its_way(namespace: AsyncNamespace) -> None:
-    async with received(namespace, "sdk-locks-coming", 1, wanted=set()) as (_, receiver, _):
-        assert not receivers.has_more_coming(receiver)
-        assert await receivers.take(receiver, 1, max_wait=0.1) == []
-        assert receivers.has_more_coming(receiver), "one was asked for, and did not come"
-        await receivers.withdraw_credit(receiver)
-        assert not receivers.has_more_coming(receiver)
-
-
-async def test_a_take_ends_with_the_connection_of_its_receiver(namespace: AsyncNamespace) -> None:
-    async with received(namespace, "sdk-locks-ended", 1, wanted=set()) as (_, receiver, _):
-        handler = private(receiver)._handler
-        assert handler is not None
-        handler._shutdown = True  # as the SDK sets it when the peer sends an error or nothing
-        assert await receivers.take(receiver, 1, max_wait=600) == []
-        handler._shutdown = False
-
-
-async def test_all_that_are_wanted_are_waited_for_no_longer(
-    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(receivers, "_MORE_WITHIN", 60.0)
-    async with received(namespace, "sdk-locks-enough", 1, wanted=set()) as (queue, receiver, _):
-        await queue.send([Message(message_id="late"), Message(message_id="later")])
-        with anyio.fail_after(20):
-            got = await receivers.take(receiver, 2, max_wait=60)
-        assert [message.sequence_number for message in got] == [2, 3]
-
-
-async def test_messages_that_wait_count_for_the_next_call(
-    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(receivers, "_MORE_WITHIN", 60.0)
-    async with received(namespace, "sdk-locks-counted", 1, wanted=set()) as (queue, receiver, _):
-        await let_wait(queue, receiver, 2)
-        with anyio.fail_after(20):
-            got = await receivers.take(receiver, 1, max_wait=60)
-        assert [message.sequence_number for message in got] == [2]
-        assert (receivers.waiting(receiver), link_of(receiver).current_link_credit) == (1, 0)
-        got = await receivers.take(receiver, 4, max_wait=0.05)
-        assert [message.sequence_number for message in got] == [3]
-        assert (receivers.waiting(receiver), link_of(receiver).current_link_credit) == (0, 3)
-
-
-@pytest.mark.parametrize("waits", [0, 1])
-async def test_the_next_message_is_waited_for_a_moment(
-    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch, waits: int
-) -> None:
-    async with received(namespace, f"sdk-locks-next-{waits}", 1, wanted=set()) as (queue, receiver, _):
-        await let_wait(queue, receiver, waits)
-        handler = private(receiver)._handler
-        assert handler is not None
-        handler._socket_timeout = 0.001  # so that each message comes in a look of its own
-        got: list[int] = []
-
-        async def take(count: int) -> None:
-            got.extend(message.sequence_number for message in await receivers.take(receiver, count, max_wait=60))
-
-        monkeypatch.setattr(receivers, "_MORE_WITHIN", 60.0)
-        with anyio.fail_after(20):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(take, 2)
-                await until(lambda: link_of(receiver).current_link_credit == 2 - waits)
-                for number in range(waits, 2):
-                    await queue.send([Message()])
-                    await until(lambda number=number: got or receivers.waiting(receiver) == number + 1)
-        assert got == [2, 3]
-        await let_wait(queue, receiver, waits)
-        monkeypatch.setattr(receivers, "_MORE_WITHIN", 1.01)
-        with anyio.fail_after(20):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(take, 2)
-                await until(lambda: link_of(receiver).current_link_credit == 2 - waits)
-                if not waits:
-                    await queue.send([Message()])
-        assert got == [2, 3, 4]
-
-
 async def test_no_more_come_than_were_asked_for(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-locks-asked", 2, wanted=set()) as (queue, receiver, messages):
         await queue.send(Message() for _ in range(4))
@@ -207,26 +116,6 @@ async def test_no_more_come_than_were_asked_for(namespace: AsyncNamespace) -> No
         # Messages on their way come before this answer.
         await management.renew_locks(receiver, [*messages, *got])
         assert settling.unsettled(receiver) == 3
-
-
-async def let_wait(queue: AsyncEntity, receiver: ServiceBusReceiver, count: int) -> None:
-    """Let messages arrive between two calls."""
-    if count:
-        assert await receivers.take(receiver, count, max_wait=0.01) == []
-        await queue.send(Message() for _ in range(count))
-        handler = private(receiver)._handler
-        assert handler is not None
-        assert handler._connection is not None
-        with anyio.fail_after(20):
-            while receivers.waiting(receiver) < count:
-                await handler._connection.listen(wait=0.05)
-
-
-def link_of(receiver: ServiceBusReceiver) -> ReceiverLink:
-    handler = private(receiver)._handler
-    assert handler is not None
-    assert handler._link is not None
-    return handler._link
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -251,22 +140,6 @@ def delivery_count(message: Any) -> int:
     payload = receivers.payload_of_received(message)
     assert payload is not None
     return peeked_from_payload(payload, EntityAddress("orders")).delivery_count
-
-
-async def test_withdraw_credit_is_quick(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("withdrawn")
-    async with namespace.connection.receiver(EntityAddress("withdrawn")) as receiver:
-        started = time.monotonic()
-        for _ in range(12):
-            assert await receiver.receive_messages(10, max_wait_time=0.01) == []
-            assert receiver._handler._link.current_link_credit == 10
-            await receivers.withdraw_credit(receiver)
-            assert receiver._handler._link.current_link_credit == 0
-        # The SDK waits for 0.4 seconds each time; another 0.2 are those of a wait for messages.
-        assert time.monotonic() - started < 12 * 0.4
-        started = time.monotonic()
-        await receivers.withdraw_credit(receiver)
-        assert time.monotonic() - started < 0.3, "there is nothing to withdraw"
 
 
 @pytest.mark.parametrize("count", [1, 10])
@@ -341,13 +214,3 @@ async def test_only_a_flow_of_the_link_without_credit_ends_a_drain(
         finally:
             shared_emulator.thaw()
     assert drained == [False]
-
-
-async def test_withdraw_credit_on_a_lost_connection_does_nothing(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    await namespace.create_queue("lost")
-    async with namespace.connection.receiver(EntityAddress("lost")) as receiver:
-        assert await receiver.receive_messages(10, max_wait_time=0.01) == []
-        shared_emulator.drop_connections("lost")
-        await receivers.withdraw_credit(receiver)

@@ -11,9 +11,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus._pyamqp._encode import encode_frame
-from azure.servicebus._pyamqp.performatives import TransferFrame
-from azure.servicebus.exceptions import MessageNotFoundError, MessageSizeExceededError, ServiceBusError
+from azure.servicebus.exceptions import MessageNotFoundError, ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
@@ -21,7 +19,6 @@ from sbnotebook.model import Defer, EntityAddress, Message, MessageState, Outcom
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.sdk import links, management, senders
-from sbnotebook.settlement.sdk.frames import FRAME_ROOM
 from sbnotebook.settlement.sdk.management import ToSchedule
 from sbnotebook.settlement.sending.packing import EncodedMessage, Pack
 from sbnotebook.settlement.wire.conversion import payload_of
@@ -49,17 +46,6 @@ async def test_send_payload_keeps_bytes_alone_and_in_a_batch(namespace: AsyncNam
     assert [found[-len(payload) :] for found, payload in zip(seen, payloads, strict=False)] == payloads
 
 
-async def test_late_confirmation_is_waited_for(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
-    await namespace.create_queue("late-confirmation")
-    async with namespace.connection.sender(EntityAddress("late-confirmation")) as sender:
-        await links.reopen(sender)
-        shared_emulator.faults.entity("late-confirmation").accept_delay_ms = 500
-        started = time.monotonic()
-        await senders.send_payload(sender, payload_of(Message()))
-        assert time.monotonic() - started > 0.45
-    assert len(await namespace.entity("late-confirmation").peek()) == 1
-
-
 async def test_transfer_that_waited_for_credit_is_sent_once(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,21 +66,6 @@ async def test_transfer_that_waited_for_credit_is_sent_once(
         await senders.send_payload(sender, payload_of(Message()))
         monkeypatch.undo()
     assert len(await namespace.entity("slow-line").peek()) == 1
-
-
-async def test_nobody_listens_beside_who_sends(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("listened-to")
-    async with namespace.connection.sender(EntityAddress("listened-to")) as sender:
-        assert cast("Any", sender)._handler._keep_alive_thread is None
-
-
-async def test_a_sender_that_was_closed_sends_nothing(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("closed-sender")
-    async with namespace.connection.sender(EntityAddress("closed-sender")) as sender:
-        await links.reopen(sender)
-    with pytest.raises(ValueError, match="shutdown"):
-        await senders.send_payload(sender, payload_of(Message()))
-    assert await namespace.entity("closed-sender").peek() == []
 
 
 async def test_token_about_to_expire_is_renewed_before_a_send(namespace: AsyncNamespace) -> None:
@@ -133,20 +104,6 @@ async def test_token_that_expires_before_confirmation_is_unconfirmed(
             assert outcome.status is OutcomeStatus.UNCONFIRMED
 
 
-async def test_message_larger_than_a_batch_is_sent(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
-    shared_emulator.create_queue("large-bytes", QueueOptions(max_message_size_kb=10_240))
-    payload = payload_of(Message(body=bytes(range(256)) * 4096 * 5, application_properties={"n": 1}))
-    async with namespace.connection.sender(EntityAddress("large-bytes")) as sender:
-        await links.reopen(sender)
-        assert senders.max_message_bytes(sender) == 10_240 * 1024
-        assert 256 * 1024 <= senders.max_batch_bytes(sender) <= 1024 * 1024
-        await senders.send_payload(sender, payload)
-        with pytest.raises(MessageSizeExceededError):
-            await senders.send_payload(sender, payload_of(Message(body=bytes(11_000_000))))
-    (seen,) = (await namespace.peeker(EntityAddress("large-bytes")).page(1)).payloads
-    assert seen.endswith(payload)
-
-
 async def test_message_of_about_one_frame_arrives_whole(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
@@ -167,15 +124,6 @@ async def test_message_of_about_one_frame_arrives_whole(
         assert (await batch.settle(Defer())).ok
         deferred = await batch.receive_deferred(range(1, len(bodies) + 1))
         assert [message.body for message in deferred] == bodies
-
-
-def test_largest_transfer_of_the_sdk_fits_its_frame() -> None:
-    most = 2**32 - 1
-    tag, rest = most.to_bytes(4, "big"), dict.fromkeys(("rcv_settle_mode", "state", "resume", "aborted", "batchable"))
-    frame = TransferFrame(most, most, tag, most, settled=False, more=False, **rest, payload=b"")
-    _, written = encode_frame(frame)
-    assert written is not None
-    assert 8 + len(written) <= FRAME_ROOM
 
 
 async def test_schedule_keeps_bytes_and_cancels_by_number(namespace: AsyncNamespace) -> None:

@@ -17,15 +17,13 @@ import pytest
 from azure.servicebus._pyamqp._decode import decode_frame
 from azure.servicebus._pyamqp._encode import encode_frame
 from azure.servicebus._pyamqp.performatives import DispositionFrame
-from azure.servicebus.exceptions import MessageLockLostError, ServiceBusConnectionError, ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import Complete, EntityAddress, Message, OutcomeStatus
+from sbnotebook.model import Message
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.pace import Window
-from sbnotebook.settlement.sdk import management, settling
-from sbnotebook.settlement.sdk.links import catch_up, is_open, line_of
+from sbnotebook.settlement.sdk import settling
+from sbnotebook.settlement.sdk.links import line_of
 from sbnotebook.settlement.sdk.protocol import private
 from sbnotebook.settlement.sdk.settling import LinkSettling
 
@@ -89,34 +87,6 @@ async def counts(queue: AsyncEntity) -> list[int]:
     return [message.delivery_count for message in await queue.peek()]
 
 
-async def test_release_keeps_the_delivery_count(namespace: AsyncNamespace) -> None:
-    async with received(namespace, "sdk-settling-released", 1) as (queue, receiver, first):
-        messages = first
-        for _ in range(3):
-            assert await settled(receiver, "release", [messages]) == [[None]]
-            assert await counts(queue) == [0]
-            messages = await receiver.receive_messages(1, max_wait_time=5)
-            assert len(messages) == 1
-
-
-@pytest.mark.parametrize(
-    ("operation", "left"),
-    [("complete", []), ("abandon", ["active"]), ("dead-letter", []), ("defer", ["deferred"]), ("release", ["active"])],
-)
-async def test_each_operation_is_confirmed(namespace: AsyncNamespace, operation: str, left: list[str]) -> None:
-    async with received(namespace, f"sdk-settling-{operation}", 1) as (queue, receiver, messages):
-        assert settling.is_on_link(receiver, messages[0])
-        assert (settling.is_emptied(receiver, messages), settling.unsettled(receiver)) == (False, 1)
-        assert await settled(receiver, operation, [messages]) == [[None]]
-        assert not settling.is_on_link(receiver, messages[0])
-        assert (settling.is_emptied(receiver, messages), settling.unsettled(receiver)) == (True, 0)
-        assert [message.state for message in await queue.peek()] == left
-    dead = await namespace.entity(f"sdk-settling-{operation}/$dlq").peek()
-    assert [(d.dead_letter_reason, d.dead_letter_error_description) for d in dead] == (
-        [("r", "d")] if operation == "dead-letter" else []
-    )
-
-
 @pytest.mark.parametrize(
     ("numbers", "ends"),
     [([5], [1]), ([1, 2, 7], [2, 3]), ([5, 3], [1, 2]), ([5, 5], [1, 2]), ([1, 3, 4], [1, 3]), ([], [])],
@@ -125,75 +95,6 @@ def test_only_deliveries_that_follow_make_a_range(numbers: list[int], ends: list
     messages: list[Any] = [SimpleNamespace(_delivery_id=number) for number in numbers]
     starts = [0, *ends[:-1]] if ends else []
     assert settling.ranges(messages) == [slice(start, end) for start, end in zip(starts, ends, strict=True)]
-
-
-async def test_a_receiver_that_is_not_open_settles_nothing(namespace: AsyncNamespace) -> None:
-    receiver = namespace.connection.receiver(EntityAddress("orders"))
-    assert (settling.is_emptied(receiver, []), settling.unsettled(receiver)) == (True, 0)
-    with pytest.raises(ServiceBusConnectionError, match="is not open"):
-        LinkSettling(receiver, "complete")
-
-
-async def test_a_detached_link_begins_few_settlements(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    name = "sdk-settling-detached"
-    async with received(namespace, name, 6) as (queue, receiver, messages):
-        shared_emulator.close_links(name)
-        with anyio.fail_after(20):
-            while is_open(receiver):
-                await catch_up(receiver)
-        assert not any(settling.is_on_link(receiver, message) for message in messages)
-        ends: dict[int, list[Exception | None]] = {}
-        await LinkSettling(receiver, "complete").run(
-            [[message] for message in messages],
-            window=Window(12),
-            answer_within=lambda: 20,
-            began=lambda _: not ends,
-            ended=ends.__setitem__,
-        )
-        assert [*ends] == [0, 1], "one in each write, of half a window each"
-        handler = private(receiver)._handler
-        assert handler is not None
-        assert handler._link is not None
-        assert {str(error) for errors in ends.values() for error in errors} == {
-            f"The settlement was sent, and not confirmed: {handler._link._error}"
-        }
-        assert len(await queue.peek()) == 6
-
-
-async def test_many_are_settled_whatever_the_number_in_flight(namespace: AsyncNamespace) -> None:
-    async with received(namespace, "sdk-settling-many", 300) as (queue, receiver, messages):
-        for part, in_flight in ((slice(0, 50), 1), (slice(50, 150), 7), (slice(150, 300), 200)):
-            ends = await settled(receiver, "complete", [[one] for one in messages[part]], in_flight=in_flight)
-            assert ends == [[None]] * len(messages[part])
-        assert await queue.peek() == []
-
-
-@pytest.mark.parametrize(
-    ("operation", "description", "count"),
-    [("complete", "", 2), ("dead-letter", "d" * 4_000, 34)],
-    ids=["short", "long"],
-)
-async def test_settlements_that_may_wait_together_leave_in_few_writes(
-    namespace: AsyncNamespace, operation: str, description: str, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with received(namespace, f"sdk-settling-writes-{operation}", 300) as (queue, receiver, messages):
-        line = line_of(receiver)
-        assert line is not None
-        writes, write = list[int](), line._write
-
-        async def note(data: bytes) -> None:
-            writes.append(len(data))
-            await write(data)
-
-        monkeypatch.setattr(line, "_write", note)
-        parts = [[one] for one in messages]
-        ends = await settled(receiver, operation, parts, in_flight=300, description=description)
-        assert ends == [[None]] * 300
-        assert len(writes) == count
-        assert max(writes) < 80_000, "over WebSockets, each is a message"
-        assert await queue.peek() == []
 
 
 @pytest.mark.parametrize("operation", ["complete", "abandon", "defer", "dead-letter", "release"])
@@ -228,95 +129,6 @@ async def test_answers_that_wait_to_be_read_are_not_late(namespace: AsyncNamespa
         )
         assert errors == [None] * 60
         assert await queue.peek() == []
-
-
-@pytest.mark.parametrize("busy", [0, 1])
-async def test_the_window_hears_of_a_busy_service_alone(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator, busy: int
-) -> None:
-    refusals: list[int] = []
-    ends: dict[int, list[Exception | None]] = {}
-
-    class Heard(Window):
-        def refused(self, count: int = 1) -> None:
-            refusals.append(self.waiting)
-            super().refused(count)
-
-    name = f"sdk-settling-busy-{busy}"
-    async with received(namespace, name, 3) as (_, receiver, messages):
-        faults = shared_emulator.faults.entity(name)
-        faults.broken_off, faults.broken_off_is = busy, "busy"
-        await LinkSettling(receiver, "complete").run(
-            [[message] for message in messages],
-            window=Heard("auto"),
-            answer_within=lambda: 20,
-            began=lambda _: True,
-            ended=ends.__setitem__,
-        )
-    assert len(refusals) == sum(errors != [None] for errors in ends.values()) == busy
-
-
-async def test_range_is_released_in_one_frame_and_confirmed(namespace: AsyncNamespace) -> None:
-    async with received(namespace, "sdk-settling-range", 250) as (queue, receiver, messages):
-        ranges = settling.ranges(messages)
-        assert [(part.start, part.stop) for part in ranges] == [(0, 100), (100, 200), (200, 250)]
-        ends = await settled(receiver, "release", [messages[part] for part in ranges])
-        assert ends == [[None] * 100, [None] * 100, [None] * 50]
-        assert not any(settling.is_on_link(receiver, message) for message in messages)
-        assert await counts(queue) == [0] * 250
-        again = [one.sequence_number for one in await all_of(receiver, 250)]
-        assert again == list(range(1, 251))
-
-
-async def test_range_reports_lost_locks_and_releases_the_others(
-    namespace: AsyncNamespace,
-) -> None:
-    async with received(namespace, "sdk-settling-partly", 9) as (queue, receiver, messages):
-        token = messages[4].lock_token
-        async with namespace.connection.receiver(queue.address) as other:
-            await management.settle_by_tokens(other, [token], "complete", answer_within=20)
-        (ends,) = await settled(receiver, "release", [messages])
-        assert [type(end) for end in ends] == [MessageLockLostError if n == 4 else type(None) for n in range(9)]
-        assert await counts(queue) == [0] * 8
-
-
-async def test_nothing_is_sent_after_a_part_that_may_not_begin(namespace: AsyncNamespace) -> None:
-    async with received(namespace, "sdk-settling-stopped", 20) as (queue, receiver, messages):
-        ends = await settled(receiver, "complete", [[one] for one in messages], most=5)
-        assert ends == [[None]] * 5
-        assert [message.sequence_number for message in await queue.peek()] == list(range(6, 21))
-
-
-async def test_without_a_connection_each_has_its_error(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    async with received(namespace, "sdk-settling-broken", 4) as (queue, receiver, messages):
-        shared_emulator.drop_connections("sdk-settling-broken")
-        begun = time.monotonic()
-        (ends,) = await settled(receiver, "release", [messages])
-        assert time.monotonic() - begun < 10, "no answer is waited for"
-        assert len(ends) == 4
-        assert all(isinstance(end, ServiceBusError) for end in ends)
-        await namespace.peeker(queue.address).close()
-        assert await counts(queue) == [0] * 4
-
-
-async def test_what_has_no_answer_is_unconfirmed(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
-    async with received(namespace, "sdk-settling-frozen", 4) as (queue, receiver, messages):
-        shared_emulator.freeze("sdk-settling-frozen")
-        try:
-            ends = await settled(receiver, "complete", [[one] for one in messages], in_flight=3, answer_within=0.5)
-        finally:
-            shared_emulator.thaw()
-        statuses = [
-            outcome_of_error(
-                error, verb=Complete.verb, entity=queue.address, sequence_number=None, message_id=None
-            ).status
-            for (error,) in ends
-            if error is not None
-        ]
-        assert statuses == [OutcomeStatus.UNCONFIRMED] * 4
-        assert all(str(error).startswith("The settlement was sent, and not confirmed in time") for (error,) in ends)
 
 
 async def test_silence_is_noticed_as_soon_over_websockets(
@@ -387,30 +199,6 @@ async def test_what_others_hear_does_not_keep_it_waiting(
         finally:
             shared_emulator.thaw()
     assert [type(error).__name__ for error in ends[0]] == ["ServiceBusConnectionError"]
-
-
-async def test_a_broken_link_waits_for_room_in_a_shared_window(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    window, ends = Window(1), dict[int, list[Exception | None]]()
-    async with received(namespace, "sdk-settling-shared", 1) as (_, receiver, messages):
-        shared_emulator.drop_connections("sdk-settling-shared")
-        assert await settled(receiver, "complete", [messages]) != [[None]]
-        window.began()  # by another task, which needs its turn to notice that its link is broken, too
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(
-                lambda: LinkSettling(receiver, "complete").run(
-                    [messages],
-                    window=window,
-                    answer_within=lambda: 20.0,
-                    began=lambda _: True,
-                    ended=ends.__setitem__,
-                )
-            )
-            await anyio.sleep(0.1)
-            assert not ends
-            window.ended()
-    assert [isinstance(error, Exception) for error in ends[0]] == [True]
 
 
 async def test_a_cancellation_leaves_the_link_as_it_can_be_used(namespace: AsyncNamespace) -> None:

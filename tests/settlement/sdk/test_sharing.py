@@ -11,9 +11,6 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from io import BytesIO
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
@@ -25,9 +22,9 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.sdk import management, sharing
+from sbnotebook.settlement.sdk import management
 from sbnotebook.settlement.sdk.links import line_of
-from sbnotebook.settlement.sdk.protocol import AmqpMessage, private
+from sbnotebook.settlement.sdk.protocol import private
 from sbnotebook.settlement.wire.conversion import payload_of
 
 if TYPE_CHECKING:
@@ -76,39 +73,6 @@ async def test_requests_of_several_tasks_are_under_way_at_once(own: AsyncNamespa
         assert time.monotonic() - began < REQUESTS * 0.2 / 2  # one after the other, each takes a round trip
 
 
-async def test_answers_that_came_together_are_read_in_one_turn(
-    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    turns, end = list[object](), sharing._Turn.end
-
-    def note(turn: Any) -> None:
-        turns.append(turn)
-        end(turn)
-
-    monkeypatch.setattr(sharing._Turn, "end", note)
-    async with receiver_of(own, "sharing-turns") as receiver, anyio.create_task_group() as tasks:
-        emulator.faults.network_delay_ms = 200
-        turns.clear()
-        for _ in range(REQUESTS):
-            tasks.start_soon(management.peek_payloads, receiver, 1, 1)
-    # Each request has two answers: that it was taken, and the messages.
-    assert len(turns) < REQUESTS
-
-
-async def test_only_a_whole_plain_frame_has_come() -> None:
-    transport = SimpleNamespace(reader=asyncio.StreamReader(), _read_buffer=BytesIO(), socket_lock=asyncio.Lock())
-    for byte in (300).to_bytes(4, "big") + b"\x02\x00" + bytes(294):
-        assert not sharing.size_come(transport)
-        transport.reader.feed_data(bytes([byte]))
-    assert sharing.size_come(transport) == 300
-    transport.reader.feed_data(b"the next frame")
-    assert sharing.size_come(transport) == 300
-    async with transport.socket_lock:  # a task waits for the rest of a frame
-        assert not sharing.size_come(transport)
-    transport._read_buffer = BytesIO(b"the begin of another")
-    assert not sharing.size_come(transport)
-
-
 async def test_frames_of_an_unknown_channel_are_dropped(namespace: AsyncNamespace) -> None:
     async with receiver_of(namespace, "sharing-channels") as receiver:
         handler = private(receiver)._handler
@@ -120,15 +84,6 @@ async def test_frames_of_an_unknown_channel_are_dropped(namespace: AsyncNamespac
             await cast("Any", connection)._process(77, (kind, [0] * 12))
             assert connection._last_frame_received_time, kind  # it tells that the line lives
         assert await management.peek_payloads(receiver, 1, 1) == []
-
-
-@pytest.mark.parametrize(
-    "head", [b"\0\0\0\x04\2\0", b"\0\0\0\x08\2\0", b"\0\0\0\x0c\3\0", b"\0\0\0\x0c\2\1", b"AMQP\0\1\0\0"]
-)
-async def test_other_frames_are_left_to_the_sdk(head: bytes) -> None:
-    transport = SimpleNamespace(reader=asyncio.StreamReader(), _read_buffer=BytesIO(), socket_lock=asyncio.Lock())
-    transport.reader.feed_data(head + bytes(12))
-    assert not sharing.size_come(transport)
 
 
 @pytest.mark.parametrize(
@@ -156,29 +111,6 @@ async def test_a_write_that_fails_says_whether_the_line_is_gone(
             await line.write(b"")
         assert line.connected == is_open
         line.connected = True
-
-
-async def test_a_request_ends_with_its_time_limit(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    async with receiver_of(own, "sharing-limit") as receiver:
-        (node,) = cast("Any", receiver)._handler._mgmt_links.values()
-        emulator.freeze()
-        with anyio.fail_after(10), pytest.raises(TimeoutError, match=r"response in 0\.3 seconds"):
-            await node.execute(AmqpMessage(value={}, application_properties={}), operation=b"none", timeout=0.3)
-        emulator.thaw()
-
-
-async def test_a_task_waits_for_another_as_long_as_it_says(namespace: AsyncNamespace) -> None:
-    async with receiver_of(namespace, "sharing-waits") as receiver, anyio.create_task_group() as tasks:
-        connection: Any = cast("Any", receiver)._handler._connection
-        tasks.start_soon(partial(connection.listen, wait=60))
-        await anyio.sleep(0.01)
-        with anyio.fail_after(10):
-            for wait in (False, 0.1):
-                await connection.listen(wait=wait)
-        with anyio.move_on_after(0.3) as waited:
-            await connection.listen(wait=True)
-        assert waited.cancelled_caught, "no frame has come"
-        tasks.cancel_scope.cancel()
 
 
 async def test_tasks_go_on_where_the_one_that_reads_is_cancelled(namespace: AsyncNamespace) -> None:

@@ -5,15 +5,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 import pytest
-from azure.core.credentials import AccessToken
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from sbnotebook.model import EntityAddress, Message
@@ -23,6 +20,7 @@ from sbnotebook.settlement.sdk.protocol import CbsAuthState, private
 from sbnotebook.settlement.sdk.tokens import refresh_if_due
 
 if TYPE_CHECKING:
+    from azure.core.credentials import AccessToken
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
@@ -86,19 +84,6 @@ async def test_a_failed_refresh_leaves_the_valid_token_in_use(held: Held) -> Non
     await held.receiver.complete_message(held.message)
 
 
-async def test_a_failed_refresh_is_repeated_after_a_quarter(held: Held) -> None:
-    asked: list[int] = []
-
-    async def fail() -> AccessToken:
-        asked.append(int(held.authenticator._expires_on - time.time()))
-        raise OSError("login.microsoftonline.com does not answer")
-
-    held.authenticator._auth.get_token = fail
-    held.authenticator._expires_on = int(time.time()) + 18
-    await held.renew_until(lambda: asked)
-    assert asked[0] - held.authenticator._refresh_window == asked[0] // 4
-
-
 async def test_a_slow_refresh_holds_up_no_operation(held: Held) -> None:
     answered = anyio.Event()
 
@@ -132,20 +117,6 @@ async def test_a_cancelled_refresh_is_taken_up_again(held: Held) -> None:
     assert len(asked) == 1, "the first question is answered, and no second one is asked"
 
 
-async def test_a_refused_refresh_leaves_the_valid_token_in_use(held: Held, caplog: pytest.LogCaptureFixture) -> None:
-    async def forged() -> AccessToken:
-        return AccessToken("SharedAccessSignature sr=x&sig=x&se=1&skn=x", int(time.time()) + 3600)
-
-    held.authenticator._auth.get_token = forged
-    for _ in range(5):
-        await held.renew()
-    assert not is_refreshed(held)
-    assert "A refreshed token was refused, which is tried again: " in caplog.text
-    assert "None" not in caplog.text
-    held.authenticator._auth.get_token = held.get_token
-    await held.renew_until(lambda: is_refreshed(held))
-
-
 @pytest.mark.parametrize(
     ("state", "left", "is_over"),
     [
@@ -162,20 +133,6 @@ async def test_a_token_is_expired_where_no_next_one_comes(
     handler: Any = private(held.receiver)._handler
     held.authenticator.auth_state, held.authenticator._expires_on = state, int(time.time()) + left
     assert tokens.is_expired(handler) == is_over
-
-
-async def test_a_token_is_refreshed_at_once_where_it_can_be(held: Held) -> None:
-    await held.renew()
-    await held.renew()
-    assert is_refreshed(held)
-    left = held.authenticator._expires_on - time.time()
-    assert abs(held.authenticator._refresh_window - left / 10) < 2, "the next one comes with a tenth of it left"
-
-
-async def test_a_token_is_refreshed_while_the_link_is_idle(held: Held) -> None:
-    with anyio.fail_after(20):
-        while not is_refreshed(held):
-            await refresh_if_due(held.receiver)
 
 
 async def test_operations_wait_for_the_next_token_at_the_last_moment(held: Held) -> None:
@@ -200,22 +157,6 @@ async def test_a_credential_that_hangs_at_the_end_is_not_waited_for(held: Held) 
     with anyio.fail_after(10):
         while held.authenticator.auth_state is not CbsAuthState.EXPIRED:
             await refresh_if_due(held.receiver)
-
-
-async def test_a_connection_that_is_closed_asks_no_credential(
-    held: Held, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    before = asyncio.all_tasks()
-    held.authenticator._auth.get_token = never
-    await refresh_if_due(held.receiver)
-    (question,) = asyncio.all_tasks() - before
-    await held.receiver.close()
-    await asyncio.wait({question}, timeout=10)
-    assert question.cancelled()
-    del question
-    gc.collect()
-    assert not caplog.records
-    assert not capfd.readouterr().err
 
 
 async def test_the_first_token_is_not_waited_for_without_end(

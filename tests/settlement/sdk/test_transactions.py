@@ -8,15 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import anyio
 import pytest
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import (
-    MessageLockLostError,
-    OperationTimeoutError,
-    ServiceBusConnectionError,
     ServiceBusError,
 )
 
@@ -33,7 +30,6 @@ from tests.settlement.actions.dead_letters import dead_letters
 pytestmark = pytest.mark.anyio
 
 LETTERS = EntityAddress.parse("orders/$dlq")
-MORE_THAN_SOCKETS_BUFFER = 40_000_000
 
 
 @pytest.fixture
@@ -52,23 +48,6 @@ async def token_of(namespace: AsyncNamespace) -> UUID:
         return UUID(str(letter.lock_token))
 
 
-async def test_a_transaction_ends_also_where_nothing_is_read(
-    own: AsyncNamespace, emulator: RunningEmulator, line: TransactionLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    token = await token_of(own)
-    monkeypatch.setattr(transactions, "_LIMIT", 1.0)
-    declare = line._transfer
-
-    async def freeze_after_declaring(*given: Any) -> object:
-        state = await declare(*given)
-        emulator.freeze()
-        return state
-
-    monkeypatch.setattr(line, "_transfer", freeze_after_declaring)
-    with anyio.fail_after(15), pytest.raises(OperationTimeoutError, match="took too long"):
-        await line.move(payload_of(Message(body=bytes(MORE_THAN_SOCKETS_BUFFER))), token)
-
-
 async def test_a_commit_without_an_answer_is_unknown(
     own: AsyncNamespace, emulator: RunningEmulator, line: TransactionLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,20 +57,6 @@ async def test_a_commit_without_an_answer_is_unknown(
     emulator.freeze()
     with anyio.fail_after(15), pytest.raises(DischargeUnansweredError, match="took too long"):
         await line.commit()
-
-
-async def test_a_line_that_was_cut_says_so_each_time(
-    own: AsyncNamespace, emulator: RunningEmulator, line: TransactionLine
-) -> None:
-    token = await token_of(own)
-    emulator.drop_connections()
-    for _ in range(2):  # while it reads, and before it sends
-        with anyio.fail_after(15), pytest.raises(ServiceBusConnectionError):
-            await line.begin(payload_of(Message(body=b"clone")), token)
-
-
-async def test_a_line_that_was_never_opened_can_be_closed(own: AsyncNamespace) -> None:
-    await TransactionLine(own.connection.browser(LETTERS), own.connection.sender(EntityAddress("orders"))).close()
 
 
 async def test_a_close_that_is_cut_off_ends_the_connection(own: AsyncNamespace, emulator: RunningEmulator) -> None:
@@ -120,11 +85,6 @@ async def test_work_that_is_refused_says_why(
     assert condition_of(caught.value)[0] == "amqp:resource-limit-exceeded"
 
 
-async def test_a_lost_lock_ends_the_transaction_before_the_commit(line: TransactionLine) -> None:
-    with pytest.raises(MessageLockLostError):
-        await line.begin(payload_of(Message(body=b"clone")), uuid4())
-
-
 async def test_a_token_is_refreshed_in_the_middle_of_a_transaction(own: AsyncNamespace, line: TransactionLine) -> None:
     token = await token_of(own)
     handler: Any = line._parts._handler
@@ -134,16 +94,3 @@ async def test_a_token_is_refreshed_in_the_middle_of_a_transaction(own: AsyncNam
     await line.move(payload_of(Message(body=b"clone")), token)
     assert authenticator._expires_on > time.time() + 60
     assert [message.body for message in await own.entity("orders").peek()] == [b"clone"]
-
-
-async def test_a_line_sends_to_another_entity_by_way_of_its_own(own: AsyncNamespace) -> None:
-    await dead_letters(own, "orders", 1)
-    await own.create_queue("far")
-    token, connection = await token_of(own), own.connection
-    near, far = (connection.sender(EntityAddress(name)) for name in ("orders", "far"))
-    line = TransactionLine(connection.browser(LETTERS), far, via=near)
-    await line.open()
-    await line.move(payload_of(Message(body=b"clone")), token)
-    await line.close()
-    assert [message.body for message in await own.entity("far").peek()] == [b"clone"]
-    assert await own.entity("orders/$dlq").peek() == []

@@ -4,7 +4,6 @@ import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -103,23 +102,6 @@ def test_halves_of_a_pack_hold_all_messages() -> None:
     assert indexes([first, second]) == [[0, 1], [2, 3, 4]]
     assert first.size + second.size == pack.size
     assert {first.key, second.key} == {"s"}
-
-
-def test_a_packer_packs_more_at_once_when_more_is_wanted() -> None:
-    pulling = Pulling((Message(body=b"m") for _ in range(30)), max_count=1)
-    pulling.packer.want(4)
-    until_ready(pulling.packer, 4)
-    pulling.packer.want(20)
-    until_ready(pulling.packer, 20)
-    pulling.packer.stop()
-    pulling.join()
-
-
-def until_ready(packer: Packer, count: int) -> None:
-    deadline = time.monotonic() + 30
-    while len(packer._ready) < count:  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_messages_that_cannot_be_sent_are_refused_alone() -> None:
@@ -229,19 +211,6 @@ def test_failing_input_gives_the_messages_before() -> None:
     pulling = Pulling(messages())
     assert indexes(pulling.packs()) == [[0]]
     assert isinstance(pulling.packer.failure, KeyError)
-
-
-def test_packer_is_not_done_while_it_packs_the_last_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[bool] = []
-    finish: Any = vars(Packer)["_finish"]
-
-    def look_and_finish(packer: Packer, key: tuple[str | None, str | None]) -> None:
-        done.append(packer.is_done)  # as the sending task may at any moment
-        finish(packer, key)
-
-    monkeypatch.setattr(Packer, "_finish", look_and_finish)
-    assert indexes(all_packs([Message(session_id="a"), Message(session_id="b")])) == [[0], [1]]
-    assert done == [False, False]
 
 
 @given(st.lists(MESSAGES.filter(bool), max_size=4), st.integers(1, 20), st.booleans())

@@ -164,25 +164,6 @@ def test_a_message_expires_after_its_time_to_live() -> None:
     assert read_service_part(start_of_message({NUMBER: Long(1)}, 60_000)).fields["expires_at"] is None
 
 
-def test_what_is_read_by_a_template_is_ones_own() -> None:
-    payload = start_of_message({NUMBER: Long(2**40), TIME: Timestamp(0), Symbol("x-mine"): 1})
-    for _ in range(3):
-        part = read_service_part(payload)
-        assert part.extras == {"message_annotations": {"x-mine": 1}}
-        part.extras.clear()
-        part.fields.clear()
-
-
-def test_templates_are_few() -> None:
-    for count in range(100):
-        read_service_part(start_of_message({NUMBER: Long(2**40 + count)}, count=count))
-    assert templates() == 8
-    service_part.__dict__["_templates"] = ()
-    for count in range(100):
-        read_service_part(start_of_message({NUMBER: Long(2**40 + count), TIME: Timestamp(2**40 - count)}))
-    assert templates() == 1
-
-
 def test_repeated_section_is_refused_with_a_template_too() -> None:
     payload = start_of_message({NUMBER: Long(2**40)})
     twice = payload[: read_service_part(payload).end] * 2
@@ -208,35 +189,3 @@ def test_lock_annotations_have_nothing_that_a_sender_chose() -> None:
         for payload in (start_of_message(annotations), start_of_message(annotations)[:-3]):
             assert lock_annotations(payload) == {NUMBER.encode(): 2**40, LOCKED.encode(): 1_500}
     assert lock_annotations(b"no message") == {NUMBER.encode(): 0}
-
-
-def test_lock_annotations_are_the_same_by_a_template() -> None:
-    moments = [*range(1_500, 1_600), -1, 2**62, -(2**62)]
-    for number, moment in enumerate(moments):
-        annotations: dict[Any, AmqpValue] = {NUMBER: Long(2**40 + number), LOCKED: Timestamp(moment)}
-        payload = start_of_message(annotations)
-        read_service_part(payload)  # learns
-        by_template = lock_annotations(payload)
-        service_part.__dict__["_templates"] = ()
-        assert by_template == lock_annotations(payload)
-
-
-def test_a_template_without_a_lock_names_none() -> None:
-    for number in range(3):
-        payload = start_of_message({NUMBER: Long(2**40 + number)})
-        read_service_part(payload)  # learns
-        assert lock_annotations(payload) == {NUMBER.encode(): 2**40 + number}
-    assert templates() == 1
-
-
-def test_lock_annotations_are_those_of_the_template_that_fits() -> None:
-    start: dict[Any, AmqpValue] = {NUMBER: Long(2**40), LOCKED: Timestamp(1_500)}
-    payloads = [start_of_message(start | {KEY: key}) for key in ("a", "b", "c")]
-    for payload in payloads:
-        read_service_part(payload)  # learns
-    assert templates() == 3
-    for text in (b"d", b"\xff"):
-        other = payloads[0].replace(b"\xa1\x01a", b"\xa1\x01" + text)
-        assert lock_annotations(other) == {NUMBER.encode(): 2**40, LOCKED.encode(): 1_500}
-    behind = start_of_message({KEY: "a", LOCKED: Timestamp(2_500), NUMBER: Long(7)})
-    assert lock_annotations(behind) == {NUMBER.encode(): 7, LOCKED.encode(): 2_500}
