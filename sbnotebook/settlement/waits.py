@@ -14,6 +14,8 @@ class Waits:
         held: at most, for messages that another receiver holds.
         first_pause: between two attempts to lock existing messages that do not arrive; each is twice as long.
         longest_pause: the longest of them.
+        first_look: between the first two looks at canaries; each later one is twice as long.
+        longest_look: the longest of them.
         idle_session: without a message, after which a worker closes its session and takes another.
     """
 
@@ -21,4 +23,6 @@ class Waits:
     held: float = 60.0
     first_pause: float = 0.5
     longest_pause: float = 8.0
+    first_look: float = 1.0
+    longest_look: float = 5.0
     idle_session: float = 1.0

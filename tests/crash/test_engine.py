@@ -124,6 +124,7 @@ def is_alive(process: subprocess.Popen[bytes]) -> bool:
     return True
 
 
+@pytest.mark.thorough  # test_streams.py shows it with Spark itself
 @pytest.mark.parametrize("number", range(RUNS))
 def test_killed_engine_reads_each_message_once(tmp_path: Path, number: int) -> None:
     seed = f"engine {number}"

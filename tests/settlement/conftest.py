@@ -9,18 +9,23 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.locking.settle import Settling
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.waits import Waits
 from sbnotebook.testing.clock import HandClock
 from tests.settlement.proxy import Proxy
 
-SOON = Waits(silence=0.3, held=1.5, first_pause=0.05, longest_pause=0.2, idle_session=0.5)
+SOON = Waits(
+    silence=0.3, held=1.5, first_pause=0.05, longest_pause=0.2, first_look=0.2, longest_look=0.5, idle_session=0.5
+)
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait less where nothing comes: the emulator answers at once."""
     monkeypatch.setattr(Resources, "waits", SOON)
+    monkeypatch.setattr(Settling, "finish_within", 1.0)
+    monkeypatch.setattr(Settling, "released_within", 2.0)
 
 
 @pytest.fixture(scope="module")  # so that two files may have entities of the same name

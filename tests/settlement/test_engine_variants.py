@@ -1,12 +1,10 @@
 """Every action, in any of the ways that Azure may behave and under troubles: each message is counted afterwards.
 
-``SBNOTEBOOK_CRASHES`` says how many runs there are; unless it is set, a few short ones, always the same. A failing run
-prints how to repeat it.
+A failing run prints how to repeat it.
 """
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -36,6 +34,7 @@ from sbnotebook.settlement import Limits, Policy, PolicyRow, Then
 from sbnotebook.settlement.engine import GROUP, Run
 from sbnotebook.settlement.locking.lock import PER_LINK, LockedBatch
 from sbnotebook.settlement.pace import AUTO
+from tests.chances import IS_THOROUGH, rounds
 from tests.settlement.azure_variants import (
     DEAD,
     QUEUE,
@@ -51,8 +50,8 @@ from tests.settlement.azure_variants import (
     world_of,
 )
 
-RUNS: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "3"))
-IS_SHORT: Final = "SBNOTEBOOK_CRASHES" not in os.environ
+RUNS: Final = rounds(3, 30)
+IS_SHORT: Final = not IS_THOROUGH
 ACTIVE, DEFERRED, SCHEDULED = Spot(QUEUE), Spot(QUEUE, "DEFERRED"), Spot(QUEUE, "SCHEDULED")
 DEAD_LETTERED, MENDED = Spot(DEAD), Spot(TO)
 

@@ -1,13 +1,9 @@
-"""Clients of one namespace that is throttled: each finds its share, whenever and however fast it begins.
-
-``SBNOTEBOOK_CRASHES`` in the environment asks for more seeds.
-"""
+"""Clients of one namespace that is throttled: each finds its share, whenever and however fast it begins."""
 
 from __future__ import annotations
 
 import heapq
 import math
-import os
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +14,9 @@ from typing import Final, NamedTuple
 import pytest
 
 from sbnotebook.settlement.pace import AllowedRate
+from tests.chances import rounds
 
-SEEDS: Final = int(os.environ.get("SBNOTEBOOK_CRASHES", "2"))
+SEEDS: Final = rounds(1, 3)
 ALLOWED: Final = 1000
 TICK: Final = 0.005
 """Seconds in which a client looks whether it may begin something."""

@@ -113,7 +113,7 @@ async def test_what_is_under_way_is_unconfirmed_until_its_end_is_known(
     (await queue.send([Message(message_id=str(n)) for n in range(3)])).raise_for_failures()
     plan = await make_plan(queue)
     faults = shared_emulator.faults.entity(queue.address.path)
-    faults.settle_delay_ms = 3_000
+    faults.settle_delay_ms = 1_500
     seen: list[Report] = []
 
     async def look_when_one_is_gone() -> None:

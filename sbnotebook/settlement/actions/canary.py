@@ -28,8 +28,6 @@ from sbnotebook.settlement.watch import Watch, reporting
 
 __all__ = ["CanaryReport", "apply_with_canary"]
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 5.0
-"""Seconds between two looks at canaries."""
 _SHOWN_REASONS: Final = 3
 _SHOWN_TEXT: Final = 80
 _REFUSED: Final = (SbNotebookError, AzureError, OSError)
@@ -176,7 +174,8 @@ class _Trial:
 
     async def _observe(self, fates: Fates, clones: Sequence[SentClone], seen: Progress) -> None:
         """Look at the clones until the fate of each is known, too many came back, or the time is over."""
-        until, pause = self._clock.now() + self._canary.watch, _FIRST_PAUSE
+        waits = self._place.namespace.waits
+        until, pause = self._clock.now() + self._canary.watch, waits.first_look
         open_ones, gone = {clone.message_id: clone for clone in clones}, dict[str, FateStatus]()
         while open_ones:
             found = await fates.of(open_ones.values(), self._clock.now())
@@ -192,8 +191,8 @@ class _Trial:
             if not open_ones or is_over or self._count(FateStatus.CAME_BACK) > self._canary.max_came_back:
                 return
             left = (until - self._clock.now()).total_seconds()
-            await self._clock.sleep(_FIRST_PAUSE if is_doubtful else min(pause, max(left, _FIRST_PAUSE)))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            await self._clock.sleep(waits.first_look if is_doubtful else min(pause, max(left, waits.first_look)))
+            pause = min(2 * pause, waits.longest_look)
 
     def _count(self, status: FateStatus) -> int:
         return sum(fate.status is status for fate in self._fates.values())

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 from uuid import UUID
 
 import anyio
@@ -62,14 +62,6 @@ _ROUND_TRIPS: Final = 20
 """Round trips of a group, where a number limits the settlements in flight: then an interrupt can take effect."""
 _RELEASED: Final = 2_000
 """Messages that are released together: nothing is recorded of them, and one frame releases up to a hundred."""
-_ANSWER_WITHIN: Final = 20.0
-"""Seconds."""
-_RELEASED_WITHIN: Final = 10.0
-"""Seconds: the outcome of a release may stay unknown, and other consumers wait for the message."""
-_UNANSWERED_WITHIN: Final = 0.5
-"""Seconds, where releases are not confirmed."""
-_FINISH_WITHIN: Final = 5.0
-"""Seconds to wait for requests in progress when the caller is cancelled."""
 _NOT_RELEASED: Final = "The link refused to release it, although its lock was renewed: it comes again when that ends."
 _LOST: Final = (MessageLockLostError, SessionLockLostError)
 _TOKENS: Final = 200
@@ -124,6 +116,15 @@ class Settling:
         together: whether one request completes many messages, if they are of no session.
     """
 
+    answer_within: ClassVar[float] = 20.0
+    """Seconds that a settlement waits for its answer."""
+    released_within: ClassVar[float] = 10.0
+    """The same for a release: its outcome may stay unknown, and other consumers wait for the message."""
+    unanswered_within: ClassVar[float] = 0.5
+    """The same where releases are not confirmed."""
+    finish_within: ClassVar[float] = 5.0
+    """Seconds that requests in progress are waited for when the caller is cancelled."""
+
     def __init__(  # noqa: PLR0913 (all but three have a default)
         self,
         receivers: Callable[[], Sequence[ServiceBusReceiver]],
@@ -165,7 +166,7 @@ class Settling:
         grace = Grace(self._interrupt)
         async with grace.watching():
             try:
-                with grace.period(_FINISH_WITHIN):
+                with grace.period(self.finish_within):
                     await self._settle(holds)
             finally:
                 for hold in holds:
@@ -238,8 +239,8 @@ class Settling:
 
     def _answer_within(self) -> float:
         if not isinstance(self.decision, Release):
-            return _ANSWER_WITHIN
-        return _RELEASED_WITHIN if self._held.confirms_releases else _UNANSWERED_WITHIN
+            return self.answer_within
+        return self.released_within if self._held.confirms_releases else self.unanswered_within
 
     def _may_send_range(self) -> bool:
         match self.decision:
@@ -441,7 +442,7 @@ class Settling:
         tokens = [hold.message.lock_token for hold in holds]
         self._flight.began(len(tokens))
         try:
-            await management.settle_by_tokens(receiver, tokens, *operation, answer_within=_ANSWER_WITHIN)
+            await management.settle_by_tokens(receiver, tokens, *operation, answer_within=self.answer_within)
         except Exception as error:  # noqa: BLE001 (each message has an outcome for any error of the SDK)
             if isinstance(error, ServiceBusServerBusyError):
                 self._window.refused(len(tokens))

@@ -378,7 +378,7 @@ async def test_a_connection_lost_before_the_commit_rolls_back(
 
 async def test_a_refused_commit_is_no_riddle(emulator: RunningEmulator, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
-    emulator.faults.network_delay_ms = 100
+    emulator.faults.network_delay_ms = 25
     async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
         letters = await dead_letters(namespace, "late", 1)
 

@@ -500,6 +500,7 @@ async def test_a_removal_that_fails_tells_what_is_gone(
     assert len((await queue.deferred()).gone) == len(unknown - there), "the journal has forgotten the others"
 
 
+@pytest.mark.thorough
 async def test_several_tasks_wait_for_deferred_messages_at_once(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     queue = own.entity(await with_deferred(own, 40, 40))
     numbers = [message.sequence_number for message in await queue.peek()]

@@ -11,7 +11,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Complete, DeadLetter, Defer, EntityAddress, MessageState, OutcomeStatus, Resubmit
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Plan
 from sbnotebook.settlement.engine import PickReport
-from sbnotebook.settlement.locking import settle
+from sbnotebook.settlement.locking.settle import Settling
 from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
@@ -61,8 +61,8 @@ ACTIONS: Final = (pick_completes, pick_defers, pick_dead_letters, pick_resubmits
 async def test_each_action_is_done_without_confirmations(
     own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, make: MakePlan, fault: str
 ) -> None:
-    monkeypatch.setattr(settle, "_ANSWER_WITHIN", 3.0)
-    monkeypatch.setattr(settle, "_RELEASED_WITHIN", 0.5)
+    monkeypatch.setattr(Settling, "answer_within", 1.0)
+    monkeypatch.setattr(Settling, "released_within", 0.5)
     await own.create_queue("elsewhere")
     queue = await filled_queue(own, "orders", COUNT)
     plan = await make(queue)

@@ -220,7 +220,7 @@ async def test_the_next_clones_are_sent_while_originals_are_completed(
     letters = await dead_letters(namespace, "beside", 400)
     source, queue = namespace.entity("beside/$dlq"), namespace.entity("beside")
     faults = shared_emulator.faults.entity("beside/$DeadLetterQueue")
-    faults.settle_delay_ms = 5_000
+    faults.settle_delay_ms = 2_500
 
     async def look_when_two_groups_are_sent() -> None:
         while len(await queue.peek()) < 300:

@@ -259,7 +259,7 @@ async def test_an_original_that_is_locked_is_waited_for(namespace: AsyncNamespac
             async with namespace.entity("awaited/$dlq").batch() as batch:
                 assert await batch.receive(1)
                 held.set()
-                await anyio.sleep(4)
+                await anyio.sleep(0.7)
 
         tasks.start_soon(hold)
         await held.wait()

@@ -301,6 +301,7 @@ async def test_a_thousand_locks_are_renewed_in_few_requests(world: World) -> Non
         assert (await batch.settle(Complete(), max_in_flight=50)).settled == 1000
 
 
+@pytest.mark.thorough
 async def test_requests_to_renew_wait_for_their_answers_together(world: World) -> None:
     queue = await filled_queue(world.namespace, "far", 800, lock_duration=MINUTE)
     async with queue.batch() as batch:

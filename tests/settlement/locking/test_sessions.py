@@ -328,7 +328,7 @@ async def test_messages_come_in_order_while_the_session_is_renewed(
 async def test_message_between_two_receives_waits_for_the_next(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     queue = await filled_queue(own, "between", [Message(session_id="a")] * 2, requires_session=True)
     emulator.faults.entity("between").order_after_release = "front"  # released, the second would come first
-    emulator.faults.network_delay_ms = 250  # an answer to a drain comes too late
+    emulator.faults.network_delay_ms = 220  # an answer to a drain comes too late
     async with queue.session("a") as session:
         first = [*await session.receive(2, max_wait=0.1)]
         await session.get_state()

@@ -26,6 +26,7 @@ from sbnotebook.model import (
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking import settle
 from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.locking.settle import Settling
 from sbnotebook.settlement.pace import InFlight
 from sbnotebook.settlement.sdk import links, settling
 from sbnotebook.settlement.watch import flying
@@ -157,7 +158,7 @@ async def test_a_connection_that_dropped_while_a_batch_was_idle(queue: AsyncEnti
 async def test_an_interrupt_leaves_no_message_counted_in_flight(
     queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "_FINISH_WITHIN", 0.1)
+    monkeypatch.setattr(Settling, "finish_within", 0.1)
     async with queue.batch() as batch:
         held = await batch.receive(COUNT)
         emulator.freeze("orders")
@@ -209,7 +210,7 @@ async def test_a_release_when_the_entity_was_changed_is_told(queue: AsyncEntity,
 async def test_a_release_that_is_not_confirmed_keeps_no_others_from_it(
     queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "_RELEASED_WITHIN", 0.1)
+    monkeypatch.setattr(Settling, "released_within", 0.1)
     monkeypatch.setattr(settling, "_RANGE", 20)
     async with queue.batch() as batch:
         held = await batch.receive(COUNT)
@@ -254,7 +255,7 @@ async def test_a_service_that_falls_silent(
         held = await batch.receive(COUNT)
         emulator.freeze("orders")
         with monkeypatch.context() as soon:
-            soon.setattr(settle, "_ANSWER_WITHIN", 1.0)
+            soon.setattr(Settling, "answer_within", 1.0)
             report = await batch.settle(Complete(), held, max_in_flight=7)
         assert report.counts == {UNCONFIRMED: 7, SKIPPED: COUNT - 7}
         assert not report.ok
@@ -310,9 +311,9 @@ async def test_a_slow_service_keeps_nobody_from_settling_all(queue: AsyncEntity,
 async def test_releases_without_a_confirmation_are_awaited_once(
     queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "_RELEASED_WITHIN", 3.0)
-    monkeypatch.setattr(settle, "_UNANSWERED_WITHIN", 0.1)
-    monkeypatch.setattr(settling, "_RANGE", 5)  # so that they are released in twenty frames, ten at a time
+    monkeypatch.setattr(Settling, "released_within", 1.0)
+    monkeypatch.setattr(Settling, "unanswered_within", 0.1)
+    monkeypatch.setattr(settling, "_RANGE", 1)  # so that they are released in a hundred frames, ten at a time
     emulator.faults.entity("orders").unconfirmed = "released"
     async with queue.batch() as batch:
         assert len(await batch.receive(COUNT)) == COUNT
@@ -329,7 +330,7 @@ async def test_releases_without_a_confirmation_are_awaited_once(
 async def test_unconfirmed_ranges_of_completions_hide_no_outcome(
     queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, refused: str, most: int
 ) -> None:
-    monkeypatch.setattr(settle, "_ANSWER_WITHIN", 3.0)
+    monkeypatch.setattr(Settling, "answer_within", 1.0)
     faults = emulator.faults.entity("orders")
     faults.unconfirmed, faults.refused_tokens = "ranges", refused
     async with queue.batch() as batch:
@@ -344,7 +345,7 @@ async def test_unconfirmed_ranges_of_completions_hide_no_outcome(
 async def test_first_range_of_completions_risks_two_outcomes(
     queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "_ANSWER_WITHIN", 3.0)
+    monkeypatch.setattr(Settling, "answer_within", 1.0)
     emulator.faults.entity("orders").unconfirmed = "ranges"
     async with queue.batch() as batch:
         held = await batch.receive(COUNT)
@@ -364,7 +365,7 @@ async def test_later_ranges_of_completions_are_longer(
     async with queue.batch() as batch:
         held = await batch.receive(2 * COUNT)
         assert (await batch.settle(Complete(), held[:50])).ok
-        monkeypatch.setattr(settle, "_ANSWER_WITHIN", 3.0)
+        monkeypatch.setattr(Settling, "answer_within", 1.0)
         emulator.faults.entity("orders").unconfirmed = "ranges"
         report = await batch.settle(Complete(), held[-100:-40])
         assert report.counts == {UNCONFIRMED: 60}

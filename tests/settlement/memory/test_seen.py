@@ -51,11 +51,11 @@ async def test_seen_prevents_repeated_work_when_lock_lost_at_complete(
         worker(message)
         shared_emulator.lose_locks("lost-at-complete")
 
-    first = await queue.process(work, seen=True, max_messages=1, max_wait=1)
+    first = await queue.process(work, seen=True, max_messages=1, max_wait=0.5)
     assert [outcome.status for outcome in first] == [OutcomeStatus.LOCK_LOST]
     assert len(await queue.peek()) == 1
 
-    second = await queue.process(work, seen=True, max_wait=1)
+    second = await queue.process(work, seen=True, max_wait=0.5)
     (outcome,) = second
     assert (outcome.verb, outcome.status) == ("complete", OutcomeStatus.SETTLED)
     assert str(outcome.description).startswith("Its work was done before, at ")
@@ -74,7 +74,7 @@ async def test_in_one_run_it_is_not_done_twice_also_without_a_memory(
         if message.message_id == "m2":
             shared_emulator.lose_locks("lost-in-a-run")
 
-    report = await queue.process(work, max_wait=1)
+    report = await queue.process(work, max_wait=0.5)
     assert worker.done == {f"m{n}": 1 for n in range(5)}
     assert report.settled == len(report) == 5, "each message is in the report once, as it ended"
     assert await queue.peek() == []
@@ -93,7 +93,7 @@ async def test_seen_connection_lost_at_complete_doubles_nothing(
         if message.message_id == "m4":
             setattr(shared_emulator.faults.entity(name), fault, 1)
 
-    reports = [await queue.process(work, seen=True, max_wait=1) for _ in range(2)]
+    reports = [await queue.process(work, seen=True, max_wait=0.5) for _ in range(2)]
     assert worker.done == {f"m{n}": 1 for n in range(10)}
     assert await queue.peek() == []
     first = Counter(outcome.status for outcome in reports[0])
@@ -123,7 +123,7 @@ async def test_under_many_faults_the_work_of_each_message_is_done_once(
 
     for _ in range(20):
         with contextlib.suppress(ServiceBusError):  # the run may end early, but nothing is lost by that
-            await queue.process(work, seen=True, max_wait=1)
+            await queue.process(work, seen=True, max_wait=0.5)
         faults.drop_before_nth = faults.drop_after_nth = 0
         shared_emulator.lose_locks("many-faults")  # those of a run that ended early would last for a minute
         if not await queue.peek():
@@ -142,7 +142,7 @@ def work(message):
 
 async def main():
     async with AsyncNamespace(Connection(sys.argv[1]), journal=Journal(pathlib.Path(sys.argv[2]))) as namespace:
-        await namespace.entity("killed").process(work, seen=True, max_wait=5)
+        await namespace.entity("killed").process(work, seen=True, max_wait=1)
 
 anyio.run(main)
 """
@@ -164,6 +164,7 @@ async def test_seen_survives_a_kill_before_complete(
         killed.kill()
     assert done.read_text().split() == ["m0", "m1", "m2"]
     shared_emulator.faults.entity("killed").settle_delay_ms = 0
+    shared_emulator.drop_connections("killed")  # or it gives them to the dead process again
     shared_emulator.lose_locks("killed")
 
     await anyio.run_process(command)
@@ -176,7 +177,7 @@ async def test_a_second_message_with_the_same_id_counts_as_the_first(namespace: 
     queue = await filled_queue(namespace, "twins", 2)
     assert (await queue.send([Message(message_id="m1"), Message(message_id="m1")], max_in_flight=1)).ok
     worker = Worker()
-    report = await queue.process(worker, seen=True, max_in_flight=4, max_wait=1)
+    report = await queue.process(worker, seen=True, max_in_flight=4, max_wait=0.5)
     assert worker.done == {"m0": 1, "m1": 1}, "also where both are here at the same time"
     assert report.settled == 4
     assert await queue.peek() == []
@@ -191,10 +192,10 @@ async def test_only_work_that_is_done_is_remembered(namespace: AsyncNamespace) -
         if len(calls) == 1:
             raise RejectMessage("Not yet")
 
-    await queue.process(work, seen=True, max_wait=1)
+    await queue.process(work, seen=True, max_wait=0.5)
     letters = namespace.entity("undone/$dlq")
     assert (await letters.plan_resubmit(await letters.peek()).apply()).ok
-    assert (await queue.process(work, seen=True, max_wait=1)).settled == 1
+    assert (await queue.process(work, seen=True, max_wait=0.5)).settled == 1
     assert len(calls) == 2
 
 

@@ -153,7 +153,7 @@ def reject(message: LockedMessage) -> None:
 async def test_envelope_replaces_the_message(namespace: AsyncNamespace) -> None:
     queue, faults = await queue_and_faults(namespace, "enveloped")
     policy = Policy(rejected=PolicyRow(Complete(), envelope_to=faults.address))
-    report = await queue.process(reject, policy=policy, max_wait=1)
+    report = await queue.process(reject, policy=policy, max_wait=0.5)
     assert [outcome.verb for outcome in report] == ["complete"] * 3
     assert await queue.peek() == await namespace.entity("enveloped/$dlq").peek() == []
     envelopes = await faults.peek()
@@ -170,7 +170,7 @@ async def test_envelope_and_dead_letter_are_possible_together(namespace: AsyncNa
         raise ZeroDivisionError("by nothing")
 
     policy = Policy(failed=PolicyRow(DeadLetter(), Then.GO_ON, faults.address))
-    assert (await queue.process(fail, policy=policy, max_wait=1)).ok
+    assert (await queue.process(fail, policy=policy, max_wait=0.5)).ok
     (letter,) = await namespace.entity("both/$dlq").peek()
     (envelope,) = await faults.peek()
     assert letter.dead_letter_reason == envelope.dead_letter_reason == "ZeroDivisionError"
@@ -181,7 +181,7 @@ async def test_missing_envelope_destination_is_found_before_the_work(namespace: 
     calls: list[LockedMessage] = []
     policy = Policy(rejected=PolicyRow(Complete(), envelope_to="not-there"))
     with pytest.raises(ServiceBusError):
-        await queue.process(calls.append, policy=policy, max_wait=1)
+        await queue.process(calls.append, policy=policy, max_wait=0.5)
     assert calls == []
     (left,) = await queue.peek()
     assert left.delivery_count == 0
@@ -201,7 +201,7 @@ async def test_message_with_unconfirmed_envelope_stays_in_the_queue(
             setattr(shared_emulator.faults.entity(f"{name}-faults"), fault, 1)
         reject(message)
 
-    report = await queue.process(work, policy=policy, max_wait=1, rate=1)
+    report = await queue.process(work, policy=policy, max_wait=0.5, rate=1)
     (failed,) = report.failures
     assert failed.status in (OutcomeStatus.FAILED, OutcomeStatus.UNCONFIRMED)
     assert (failed.message_id, failed.verb) == ("m2", "dead-letter")
@@ -209,7 +209,7 @@ async def test_message_with_unconfirmed_envelope_stays_in_the_queue(
     assert [(left.message_id, left.delivery_count) for left in await queue.peek()] == [("m2", 0)]
     assert len(await faults.peek()) == sent
 
-    again = await queue.process(reject, policy=policy, max_wait=1)
+    again = await queue.process(reject, policy=policy, max_wait=0.5)
     assert again.ok
     assert await queue.peek() == []
     counts = Counter(each.message_id for each in await faults.peek())
@@ -264,9 +264,9 @@ async def test_duplicate_detection_drops_a_repeated_envelope(
     policy = Policy(rejected=PolicyRow(Complete(), envelope_to="once"))
     await namespace.pool(EntityAddress("once")).warm(1)
     shared_emulator.faults.entity("once").drop_after_nth = 1
-    first = await queue.process(reject, policy=policy, max_wait=1)
+    first = await queue.process(reject, policy=policy, max_wait=0.5)
     assert first.settled == 0
-    assert (await queue.process(reject, policy=policy, max_wait=1)).settled == 1
+    assert (await queue.process(reject, policy=policy, max_wait=0.5)).settled == 1
     assert len(await namespace.entity("once").peek()) == 1
 
 
@@ -288,7 +288,7 @@ async def test_redelivered_message_gets_no_second_envelope(
         shared_emulator.lose_locks(name)
 
     policy = Policy(rejected=PolicyRow(Complete(), envelope_to=f"{name}-envelopes"))
-    processing = queue.processing(reject, policy=policy, max_wait=3, by_session=by_session, archived=False)
+    processing = queue.processing(reject, policy=policy, max_wait=1, by_session=by_session, archived=False)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lose_its_lock)
         await processing.run()

@@ -65,7 +65,7 @@ def consumer(message: LockedMessage) -> None:
 async def test_a_message_is_settled_by_how_the_function_ended(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "consumed", [b"good", b"bad", b"broken", b"nothing to do", b"good"])
 
-    report = await queue.process(consumer, policy=GO_ON, max_wait=1)
+    report = await queue.process(consumer, policy=GO_ON, max_wait=0.5)
 
     assert [(outcome.message_id, outcome.verb, outcome.status, outcome.description) for outcome in report] == [
         ("m0", "complete", OutcomeStatus.SETTLED, None),
@@ -104,7 +104,7 @@ async def test_error_of_the_function_is_raised_after_settling(
 ) -> None:
     queue = await filled_queue(namespace, "raised", [b"good", b"broken", b"good", b"good"])
     with pytest.raises(ZeroDivisionError) as raised:
-        await queue.process(consumer, max_wait=1)
+        await queue.process(consumer, max_wait=0.5)
     assert raised.value.__notes__ == ["The messages until then: complete/abandon: 2 settled."]
     left = {message.message_id: message.delivery_count for message in await queue.peek()}
     assert left == {"m1": 1, "m2": 0, "m3": 0}, "what was not begun is released"
@@ -112,7 +112,7 @@ async def test_error_of_the_function_is_raised_after_settling(
 
 async def test_a_function_can_stop_the_run_without_an_error(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "stopped", [b"good", b"not now", b"good"])
-    report = await queue.process(consumer, max_wait=1)
+    report = await queue.process(consumer, max_wait=0.5)
     assert [(outcome.verb, outcome.description) for outcome in report] == [
         ("complete", None),
         ("abandon", "The function stopped the run: the database is down"),
@@ -145,7 +145,7 @@ async def test_a_quick_function_is_not_called_after_it_stopped(
         consumer(message)
 
     with contextlib.suppress(ZeroDivisionError, SkipMessage):
-        await queue.process(work, policy=policy, max_wait=1, by_session=session_id is not None)
+        await queue.process(work, policy=policy, max_wait=0.5, by_session=session_id is not None)
     assert called == [*range(1, 152)]
     left = {message.sequence_number: message.delivery_count for message in await queue.peek()}
     assert {number: count for number, count in left.items() if number > 151} == dict.fromkeys(range(152, 202), 0)
@@ -164,7 +164,7 @@ async def test_every_row_of_the_policy_can_be_changed(namespace: AsyncNamespace)
         stopped=PolicyRow(Complete(), Then.GO_ON),
         failed=PolicyRow(DeadLetter(), Then.GO_ON),
     )
-    report = await queue.process(consumer, policy=policy, max_wait=1)
+    report = await queue.process(consumer, policy=policy, max_wait=0.5)
     assert {outcome.message_id: outcome.verb for outcome in report} == {
         "m0": "release",
         "m1": "complete",
@@ -185,7 +185,7 @@ async def test_every_row_of_the_policy_can_be_changed(namespace: AsyncNamespace)
 
 async def test_max_messages_limits_the_run(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "tried", [b"good"] * 5)
-    assert len(await queue.process(consumer, max_messages=2, max_wait=1)) == 2
+    assert len(await queue.process(consumer, max_messages=2, max_wait=0.5)) == 2
     assert [message.delivery_count for message in await queue.peek()] == [0] * 3
 
 
@@ -198,7 +198,7 @@ async def test_functions_run_at_once_and_each_message_is_done_once(namespace: As
         together.wait(30)  # ends only when four are here at once
         done.append(message.message_id)
 
-    assert (await queue.process(work, max_in_flight=4, max_wait=1)).settled == 20
+    assert (await queue.process(work, max_in_flight=4, max_wait=0.5)).settled == 20
     assert sorted(map(str, done)) == sorted(f"m{n}" for n in range(20))
 
 
@@ -211,7 +211,7 @@ async def test_an_async_function_runs_on_the_loop(namespace: AsyncNamespace) -> 
         assert threading.current_thread() is loop_thread
         consumer(message)
 
-    report = await queue.process(work, max_in_flight=3, max_wait=1)
+    report = await queue.process(work, max_in_flight=3, max_wait=0.5)
     assert sorted(outcome.verb for outcome in report) == ["complete", "complete", "dead-letter"]
 
 
@@ -229,7 +229,7 @@ async def test_a_message_is_settled_while_another_is_worked_on(namespace: AsyncN
         if sum(counts) == 2:
             settled.set()
 
-    assert (await queue.process(work, max_in_flight=2, max_wait=1, progress=progress)).settled == 3
+    assert (await queue.process(work, max_in_flight=2, max_wait=0.5, progress=progress)).settled == 3
 
 
 async def test_calls_wait_while_a_thousand_messages_are_unsettled(
@@ -249,7 +249,7 @@ async def test_calls_wait_while_a_thousand_messages_are_unsettled(
         ended_before.append(ended)
         faults.settle_delay_ms = 0
 
-    assert (await queue.process(work, max_in_flight=4, max_wait=1, progress=progress)).settled == 3_000
+    assert (await queue.process(work, max_in_flight=4, max_wait=0.5, progress=progress)).settled == 3_000
     assert ended_before[0] < 1_200, "beside a thousand, only those of the first settlement"
 
 
@@ -360,7 +360,7 @@ async def test_status_shows_leases_and_counts(namespace: AsyncNamespace) -> None
             assert go_on.wait(30)
         consumer(message)
 
-    processing = queue.processing(work, max_wait=1)
+    processing = queue.processing(work, max_wait=0.5)
     assert processing.status.state is ProcessState.WAITING
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(processing.run)
@@ -385,7 +385,7 @@ async def test_system_exit_of_the_function_ends_the_run_only(namespace: AsyncNam
         raise error
 
     with pytest.raises(RuntimeError, match=f"{type(error).__name__} ended the run"):
-        await queue.process(work, max_wait=1)
+        await queue.process(work, max_wait=0.5)
     assert [message.delivery_count for message in await queue.peek()] == [1, 0]
 
 
@@ -437,7 +437,7 @@ async def test_errors_that_are_no_exceptions_are_failures(
     queue = await filled_queue(namespace, f"{function.__name__}-{by_session}", messages, requires_session=by_session)
     kind = "OddError" if "odd" in function.__name__ else "CancelledError"
 
-    processing = queue.processing(function, by_session=by_session, max_wait=1)
+    processing = queue.processing(function, by_session=by_session, max_wait=0.5)
     with pytest.raises(RuntimeError, match=f"{kind} ended the run") as raised:
         await processing.run()
     assert raised.value.__notes__ == ["The messages until then: abandon: 1 settled."]
@@ -445,7 +445,7 @@ async def test_errors_that_are_no_exceptions_are_failures(
     assert [(m.message_id, m.delivery_count) for m in await queue.peek()] == [("m0", 1), ("m1", 0), ("m2", 0)]
 
     ends_by_policy = Policy(failed=PolicyRow(DeadLetter(), Then.GO_ON))
-    report = await queue.process(function, by_session=by_session, policy=ends_by_policy, max_wait=1)
+    report = await queue.process(function, by_session=by_session, policy=ends_by_policy, max_wait=0.5)
     assert [(outcome.message_id, outcome.status) for outcome in report] == [
         (f"m{n}", OutcomeStatus.SETTLED) for n in range(3)
     ]
@@ -527,8 +527,8 @@ async def test_impossible_options_are_refused_before_locking(namespace: AsyncNam
 async def test_rejected_dead_letter_stays_in_the_dead_letter_queue(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("rejected")
     await namespace.entity("rejected").send([Message(body=b"bad")])
-    assert (await namespace.entity("rejected").process(consumer, max_wait=1)).ok
-    report = await namespace.entity("rejected/$dlq").process(consumer, max_wait=1)
+    assert (await namespace.entity("rejected").process(consumer, max_wait=0.5)).ok
+    report = await namespace.entity("rejected/$dlq").process(consumer, max_wait=0.5)
     assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED]
     (still_there,) = await namespace.entity("rejected/$dlq").peek()
     assert still_there.delivery_count == 0

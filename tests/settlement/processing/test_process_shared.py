@@ -196,7 +196,7 @@ async def test_broken_journal_completes_the_message_and_ends_the_run(namespace: 
         namespace.journal.path.write_bytes(b"no journal any more" * 100)
 
     with pytest.raises(ConfigurationError, match="is not a journal"):
-        await queue.process(work, seen=True, archived=False, max_wait=1)
+        await queue.process(work, seen=True, archived=False, max_wait=0.5)
     namespace.journal.path.unlink()
     left = [message.message_id for message in await queue.peek()]
     assert left == [f"m{n}" for n in range(count) if f"m{n}" not in done], "what is done is completed all the same"
@@ -209,7 +209,7 @@ async def test_outcome_shows_the_error_without_its_secrets(namespace: AsyncNames
         raise ValueError("Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=abcdef=" + "x" * 10_000)
 
     policy = Policy(failed=PolicyRow(Abandon(), Then.GO_ON))
-    (outcome,) = await queue.process(work, policy=policy, max_wait=1)
+    (outcome,) = await queue.process(work, policy=policy, max_wait=0.5)
     assert outcome.status is OutcomeStatus.SETTLED
     assert "abcdef" not in str(outcome.description)
     assert len(str(outcome.description)) <= 1_000
@@ -223,7 +223,7 @@ async def test_slow_work_locks_little_ahead(namespace: AsyncNamespace) -> None:
         begun.set()
         assert go_on.wait(60)
 
-    processing = queue.processing(work, max_in_flight=2, max_wait=1)
+    processing = queue.processing(work, max_in_flight=2, max_wait=0.5)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(processing.run)
         assert await anyio.to_thread.run_sync(begun.wait, 60)
@@ -233,6 +233,7 @@ async def test_slow_work_locks_little_ahead(namespace: AsyncNamespace) -> None:
     assert await queue.peek() == []
 
 
+@pytest.mark.thorough
 async def test_a_second_of_slow_work_is_locked_ahead(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
@@ -246,7 +247,7 @@ async def test_a_second_of_slow_work_is_locked_ahead(
         begun.set()
         assert go_on.wait(60)
 
-    processing = queue.processing(work, max_wait=1)
+    processing = queue.processing(work, max_wait=0.5)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(processing.run)
         assert await anyio.to_thread.run_sync(begun.wait, 60)
@@ -311,7 +312,7 @@ async def test_messages_behind_a_slow_one_are_taken_over(namespace: AsyncNamespa
         if not left:
             others_are_done.set()
 
-    assert (await queue.process(work, max_in_flight=2, max_wait=1)).settled == 200
+    assert (await queue.process(work, max_in_flight=2, max_wait=0.5)).settled == 200
 
 
 async def test_done_messages_are_settled_before_a_slow_one_ends(namespace: AsyncNamespace) -> None:
@@ -331,7 +332,7 @@ async def test_done_messages_are_settled_before_a_slow_one_ends(namespace: Async
         if sum(counts) == 199:
             settled.set()
 
-    processing = queue.processing(work, max_wait=1, progress=progress)
+    processing = queue.processing(work, max_wait=0.5, progress=progress)
     assert (await processing.run()).settled == 200
     assert min(behind) == 0 < max(behind), "of several that are done together, the first is shown"
 
@@ -374,7 +375,7 @@ async def test_a_forgotten_lock_keeps_no_others_from_going_back(
             raise ValueError("It fails.")
 
     queue = await filled_queue(namespace, "given-back", 60)
-    report = await queue.process(work, policy=Policy(failed=PolicyRow(Abandon(), Then.GO_ON)), max_wait=1)
+    report = await queue.process(work, policy=Policy(failed=PolicyRow(Abandon(), Then.GO_ON)), max_wait=0.5)
     given_back = [outcome for outcome in report if outcome.message_id == "m0"]
     assert [outcome.status for outcome in given_back] == [OutcomeStatus.LOCK_LOST, OutcomeStatus.SETTLED]
     assert "It fails. The lock had ended before" in str(given_back[0].description)

@@ -33,6 +33,7 @@ CLIENTS: dict[str, Callable[[AsyncNamespace, EntityAddress], Any]] = {
 TIMES = 12
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", CLIENTS)
 async def test_clients_are_opened_and_closed_without_sleeping(namespace: AsyncNamespace, kind: str) -> None:
     address = EntityAddress(f"without-sleeping-{kind}")

@@ -131,6 +131,7 @@ async def test_answers_that_wait_to_be_read_are_not_late(namespace: AsyncNamespa
         assert await queue.peek() == []
 
 
+@pytest.mark.thorough
 async def test_silence_is_noticed_as_soon_over_websockets(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:

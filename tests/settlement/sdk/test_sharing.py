@@ -44,6 +44,7 @@ async def receiver_of(namespace: AsyncNamespace, name: str) -> AsyncGenerator[Se
         yield receiver
 
 
+@pytest.mark.thorough
 async def test_requests_do_not_wait_for_a_task_that_receives(namespace: AsyncNamespace) -> None:
     async with receiver_of(namespace, "sharing-receive") as receiver, anyio.create_task_group() as tasks:
         tasks.start_soon(receiver.receive_messages, 1, 60)
@@ -56,6 +57,7 @@ async def test_requests_do_not_wait_for_a_task_that_receives(namespace: AsyncNam
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.thorough
 async def test_requests_of_several_tasks_are_under_way_at_once(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     async with receiver_of(own, "sharing-requests") as receiver:
         await own.entity("sharing-requests").send([Message()])
