@@ -25,7 +25,10 @@ from tests.cluster.jobs.killed import COUNT, LOCK
 from tests.cluster.nodes import Cluster, end
 from tests.kills import Emulator, Ledger, wait_until
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL"),
+    pytest.mark.thorough,
+]
 EACH: Final = sorted(f"m{number}" for number in range(COUNT))
 BATCH: Final = COUNT // 6
 QUEUE, OUTPUT, REMOVED = "orders", "the output", "removed"
@@ -34,8 +37,6 @@ DELIVERIES: Final[dict[str, tuple[str, ...]]] = {"exactly-once": (), "at-least-o
 """Where each delivery may have a message twice."""
 VICTIMS: Final = ("executor", "Python worker", "worker", "driver", "emulator")
 KILLS: Final = [(each, victim, kill) for kill in range(rounds(1, 1)) for each in OPERATIONS for victim in VICTIMS]
-PLAIN: Final = KILLS.index(("exactly-once", "executor", 0))
-"""The one of a plain run."""
 PATIENCE: Final = 300.0
 
 
@@ -47,10 +48,7 @@ def emulator(tmp_path: Path) -> Iterator[Emulator]:
         yield emulator
 
 
-@pytest.mark.parametrize(
-    ("operation", "victim", "kill"),
-    [pytest.param(*each, marks=() if n == PLAIN else pytest.mark.thorough) for n, each in enumerate(KILLS)],
-)
+@pytest.mark.parametrize(("operation", "victim", "kill"), KILLS)
 def test_kill_loses_nothing_and_repeats_nothing_unannounced(
     cluster: Cluster, emulator: Emulator, tmp_path: Path, operation: str, victim: str, kill: int
 ) -> None:

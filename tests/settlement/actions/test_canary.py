@@ -32,6 +32,7 @@ from sbnotebook.settlement import AsyncNamespace, Connection, Limits, Watch
 from sbnotebook.settlement.actions.canary import CanaryReport
 from sbnotebook.settlement.actions.fates import Fates
 from sbnotebook.settlement.plan import Canary, Plan
+from sbnotebook.settlement.waits import Waits
 from sbnotebook.testing.clock import HandClock
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
 
@@ -252,6 +253,7 @@ async def test_a_destination_that_goes_before_the_others_is_told(
     own: AsyncNamespace, emulator: RunningEmulator
 ) -> None:
     emulator.create_queue("going")
+    own.waits = Waits()  # a sender that was idle for a second is looked at
     letters = await dead_letters(own, "goer", 3)
 
     def seen(count: int) -> None:

@@ -442,25 +442,12 @@ async def test_completing_without_an_archive_explains_the_others(namespace: Asyn
     assert len(await namespace.entity(f"{queue.address}/$dlq").peek()) == 1
 
 
-async def test_a_removal_without_an_answer_is_unconfirmed(
-    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_removal_without_an_answer_is_unconfirmed(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     queue = await filled_queue(own, "in-doubt", 30)
     assert (await (await queue.defer_all()).apply()).settled == 30
-    delete, lost = management.delete_deferred, 0
-
-    async def lose_the_first_answer(receiver: Any, numbers: Sequence[int]) -> int:
-        nonlocal lost
-        removed = await delete(receiver, numbers)
-        if not lost:
-            lost = removed
-            emulator.drop_connections("in-doubt")
-            return await delete(receiver, numbers)  # raises what the SDK says of a lost connection
-        return removed
-
-    monkeypatch.setattr(management, "delete_deferred", lose_the_first_answer)
+    emulator.faults.entity("in-doubt").drop_after_nth = 1
     report = await queue.settle_deferred({number: Complete() for number in range(1, 31)}, archived=False)
-    assert lost == 30
+    assert emulator.faults.entity("in-doubt").drop_after_nth == 0
     assert {outcome.status.name for outcome in report} == {"UNCONFIRMED"}
     assert "had no answer" in str(report[0].description)
     assert not await queue.peek()

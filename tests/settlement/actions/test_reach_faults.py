@@ -61,7 +61,7 @@ ACTIONS: Final = (pick_completes, pick_defers, pick_dead_letters, pick_resubmits
 async def test_each_action_is_done_without_confirmations(
     own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, make: MakePlan, fault: str
 ) -> None:
-    monkeypatch.setattr(Settling, "answer_within", 1.0)
+    monkeypatch.setattr(Settling, "answer_within", 3.0)
     monkeypatch.setattr(Settling, "released_within", 0.5)
     await own.create_queue("elsewhere")
     queue = await filled_queue(own, "orders", COUNT)

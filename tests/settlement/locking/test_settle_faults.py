@@ -255,7 +255,7 @@ async def test_a_service_that_falls_silent(
         held = await batch.receive(COUNT)
         emulator.freeze("orders")
         with monkeypatch.context() as soon:
-            soon.setattr(Settling, "answer_within", 1.0)
+            soon.setattr(Settling, "answer_within", 1.5)
             report = await batch.settle(Complete(), held, max_in_flight=7)
         assert report.counts == {UNCONFIRMED: 7, SKIPPED: COUNT - 7}
         assert not report.ok
@@ -330,7 +330,7 @@ async def test_releases_without_a_confirmation_are_awaited_once(
 async def test_unconfirmed_ranges_of_completions_hide_no_outcome(
     queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, refused: str, most: int
 ) -> None:
-    monkeypatch.setattr(Settling, "answer_within", 1.0)
+    monkeypatch.setattr(Settling, "answer_within", 1.5)
     faults = emulator.faults.entity("orders")
     faults.unconfirmed, faults.refused_tokens = "ranges", refused
     async with queue.batch() as batch:
@@ -345,7 +345,7 @@ async def test_unconfirmed_ranges_of_completions_hide_no_outcome(
 async def test_first_range_of_completions_risks_two_outcomes(
     queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Settling, "answer_within", 1.0)
+    monkeypatch.setattr(Settling, "answer_within", 1.5)
     emulator.faults.entity("orders").unconfirmed = "ranges"
     async with queue.batch() as batch:
         held = await batch.receive(COUNT)
@@ -365,7 +365,7 @@ async def test_later_ranges_of_completions_are_longer(
     async with queue.batch() as batch:
         held = await batch.receive(2 * COUNT)
         assert (await batch.settle(Complete(), held[:50])).ok
-        monkeypatch.setattr(Settling, "answer_within", 1.0)
+        monkeypatch.setattr(Settling, "answer_within", 1.5)
         emulator.faults.entity("orders").unconfirmed = "ranges"
         report = await batch.settle(Complete(), held[-100:-40])
         assert report.counts == {UNCONFIRMED: 60}

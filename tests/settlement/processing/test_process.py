@@ -237,7 +237,7 @@ async def test_calls_wait_while_a_thousand_messages_are_unsettled(
 ) -> None:
     queue = await filled_queue(namespace, "unsettled", 3_000)
     faults = shared_emulator.faults.entity("unsettled")
-    faults.settle_delay_ms = 3_000
+    faults.settle_delay_ms = 1_500
     ended, ended_before = 0, list[int]()
 
     async def work(_: LockedMessage) -> None:
@@ -249,7 +249,7 @@ async def test_calls_wait_while_a_thousand_messages_are_unsettled(
         ended_before.append(ended)
         faults.settle_delay_ms = 0
 
-    assert (await queue.process(work, max_in_flight=4, max_wait=0.5, progress=progress)).settled == 3_000
+    assert (await queue.process(work, max_in_flight=4, max_wait=4, progress=progress)).settled == 3_000
     assert ended_before[0] < 1_200, "beside a thousand, only those of the first settlement"
 
 

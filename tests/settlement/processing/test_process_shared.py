@@ -354,7 +354,7 @@ async def test_a_redelivered_message_in_work_is_not_done_twice(
         time.sleep(0.3)  # the other worker sees that it is in work
         assert processing[0].status.waiting == 1
 
-    processing.append(queue.processing(work, max_in_flight=2, max_wait=5))
+    processing.append(queue.processing(work, max_in_flight=2, max_wait=2))
     report = await processing[0].run()
     assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED]
     assert len(calls) == 1
