@@ -44,11 +44,11 @@ check-form: ## Check format, lint and layers
 PYTEST = $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 # All tests, in parts. check-others runs every test that no other part names.
-PARTS = types house docs notebooks emulator settlement spark-all browser kills others
+PARTS = types house docs notebooks emulator settlement spark-all browser kills cluster others
 check-all: setup $(PARTS:%=check-%) ## All tests that there are, with new random choices
 THOROUGH = SBNOTEBOOK_THOROUGH=1 $(PYTEST)
 CRASHES = $(wildcard tests/*/test_*crash.py tests/*/*/test_*crash.py)
-KILLS = tests/crash tests/cluster $(CRASHES)
+KILLS = tests/crash $(CRASHES)
 EMULATOR = tests/emulator tests/model tests/analysis
 DOCS = tests/house/test_docs.py tests/house/test_reference.py
 
@@ -76,10 +76,10 @@ check-spark-all: ## Part of check-all: Spark
 check-browser: ## Part of check-all: JupyterLab and the panels in Chromium
 	$(THOROUGH) tests/browser
 
-check-kills: ## Part of check-all: kill drivers, workers and the emulator
+check-kills: ## Part of check-all: kill processes and the emulator, and count every message
 	$(THOROUGH) $(KILLS)
 
-APART = tests/house tests/packaging $(EMULATOR) tests/settlement tests/spark tests/browser $(KILLS)
+APART = tests/house tests/packaging $(EMULATOR) tests/settlement tests/spark tests/browser tests/cluster $(KILLS)
 check-others: ## Part of check-all: what no other part runs
 	$(THOROUGH) tests $(APART:%=--ignore=%)
 
@@ -102,7 +102,7 @@ soak: ## Kill the emulator and processes that act 200 times each, disturb every 
 crash: ## Kill Spark's driver, its processes and the emulator under 20 streams, and count every message afterwards
 	SBNOTEBOOK_CRASHES=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/crash
 
-check-cluster: ## Test on a standalone cluster of Spark, whose machines share nothing but the network
+check-cluster: ## Part of check-all: test on a standalone cluster of Spark, whose machines share nothing but the network
 	SBNOTEBOOK_CRASHES=2 $(BIN)/pytest -o faulthandler_timeout=0 tests/cluster
 
 night: ## Drive a night on call in JupyterLab, in four windows, with a picture of each step in build/night
