@@ -120,15 +120,17 @@ class Notebook(ABC):
         self.largest = 0
         """Bytes of the largest message of the kernel to the page."""
 
+        ours = (address, "data:", "blob:")
+
         def ask(request: Request) -> None:
-            if not request.url.startswith((address, "data:", "blob:")):
+            if not request.url.startswith(ours):
                 self.external.append(request.url)
 
         page.on("request", ask)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         # Chromium reaches no other machine, and loads everything anew where a page has routes.
         if page.context.browser and page.context.browser.browser_type.name == "firefox":
-            page.route(lambda url: not url.startswith(address), lambda route: route.abort())
+            page.route(lambda url: not url.startswith(ours), lambda route: route.abort())
 
     @abstractmethod
     def kernel(self, code: str) -> str:

@@ -94,7 +94,7 @@ class Kernel:
 
     def opened(self, page: _Socket) -> None:
         """Tell a new page the widgets and the outputs."""
-        self._pages.add(page)  # what comes meanwhile follows
+        self._pages.add(page)  # changes meanwhile follow
         for number in tuple(self._comms):
             widget = _instances.get(number)
             if widget is not None:

@@ -61,7 +61,7 @@ def test_facets_timeline_and_causes_filter_the_table(run: Run) -> None:
     notebook = run(CELLS, DETECTOR)
     page = notebook.page
     shows(page, "300 shown")
-    # What is drawn above the facets moves them, under the pointer, too.
+    # The timeline and the causes move the facets when they are drawn, under the pointer, too.
     expect(bars(page)).to_have_count(30)
     expect(page.get_by_role("region", name="Causes")).to_contain_text("9 causes")
     _facets(page)
