@@ -95,6 +95,7 @@ soak: ## Kill the emulator and processes that act 200 times each, disturb every 
 	SBNOTEBOOK_MESSAGES=100000 $(BIN)/pytest -o faulthandler_timeout=0 tests/settlement/test_engine_memory.py
 	SBNOTEBOOK_CRASHES=5000 $(BIN)/pytest -o faulthandler_timeout=0 tests/security/test_message_costs.py \
 		tests/analysis/test_page_columns.py tests/emulator/entities/test_registry_stateful.py
+	SBNOTEBOOK_CRASHES=2000 $(BIN)/pytest -o faulthandler_timeout=0 tests/analysis/test_json_values.py
 	SBNOTEBOOK_SOAK_SECONDS=600 $(BIN)/pytest -o faulthandler_timeout=0 -s tests/security/test_soak.py
 	SBNOTEBOOK_CRASHES=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/security/test_patterns.py \
 		tests/settlement/test_pace_sharing.py

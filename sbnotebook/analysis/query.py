@@ -63,17 +63,25 @@ _LARGEST_STEP: Final = 4_000
 """Messages that are filtered together, twice as many each time, so that few more are read than are wanted."""
 _SHOWN: Final = 200
 _NOTHING: Final[Found] = {"rows": [], "columns": []}
-_PATH: Final = re.compile(r"(?<!\w)(body_json)\s*+->(?!>)\s*+('[^']{0,200}')")
+_UNCAST: Final = re.compile(r"Could not convert|Unable to cast|Failed to cast|invalid \w+ field format")
 
 _MOST_BYTES: Final = 4 * PARSED_CHARACTERS
 """A body with more bytes has more characters than are parsed: UTF-8 takes up to four for each."""
 _TEXTS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """The texts of JSON. Possessive, so that a text without an end takes no longer than others."""
+_CONSTANTS: Final = re.compile(rb"[:\[,\s-](?:nan|inf)|^-?(?:nan|inf)", re.IGNORECASE)
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 _BRACE: Final = ord("{")
 _TO_BRACE: Final = ord("{") - ord("[")
 """The bit in which the two opening brackets differ."""
+
+_WORK: Final = f"""\
+import sys
+sys.path += sys.argv[2:]
+from {query_worker.__name__} import work
+work(int(sys.argv[1]))
+"""
 
 _idle: defaultdict[int, list[subprocess.Popen[bytes]]] = defaultdict(list)
 """Processes that wait for requests, by the process that started them: a fork must not use those of its parent."""
@@ -247,16 +255,25 @@ def _are_parsable(bodies: Any) -> NDArray[np.bool_]:
     opening = cast("Any", np.flatnonzero)((text | _TO_BRACE) == _BRACE)
     before = opening.searchsorted(ends - ends[0])
     flags = (ends[1:] - ends[:-1] <= PARSED_CHARACTERS) & (before[1:] - before[:-1] <= LEVELS)  # nearly all
-    for place in np.flatnonzero(~flags):
+    for place in np.flatnonzero(~flags | _may_have_constants(text, ends - ends[0])):
         body = bodies[place].as_py() or ""
-        flags[place] = len(body) <= PARSED_CHARACTERS and _levels(body) <= LEVELS
+        flags[place] = len(body) <= PARSED_CHARACTERS and _is_flat(body)
     return flags
 
 
-def _levels(text: str) -> int:
-    """Return how deep JSON is nested, in time that grows with its length."""
-    brackets = _TEXTS.sub(b"", text.encode()).translate(_STEPS, _NOT_BRACKETS)
-    return max(accumulate(array("b", brackets)), default=0)
+def _may_have_constants(text: Any, ends: Any) -> Any:
+    """Return which bodies have the letters of NaN or of Infinity, which DuckDB reads, and JSON does not have."""
+    flags: NDArray[np.bool_] = np.zeros(len(ends) - 1, np.bool_)
+    for found in _CONSTANTS.finditer(text.tobytes()):
+        flags[ends.searchsorted(found.start(), "right") - 1] = True
+    return flags
+
+
+def _is_flat(text: str) -> bool:
+    """Return whether JSON is not nested too deeply, and has no constants, in time that grows with its length."""
+    bare = _TEXTS.sub(b"", text.encode())
+    levels = accumulate(array("b", bare.translate(_STEPS, _NOT_BRACKETS)))
+    return max(levels, default=0) <= LEVELS and not _CONSTANTS.search(bare)
 
 
 @contextmanager
@@ -292,8 +309,9 @@ def _take(waiting: list[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes] | N
 def _start() -> subprocess.Popen[bytes]:
     # It finds DuckDB where this process does, but -P keeps it from importing files of the folder it is started in. It
     # gets no interrupts of the notebook, which wait for its answer here.
-    folders = {str(Path(str(module.origin)).parents[1]) for module in map(find_spec, ("duckdb", "pyarrow")) if module}
-    command = [sys.executable, "-P", query_worker.__file__, str(_MOST_MEMORY), *folders]
+    modules = map(find_spec, ("sbnotebook", "duckdb", "pyarrow"))
+    folders = {str(Path(str(module.origin)).parents[1]) for module in modules if module}
+    command = [sys.executable, "-P", "-c", _WORK, str(_MOST_MEMORY), *folders]
     try:
         process = subprocess.Popen(
             command,
@@ -351,7 +369,8 @@ def _ask(
     answer: Answer = json.loads(line) if line.endswith(b"\n") else {}
     result = source.read(answer.get("size", 0))
     if "refused" in answer:
-        why = answer["refused"].rstrip(". ") + _advice(expression, answer.get("unknown"), table.column_names)
+        why = answer["refused"].rstrip(". ")
+        why += _advice(why, expression, answer.get("unknown"), table.column_names)
         _refuse(expression, why, kind)
     if not answer.keys() & {"found", "size"} or len(result) != answer.get("size", 0):
         _end(process)
@@ -367,16 +386,16 @@ def _ended(answer: Answer, code: int, deadline: float) -> str:
     return f"it takes more than {most}: make it simpler, or look at fewer messages"
 
 
-def _advice(expression: str, unknown: str | None, columns: Sequence[str]) -> str:
+def _advice(why: str, expression: str, unknown: str | None, columns: Sequence[str]) -> str:
     """Return how to write what the user probably means, behind the reason of a refusal."""
     if unknown is not None:
         if f'"{unknown}"' in expression:
             return f"; a text takes single quotes: '{unknown[:_SHOWN]}'"
-        near = near_match(unknown, columns)
-        return f"; did you mean {near}?" if near else f"; a field of a JSON body is body_json.{unknown[:_SHOWN]}"
-    path = _PATH.search(expression)
-    if path is not None:
-        return f"; to compare a value of the body, write ->> in place of ->, such as {path[1]}->>{path[2]} > 3"
+        near = next((name for name in columns if name.endswith(f"_{unknown.lower()}")), near_match(unknown, columns))
+        field = f"a field of a JSON body is body_json.{unknown[:_SHOWN]}"
+        return f"; did you mean {near}? {field[0].upper()}{field[1:]}" if near else f"; {field}"
+    if _UNCAST.search(why):
+        return "; to leave out values that are none, write try_cast(… as …) in place of a cast"
     return ""
 
 

@@ -5,7 +5,7 @@ as a long list, and DuckDB crashes on JSON that is nested deeply enough, which a
 system holds the limits, and a crash ends this process and not the notebook's kernel.
 
 A request is a line of JSON and a table as a stream of Arrow; an answer is a line of JSON. So that it starts quickly,
-this module imports nothing else of sbnotebook, and hides numpy and pandas from DuckDB, which would import them.
+this module imports little of sbnotebook, and hides numpy and pandas from DuckDB, which would import them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TypedDict, cast
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TypedDict, TypeVar, cast
+
+from sbnotebook.analysis.json_values import BODY_JSON, Paths, Refused, kind_of_all, kinds_query, parts_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -30,8 +34,6 @@ INDEX: Final = "row_index_"
 READY: Final = b"ready\n"
 """The first line that the process writes."""
 BODY: Final = "body_text"
-BODY_JSON: Final = "body_json"
-"""The column of bodies that are JSON. The table has flags in it: the bodies that DuckDB may parse."""
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "enable_external_access": "false",
     "python_enable_replacements": "false",
@@ -42,7 +44,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 }
 _MOST_NAME: Final = 200
 _MOST_REASON: Final = 500
-# A body that is not JSON must not fail the expression for all the others.
+# The table has flags in body_json: the bodies that DuckDB may parse. A body that is not JSON must not fail the others.
 _COLUMNS: Final = f"* REPLACE (CASE WHEN {BODY_JSON} THEN TRY_CAST({BODY} AS JSON) END AS {BODY_JSON})"
 _SELECT: Final = "SELECT "
 _CLAUSES: Final = ("modifiers", "where_clause", "group_expressions", "having", "qualify", "sample")
@@ -65,54 +67,19 @@ _ONE_SELECT: Final = "it must be one SELECT, such as SELECT subject, count(*) FR
 _NUMBER: Final = "sequence_number"
 _POSITIONS: Final = frozenset({"STAR", "POSITIONAL_REFERENCE"})
 """Parts of an expression that need all columns in their places."""
-_WITH_VALUES: Final = frozenset({"COMPARE_IN", "COMPARE_NOT_IN", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"})
-_EQUAL: Final = frozenset(
-    {
-        *("COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_IN", "COMPARE_NOT_IN"),
-        *("COMPARE_DISTINCT_FROM", "COMPARE_NOT_DISTINCT_FROM"),
-    }
-)
-_ARITHMETIC: Final = frozenset({"+", "-", "*", "/", "//", "%", "sum", "avg"})
-_OF_TEXTS: Final = frozenset(
-    {
-        *("~~", "!~~", "~~*", "!~~*", "~~~", "lower", "upper", "length", "len", "trim", "contains", "starts_with"),
-        *(
-            "ends_with",
-            "prefix",
-            "suffix",
-            "substring",
-            "substr",
-            "left",
-            "right",
-            "regexp_matches",
-            "regexp_full_match",
-        ),
-        *("concat", "replace", "strpos", "instr"),
-    }
-)
-"""Functions of texts, of which an argument may be a value in JSON."""
-_TEXT_TYPES: Final = frozenset({"varchar", "text", "string"})
-_OF_TRUTHS: Final = frozenset({"OPERATOR_NOT", "CONJUNCTION_AND", "CONJUNCTION_OR"})
-_EXACT: Final = 2.0**53
-"""Larger whole numbers are not exact as DOUBLE."""
-_MOST_WHOLE: Final = 1e22
-"""Smaller ones are exact as DECIMAL(38, 15)."""
-_LEAST, _MOST = "-99999999999999999999999.0", "99999999999999999999999.0"
-_CASTS: Final = {
-    "text": "{0}",
-    "number": "try_cast({0} AS DOUBLE)",
-    "whole": "coalesce(try_cast({0} AS DECIMAL(38, 15)), CASE WHEN try_cast({0} AS DOUBLE) > 0 THEN "
-    f"{_MOST} WHEN try_cast({{0}} AS DOUBLE) < 0 THEN {_LEAST} END)",
-    "truth": "(CASE {0} WHEN 'true' THEN true WHEN 'false' THEN false END)",
-}
-"""SQL that converts the text of a value in JSON, by the kind of the values beside it. Whole numbers stay exact below
-1e22; a larger number in JSON becomes the largest DECIMAL, so that it is still above all of them."""
+_MOST_GROUPS: Final = 64
+"""Messages whose values have other kinds together are evaluated by themselves; of more kinds together, all at once."""
+_TOGETHER: Final = 32 * 1024 * 1024
+"""Bytes of the batches whose values are looked at together."""
+_FROM: Final = " FROM messages"
+_PLACE: Final = re.compile(r"\[(\d+),(\d+)\]")
 _NO_COLUMN: Final = re.compile(r"Referenced (?:column|table) \"([^\"]+)\" not found")
 _ADVICE: Final = " You might need to add explicit type casts."
 _KIND: Final = re.compile(r"^\w+ Error: ")
 _TRUTHS: Final = frozenset({"BOOLEAN", "NULL", '"NULL"', "SQLNULL"})
 
 
+T = TypeVar("T")
 Kind = Literal["expression", "check", "query"]
 
 
@@ -154,14 +121,12 @@ class _RefusedError(Exception):
     """The expression cannot be used; the text says why."""
 
 
-def work(memory: int, *folders: str) -> None:
+def work(memory: int) -> None:
     """Answer the requests of standard input on standard output, until there are no more.
 
     Args:
         memory: bytes that a request may take, beside what DuckDB takes at its start.
-        folders: where DuckDB and pyarrow are, if they are not in Python's own folders.
     """
-    sys.path += folders
     # DuckDB writes a bar of its progress to standard output, which is for answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -173,6 +138,7 @@ def work(memory: int, *folders: str) -> None:
 
     with duckdb.connect(":memory:", config=_CONFIG | {"memory_limit": f"{memory}B"}) as database:
         database.execute("SET TimeZone = 'UTC'")  # the same days and hours on each machine
+        database.execute("SET errors_as_json = true")  # with the place of what is wrong
         database.execute("SET lock_configuration = true")
         _limit_memory(memory)
         answers.write(READY)
@@ -241,8 +207,7 @@ class _Messages:
         import pyarrow as pa
 
         batches = pa.RecordBatchReader.from_batches(self.schema, self._read())
-        rows = database.from_arrow(batches.read_all() if whole else batches)
-        return rows.project(_COLUMNS) if BODY_JSON in self.schema.names else rows
+        return _with_json(database, batches.read_all() if whole else batches)
 
     def read_rest(self) -> None:
         """Read what an expression with a fault has left.
@@ -255,6 +220,17 @@ class _Messages:
         for _ in self._arriving:
             pass
 
+    def parts(self) -> Iterator[list[Any]]:
+        """Yield the batches of the table as they arrive, some together: each query takes a moment to plan."""
+        together: list[Any] = []
+        for batch in self._read():
+            together.append(batch)
+            if sum(each.nbytes for each in together) >= _TOGETHER:
+                yield together
+                together = []
+        if together:
+            yield together
+
     def _read(self) -> Iterator[Any]:
         try:
             for batch in self._arriving:  # noqa: UP028 - `yield from` would end it when DuckDB stops to read
@@ -264,25 +240,167 @@ class _Messages:
             raise
 
 
+def _with_json(database: duckdb.DuckDBPyConnection, table: Any) -> duckdb.DuckDBPyRelation:
+    rows = database.from_arrow(table)
+    return rows.project(_COLUMNS) if BODY_JSON in table.schema.names else rows
+
+
 def _answer(database: duckdb.DuckDBPyConnection, messages: _Messages, expression: str) -> Answer:
     import duckdb
 
     tree = None
     try:
         tree = _parsed(database, expression)
-        rows = messages.relation(database)
-        meant = _as_meant(expression, tree, messages.schema)
-        kind = str(rows.project(meant).types[0])
-        if kind not in _TRUTHS:
-            _refuse(f"it gives a {kind}, and not true or false: compare it with something")
-        found = rows.filter(meant).project(INDEX).fetchall()
+        columns, text = _needed(tree, messages.schema), _Text(database, _SELECT, expression, messages.schema)
+        if text.paths.paths:
+            found = [index for part in messages.parts() for index in _true_in(database, part, text)]
+        else:
+            rows = messages.relation(database)
+            kind = str(rows.project(expression).types[0])
+            if kind not in _TRUTHS:
+                _refuse(_no_truth(kind))
+            found = [index for (index,) in rows.filter(expression).project(INDEX).fetchall()]
     except _RefusedError as refused:
         return {"refused": str(refused)}
     except duckdb.OutOfMemoryException:
         raise
     except duckdb.Error as error:
         return _reason(error, tree, expression)
-    return {"found": {"rows": sorted(index for (index,) in found), "columns": _needed(tree, messages.schema)}}
+    return {"found": {"rows": sorted(found), "columns": columns}}
+
+
+def _no_truth(kind: str) -> str:
+    return f"it gives a {kind}, and not true or false: compare it with something"
+
+
+def _true_in(database: duckdb.DuckDBPyConnection, batches: list[Any], text: _Text) -> Iterator[int]:
+    """Yield the values of `INDEX` of the rows for which an expression over JSON is true.
+
+    The kinds of values differ between messages, and an expression is about one message. So it is evaluated for all
+    messages whose values have the same kinds.
+    """
+    import pyarrow as pa
+
+    table: Any = pa.Table.from_batches(batches)
+    groups = _by_kinds(_with_json(database, table), text.paths.paths)
+    for kinds, indexes in groups.items():
+        part = _taken(batches, indexes) if indexes else table
+        truth = text.fit(kinds)
+        if truth in _TRUTHS:
+            yield from (index for (index,) in text.run(partial(_filtered, database, part)))
+        elif len(groups) == 1:
+            _refuse(_no_truth(truth))
+
+
+def _taken(batches: list[Any], indexes: list[int]) -> Any:
+    """Return some rows of batches, ascending. The batches stay as small as they are, and so the memory of DuckDB."""
+    import pyarrow as pa
+
+    taken: list[Any] = []
+    for batch in batches:
+        first = batch[INDEX][0].as_py()
+        own = indexes[bisect_left(indexes, first) : bisect_left(indexes, first + len(batch))]
+        taken.append(batch.take(pa.array([index - first for index in own], pa.int64())))
+    return pa.Table.from_batches(taken)
+
+
+def _filtered(database: duckdb.DuckDBPyConnection, table: Any, statement: str) -> list[tuple[int]]:
+    rows = _with_json(database, table)
+    return rows.filter(statement.removeprefix(_SELECT).removesuffix(_FROM)).project(INDEX).fetchall()
+
+
+def _by_kinds(rows: duckdb.DuckDBPyRelation, paths: list[str]) -> dict[tuple[str, ...], list[int]]:
+    """Return the kinds of the values of some paths, each with the rows that have them; none stands for all rows."""
+    together: Any = rows.query("messages", kinds_query(paths, "messages", INDEX))
+    found: list[tuple[Any, ...]] = together.fetchall()
+    of_paths = [{kind for kind in kinds if kind} for kinds in list(zip(*found, strict=True))[1:]]
+    all_kinds = tuple(map(kind_of_all, of_paths))
+    mixed = [place for place, kinds in enumerate(of_paths) if len(kinds) > 1]
+    if not mixed:
+        return {all_kinds: []}
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for indexes, *kinds in found:
+        own = tuple(kind_of_all([kinds[n]]) if n in mixed else kind for n, kind in enumerate(all_kinds))
+        groups.setdefault(own, []).extend(indexes)
+    return {kinds: sorted(own) for kinds, own in groups.items()} if len(groups) <= _MOST_GROUPS else {all_kinds: []}
+
+
+class _Text:
+    """An expression, or a query, with values of their own types in the places of the paths into JSON.
+
+    Args:
+        database: parses it.
+        before: precedes the text, as many characters as ``SELECT`` and a space.
+        text: without a fault.
+        schema: of the messages.
+    """
+
+    def __init__(self, database: duckdb.DuckDBPyConnection, before: str, text: str, schema: Any) -> None:
+        import pyarrow as pa
+
+        self._database = database
+        self._none: Any = pa.Table.from_batches([], schema)
+        (self._statement,) = _described(database, before, text)
+        if before == _SELECT:
+            (messages,) = _described(database, "", f"{_SELECT}1{_FROM}")
+            self._statement["node"]["from_table"] = messages["node"]["from_table"]
+        self._kind, self._types = "", dict[tuple[str, ...], str]()
+        self.paths = Paths(self._statement["node"], self._parse, self._text_of if before != _SELECT else None)
+
+    def fit(self, kinds: tuple[str, ...]) -> str:
+        """Give values the types that fit, and return the type of the first column."""
+        self.paths.fit(kinds, self._bind)
+        if kinds not in self._types:
+            self._bind()
+            self._types[kinds] = self._kind
+        return self._types[kinds]
+
+    def run(self, evaluate: Callable[[str], T]) -> T:
+        """Return the result of the SQL; of fractions where whole numbers become too large."""
+        import duckdb
+
+        try:
+            return evaluate(self._sql(self._statement))
+        except duckdb.OutOfRangeException:
+            if not self.paths.widen():
+                raise
+        self.paths.put_again()
+        return evaluate(self._sql(self._statement))
+
+    def _bind(self) -> Refused | None:
+        import duckdb
+
+        described = json.dumps({"error": False, "statements": [self._statement]})
+        _with_json(self._database, self._none).create_view("messages")
+        try:
+            rows: Any = self._database.execute("FROM json_execute_serialized_sql($1::VARCHAR)", [described])
+            self._kind = str(rows.description[0][1])
+            rows.fetchall()
+        except duckdb.OutOfMemoryException:
+            raise
+        except duckdb.Error as error:
+            told = _told(error)
+            if told.get("error_subtype") in {"COLUMN_NOT_FOUND", "MISSING_ENTRY"}:
+                raise
+            place = _PLACE.fullmatch(str(told.get("location")))
+            return Refused((int(place[1]), int(place[2])) if place else None, error)
+        finally:
+            self._database.execute("DROP VIEW messages")
+        return None
+
+    def _parse(self, expression: str) -> Any:
+        (statement,) = _described(self._database, "", _SELECT + expression)
+        return statement["node"]["select_list"][0]
+
+    def _text_of(self, node: Any) -> str:
+        (statement,) = _described(self._database, "", f"{_SELECT}1")
+        statement["node"]["select_list"] = [node]
+        return self._sql(statement).removeprefix(_SELECT)
+
+    def _sql(self, statement: Any) -> str:
+        described = json.dumps({"error": False, "statements": [statement]})
+        [(text,)] = self._database.execute("SELECT json_deserialize_sql($1::JSON)", [described]).fetchall()
+        return text
 
 
 def _result(database: duckdb.DuckDBPyConnection, messages: _Messages, request: Request) -> tuple[Answer, bytes]:
@@ -293,18 +411,22 @@ def _result(database: duckdb.DuckDBPyConnection, messages: _Messages, request: R
     query, tree = request["expression"], None
     try:
         tree = _parsed_query(database, query)
+        columns = [*_needed(tree, messages.schema), _NUMBER]  # a table without columns has no rows
+        text = _Text(database, " " * len(_SELECT), query, messages.schema)
         rows = messages.relation(database, whole=True)
-        found: Any = rows.query("messages", _as_meant(query, tree, messages.schema))
-        if request["kind"] == "check":
-            columns = [*_needed(tree, messages.schema), _NUMBER]  # a table without columns has no rows
-            return {"found": {"rows": [], "columns": list(dict.fromkeys(columns))}}, b""
-        result: Any = found.to_arrow_table()
+        if text.paths.paths:
+            kinds: Any = rows.query("messages", kinds_query(text.paths.paths, "messages"))
+            text.fit(tuple(kind_of_all(found or ()) for found in kinds.fetchall()[0]))
+        is_check = request["kind"] == "check"
+        result: Any = text.run(lambda sql: _table_of(rows, sql if text.paths.paths else query, is_check=is_check))
     except _RefusedError as refused:
         return {"refused": str(refused)}, b""
     except duckdb.OutOfMemoryException:
         raise
     except duckdb.Error as error:
         return _reason(error, tree, query), b""
+    if is_check:
+        return {"found": {"rows": [], "columns": list(dict.fromkeys(columns))}}, b""
     if result.nbytes > _MOST_RESULT:
         return {"refused": f"its result has more than {_MOST_RESULT // 2**20} MB: select less"}, b""
     sink = pa.BufferOutputStream()
@@ -312,6 +434,20 @@ def _result(database: duckdb.DuckDBPyConnection, messages: _Messages, request: R
         stream.write_table(result)
     data = sink.getvalue().to_pybytes()
     return {"size": len(data)}, data
+
+
+def _table_of(rows: duckdb.DuckDBPyRelation, query: str, *, is_check: bool) -> Any:
+    import pyarrow as pa
+
+    found: Any = rows.query("messages", query)
+    if is_check:
+        return None
+    table: Any = found.to_arrow_table()
+    for place, field in enumerate(table.schema):
+        if field.type == pa.decimal128(38, 0):  # such as a sum of whole numbers
+            with contextlib.suppress(pa.ArrowInvalid):
+                table = table.set_column(place, field.name, table[place].cast(pa.int64()))
+    return table
 
 
 def _described(database: duckdb.DuckDBPyConnection, before: str, text: str) -> list[Any]:
@@ -342,7 +478,7 @@ def _parsed_query(database: duckdb.DuckDBPyConnection, query: str) -> Any:
     if len(statements) != 1:
         _refuse(_ONE_SELECT)
     node = statements[0]["node"]
-    parts = list(_parts(node))
+    parts = list(parts_of(node))
     own = {"messages"} | {str(each.get("key")).lower() for part in parts for each in _named_queries(part)}
     for part in parts:
         place = _place(query, part.get("query_location"))
@@ -371,7 +507,7 @@ def _parsed(database: duckdb.DuckDBPyConnection, expression: str) -> Any:
     if len(terms) != 1 or any(node.get(clause) for clause in _CLAUSES) or node["from_table"]["type"] != "EMPTY":
         _refuse("it must be one expression that is true or false of a message")
     # No part of it may be a query, or a function that does or reads something else.
-    for part in _parts(terms[0]):
+    for part in parts_of(terms[0]):
         place = _place(expression, part.get("query_location"))
         if part.get("class") == "SUBQUERY":
             _refuse(f"there is a query in it{place}, and only columns may be")
@@ -380,142 +516,9 @@ def _parsed(database: duckdb.DuckDBPyConnection, expression: str) -> Any:
     return terms[0]
 
 
-def _parts(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield all objects of a tree of JSON."""
-    waiting = [tree]
-    while waiting:
-        part: Any = waiting.pop()
-        if isinstance(part, dict):
-            yield part  # pyright: ignore[reportUnknownVariableType]
-            waiting += part.values()  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
-        elif isinstance(part, list):
-            waiting += part  # pyright: ignore[reportUnknownArgumentType]
-
-
-# ---------------------------------------------------------------- values in JSON
-# DuckDB reads the text in body_json.carrier = 'UA' as JSON, takes a JSON null for a value, and compares no text of ->>
-# with a number. So a value in a body becomes a number beside numbers, true or false beside those, and otherwise a text,
-# or NULL.
-
-
-def _as_meant(expression: str, tree: Any, schema: pa.Schema) -> str:
-    """Return an expression in which values in JSON have the type that those beside them have."""
-    import pyarrow as pa
-
-    columns: Any = schema
-    kinds: dict[str, str] = {column.name: "text" for column in columns if pa.types.is_string(column.type)}
-    kinds |= {column.name: "whole" for column in columns if pa.types.is_integer(column.type)}
-    meant: dict[tuple[int, int], str] = {}
-    for part in _parts(tree):
-        values = [value for value in _compared(part) if _is_in_json(value)]
-        cast = _cast_of(part, kinds)
-        for value in values if cast else ():
-            start, end = _span(value)
-            path = _path(value)
-            text = expression.encode()[start:end].decode() if path is None else f"({BODY_JSON}->>'{path}')"
-            meant[start, end] = _CASTS[cast].format(text)
-    made, place = b"", 0
-    for (start, end), text in sorted(meant.items(), key=lambda item: (item[0][0], -item[0][1])):
-        if start >= place:  # otherwise a part of the one before
-            made += expression.encode()[place:start] + text.encode()
-            place = end
-    return (made + expression.encode()[place:]).decode()
-
-
-def _cast_of(part: dict[str, Any], columns: dict[str, str]) -> str:
-    """Return what the values in JSON become that one part of an expression compares or computes with; empty: nothing.
-
-    Args:
-        part: of the expression.
-        columns: the kind of each column of texts or whole numbers.
-    """
-    kind, name = part.get("type"), str(part.get("function_name", "")).lower()
-    others = {_kind_of(value, columns) for value in _compared(part) if not _is_in_json(value)} - {"null"}
-    if kind in _OF_TRUTHS or _cast_type(part) == "boolean" or others == {"truth"}:
-        return "truth"
-    if name in _OF_TEXTS or (name not in _ARITHMETIC and others <= {"text"}):
-        return "text"
-    if not others <= {"whole", "number", "large"}:
-        return ""
-    if "large" in others:
-        return "text" if kind in _EQUAL else "number"  # the same number has the same text
-    return "number" if name in _ARITHMETIC or "number" in others else "whole"
-
-
-def _compared(part: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the values that one part of an expression compares or computes with."""
-    kind, name = part.get("type"), str(part.get("function_name", "")).lower()
-    if part.get("class") == "COMPARISON":
-        return [part["left"], part["right"]]
-    if part.get("class") == "BETWEEN":
-        return [part["input"], part["lower"], part["upper"]]
-    if kind in _WITH_VALUES:
-        return part["children"]
-    if name in _ARITHMETIC or name in _OF_TEXTS:
-        return [argument["expression"] for argument in part.get("arguments", ())]
-    if kind in _OF_TRUTHS:
-        return part["children"]
-    if _cast_type(part) in {"boolean", *_TEXT_TYPES}:
-        return [part["child"]]
-    return []
-
-
-def _cast_type(part: dict[str, Any]) -> str:
-    """Return the type to which one part of an expression casts, in lower case; empty where it does not."""
-    is_cast = part.get("type") == "OPERATOR_CAST"
-    return str(part.get("type_expr", {}).get("type_name")).lower() if is_cast else ""
-
-
-def _is_in_json(part: dict[str, Any]) -> bool:
-    return _path(part) is not None or part.get("function_name") in ("->>", "json_extract_string")
-
-
-def _path(part: dict[str, Any]) -> str | None:
-    """Return the JSON path of ``body_json.a.b`` or ``body_json['a']``; None for other parts."""
-    keys: list[str] = []
-    while part.get("type") == "ARRAY_EXTRACT":
-        part, key = part["children"]
-        if key.get("literal", {}).get("kind") != "STRING":
-            return None
-        keys.insert(0, key["literal"]["text"])
-    names = [str(name) for name in part.get("column_names", ("",))]
-    keys = [*names[1:], *keys]
-    if names[0].lower() != BODY_JSON or not keys or any(character in '"\\\0' for key in keys for character in key):
-        return None
-    return "$" + "".join(f'."{key}"' for key in keys).replace("'", "''")
-
-
-def _kind_of(part: dict[str, Any], columns: dict[str, str]) -> str:
-    literal = part.get("literal", {})
-    match literal.get("kind"):
-        case "STRING":
-            return "text"
-        case "BOOLEAN":
-            return "truth"
-        case "NULL_LITERAL":
-            return "null"
-        case "INTEGER":
-            return "whole" if abs(float(literal["text"])) < _MOST_WHOLE else "large"
-        case "NUMERIC":
-            return "number" if abs(float(literal["text"])) < _EXACT else "large"
-        case _:
-            pass
-    if part.get("function_name") in _ARITHMETIC:
-        terms = {_kind_of(argument["expression"], columns) for argument in part["arguments"]}
-        return "number" if terms <= {"whole", "number", "large"} else "other"
-    return columns.get(part.get("column_names", [""])[-1], "other")
-
-
-def _span(part: dict[str, Any]) -> tuple[int, int]:
-    """Return the bytes of an expression that are a part of it."""
-    start: int = part["query_location"] - len(_SELECT)
-    end = start + part["query_location_length"]
-    return (_span(part["children"][0])[0] if part.get("type") == "ARRAY_EXTRACT" else start), end
-
-
 def _needed(tree: Any, schema: pa.Schema) -> list[str]:
     """Return the columns of a table that an expression needs."""
-    parts = list(_parts(tree))
+    parts = list(parts_of(tree))
     if any(part.get("class") in _POSITIONS for part in parts):
         return schema.names
     named = {str(name).lower() for part in parts for name in part.get("column_names", ())}
@@ -529,7 +532,7 @@ def _reason(error: duckdb.Error, tree: Any, expression: str) -> Answer:
     if missing is None:
         return {"refused": _shown(error)}
     name = missing[1]
-    places = [part["query_location"] for part in _parts(tree) if part.get("column_names", [None])[0] == name]
+    places = [part["query_location"] for part in parts_of(tree) if part.get("column_names", [None])[0] == name]
     place = _place(expression, min(places, default=None))
     return {"refused": f"there is no column {name[:_MOST_NAME]!r}{place}", "unknown": name}
 
@@ -543,15 +546,21 @@ def _place(expression: str, position: Any) -> str:
     return f" at character {len(before.decode(errors='ignore')) + 1}"
 
 
+def _told(error: Exception) -> dict[str, Any]:
+    """Return what DuckDB says of an error: its message, and where it has one, the place."""
+    try:
+        return json.loads(_KIND.sub("", str(error)))
+    except ValueError:
+        return {"exception_message": str(error)}
+
+
 def _shown(reason: object) -> str:
     # DuckDB adds a line of its own query, which is not what the user wrote, or a page of functions.
-    text = str(reason).partition("\nLINE ")[0].partition("Candidate functions:")[0].replace(_ADVICE, "")
+    text = str(_told(reason)["exception_message"] if isinstance(reason, Exception) else reason)
+    text = text.rpartition("Error: Conversion")[2].partition("\nLINE ")[0]
+    text = text.partition("Candidate functions:")[0].replace(_ADVICE, "")
     return _KIND.sub("", " ".join(text.split()))[:_MOST_REASON]
 
 
 def _refuse(why: str) -> NoReturn:
     raise _RefusedError(why)
-
-
-if __name__ == "__main__":
-    work(int(sys.argv[1]), *sys.argv[2:])
