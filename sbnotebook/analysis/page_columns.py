@@ -110,12 +110,14 @@ class PageColumns:
         return untyped.take(array_of_numbers(np.array([row.row for row in kept], np.int64)))
 
     def _all(self, page: Page, unpacking: Allowance) -> tuple[pa.RecordBatch, list[int], list[MessageState]]:
+        room = unpacking.left
         parts, left = self._shaped(page, unpacking)
         rows: list[int] = left.tolist()
         messages = [peeked_from_payload(page.payloads[row], page.entity, self._sections) for row in rows]
         if not all(message.sequence_number for message in messages):
             # A message without a number gets one from those beside it.
             parts, left, messages = [], np.arange(len(page.payloads)), page.messages(self._sections)
+            unpacking.left = room
         if messages:
             arrays: list[Any] = [
                 array_of_values(values_of(column, messages, unpacking), field.type)

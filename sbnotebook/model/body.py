@@ -328,6 +328,8 @@ def _packing_fault(said: list[str], layers: list[Layer]) -> str:
     if not missing:
         return ""
     name = missing[0][:_FIRST_SHOWN]
+    if done:
+        return f"The body is packed more than once ({', '.join(said)[:_FIRST_SHOWN]}), which sbnotebook cannot write."
     if name in ("gzip", "deflate"):
         return f"The message says that its body is {name}, and the body is not."
     return f"The body is in the encoding {name!r}, which sbnotebook cannot write."
@@ -418,7 +420,7 @@ def _charset_name(content_type: str | None) -> str | None:
         name = headers.get_param("charset")
     except ValueError:
         return ""
-    return None if name is None else str(name)
+    return None if name is None else str(name) or None
 
 
 def _charset(content_type: str | None) -> str | None:

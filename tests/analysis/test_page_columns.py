@@ -70,6 +70,7 @@ ANNOTATIONS: Final[dict[str, Callable[[random.Random, int], Any]]] = {
 }
 SIZED: Final = frozenset(b"\xa0\xa1\xa3\xb0\xb1\xb3\xc0\xc1\xd0\xd1")
 """Constructors with a size behind them."""
+PACKED: Final = (gzip.compress(b'{"a": 1}', mtime=0), gzip.compress(b"x" * 5_000, mtime=0))
 HEADERS: Final[tuple[list[Any], ...]] = (
     [None, None, UInt(60_000), None, UInt(0)],
     [None, None, UInt(2**32 - 1), None, UInt(300)],
@@ -123,7 +124,7 @@ def varied(message: Message, chance: random.Random) -> Message:
     extras = dict(message.extras)
     if chance.random() < 0.9:
         extras |= {"creation_time": Timestamp(chance.randrange(2**40)), "absolute_expiry_time": Timestamp(2**45)}
-    body = chance.choice((b"", b"<string", b'{"a": 1}', b"@\x06string", b"\xff", b"\xef\xbb\xbfa", b"x" * 300))
+    body = chance.choice((b"", b"<string", b'{"a": 1}', b"@\x06string", b"\xff", b"\xef\xbb\xbfa", b"x" * 300, *PACKED))
     is_plain = message.body_type.value == "data" and "data_sections" not in extras
     changes: dict[str, Any] = {"body": body} if is_plain and chance.random() < 0.8 else {}
     return message.with_changes(**texts, application_properties=properties, extras=extras, **changes)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import BodyType, Message
 from sbnotebook.model.amqp import (
     Array,
@@ -145,12 +145,13 @@ def test_sequences_stay_sequences() -> None:
         (Message(body=gzip.compress(b"a" * 999)[:-3]), "The body is gzip, and damaged"),
         (Message(body=gzip.compress(b"a") + b"more"), "The body is gzip, and damaged"),
         (Message(body=b"\xff\xfe\xfd"), "The body is not text"),
+        (Message(body=gzip.compress(zlib.compress(b"a")), content_encoding="deflate, gzip"), "packed more than once"),
         (Message(body=b"\x80", content_type="text/plain; charset=ascii"), "not in the charset 'ascii'"),
         (Message(body=b"\xff", body_type=BodyType.VALUE), "The AMQP body is damaged"),
         (Message(body=b'<string xmlns="%b">a<b/></string>' % NAMESPACE), "holds more than a text"),
         (Message(body=net(b"string", 0x9D, b"a")[:-1] + b"\xff"), "not text"),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_what_cannot_be_packed_again_is_refused(message: Message, said: str) -> None:
     with pytest.raises(DecisionError, match=said):
@@ -263,3 +264,21 @@ def test_a_cut_text_is_not_written() -> None:
     with pytest.raises(DecisionError, match="is cut"):
         message.with_changes(body=text.replace("xx", "y", 1))
     assert Marks() == Message().marks._replace(properties=None)
+
+
+@given(
+    st.sampled_from(["{}", '{"a": 1}', "text", "ß"]),
+    st.sampled_from([None, "gzip", "br", "utf-8", "deflate"]),
+    st.sampled_from([None, "a/b; charset=latin-1", "a/b; charset=", "application/gzip"]),
+    st.dictionaries(st.sampled_from(["Content-Encoding", "other"]), st.sampled_from(["gzip", "zstd", "x"])),
+)
+def test_a_new_message_of_a_text_reads_as_that_text(
+    text: str, encoding: str | None, content_type: str | None, properties: dict[str, Any]
+) -> None:
+    fields: dict[str, Any] = {"content_encoding": encoding, "content_type": content_type}
+    try:
+        message = Message(body=text, application_properties=properties, **fields)  # pyright: ignore[reportArgumentType]
+    except ConfigurationError:
+        assert "br" in (encoding, properties.get("Content-Encoding")) or "zstd" in properties.values()
+    else:
+        assert message.body_text == text

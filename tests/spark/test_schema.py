@@ -84,6 +84,7 @@ def test_sections_are_no_more_than_the_columns_need() -> None:
     assert sections("sequence_number", "state", "enqueued_time") == frozenset()
     assert sections("message_id", "delivery_count") == {PROPERTIES}
     assert sections("body_type", "dead_letter_reason") == {DATA, APPLICATION_PROPERTIES}
+    assert sections("body_text") == {PROPERTIES, APPLICATION_PROPERTIES, DATA}, "a property may say gzip"
     assert sections("extras") == sections(*message_schema().fieldNames()) == SECTIONS
 
 
