@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -40,7 +41,7 @@ def raw_deflate(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-PACKERS: dict[str, Any] = {
+PACKERS: dict[str, tuple[Callable[[bytes], bytes], dict[str, Any], Callable[[bytes], bytes]]] = {
     "plain": (lambda data: data, {}, lambda data: data),
     "gzip": (gzip.compress, {"content_encoding": "gzip"}, gzip.decompress),
     "gzip by property": (gzip.compress, {"application_properties": {"Content-Encoding": "gzip"}}, gzip.decompress),
@@ -48,7 +49,7 @@ PACKERS: dict[str, Any] = {
     "deflate": (zlib.compress, {"content_encoding": "deflate"}, zlib.decompress),
     "raw deflate": (raw_deflate, {"content_encoding": "deflate"}, lambda data: zlib.decompress(data, -15)),
 }
-WRITERS: dict[str, Any] = {
+WRITERS: dict[str, tuple[Callable[[str], bytes], dict[str, Any]]] = {
     "utf-8": (lambda text: text.encode(), {}),
     "utf-8 with a mark": (lambda text: text.encode("utf-8-sig"), {}),
     "utf-16 with a mark": (lambda text: b"\xff\xfe" + text.encode("utf-16-le"), {}),
