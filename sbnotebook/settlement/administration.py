@@ -19,6 +19,7 @@ from azure.core.exceptions import (
 )
 from azure.servicebus.management import TrueRuleFilter
 
+from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.connecting.connection import Connection, scrub
 from sbnotebook.settlement.connecting.refusals import unreachable
@@ -49,7 +50,7 @@ _NO_RIGHT: Final = (401, 403)
 _AT_ONCE: Final = 8
 """Management operations that wait for their answers at once."""
 _DETAIL: Final = re.compile(r"<Detail>([^<]*)")
-_NOISE: Final = re.compile(r"(?i) ?(?:SubCode=\d+\.|To know more visit|TrackingId).*")
+_NOISE: Final = re.compile(r"(?i)^SubCode=\d+\. ?| ?(?:SubCode=\d+\.|To know more visit|TrackingId).*")
 _BOTH: Final = (
     "default_message_time_to_live",
     "duplicate_detection_history_time_window",
@@ -333,7 +334,10 @@ async def create_subscription(
     """
     connection.require_writing()
     options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
-    async with client_of(connection) as client, _explaining(connection, EntityAddress(topic, name)):
+    address = EntityAddress.parse(f"{topic}/subscriptions/{name}")
+    if address.subscription != name:
+        raise InvalidEntityAddressError(f"{name[:80]!r} is not the name of a subscription.")
+    async with client_of(connection) as client, _explaining(connection, address, parent=address.sends_to):
         await client.create_subscription(topic, name, **options)
 
 
@@ -364,12 +368,15 @@ async def client_of(connection: Connection) -> AsyncGenerator[ServiceBusAdminist
 
 
 @asynccontextmanager
-async def _explaining(connection: Connection, address: EntityAddress | None = None) -> AsyncGenerator[None]:
+async def _explaining(
+    connection: Connection, address: EntityAddress | None = None, *, parent: EntityAddress | None = None
+) -> AsyncGenerator[None]:
     """Raise the SDK's errors, whose texts have the service's XML, with a sentence that says what to do.
 
     Args:
         connection: the namespace.
         address: the entity that the block is about.
+        parent: the entity that has to be there to create it, and so is missing where one is; None for the same.
 
     Raises:
         azure.core.exceptions.AzureError: of the same class.
@@ -378,15 +385,18 @@ async def _explaining(connection: Connection, address: EntityAddress | None = No
         yield
         connection.has_answered = True
     except AzureError as error:
-        raise await _explained(error, connection, address) from None
+        raise await _explained(error, connection, address, parent) from None
 
 
-async def _explained(error: AzureError, connection: Connection, address: EntityAddress | None) -> AzureError:
+async def _explained(
+    error: AzureError, connection: Connection, address: EntityAddress | None, parent: EntityAddress | None = None
+) -> AzureError:
     status: int | None = getattr(error, "status_code", None)
     if address is not None and isinstance(error, ResourceNotFoundError):
-        words = await connection.missing(address)
+        words = await connection.missing(parent or address)
     elif address is not None and isinstance(error, ResourceExistsError):
-        there = f"There is a queue or topic {str(address)!r} in {connection.host} already"
+        kind = "queue or topic" if address.subscription is None else "subscription"
+        there = f"There is a {kind} {str(address)!r} in {connection.host} already"
         words = f"{there}: use it, or choose another name."
     elif status in _NO_RIGHT:
         words = (

@@ -184,8 +184,16 @@ def test_sessions_and_ids_that_were_seen_come_back(tmp_path: Path) -> None:
 
 def test_ids_are_forgotten_once_their_time_has_passed(tmp_path: Path) -> None:
     kept(tmp_path, [QUEUE, MessageIdSeen(1, "old", 105), MessageIdSeen(1, "new", 106)])
-    kept(tmp_path, [*added(5), MessageIdSeen(1, "newest", 200)])  # the message came in at 105
+    kept(tmp_path, [MessageIdSeen(1, "newest", 200, seen_at=105)])
     assert [seen.message_id for seen in loaded(tmp_path, now=0).seen] == ["new", "newest"]
+
+
+def test_ids_are_forgotten_as_fast_as_they_come_in(tmp_path: Path) -> None:
+    turns = [
+        [MessageIdSeen(1, f"{turn}-{number}", turn + 1, seen_at=turn) for number in range(1_000)] for turn in range(4)
+    ]
+    kept(tmp_path, [QUEUE], *turns, *[[MessageIdSeen(1, "last", 1_000, seen_at=900)]] * 4)
+    assert rows(tmp_path, "seen") == 1
 
 
 def everything_of_one() -> list[Change]:

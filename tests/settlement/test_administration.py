@@ -7,6 +7,7 @@ import pytest
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
 from sbnotebook.emulator import running
+from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model import DeadLetter, Message
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 
@@ -28,6 +29,18 @@ async def test_queues_are_made_listed_with_their_counts_and_removed(namespace: A
         await namespace.create_queue("counted")
     await namespace.delete_queue("counted")
     assert all(entity.address != queue.address for entity in await namespace.entities())
+
+
+async def test_a_subscription_below_a_missing_topic_names_the_topic(namespace: AsyncNamespace) -> None:
+    with pytest.raises(ResourceNotFoundError, match="There is no queue or topic 'no-topic'"):
+        await namespace.create_subscription("no-topic", "audit")
+    await namespace.create_topic("a-topic")
+    await namespace.create_subscription("a-topic", "audit")
+    with pytest.raises(ResourceExistsError, match="There is a subscription 'a-topic/subscriptions/audit'"):
+        await namespace.create_subscription("a-topic", "audit")
+    for name in ("", "a/b", "$dlq"):
+        with pytest.raises(InvalidEntityAddressError):
+            await namespace.create_subscription("a-topic", name)
 
 
 async def test_subscriptions_of_some_topics_and_counts_of_some_entities(tmp_path: Path) -> None:

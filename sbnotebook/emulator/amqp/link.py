@@ -388,6 +388,7 @@ class ReceivingLink(Link):
         self._session.held.messages.add(-held)
         self._arriving = None
         if transfer.aborted:
+            self._give_back_credit()
             return None
         return self._arrived(arriving.first, b"".join(arriving.pieces), arriving.size, settled=arriving.settled)
 
@@ -397,11 +398,18 @@ class ReceivingLink(Link):
             text = f"The message has {size} bytes, the limit is {limit}."
             if not settled:
                 self.settle(delivery_id, Rejected(Error("amqp:link:message-size-exceeded", text)))
+            self._give_back_credit()
             return None
         txn_id = None if first.state is None else _txn_id(first)  # nearly no message has a state
         return TransferReceived(
             self, delivery_id, first.delivery_tag or b"", first.message_format or 0, payload, settled, txn_id
         )
+
+    def _give_back_credit(self) -> None:
+        """Grant the credit of a delivery of which our side never hears, and so cannot renew it."""
+        if self.attached:
+            self._credit += 1
+            self.write_flow()
 
 
 def _txn_id(transfer: Transfer) -> bytes | None:

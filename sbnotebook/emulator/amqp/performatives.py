@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final
 
 from sbnotebook.emulator.amqp.composites import Anything, Fields, Symbols, composite, encode_composite
+from sbnotebook.errors import ProtocolViolationError
 from sbnotebook.model.amqp import AmqpValue, Symbol, UByte, UInt, ULong, UShort
 
 __all__ = [
@@ -351,6 +352,11 @@ def encode_within(size: int, performative: Any) -> bytes:
         case Disposition(state=TransactionalState(txn_id, Rejected(error=Error() as error))):
             state = TransactionalState(txn_id, Rejected(_cut(error)))
             return encode_composite(replace(performative, state=state))
+        case Attach(properties=properties) if properties:
+            return encode_within(size, replace(performative, properties={}))
+        case Attach() | Begin() | Flow():
+            text = f"The {type(performative).__name__.lower()} needs a frame of {len(body) + 8} bytes."
+            raise ProtocolViolationError(text, "amqp:frame-size-too-small")
         case _:
             return body
 

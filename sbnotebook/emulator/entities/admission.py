@@ -301,7 +301,7 @@ class Admission:
         until = now + self._destination.options.duplicate_detection_window
         self._seen.pop(key, None)
         self._seen[key] = until
-        self._context.changes.append(MessageIdSeen(self._destination.record.entity_id, key, until))
+        self._context.changes.append(MessageIdSeen(self._destination.record.entity_id, key, until, now))
         return False
 
     def _partition(self, sent: SentMessage) -> int | None:

@@ -95,7 +95,7 @@ class SessionStateSet:
 
 @dataclass(frozen=True, slots=True)
 class MessageIdSeen:
-    """A message with this id has come in; a second message is a duplicate until ``until`` (ms).
+    """A message with this id has come in at ``seen_at``; a second message is a duplicate until ``until`` (both in ms).
 
     Those whose time has passed may be forgotten.
     """
@@ -103,6 +103,7 @@ class MessageIdSeen:
     entity_id: int
     message_id: str
     until: int
+    seen_at: int = 0
 
 
 Change = EntityKept | EntityDeleted | MessageAdded | MessageUpdated | MessageRemoved | SessionStateSet | MessageIdSeen

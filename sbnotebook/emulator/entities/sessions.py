@@ -143,8 +143,8 @@ class Sessions:
             message: of a session.
             order: ``front``, ``place`` (by its number) or ``back``.
         """
-        session = self.find_or_create(message.session_id or "")
-        if message.sequence_number in session.ready_numbers:
+        session = self._sessions.get(message.session_id or "")
+        if session is not None and message.sequence_number in session.ready_numbers:
             if order == "front":
                 session.put_first(message)
             elif order == "back":
@@ -211,7 +211,9 @@ class Sessions:
     def drop(self, message: BrokeredMessage) -> None:
         """Unlock a message."""
         if message.lock_token is not None:
-            self.find_or_create(message.session_id or "").held.pop(message.lock_token, None)
+            session = self._sessions.get(message.session_id or "")
+            if session is not None:
+                session.held.pop(message.lock_token, None)
             self._locked.pop(message.lock_token, None)
             message.lock_token, message.locked_until = None, 0
 

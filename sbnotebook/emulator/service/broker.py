@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from sbnotebook.emulator.amqp import SharedMemory
 from sbnotebook.emulator.clock import Clock, SystemClock
-from sbnotebook.emulator.entities import AnyEntity, Receivable, ReceivingEntity, Registry, Topic
+from sbnotebook.emulator.entities import AnyEntity, Receivable, ReceivingEntity, Registry, Subscription, Topic
 from sbnotebook.emulator.entities.options import Options
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.emulator.logs import clean_logger
@@ -147,7 +147,8 @@ class Broker:
 
     def max_message_size(self, entity: AnyEntity | ReceivingEntity) -> int:
         """Return the size limit (bytes) of one message of an entity."""
-        return self.registry.tier.quotas.message_size(getattr(entity.options, "max_message_size_kb", None))
+        owner = entity.topic if isinstance(entity, Subscription) else entity
+        return self.registry.tier.quotas.message_size(getattr(owner.options, "max_message_size_kb", None))
 
     def update(self, entity: AnyEntity, options: Options) -> None:
         """Change an entity's options. As in Service Bus, its locks are lost and the links to it are detached."""

@@ -138,7 +138,6 @@ _TYPE: Final = f"{SCHEMA_INSTANCE}type"
 _SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
 _DOTNET: Final = "http://schemas.microsoft.com/2003/10/Serialization/"
 _DOTNET_TYPES: Final = frozenset(("guid", "duration"))
-_MAX_NAME: Final = 50
 _MAX_DIGITS: Final = 20
 _TICKS: Final = 10_000  # of 100 ns in a millisecond
 _TIMESPAN: Final = Symbol("com.microsoft:timespan")
@@ -168,7 +167,7 @@ def describe_entity(
     # Clients depend on the order of the schema.
     for name in order:
         if name == "AuthorizationRules":
-            _add_keys(root, entity.options)
+            _add_keys(root, entity.options, entity.updated_time)
         elif name == "CountDetails" and not is_write:
             _add_counts(root, entity)
         elif name in texts:
@@ -192,7 +191,7 @@ def describe_namespace(name: str, tier: Tier, created_time: int) -> ET.Element:
     return root
 
 
-def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier: Tier, version: str) -> _O:
+def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier: Tier, version: str, now: int) -> _O:
     """Read the options in a description.
 
     Args:
@@ -201,6 +200,7 @@ def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier:
         known: the options of an entity that exists already; None for a new one.
         tier: only Premium has a size limit of messages other than its own.
         version: the version of the interface that the client speaks.
+        now: ms, the time of new keys.
 
     Raises:
         ConfigurationError: a property cannot be read, is out of range, or cannot be changed any more.
@@ -221,7 +221,7 @@ def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier:
         return options
     if len(rules) > _MAX_KEYS:
         raise ConfigurationError(f"An entity has at most {_MAX_KEYS} authorization rules.")
-    return replace(options, authorization_rules=tuple(_read_key(rule) for rule in rules))
+    return replace(options, authorization_rules=tuple(_read_key(rule, known, now) for rule in rules))
 
 
 def describe_rule(rule: Rule) -> ET.Element:
@@ -258,10 +258,6 @@ def read_rule(name: str, description: ET.Element, now: int) -> Rule:
     Raises:
         ConfigurationError: the name or the description cannot be used.
     """
-    if not 0 < len(name) <= _MAX_NAME or set(name) & set("@?#*/\\"):
-        raise ConfigurationError(
-            f"{name[:60]!r} is not the name of a rule: 1 to {_MAX_NAME} characters without @?#*/\\."
-        )
     filter_, action = (description.find(SERVICE_BUS + part) for part in ("Filter", "Action"))
     texts = {place: element.text or "" for place, element in _kept_texts(description)}
     return Rule(name, _read_filter(filter_), _read_action(action), now, texts)
@@ -297,7 +293,7 @@ def _restore_texts(rule: ET.Element, texts: Mapping[str, str]) -> None:
         element.text = texts.get(place, element.text)
 
 
-def _read_key(rule: ET.Element) -> AuthorizationRule:
+def _read_key(rule: ET.Element, known: Options | None, now: int) -> AuthorizationRule:
     texts: Mapping[str, str] = {part.tag.removeprefix(SERVICE_BUS): (part.text or "").strip() for part in rule}
     rights = rule.find(f"{SERVICE_BUS}Rights")
     try:
@@ -309,9 +305,11 @@ def _read_key(rule: ET.Element) -> AuthorizationRule:
         raise ConfigurationError("An authorization rule needs a KeyName and Rights.")
     if any(len(texts.get(name, "")) > _MAX_KEY for name in ("KeyName", "PrimaryKey", "SecondaryKey")):
         raise ConfigurationError(f"The name and the keys of an authorization rule have at most {_MAX_KEY} characters.")
-    return AuthorizationRule(
-        texts["KeyName"], texts.get("PrimaryKey") or _new_key(), texts.get("SecondaryKey") or _new_key(), claims
+    created = (
+        each.created_time for each in getattr(known, "authorization_rules", ()) if each.key_name == texts["KeyName"]
     )
+    keys = texts.get("PrimaryKey") or _new_key(), texts.get("SecondaryKey") or _new_key()
+    return AuthorizationRule(texts["KeyName"], *keys, claims, next(created, now))
 
 
 def _message_size_text(tier: Tier) -> str:
@@ -396,7 +394,7 @@ def _add_counts(parent: ET.Element, entity: AnyEntity) -> None:
         add_text(details, f"d2p1:{name}", str(number))
 
 
-def _add_keys(parent: ET.Element, options: Options) -> None:
+def _add_keys(parent: ET.Element, options: Options, modified_time: int) -> None:
     rules = ET.SubElement(parent, f"{SERVICE_BUS}AuthorizationRules")
     for rule in options.authorization_rules if isinstance(options, QueueOptions | TopicOptions) else ():
         element = ET.SubElement(rules, f"{SERVICE_BUS}AuthorizationRule")
@@ -409,6 +407,8 @@ def _add_keys(parent: ET.Element, options: Options) -> None:
             if claim in rule.claims:
                 add_text(rights, f"{SERVICE_BUS}AccessRights", claim)
         for name, text in (
+            ("CreatedTime", atom_time(rule.created_time)),
+            ("ModifiedTime", atom_time(max(modified_time, rule.created_time))),
             ("KeyName", rule.key_name),
             ("PrimaryKey", rule.primary_key),
             ("SecondaryKey", rule.secondary_key),

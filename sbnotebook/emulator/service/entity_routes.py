@@ -299,7 +299,7 @@ class _EntityRoutes:
     def _read(self, request: web.Request, kind: type[_O], body: ET.Element | None, known: _O | None) -> _O:
         if body is None:
             return known or kind()
-        options = read_entity(kind, body, known, self._registry.tier, _version(request))
+        options = read_entity(kind, body, known, self._registry.tier, _version(request), self._broker.clock.now())
         for name, header in _FORWARDING.items():
             target = getattr(options, name, None)
             if target is not None:

@@ -32,6 +32,7 @@ from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.emulator.service.links import LinkHandler
 from sbnotebook.emulator.service.requests import ReplyLink, RequestLink
 from sbnotebook.emulator.service.transactions import Transactions, ViaEntities
+from sbnotebook.errors import ProtocolViolationError
 
 __all__ = ["AmqpPeer"]
 
@@ -294,6 +295,8 @@ class AmqpPeer(asyncio.Protocol):
             for event in self._connection.events_received():
                 try:
                     self._handle(event)
+                except ProtocolViolationError as error:  # the answer does not fit into the peer's frames
+                    self._connection.close(Error(error.condition, str(error)))
                 except Exception:
                     _LOGGER.exception("An event was not handled: %s", type(event).__name__)
                     _report_failure(event)

@@ -60,10 +60,10 @@ _SWEEP_SEEN: Final = f"""
 DELETE FROM seen WHERE (entity_id, message_id) IN
     (SELECT entity_id, message_id FROM seen WHERE entity_id = ? LIMIT {_SWEPT})
 """  # noqa: S608 - nothing but numbers
-_FORGET: Final = f"""
+_FORGET: Final = """
 DELETE FROM seen WHERE (entity_id, message_id) IN
-    (SELECT entity_id, message_id FROM seen WHERE until <= ? ORDER BY until LIMIT {_SWEPT})
-"""  # noqa: S608 - nothing but numbers
+    (SELECT entity_id, message_id FROM seen WHERE until <= ? ORDER BY until LIMIT ?)
+"""
 
 
 class Writer:
@@ -208,9 +208,9 @@ class Writer:
     def _write_seen(self) -> None:
         rows = [(change.entity_id, change.message_id, change.until) for change in self._seen]
         self._database.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?, ?)", rows)
-        # The youngest message tells the time.
-        now = max((message.enqueued_time for message in self._added.values()), default=0)
-        self._database.execute(_FORGET, (now,))
+        # The newest id tells the time. More are forgotten than come in, so that none stays for long.
+        now = max(change.seen_at for change in self._seen)
+        self._database.execute(_FORGET, (now, max(_SWEPT, 2 * len(rows))))
 
     def _sweep(self, entity_id: int) -> None:
         """Remove some of the remains of a deleted entity."""

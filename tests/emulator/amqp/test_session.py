@@ -28,6 +28,8 @@ from sbnotebook.emulator.amqp.performatives import (
     Received,
     Transfer,
 )
+from sbnotebook.errors import ProtocolViolationError
+from sbnotebook.model.amqp import AmqpValue, Symbol
 from tests.costs import steps
 from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, Peer, frame, split_body
 
@@ -190,6 +192,22 @@ def test_a_message_is_split_at_the_frame_size_of_the_peer(max_frame_size: int, s
     sizes = [HEADER_SIZE + len(body) for body in bodies]
     assert all(each == max_frame_size for each in sizes[:-1])
     assert sizes[-1] <= max_frame_size
+
+
+@pytest.mark.parametrize(("size", "answered"), [(100, True), (2_000, False)])
+def test_an_attach_is_answered_within_the_frames_of_the_peer(size: int, answered: bool) -> None:
+    peer = Peer().open(max_frame_size=512)
+    link = peer.attaching(replace(SENDING_ATTACH, name="n" * size))
+    properties: dict[str, AmqpValue] = {Symbol("p"): "x" * 1_000}
+    if not answered:
+        with pytest.raises(ProtocolViolationError, match="The attach needs a frame of") as refused:
+            link.accept(properties=properties)
+        assert refused.value.condition == "amqp:frame-size-too-small"
+        return
+    link.accept(properties=properties)
+    (body,) = peer.read_bodies()
+    assert HEADER_SIZE + len(body) <= 512
+    assert split_body(body)[0].name == "n" * size
 
 
 def test_a_large_message_continues_when_the_window_opens() -> None:

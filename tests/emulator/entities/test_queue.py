@@ -35,6 +35,19 @@ def fill(queue: Queue, sent: Sent, sessions: str) -> None:
         queue.send(sent(number, session_id=name), 0)
 
 
+def test_a_message_that_is_buried_leaves_no_session_behind(registry: Registry, sent: Sent) -> None:
+    queue = registry.create_queue("once", QueueOptions(10_000, 1, requires_session=True))
+    fill(queue, sent, "a")
+    session, _ = accept(queue, "a")
+    message = queue.receive(0, session)
+    assert message is not None
+    assert message.lock_token is not None
+    queue.abandon(message.lock_token, 0)
+    assert queue.counts.dead_letter == 1
+    assert queue.sessions is not None
+    assert queue.sessions.get("") is None
+
+
 def accept(queue: Queue, name: str | None = None, now: int = 0) -> Any:
     accepted = queue.accept_session(name, now)
     assert accepted is not None

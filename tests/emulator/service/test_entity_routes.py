@@ -137,6 +137,8 @@ def test_keys_of_an_entity_are_kept(admin: ServiceBusAdministrationClient) -> No
         assert (rule.type, rule.key_name) == ("SharedAccessAuthorizationRule", "reader")
         assert (rule.primary_key, rule.secondary_key) == ("first", "second")
         assert rights(rule) == ["Send", "Listen"]
+        assert rule.created_at_utc is not None
+        assert rule.modified_at_utc == rule.created_at_utc
     given.primary_key = given.secondary_key = None
     given.rights = listening
     queue = admin.get_queue("create_queued")

@@ -45,6 +45,12 @@ def add(node: Node, name: str, **description: AmqpValue) -> tuple[int, str, Any]
     return node.ask("add-rule", {"rule-name": name, "rule-description": described})
 
 
+@pytest.mark.parametrize("name", ["a/b", "a\\b", "a@b", "a?", "#", "*", "x" * 51])
+def test_a_rule_has_the_names_that_administration_takes(node: Node, name: str) -> None:
+    assert add(node, name, true_filter={})[:2] == (400, "com.microsoft:argument-error")
+    assert [rule[2] for rule in rules(node)] == ["$Default"]
+
+
 def test_a_new_subscription_has_the_rule_that_is_always_true(node: Node, clock: ManualClock) -> None:
     assert rules(node) == [[DEFAULT, NO_ACTION, "$Default", Timestamp(clock.now())]]
 

@@ -31,6 +31,8 @@ CORRELATION_PROPERTIES: Final = {
 """The properties of a message that a correlation filter compares, by their names in Service Bus."""
 
 _RULE_NAME: Final = "RuleName"
+_MAX_NAME: Final = 50
+_NO_NAME: Final = frozenset("@?#*/\\")
 _TYPED: Final = frozenset(("parameters", "properties"))
 
 
@@ -201,6 +203,9 @@ class Rule:
         created_time: ms since 1970-01-01 UTC.
         texts: parts of its description that are given back as they were written, by their places in it.
 
+    Raises:
+        ConfigurationError: it cannot have this name, by any way in which it is made.
+
     Example:
         >>> rule = Rule("big", SqlFilter("size > @least", {"@least": 5}), SqlAction("REMOVE size"))
         >>> Rule.from_json(rule.to_json()) == rule
@@ -212,6 +217,12 @@ class Rule:
     action: SqlAction | None = None
     created_time: int = 0
     texts: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.name) <= _MAX_NAME or not _NO_NAME.isdisjoint(self.name):
+            raise ConfigurationError(
+                f"{self.name[:60]!r} is not the name of a rule: 1 to {_MAX_NAME} characters without @?#*/\\."
+            )
 
     def copy(self, subject: RuleSubject) -> bytes:
         """Return the rule's own copy of a message, with the action carried out and the property ``RuleName``.
