@@ -42,6 +42,7 @@ def many_files() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("many_files")
+@pytest.mark.thorough
 def test_five_hundred_clients_at_once(emulator: RunningEmulator) -> None:
     with ExitStack() as stack:
         clients = [connected(emulator, stack) for _ in range(500)]
