@@ -16,10 +16,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.chances import IS_THOROUGH, SEED
+
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
 
+# What addopts in pyproject.toml selects.
+_PLAIN = "not thorough"
 # A test must never reach a real namespace.
 _CONNECTIONS = ("SBNOTEBOOK_CONNECTION", "SERVICEBUS_CONNECTION_STRING")
 # The user's own emulator, journal, archive, notebook settings and history.
@@ -58,8 +62,12 @@ _NICE = 5
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Give this run folders of its own, and no connection."""
+    """Give this run folders of its own, no connection, and if it is thorough, all tests and other random choices."""
+    if IS_THOROUGH:
+        config.option.hypothesis_seed = config.option.hypothesis_seed or str(SEED)
+        config.option.markexpr = "" if config.option.markexpr == _PLAIN else config.option.markexpr
     folder = tempfile.TemporaryDirectory(prefix="sbnotebook-tests-", ignore_cleanup_errors=True)
     config.add_cleanup(folder.cleanup)
     for name in _CONNECTIONS:
@@ -69,6 +77,11 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["JDK_JAVA_OPTIONS"] = _JAVA
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+
+def pytest_report_header() -> str:
+    """Say how to repeat the run."""
+    return f"SBNOTEBOOK_SEED={SEED}" + " SBNOTEBOOK_THOROUGH=1" * IS_THOROUGH
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -17,7 +17,15 @@ from grimp import ImportGraph, build_graph
 __all__ = ["main", "related_tests"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-FAST: Final = ("tests/model", "tests/analysis", "tests/emulator/entities", "tests/client", "tests/magics")
+FAST: Final = (
+    "tests/model",
+    "tests/analysis",
+    "tests/emulator/entities",
+    "tests/emulator/amqp",
+    "tests/emulator/service",
+    "tests/client",
+    "tests/magics",
+)
 """What ``make quick`` runs if nothing changed."""
 SLOW: Final = ("tests/browser/", "tests/cluster/", "tests/conformance/", "tests/crash/")
 """Run only if they changed themselves: each starts a browser, a cluster, or programs to kill."""

@@ -7,32 +7,16 @@ import signal
 import pytest
 from hypothesis import settings
 
-from tests.chances import IS_THOROUGH, SEED
+from tests.chances import IS_THOROUGH
 
 # What a script starts in the background ignores Ctrl-C, and so would all that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What addopts in pyproject.toml selects.
-_PLAIN = "not thorough"
-
 # On two busy cores, single examples are sometimes slow, which is not a failure.
 settings.register_profile("plain", deadline=None, print_blob=True, max_examples=25, derandomize=True)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=150)
 settings.load_profile("thorough" if IS_THOROUGH else "plain")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_configure(config: pytest.Config) -> None:
-    """Select the tests of a thorough run, and seed it, before the plugins read what they are to do."""
-    if IS_THOROUGH:
-        config.option.hypothesis_seed = config.option.hypothesis_seed or str(SEED)
-        config.option.markexpr = "" if config.option.markexpr == _PLAIN else config.option.markexpr
-
-
-def pytest_report_header() -> str:
-    """Say how to repeat the run."""
-    return f"SBNOTEBOOK_SEED={SEED}" + " SBNOTEBOOK_THOROUGH=1" * IS_THOROUGH
 
 
 # Runs pytest itself, for the tests of the fixtures for users of pytest.
