@@ -8,11 +8,11 @@ import contextlib
 import os
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, overload
 from weakref import WeakSet
 
 from sbnotebook.analysis import query, tables
@@ -350,22 +350,38 @@ class LockedBatch(SdkNames):
         return len(self.messages)
 
     def __repr__(self) -> str:
-        return tables.messages_text(self._renewed, self._caption, columns=tables.LOCKED_COLUMNS)
+        return tables.messages_text(_Renewed(self), self._caption, columns=tables.LOCKED_COLUMNS)
 
     def _repr_html_(self) -> str:
-        return tables.messages_html(self._renewed, self._caption, columns=tables.LOCKED_COLUMNS)
-
-    @property
-    def _renewed(self) -> list[LockedMessage]:
-        """Return the messages with the ends of their locks as they were renewed last."""
-        ends = self.lock_ends
-        return [m.with_changes(locked_until=ends.get(m.sequence_number, m.locked_until)) for m in self.messages]
+        return tables.messages_html(_Renewed(self), self._caption, columns=tables.LOCKED_COLUMNS)
 
     @property
     def _caption(self) -> str:
         lost = f", {len(self.lost):,} locks lost" if self.lost else ""
         failing = f", {self.renewal_error}" if self.renewal_error else ""
         return f"Locked in {self.address}{lost}{failing}"
+
+
+class _Renewed(Sequence[LockedMessage]):
+    """The messages of a batch with the ends of their locks as they were renewed last, copied as they are asked for."""
+
+    def __init__(self, batch: LockedBatch) -> None:
+        self._messages, self._ends = batch.messages, batch.lock_ends
+
+    @overload
+    def __getitem__(self, index: int) -> LockedMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[LockedMessage]: ...
+    def __getitem__(self, index: int | slice) -> LockedMessage | list[LockedMessage]:
+        if isinstance(index, slice):
+            return [self._renewed(message) for message in self._messages[index]]
+        return self._renewed(self._messages[index])
+
+    def _renewed(self, message: LockedMessage) -> LockedMessage:
+        return message.with_changes(locked_until=self._ends.get(message.sequence_number, message.locked_until))
+
+    def __len__(self) -> int:
+        return len(self._messages)
 
 
 class LockedSession(LockedBatch):
@@ -420,10 +436,14 @@ def close_batches(namespace: AsyncNamespace | None = None) -> None:
 
     Args:
         namespace: only those of this namespace, None for all.
+
+    Raises:
+        Exception: what the close of a batch raised, after all were closed.
     """
-    for batch in list(_OPEN):
-        if namespace is None or batch.is_of(namespace):
-            batch.close()
+    with contextlib.ExitStack() as all_of_them:
+        for batch in list(_OPEN):
+            if namespace is None or batch.is_of(namespace):
+                all_of_them.callback(batch.close)
 
 
 atexit.register(close_batches)

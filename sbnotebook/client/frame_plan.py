@@ -40,7 +40,7 @@ from sbnotebook.settlement.actions.reach import GONE
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.namespace import AsyncNamespace
 from sbnotebook.settlement.pace import AUTO, InFlight
-from sbnotebook.settlement.plan import Limits, Preview
+from sbnotebook.settlement.plan import Limits, Once, Preview
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,6 +139,7 @@ class FramePlan:
             )
         check_columns(frame.columns, only)
         self._namespace = namespace
+        self._once = Once()
         self._spark: SparkSession = frame.sparkSession
         _refuse_speculation(self._spark)
         self._archived = archived and namespace.archive is not None
@@ -190,11 +191,13 @@ class FramePlan:
             An outcome for each message, in a fixed frame: reading it twice settles nothing twice.
 
         Raises:
+            DecisionError: the plan was applied already; nothing was done.
             ReadOnlyError: the namespace is read-only.
             SbNotebookError: the Spark job failed, and it is not known what its tasks had settled by then.
         """
         Limits(max_in_flight)
         self._namespace.connection.require_writing()
+        self._once.begin()
         rows = self._rows
         rows.begin()
         try:

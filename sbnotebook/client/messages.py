@@ -53,9 +53,11 @@ class Messages(Sequence[PeekedMessage]):
         Raises:
             ConfigurationError: the expression is wrong.
         """
-        if expression is None:
-            return self
-        return Messages(query.filtered(self._table, expression), where_from=self._where_from)
+        return self if expression is None else self._with(query.filtered(self._table, expression))
+
+    def _with(self, table: pa.Table) -> Messages:
+        """Return some of these messages; those of a subclass that has verbs of its own have them, too."""
+        return Messages(table, where_from=self._where_from)
 
     def sql(self, query_text: str) -> pd.DataFrame:
         """Run a SQL query over the messages, which it knows as the table ``messages``, and return its result.
@@ -94,7 +96,7 @@ class Messages(Sequence[PeekedMessage]):
 
     def _in_places(self, places: Sequence[int]) -> Messages:
         untyped: Any = self._table
-        return Messages(untyped.take(pa.array(places, pa.int64())), where_from=self._where_from)
+        return self._with(untyped.take(pa.array(places, pa.int64())))
 
     def plot(self, by: Trait = "reason", *, top: int = 8) -> Figure:
         """Draw the messages over the time at which they were enqueued, stacked by a trait, as a plotly figure.
@@ -133,7 +135,10 @@ class Messages(Sequence[PeekedMessage]):
         Args:
             spark: a session.
         """
-        return spark.createDataFrame(self._table)
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        # Spark Connect takes the types of an empty table from nowhere else.
+        return spark.createDataFrame(self._table, from_arrow_schema(self._table.schema))
 
     def export(self, path: Path | str, *, overwrite: bool = False) -> Path:
         """Write the messages to a new file, complete or not at all, which only its owner can read.
@@ -186,7 +191,7 @@ class Messages(Sequence[PeekedMessage]):
             places = range(len(self))[index]
             if places.step != 1:
                 return self._in_places(places)
-            return Messages(self._table.slice(places.start, len(places)), where_from=self._where_from)
+            return self._with(self._table.slice(places.start, len(places)))
         place = range(len(self))[index]
         return frames.messages_of_table(self._table.slice(place, 1))[0]
 
@@ -198,9 +203,9 @@ class Messages(Sequence[PeekedMessage]):
 
 
 class DeferredRow(NamedTuple):
-    """The place of a deferred message in a table, and its enqueued time."""
+    """The sequence number of a deferred message, and its enqueued time."""
 
-    place: int
+    number: int
     enqueued_time: datetime | None
 
 
@@ -212,19 +217,33 @@ class DeferredMessages(Messages):
     Args:
         entity: their entity.
         table: the messages that are in the entity, with all message columns.
-        found: their rows in the table, and those that are in the journal.
+        found: their numbers, and those that are in the journal.
+        where_from: the table's caption; None to say what was found.
     """
 
-    def __init__(self, entity: AsyncEntity, table: pa.Table, found: Deferrals[DeferredRow]) -> None:
-        super().__init__(table, where_from=str(found))
+    def __init__(
+        self, entity: AsyncEntity, table: pa.Table, found: Deferrals[DeferredRow], *, where_from: str | None = None
+    ) -> None:
+        super().__init__(table, where_from=str(found) if where_from is None else where_from)
         self._entity = entity
         self._found = found
 
+    def where(self, expression: str | None) -> DeferredMessages:
+        """Return the messages for which a SQL expression over the message columns is true; plans settle them, too."""
+        return cast("DeferredMessages", super().where(expression))
+
+    def _with(self, table: pa.Table) -> DeferredMessages:
+        return DeferredMessages(self._entity, table, self._found, where_from=self._where_from)
+
     @property
-    def orphans(self) -> Messages:
+    def orphans(self) -> DeferredMessages:
         """Return those that are not in this journal: another machine deferred them, or the journal was lost."""
-        orphans = self._in_places([row.place for row in self._found.orphans])
-        return Messages(orphans.to_arrow(), where_from=f"Orphans in {self._entity.address}")
+        orphans = {row.number for row in self._found.orphans}
+        numbers = frames.values_of_column(self._table.column("sequence_number"))
+        places = [place for place, number in enumerate(numbers) if number in orphans]
+        table = self._in_places(places).to_arrow()
+        caption = f"Orphans in {self._entity.address}"
+        return DeferredMessages(self._entity, table, self._found, where_from=caption)
 
     @property
     def gone(self) -> tuple[DeferralEntry, ...]:
@@ -290,7 +309,7 @@ async def deferred_messages(entity: AsyncEntity, progress: Progress | None = Non
         table = await frames.one_table(frames.tables_of_pages(pages, cursor))
         numbers = frames.values_of_column(table.column("sequence_number"))
         times = frames.values_of_column(table.column("enqueued_time"))
-        return dict(zip(numbers, map(DeferredRow, range(len(table)), times), strict=True))
+        return dict(zip(numbers, map(DeferredRow, numbers, times), strict=True))
 
     found = await compared(entity, look)
     return DeferredMessages(entity, table, found)

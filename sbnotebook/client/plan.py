@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -32,12 +31,14 @@ __all__ = ["Plan", "Running", "SendPlan", "count_of"]
 
 _SHOWN: Final = 5
 """Messages that the preview of a send has."""
+_MOST_READ: Final = 100_000
+"""Messages of an iterator that a plan holds."""
 _CODED: Final = 101
 """Messages of a send that are looked at for its code, one more than it may have."""
 
 
 class Plan:
-    """Messages and a decision. Making a plan does nothing; :meth:`apply` carries it out.
+    """Messages and a decision. Making a plan does nothing; :meth:`apply` carries it out, once.
 
     Shown as a preview: a sentence, the first messages, and what an edit changes in them.
 
@@ -176,7 +177,8 @@ class Plan:
 
         Raises:
             ConfigurationError: a number is out of its range.
-            DecisionError: the plan has no clones to watch, or they cannot be watched; nothing was done.
+            DecisionError: the plan was applied already, or has no clones to watch, or they cannot be watched; nothing
+                was done.
 
         Example:
             >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
@@ -185,13 +187,10 @@ class Plan:
         """
         limits, first = Limits(max_in_flight, rate), self._first(canary, watch, max_came_back)
         with progress_bar(self.decision.verb, self.total, shown=show_progress) as advance:
-            start = time.monotonic()
             if first is not None:
                 with progress_bar("watch the canary", first.count, shown=show_progress) as seen:
                     return watched(run(self._plan.apply_canary, first, limits, advance, seen))
-            report = run(self._plan.carry_out, self._plan, limits, advance)
-            self._plan.note(report, limits, time.monotonic() - start)
-            return watched(report)
+            return watched(run(self._plan.apply, limits, advance))
 
     def start(
         self,
@@ -212,6 +211,7 @@ class Plan:
             <Report purge: 200 settled>
         """
         first = self._first(canary, watch, max_came_back)
+        self._plan.once.check()
         return Running(self, Limits(max_in_flight, rate, Pause()), first)
 
     def _first(self, count: int | None, watch: str | float | timedelta, max_came_back: int) -> Canary | None:
@@ -236,7 +236,8 @@ class SendPlan(Plan):
 
     Args:
         entity: their destination.
-        data: what :func:`sbnotebook.analysis.frames.messages_from` takes, of a length that is known.
+        data: what :func:`sbnotebook.analysis.frames.messages_from` takes; of an iterator up to 100,000 messages, which
+            are read now, because a plan counts them and shows the first.
         at: when they become active, as for :meth:`Entity.schedule`; None for at once.
         delay: how much later than when they are sent instead, such as ``"5m"``.
 
@@ -253,6 +254,8 @@ class SendPlan(Plan):
         self, entity: AsyncEntity, data: Any, *, at: str | datetime | None = None, delay: str | timedelta | None = None
     ) -> None:
         held: Any = [data] if isinstance(data, (Message, str, bytes, Mapping)) else collect_spark_frame(data)
+        if count_of(held) is None:
+            held = _read(held)
         decision = Send(time_to_come(at), duration(delay))
         make = to_send if decision.is_for_now else messages_from
         shown = islice(messages_from(held), _SHOWN)
@@ -268,6 +271,21 @@ class SendPlan(Plan):
 
     def __len__(self) -> int:
         return self.total
+
+
+def _read(data: Iterable[Any]) -> list[Message]:
+    """Return the messages of an iterator.
+
+    Raises:
+        ConfigurationError: it gives something else, or too many.
+    """
+    held = [*islice(messages_from(data), _MOST_READ + 1)]
+    if len(held) > _MOST_READ:
+        raise ConfigurationError(
+            f"A plan holds at most {_MOST_READ:,} messages of an iterator, to count and show them, and nothing was "
+            "sent: send it with entity.send(…), which reads as it sends."
+        )
+    return held
 
 
 def _planned(messages: Iterable[Message], verb: str) -> pd.DataFrame:

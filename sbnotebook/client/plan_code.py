@@ -249,7 +249,8 @@ def _expression(plan: Plan) -> str:
 
 def _magic(plan: Plan) -> list[str] | None:
     """Return the words of a magic; None where no magic says the same."""
-    if isinstance(plan.decision, (Send, Undo)):
+    unusual = {name for name in plan.options if not (isinstance(plan.decision, Purge) and name == "archived")}
+    if isinstance(plan.decision, (Send, Undo)) or unusual:
         return None
     entity, decision, chosen = str(plan.entity), plan.decision, ["--messages", _choice(plan)]
     match decision:
@@ -257,7 +258,8 @@ def _magic(plan: Plan) -> list[str] | None:
             words = _resubmit_words(decision)
             return ["%sb_resubmit", entity, *chosen, *words, *(["--edit", "edit"] if plan.edit else [])]
         case Purge():
-            return ["%sb_purge", entity, "--where", f'"{_expression(plan)}"']
+            kept = ["--no-archive"] if plan.options else []
+            return ["%sb_purge", entity, "--where", f'"{_expression(plan)}"', *kept]
         case CancelScheduled():
             return ["%sb_schedule", entity, "--cancel", *chosen]
         case Complete() | Abandon(delay=None) | Defer(wake_after=None):
@@ -311,9 +313,13 @@ def _canary_words(canary: Canary | None) -> list[str]:
 def _call(plan: Plan) -> str:
     decision = plan.decision
     if isinstance(decision, Purge):
-        return f"entity.purge(where={_expression(plan)!r})"
+        return f"entity.purge({', '.join([f'where={_expression(plan)!r}', *_options(plan)])})"
     if isinstance(decision, CancelScheduled):
         return "entity.cancel_scheduled(messages)"
+    if isinstance(decision, Resubmit) and plan.options and decision.to_host is None:
+        made = f"sbnotebook.Resubmit({_fields(decision)})"
+        edit = ["edit=edit"] if plan.edit else []
+        return f"entity.pick({', '.join(['messages', made, *edit, *_options(plan)])})"
     if isinstance(decision, Resubmit):
         return f"entity.resubmit({', '.join(['messages', *_resubmit_options(plan, decision)])})"
     if isinstance(decision, Send):
@@ -321,7 +327,13 @@ def _call(plan: Plan) -> str:
     if isinstance(decision, Undo):
         return f"ns.undo({', '.join(['messages', *_undo_options(decision)])})"
     made = f"sbnotebook.{type(decision).__name__}({_fields(decision)})"
-    return f"entity.deferred().plan({made}, messages)" if _are_deferred(plan) else f"entity.pick(messages, {made})"
+    if _are_deferred(plan) and not plan.options:
+        return f"entity.deferred().plan({made}, messages)"
+    return f"entity.pick({', '.join(['messages', made, *_options(plan)])})"
+
+
+def _options(plan: Plan) -> list[str]:
+    return [f"{name}={value!r}" for name, value in plan.options.items()]
 
 
 def _resubmit_options(plan: Plan, decision: Resubmit) -> list[str]:

@@ -48,6 +48,7 @@ Consumer = Function | str | Sequence[str]
 environment variables SERVICEBUS_CONNECTION_STRING and SBNOTEBOOK_CONNECTION."""
 
 _MANY: Final = 20
+_SHOWN: Final = 200
 _CLEAN_UP: Final = 5.0
 """Seconds that a command may take to end."""
 _PAUSE: Final = 0.2
@@ -242,7 +243,7 @@ def _consume(copy: Copied, stage: _Stage, consumer: Consumer, timeout: timedelta
                 archived=False,
             )
         return stage.fates()
-    command = shlex.split(consumer) if isinstance(consumer, str) else [*consumer]
+    command = _words(consumer) if isinstance(consumer, str) else [*consumer]
     address = copy.emulator.connection_string
     secrets = {"SERVICEBUS_CONNECTION_STRING": address, "SBNOTEBOOK_CONNECTION": address}
     try:
@@ -253,6 +254,27 @@ def _consume(copy: Copied, stage: _Stage, consumer: Consumer, timeout: timedelta
         return _watched(stage.fates, process, timeout)
     finally:
         _end(process)
+
+
+def _words(command: str) -> list[str]:
+    r"""Split a command as a shell does, but keep backslashes, which paths of Windows have.
+
+    Raises:
+        ConfigurationError: a quote is open, or there are no words.
+
+    Example:
+        >>> _words(r"C:\tools\python.exe 'my consumer.py'")
+        ['C:\\tools\\python.exe', 'my consumer.py']
+    """
+    reader = shlex.shlex(command, posix=True, punctuation_chars=False)
+    reader.whitespace_split, reader.escape, reader.commenters = True, "", ""
+    try:
+        words = [*reader]
+    except ValueError:
+        raise ConfigurationError(f"The consumer {command[:_SHOWN]!r} has a quote that does not end.") from None
+    if not words:
+        raise ConfigurationError("consumer is a function, or a command such as 'python consumer.py'.")
+    return words
 
 
 def _watched(

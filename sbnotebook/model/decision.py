@@ -32,6 +32,10 @@ AUTO: Final = "auto"
 """Let sbnotebook choose."""
 MAX_RESUBMITS: Final = 5
 """The limit of resubmits of a dead letter, by default."""
+MAX_TEXT: Final = 4_096
+"""UTF-16 code units of the reason, and of the description, of a dead letter."""
+_SHORTENED: Final = "sbnotebook shortened this from"
+_END: Final = 60
 MaxResubmits = int | Literal["auto"] | None
 """A limit of resubmits of one message: see :class:`Resubmit`."""
 
@@ -66,14 +70,36 @@ class Abandon:
 class DeadLetter:
     """Move the message to the dead-letter queue.
 
+    Each text has at most 4,096 characters, as in Microsoft's .NET library: with longer ones, the frame that settles the
+    message could exceed 64 KiB, with which Service Bus closes the connection. A longer text is cut, and says so at its
+    end. Half a character of a broken sender, which AMQP cannot carry, becomes a question mark. Source:
+    ``MaxDeadLetterReasonLength`` in ``Azure.Messaging.ServiceBus``.
+
     Args:
         reason: short and the same for the same cause, because messages are grouped by it.
         description: what happened to this message.
+
+    Raises:
+        DecisionError: one of them is not a text.
+
+    Example:
+        >>> DeadLetter("Bad", "x" * 5_000).description[-52:]
+        'x… (sbnotebook shortened this from 5,000 characters)'
     """
 
     verb: ClassVar[str] = "dead-letter"
     reason: str | None = None
     description: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("reason", "description"):
+            object.__setattr__(self, name, _fitted(name, getattr(self, name)))
+
+    @property
+    def shortened(self) -> str | None:
+        """Return which texts were shortened, in a sentence; None for none."""
+        cut = [name for name, text in (("reason", self.reason), ("description", self.description)) if _is_cut(text)]
+        return f"The {' and the '.join(cut)} of the dead letter had to be shortened." if cut else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +253,22 @@ class SettleEach:
 
     verb: ClassVar[str] = "settle"
     decisions: Mapping[int, Decision]
+
+
+def _fitted(name: str, text: object) -> str | None:
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise DecisionError(f"The {name} of a dead letter is a text, not {type(text).__name__}.")
+    whole = text.encode("utf-16-le", errors="replace")  # .NET counts an emoji as two
+    if len(whole) <= 2 * MAX_TEXT:
+        return whole.decode("utf-16-le")
+    end = f"… ({_SHORTENED} {len(text):,} characters)"
+    return whole[: 2 * (MAX_TEXT - len(end))].decode("utf-16-le", errors="ignore") + end
+
+
+def _is_cut(text: str | None) -> bool:
+    return text is not None and f"… ({_SHORTENED} " in text[-_END:]
 
 
 def _check_destination(to: EntityAddress | None) -> None:

@@ -140,10 +140,8 @@ class AsyncEntity(Place):
         chosen = tuple(batch.messages if messages is None else messages)
 
         def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]:
-            once = [*{message.lock_token: message for message in chosen}.values()]
-            return engine.carry_out(
-                once, plan.decision, partial(batch.settle_in, plan.decision, once), limits, progress
-            )
+            settle = partial(batch.settle_in, plan.decision, plan.messages)
+            return engine.carry_out(plan.messages, plan.decision, settle, limits, progress)
 
         speeds, cost = self.namespace.speeds, Cost(transfers=0)
         return Plan(self.address, decision, chosen, carry_out, speeds=speeds, cost=cost)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from numbers import Integral
@@ -22,17 +24,20 @@ from sbnotebook.model import (
     EntityAddress,
     LockedMessage,
     Message,
+    OutcomeStatus,
     ReceivedMessage,
     Report,
     Resubmit,
 )
 from sbnotebook.model.body import fault_of_bytes, read_form
+from sbnotebook.model.decision import MAX_TEXT
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.json_text import json_document, write_json
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.costs import Cost, Speeds
 from sbnotebook.settlement.pace import AUTO, InFlight, Pace, Pause, check_in_flight
 from sbnotebook.settlement.terms import Progress
+from sbnotebook.settlement.watch import Watch
 
 __all__ = [
     "Canary",
@@ -41,6 +46,7 @@ __all__ = [
     "Change",
     "Edit",
     "Limits",
+    "Once",
     "Plan",
     "Preview",
     "changes_of",
@@ -66,6 +72,7 @@ _TRY_SECONDS: Final = 2.0
 """How long a preview tries an edit on messages that it does not show."""
 _NAMED: Final = 3
 """Messages whose refusal a preview explains."""
+_APPLIED: Final = "This plan was applied already, and a plan is applied once: make a new one."
 _MAPS_AND_BODY: Final = frozenset({"body", "application_properties", "extras"})
 
 
@@ -188,20 +195,64 @@ class CarryOutWithCanary(Protocol):
         ...
 
 
+class Once:
+    """Lets a plan be applied once, whichever thread asks first."""
+
+    def __init__(self) -> None:
+        self._begun = threading.Lock()
+
+    def check(self) -> None:
+        """Refuse a plan that was applied.
+
+        Raises:
+            DecisionError: it was.
+        """
+        if self._begun.locked():
+            raise DecisionError(_APPLIED)
+
+    def begin(self) -> None:
+        """Note that the plan is applied.
+
+        Raises:
+            DecisionError: it was applied before.
+        """
+        if not self._begun.acquire(blocking=False):
+            raise DecisionError(_APPLIED)
+
+    @contextmanager
+    def applying(self) -> Generator[None]:
+        """Apply the plan in a block; if the block fails before it did anything, the plan can be applied again.
+
+        Raises:
+            DecisionError: the plan was applied.
+        """
+        self.begin()
+        watch = Watch()
+        try:
+            with watch:
+                yield
+        except BaseException:
+            if all(outcome.status is OutcomeStatus.SKIPPED for outcome in watch.report):
+                self._begun.release()
+            raise
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Messages and a decision on them. Making a plan does nothing; applying it carries it out.
+    """Messages and a decision on them. Making a plan does nothing; applying it carries it out, once.
 
     Args:
         entity: that holds the messages.
         decision: the action.
-        messages: with which messages.
+        messages: with which messages, each once.
         edit: changes what a resubmit sends, None for nothing.
         describe: gives the preview, told how many rows; None where the decision says all.
         total: how many messages its progress counts, None where it counts those that are decided on.
         speeds: of earlier runs in the namespace; None for a plan without an estimate of its time.
         cost: what it asks of Service Bus; None for a plan without an estimate of its operations.
         with_canary: carries it out with a canary; None where no clones are sent.
+        options: how it is carried out where that is not the usual way, by the names of the arguments of its verb.
+        once: shared with the copies of the plan.
     """
 
     entity: EntityAddress
@@ -214,6 +265,11 @@ class Plan:
     speeds: Speeds | None = field(default=None, repr=False, compare=False)
     cost: Cost | None = field(default=None, repr=False, compare=False)
     with_canary: CarryOutWithCanary | None = field(default=None, repr=False, compare=False)
+    options: Mapping[str, bool | int] = field(default_factory=dict[str, bool | int], repr=False)
+    once: Once = field(default_factory=Once, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "messages", _each_once(self.messages))
 
     def preview(self, rows: int = 5) -> Preview:
         """Return what applying would do, without doing it.
@@ -247,9 +303,13 @@ class Plan:
 
         Returns:
             An outcome for each of the messages.
+
+        Raises:
+            DecisionError: the plan was applied already; nothing was done.
         """
         limits, start = limits or Limits(), time.monotonic()
-        report = await self.carry_out(self, limits, progress)
+        with self.once.applying():
+            report = await self.carry_out(self, limits, progress)
         self.note(report, limits, time.monotonic() - start)
         return report
 
@@ -275,9 +335,12 @@ class Plan:
             An outcome for each of the messages: SKIPPED for those that did not follow.
 
         Raises:
-            DecisionError: the plan sends no clones, or they could not be watched; nothing was done.
+            DecisionError: the plan sends no clones, or they could not be watched, or it was applied already; nothing
+                was done.
         """
-        return await self.check_canary()(self, canary, limits or Limits(), progress, seen)
+        carry_out = self.check_canary()
+        with self.once.applying():
+            return await carry_out(self, canary, limits or Limits(), progress, seen)
 
     def check_canary(self) -> CarryOutWithCanary:
         """Return what carries the plan out with a canary.
@@ -328,6 +391,14 @@ class Plan:
         return f" {count:,} of them were resubmitted {limit} times or more, and {ends}."
 
 
+def _each_once(messages: Iterable[ReceivedMessage]) -> tuple[ReceivedMessage, ...]:
+    """Return messages without those that are given again; each delivery of a message is another one."""
+    # An entity that was made anew gives the same numbers to others, at other times.
+    return tuple(
+        {(m.entity, m.sequence_number, m.enqueued_time, getattr(m, "lock_token", None)): m for m in messages}.values()
+    )
+
+
 def _details(decision: Decision, entity: EntityAddress) -> str:
     match decision:
         case Resubmit(to, delay, max_resubmits, _, atomic, to_host):
@@ -343,7 +414,8 @@ def _details(decision: Decision, entity: EntityAddress) -> str:
         case DeadLetter(reason, description):
             named = {"reason": reason, "description": description}
             said = " and ".join(f"the {name} {text!r}" for name, text in named.items() if text)
-            return f" with {said}" if said else ""
+            cut = f", which sbnotebook shortened to {MAX_TEXT:,} characters" if decision.shortened else ""
+            return f" with {said}{cut}" if said else ""
         case Abandon(delay):
             later = f", {duration_text(delay)} later" if delay else ""
             return f"{later}; this raises their delivery counts"

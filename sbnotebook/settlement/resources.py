@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 
 import anyio
 import anyio.to_thread
@@ -11,7 +12,7 @@ from sbnotebook.model import Complete, EntityAddress, ReceivedMessage
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.identity import identity_of
 from sbnotebook.settlement.costs import Speeds
-from sbnotebook.settlement.locking.records import DeferralRecord, Record, RemovalRecord
+from sbnotebook.settlement.locking.records import DeferralRecord, Record, RemovalRecord, room_of
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.locking.wake_up import WakeUps
 from sbnotebook.settlement.memory.archive import Archive, archive_of
@@ -87,8 +88,7 @@ class Resources:
             ArchiveError: they do not fit, or the archive cannot be used.
         """
         if self.archive is not None:
-            size = sum(len(message.body) for message in messages)
-            await anyio.to_thread.run_sync(self.archive.require_room, size)
+            await anyio.to_thread.run_sync(_require_room, self.archive, messages)
 
     def records(
         self, verb: str = Complete.verb, *, archived: bool = True, journalled: bool = True
@@ -122,19 +122,36 @@ class Resources:
         return Looks(self.journal.database, self.identity)
 
     async def close(self) -> None:
-        """Close all connections and files. Close the batches that are still open first."""
+        """Close all connections and files. Close the batches that are still open first.
+
+        Raises:
+            Exception: what the close of a part raised, after all were closed.
+        """
         peekers, self._peekers = list(self._peekers.values()), {}
         pools, self._pools = list(self._pools.values()), {}
-        try:
+        errors: list[Exception] = []
+
+        async def close(part: Peeker | SenderPool) -> None:
+            try:
+                await part.close()
+            except Exception as error:  # noqa: BLE001 (it would cancel the close of the others)
+                errors.append(error)
+
+        async with AsyncExitStack() as others:
+            if self.archive is not None:
+                others.callback(self.archive.close)
+            others.callback(self.journal.close)
+            others.push_async_callback(self.connection.close)
             # Each takes the SDK about half a second.
             async with anyio.create_task_group() as tasks:
                 for part in (*peekers, *pools):
-                    tasks.start_soon(part.close)
-        finally:
-            await self.connection.close()
-            self.journal.close()
-            if self.archive is not None:
-                self.archive.close()
+                    tasks.start_soon(close, part)
+            if errors:
+                raise errors[0]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.host}>"
+
+
+def _require_room(archive: Archive, messages: Iterable[ReceivedMessage]) -> None:
+    archive.require_room(sum(map(room_of, messages)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
     DeadLetter,
     Decision,
@@ -17,7 +17,7 @@ from sbnotebook.model import (
     SubQueue,
 )
 
-__all__ = ["Progress", "check_decision", "is_same", "outcome_for", "outcome_until_now"]
+__all__ = ["Progress", "check_decision", "check_wait", "is_same", "outcome_for", "outcome_until_now"]
 
 _UNDER_WAY: Final = "It was in progress when it was interrupted, and may be done or not."
 
@@ -39,6 +39,16 @@ def check_decision(decision: Decision, entity: EntityAddress) -> None:
         )
     if isinstance(decision, Defer) and decision.wake_after is not None and decision.wake_to is None:
         _check_wake_up(entity)
+
+
+def check_wait(seconds: float) -> None:
+    """Refuse a wait in which no message can come: the answer of Service Bus takes its time.
+
+    Raises:
+        ConfigurationError: it is not above 0 seconds.
+    """
+    if not 0 < seconds < float("inf"):
+        raise ConfigurationError(f"max_wait is above 0 seconds, such as 5; {seconds} is not.")
 
 
 def _check_wake_up(entity: EntityAddress) -> None:

@@ -16,10 +16,11 @@ import pytest
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from sbnotebook.client import Namespace
+from sbnotebook.client.batch import LockedBatch, close_batches
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.errors import BatchClosedError
-from sbnotebook.model import Complete, OutcomeStatus
+from sbnotebook.errors import BatchClosedError, ConfigurationError
+from sbnotebook.model import Complete, DeadLetter, LockedMessage, OutcomeStatus
 from sbnotebook.settlement import Connection, Journal
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind
 from tests.filled_queues import filled_client_queue
@@ -158,3 +159,68 @@ def test_events_are_told_to_synchronous_code(tmp_path: Path) -> None:
             assert set(told[0].sequence_numbers) == set(batch.lost) == {1, 2}
             leave()
         namespace.close()
+
+
+def test_a_batch_that_cannot_be_closed_leaves_no_other_open(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled_client_queue(namespace, "all-closed", 3)
+    batches = [namespace.entity("all-closed").lock(1) for _ in range(3)]
+    close = LockedBatch.close
+
+    def fail(batch: LockedBatch) -> None:
+        close(batch)
+        raise OSError(f"No network for {batches.index(batch)}.")
+
+    monkeypatch.setattr(LockedBatch, "close", fail)
+    with pytest.raises(OSError, match="No network"):
+        close_batches()
+    assert [batch.is_open for batch in batches] == [False] * 3
+
+
+def test_showing_a_batch_copies_only_what_is_shown(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled_client_queue(namespace, "shown-in-part", 60)
+    copied: list[int] = []
+    changed = LockedMessage.with_changes
+
+    def count(message: LockedMessage, **changes: object) -> LockedMessage:
+        copied.append(message.sequence_number)
+        return changed(message, **changes)
+
+    with namespace.entity("shown-in-part").lock(60) as batch:
+        monkeypatch.setattr(LockedMessage, "with_changes", count)
+        assert "60" in repr(batch)
+        assert len(copied) == 20
+
+
+@pytest.mark.parametrize("wait", [0, -1, "0s"])
+def test_a_wait_is_longer_than_nothing(namespace: Namespace, wait: float | str) -> None:
+    filled_client_queue(namespace, f"waited-for-{wait}", 1)
+    queue = namespace.entity(f"waited-for-{wait}")
+    with queue.lock(1) as batch, pytest.raises(ConfigurationError, match="max_wait"):
+        batch.receive(1, max_wait=wait)
+    with pytest.raises(ConfigurationError, match="max_wait"):
+        queue.next_session(max_wait=wait)
+    with pytest.raises(ConfigurationError, match="max_wait"):
+        queue.lock(1, max_wait=wait)
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 100_000, "\u00e9" * 50_000, "\U0001f600" * 40_000, "\ud800" * 5_000, "\0" * 70_000]
+)
+def test_a_long_text_of_a_dead_letter_is_shortened(namespace: Namespace, text: str) -> None:
+    name = f"long-texts-{len(text)}"
+    filled_client_queue(namespace, name, 3)
+    queue = namespace.entity(name)
+    number = queue.peek()[2].sequence_number
+    picked = queue.pick([number], DeadLetter(text, text)).apply()
+    with queue.lock(2) as batch:
+        report = batch.dead_letter(reason=text, description=text) + picked
+        assert batch.lock_ends == {}
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 3
+    assert all("reason and the description" in (outcome.description or "") for outcome in report)
+    letters = namespace.entity(f"{name}/$dlq")
+    for letter in letters.peek():
+        assert len((letter.dead_letter_error_description or "").encode("utf-16-le")) <= 2 * 4_096
+        assert "(sbnotebook shortened this from" in (letter.dead_letter_error_description or "")
+    assert len(letters.peek()) == 3

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sbnotebook.client import Namespace
+from sbnotebook.client.messages import DeferredMessages
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import DecisionError
@@ -72,3 +73,18 @@ def test_batch_delays_in_each_way(namespace: Namespace) -> None:
         assert original.message_id == "m2"
         assert batch.complete([original, wake_up]).ok
     assert [m.message_id for m in queue.peek()] == ["m0", "m1"]
+
+
+def test_a_part_of_deferred_messages_is_settled_like_all_of_them(namespace: Namespace) -> None:
+    filled_client_queue(namespace, "deferred-parts", 8)
+    queue = namespace.entity("deferred-parts")
+    with queue.lock(8) as batch:
+        batch.defer().raise_for_failures()
+    found = queue.deferred()
+    assert found.where("subject = 'even'").where(None).complete().apply().settled == 4
+    odd = found.where("subject <> 'even'")
+    for part, settle in ((odd[:1], "abandon"), (odd[::-1][:1], "dead_letter"), (odd.groups()[0].messages, "complete")):
+        assert isinstance(part, DeferredMessages)
+        assert getattr(part, settle)().apply().settled
+    assert len(odd.where("sequence_number < 0").orphans) == len(found.orphans) == 0
+    assert [message.message_id for message in queue.deferred()] == []

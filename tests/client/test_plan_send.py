@@ -51,3 +51,26 @@ def test_send_plan_refuses_wrong_data_at_once(namespace: Namespace) -> None:
         queue.plan_send("x", at=datetime.now(UTC), delay="1h")
     with pytest.raises(ConfigurationError, match="cannot be made of int"):
         queue.plan_send([1])
+
+
+def test_a_send_plan_is_applied_once(namespace: Namespace) -> None:
+    namespace.create_queue("sent-once")
+    queue = namespace.entity("sent-once")
+    plan = queue.plan_send(["a", "b"])
+    assert plan.start().result().settled == 2
+    for again in (plan.apply, plan.start):
+        with pytest.raises(DecisionError, match="applied already"):
+            again()
+    assert len(queue.peek()) == 2
+
+
+def test_an_iterator_is_planned_as_it_is_sent(namespace: Namespace) -> None:
+    namespace.create_queue("iterated")
+    queue = namespace.entity("iterated")
+    plan = queue.plan_send(Message(body=str(n)) for n in range(7))
+    assert repr(plan).startswith("Plan: send 7 messages to iterated.")
+    assert len(plan) == len(plan.to_pandas()) == plan.apply().settled == len(queue.peek()) == 7
+    with pytest.raises(ConfigurationError, match="Messages cannot be made of int"):
+        queue.plan_send(7)
+    with pytest.raises(ConfigurationError, match=r"at most 100,000 .* nothing was sent"):
+        queue.plan_send("a" for _ in range(100_001))

@@ -12,6 +12,7 @@ import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.entity import Entity
+from sbnotebook.client.plan import Plan
 from sbnotebook.client.rehearsal import Rehearsal
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions
@@ -149,3 +150,23 @@ def test_rehearse_refuses_plans_that_send_nothing(namespace: Namespace) -> None:
     with pytest.raises(Exception, match="nowhere"):
         namespace.rehearse(letters.resubmit(letters.peek(), to="nowhere"))
     assert len(letters.peek()) == 1
+
+
+def test_a_command_keeps_the_backslashes_of_its_paths(namespace: Namespace, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    consumer = (
+        f"{sys.executable} -c 'import sys; open(sys.argv[1], \"w\").write(sys.argv[2])' {said} C:\\data\\new\\a.csv"
+    )
+    plan = plan_of_one(namespace)
+    namespace.rehearse(plan, consumer)
+    assert said.read_text() == "C:\\data\\new\\a.csv"
+    for wrong in ("python 'a", "  "):
+        with pytest.raises(ConfigurationError, match="consumer"):
+            namespace.rehearse(plan, wrong)
+
+
+def plan_of_one(namespace: Namespace) -> Plan:
+    namespace.create_queue("of-one")
+    queue = namespace.entity("of-one")
+    queue.send("a").raise_for_failures()
+    return queue.resubmit(queue.peek())

@@ -137,7 +137,13 @@ def test_code_of_a_move_connects_to_the_other_namespace(shell: Shell) -> None:
 
 def same(one: Plan, other: Plan) -> bool:
     numbers = [[each.sequence_number for each in plan.messages] for plan in (one, other)]
-    return numbers[0] == numbers[1] and one.decision == other.decision and one.entity == other.entity
+    options = [plan.asynchronous.options for plan in (one, other)]
+    return (
+        numbers[0] == numbers[1]
+        and options[0] == options[1]
+        and one.decision == other.decision
+        and one.entity == other.entity
+    )
 
 
 def test_code_of_a_resubmit_makes_the_same_plan(shell: Shell) -> None:
@@ -171,6 +177,34 @@ def test_code_of_a_pick_makes_the_same_plan(shell: Shell, decision: Decision, is
     entity.send([Message(body=b"x") for _ in range(4)], show_progress=False).raise_for_failures()
     plan = entity.pick([2, 4], decision, show_progress=False)
     assert plan.as_cell().startswith("%sb_pick") is is_magic
+    assert same(again(shell, plan.as_cell()), plan)
+    assert same(again(shell, plan.as_python()), plan)
+
+
+@pytest.mark.parametrize(
+    ("decision", "options"),
+    [
+        (Complete(), {"archived": False}),
+        (Complete(), {"abandon_rest": True, "max_held": 50}),
+        (Defer(), {"max_held": 50}),
+        (Resubmit(EntityAddress("pick-options"), timedelta(minutes=1)), {"abandon_rest": True, "max_held": 50}),
+    ],
+)
+def test_code_of_a_pick_says_how_it_is_carried_out(shell: Shell, decision: Decision, options: dict[str, Any]) -> None:
+    namespace: Namespace = shell.run("namespace").value
+    if "pick-options" not in {str(each.address) for each in namespace.entities()}:
+        namespace.create_queue("pick-options")
+        namespace.entity("pick-options").send(["x"] * 4, show_progress=False).raise_for_failures()
+    plan = namespace.entity("pick-options").pick([2, 4], decision, show_progress=False, **options)
+    assert plan.asynchronous.options == options
+    assert same(again(shell, plan.as_cell()), plan)
+    assert same(again(shell, plan.as_python()), plan)
+
+
+def test_code_of_a_purge_without_an_archive_keeps_nothing(shell: Shell) -> None:
+    letters = letters_in(shell, "purged-for-good-by-code")
+    plan = letters.purge(archived=False, show_progress=False)
+    assert "--no-archive" in plan.as_cell()
     assert same(again(shell, plan.as_cell()), plan)
     assert same(again(shell, plan.as_python()), plan)
 

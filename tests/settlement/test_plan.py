@@ -8,10 +8,11 @@ from functools import partial
 from typing import Any, cast
 from uuid import UUID
 
+import anyio
 import pytest
 from hypothesis import given
 
-from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.errors import ArchiveError, ConfigurationError, DecisionError
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -31,8 +32,9 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement.costs import Speeds
 from sbnotebook.settlement.pace import Pause, transfers
-from sbnotebook.settlement.plan import Canary, Change, Edit, Limits, Plan, Preview, edit_json, edited_by
+from sbnotebook.settlement.plan import Canary, Change, Edit, Limits, Once, Plan, Preview, edit_json, edited_by
 from sbnotebook.settlement.terms import Progress
+from sbnotebook.settlement.watch import reporting
 from sbnotebook.testing.strategies import peeked_messages
 
 ORDERS = EntityAddress("orders")
@@ -50,6 +52,11 @@ async def settle_all(plan: Plan, limits: Limits, progress: Progress | None) -> R
 
 def plan_of(decision: Decision, count: int = 1, edit: Edit | None = None) -> Plan:
     return Plan(ORDERS, decision, tuple(peeked(number) for number in range(count)), settle_all, edit)
+
+
+def anew(plan: Plan, **changes: Any) -> Plan:
+    """Return a plan like another one that may have been applied."""
+    return replace(plan, once=Once(), **changes)
 
 
 def changes(message: PeekedMessage, edit: Edit) -> list[tuple[str, str, str]]:
@@ -296,11 +303,11 @@ async def test_a_preview_estimates_the_time_from_the_last_run() -> None:
     plan = replace(plan_of(Complete(), 500), speeds=speeds)
     alone = plan.preview().sentence
     # Runs that say nothing about the next one: held back, failed, and short.
-    await plan.apply(Limits(rate=1_000_000))
+    await anew(plan).apply(Limits(rate=1_000_000))
     pause = Pause()
     pause.begin()
-    await plan.apply(Limits(pause=pause))
-    await replace(plan, carry_out=fail_all).apply()
+    await anew(plan).apply(Limits(pause=pause))
+    await anew(plan, carry_out=fail_all).apply()
     await replace(plan_of(Complete(), 99), speeds=speeds).apply()
     assert plan.preview().sentence == alone
     await plan.apply()
@@ -313,3 +320,70 @@ async def test_a_preview_estimates_the_time_from_the_last_run() -> None:
     # Of a plan that finds its messages, the report says how many there were.
     await replace(plan_of(Defer(), 0), speeds=speeds, carry_out=settle_200).apply()
     assert "This takes" in replace(plan_of(Defer(), 500), speeds=speeds).preview().sentence
+
+
+@pytest.mark.anyio
+async def test_a_plan_is_applied_once_and_so_are_its_copies() -> None:
+    plan = replace(plan_of(Resubmit(), 2), with_canary=with_canary)
+    copy = replace(plan, speeds=None)
+    assert (await plan.apply()).settled == 2
+    for again in (plan.apply, copy.apply, partial(plan.apply_canary, Canary()), partial(copy.apply_canary, Canary())):
+        with pytest.raises(DecisionError, match="applied already, and a plan is applied once: make a new one"):
+            await again()
+
+
+async def with_canary(plan: Plan, *_: object) -> Report:
+    return await settle_all(plan, Limits(), None)
+
+
+@pytest.mark.anyio
+async def test_a_plan_that_is_being_applied_is_not_applied_beside_it() -> None:
+    go_on, sent = anyio.Event(), list[int]()
+
+    async def slowly(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+        await go_on.wait()
+        sent.append(1)
+        return await settle_all(plan, limits, progress)
+
+    plan = replace(plan_of(Complete()), carry_out=slowly)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(plan.apply)
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(DecisionError, match="applied already"):
+            await plan.apply()
+        go_on.set()
+    assert sent == [1]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("status", [OutcomeStatus.SKIPPED, OutcomeStatus.UNCONFIRMED])
+async def test_a_plan_that_failed_before_it_did_anything_is_applied_again(status: OutcomeStatus) -> None:
+    is_full = True
+
+    async def refuse(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+        if not is_full:
+            return await settle_all(plan, limits, progress)
+        with reporting(lambda: Report([Outcome(status, plan.decision.verb, plan.entity)])):
+            raise ArchiveError("It is full.")
+
+    plan = replace(plan_of(Complete()), carry_out=refuse)
+    with pytest.raises(ArchiveError):
+        await plan.apply()
+    is_full = False
+    if status is OutcomeStatus.SKIPPED:
+        assert (await plan.apply()).settled == 1
+    else:
+        with pytest.raises(DecisionError, match="applied already"):
+            await plan.apply()
+
+
+def test_a_plan_has_each_message_once() -> None:
+    one = peeked(1)
+    plan = Plan(ORDERS, Complete(), (one, peeked(2), one), settle_all)
+    assert [message.sequence_number for message in plan.messages] == [1, 2]
+    assert plan.preview().sentence == "complete 2 messages of orders."
+
+
+def test_a_preview_says_that_a_text_was_shortened() -> None:
+    sentence = plan_of(DeadLetter("Bad", "x" * 5_000)).preview().sentence
+    assert "which sbnotebook shortened to 4,096 characters" in sentence

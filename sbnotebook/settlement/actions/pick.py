@@ -108,7 +108,14 @@ async def plan_pick(  # noqa: PLR0913 (each option has a name)
         carry_out = _carrying_out(place, seen, search, archived=archived, at_the_end=keeps)
         speeds, cost = place.namespace.speeds, Cost(others=others)
         plan = Plan(place.address, decision, chosen, carry_out, total=seen.standing, speeds=speeds, cost=cost)
+    plan = replace(plan, options=_unusual(archived=archived, abandon_rest=abandon_rest, max_held=max_held))
     return _noted(plan, tuple(_notes(seen, len(chosen), place.address, abandon_rest=abandon_rest)))
+
+
+def _unusual(*, archived: bool, abandon_rest: bool, max_held: int) -> Mapping[str, bool | int]:
+    given = {"archived": archived, "abandon_rest": abandon_rest, "max_held": max_held}
+    usual = {"archived": True, "abandon_rest": False, "max_held": DEFAULT_MAX_HELD}
+    return {name: value for name, value in given.items() if value != usual[name]}
 
 
 def _check(decision: Decision, address: EntityAddress, edit: Edit | None) -> None:

@@ -49,7 +49,7 @@ async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, pro
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
         archive = place.namespace.archive
         if archive is not None and archived:
-            await anyio.to_thread.run_sync(archive.require_room, seen.bytes)
+            await anyio.to_thread.run_sync(archive.require_room, seen.room)
         look = partial(_purge, place, seen.standing, archived)
         return await engine.carry_out(plan.messages, plan.decision, look, limits, progress, Report())
 
@@ -61,6 +61,7 @@ async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, pro
         describe=describe,
         speeds=place.namespace.speeds,
         cost=Cost(others=seen.between),
+        options={} if archived else {"archived": False},
     )
 
 
@@ -82,7 +83,7 @@ async def _kept(place: Place, seen: Selection, *, archived: bool) -> str:
     if archive is None or not archived:
         return "They are removed for good: nothing is archived."
     try:
-        await anyio.to_thread.run_sync(archive.require_room, seen.bytes)
+        await anyio.to_thread.run_sync(archive.require_room, seen.room)
     except ArchiveError as error:
         return f"As it is now, it will be refused. {error}"
     return f"They are kept in the archive for {archive.retention.days:,} days, and undo sends them back."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Final
 
@@ -12,6 +12,7 @@ import anyio.to_thread
 
 from sbnotebook.model import EntityAddress, Resubmit
 from sbnotebook.settlement.actions.destination import Destination
+from sbnotebook.settlement.locking.renewal import Clock
 from sbnotebook.settlement.memory.journal import Journal, OriginalKey, ResubmitEntry, ResubmitState
 
 __all__ = ["Recall", "Recalled", "Verdict"]
@@ -67,6 +68,7 @@ class Recall:
             connection.
         to: where clones go now: the namespace, empty for that of the originals, and the address.
         decision: says whether to send again what may have arrived.
+        clock: the source of time.
     """
 
     def __init__(
@@ -75,7 +77,9 @@ class Recall:
         destination: Callable[[tuple[str, EntityAddress]], Destination | None],
         to: tuple[str, EntityAddress],
         decision: Resubmit,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._journal = journal
         self._destination = destination
         self._to = to
@@ -152,4 +156,4 @@ class Recall:
             return None
         window = await destination.duplicate_window()
         until = earlier.changed + (window or timedelta(0)) - _SEND_WITHIN
-        return until if earlier.changed <= datetime.now(UTC) < until else None
+        return until if earlier.changed <= self._clock.now() < until else None

@@ -21,7 +21,7 @@ from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.records import archived_from
 from sbnotebook.settlement.memory.archive import Archive
 from sbnotebook.settlement.sdk import receivers
-from sbnotebook.settlement.terms import Progress
+from sbnotebook.settlement.terms import Progress, check_wait
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 if TYPE_CHECKING:
@@ -114,8 +114,9 @@ async def receive_and_delete(
         ArchiveError: the archive is full or cannot be used; nothing was received.
         ServiceBusError: the SDK's own; nothing was received.
     """
-    if count < 1 or max_wait <= 0:
-        raise ConfigurationError("Receive at least 1 message, and wait longer than 0 seconds.")
+    if count < 1:
+        raise ConfigurationError("Receive at least 1 message.")
+    check_wait(max_wait)
     archive = entity.namespace.archive if archived else None
     if archive is not None:
         await anyio.to_thread.run_sync(archive.require_room)

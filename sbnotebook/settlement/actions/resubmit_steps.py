@@ -218,7 +218,8 @@ class ResubmitSteps:
             to = await anyio.to_thread.run_sync(self._to_namespace.identity)
             self._to_identity = "" if to == self._identity else to
             self._destinations = destinations_of(self._namespace, {to: self._to_namespace})
-        recall = Recall(self._journal, self._destinations, (self._to_identity, self.pool.address), self._decision)
+        to = self._to_identity, self.pool.address
+        recall = Recall(self._journal, self._destinations, to, self._decision, self._clock)
         sent: list[Step] = []
         to_send: list[Step] = []
         outcomes: list[Outcome] = []

@@ -20,6 +20,7 @@ from sbnotebook.settlement.actions.resubmit import resubmit
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
+from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Change, Limits, Plan, Preview
@@ -131,7 +132,8 @@ async def _survey(
     findings: list[_Finding] = []
     destinations = destinations_of(place.namespace, others)
     for destination, those in _by_destination(entries).items():
-        recall = Recall(place.namespace.journal, destinations, destination, decision)
+        clock = place.namespace.clock or SystemClock()
+        recall = Recall(place.namespace.journal, destinations, destination, decision, clock)
         known = await recall.of(those[0].namespace, [entry.key for entry in those], can_make_edited=False)
         for entry, recalled in zip(those, known, strict=True):
             message = found.get(entry.sequence_number)

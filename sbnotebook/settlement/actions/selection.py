@@ -15,6 +15,7 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import MessageState, PeekedMessage
 from sbnotebook.model.sections import PROPERTIES
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
+from sbnotebook.settlement.locking.records import room_of
 from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.terms import Progress
@@ -71,6 +72,8 @@ class Selection:
     states: Counter[str] = field(default_factory=Counter[str])
     names: Counter[str] = field(default_factory=Counter[str])
     bytes: int = 0
+    room: int = 0
+    """Bytes that the archive takes for them at most."""
     standing: int = 0
     """Active messages up to the last one that is meant."""
     first: datetime | None = None
@@ -87,6 +90,7 @@ class Selection:
             self.states[message.state] += 1
             self.names[message.dead_letter_reason or message.subject or ""] += 1
             self.bytes += len(message.body)
+            self.room += room_of(message)
             when = message.enqueued_time
             if when is not None:
                 self.first, self.last = min(self.first or when, when), max(self.last or when, when)

@@ -37,7 +37,7 @@ from sbnotebook.settlement.pace import AUTO, InFlight, Window
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.sdk import links, receivers, settling
-from sbnotebook.settlement.terms import Progress, check_decision
+from sbnotebook.settlement.terms import Progress, check_decision, check_wait
 from sbnotebook.settlement.wire.conversion import locked_from_payload
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class LockedBatch:
 
         Args:
             count: how many at most.
-            max_wait: seconds to wait for the first.
+            max_wait: seconds to wait for the first, above 0.
             more_wait: seconds to wait for more each time that some came. Those that come within 0.2 s come together.
 
         Returns:
@@ -239,9 +239,11 @@ class LockedBatch:
 
         Raises:
             BatchClosedError: the batch is closed.
+            ConfigurationError: a number that cannot be.
         """
-        if count < 0 or max_wait < 0:
-            raise ConfigurationError("Receive at least 0 messages, and wait at least 0 seconds.")
+        if count < 0:
+            raise ConfigurationError("Receive at least 0 messages.")
+        check_wait(max_wait)
         taken: list[Hold] = []
         wait = max_wait
         try:

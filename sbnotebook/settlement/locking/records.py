@@ -27,7 +27,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement.locking.lock_table import Hold
-from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage
+from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, room_for
 from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.sdk import receivers
@@ -38,6 +38,8 @@ __all__ = ["DeferralRecord", "Record", "RemovalRecord", "archived_from"]
 _LOGGER: Final = logging.getLogger(__name__)
 _Place = tuple[EntityAddress, int]
 """An entity and a sequence number."""
+_ANNOTATIONS: Final = 300
+"""Bytes at most that Service Bus adds to a message, beside the texts of a dead letter."""
 _UNTOUCHED: Final = (OutcomeStatus.SKIPPED, OutcomeStatus.FAILED)
 
 
@@ -201,3 +203,18 @@ def archived_from(message: ReceivedMessage, payload: bytes, namespace: str, verb
         verb=verb,
         payload=payload,
     )
+
+
+def room_of(message: ReceivedMessage) -> int:
+    """Return how many bytes of the archive a message takes at most, before it is received.
+
+    Args:
+        message: as it was peeked, or locked.
+    """
+    try:
+        size = len(payload_of(message))
+    except Exception:  # noqa: BLE001 (a message that cannot be sent again is kept as it came)
+        size = len(message.body)
+    texts = message.dead_letter_reason, message.dead_letter_error_description, message.dead_letter_source
+    said = sum(len(text.encode(errors="replace")) for text in texts if text)
+    return room_for(size + _ANNOTATIONS + said, message)

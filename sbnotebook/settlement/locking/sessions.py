@@ -11,7 +11,7 @@ import anyio
 from azure.servicebus import NEXT_AVAILABLE_SESSION
 from azure.servicebus.exceptions import SessionLockLostError
 
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import EntityAddress, LockedMessage, MessageState, PeekedMessage
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.connection import Connection
@@ -22,6 +22,7 @@ from sbnotebook.settlement.locking.lock_table import renew_after, shortest_perio
 from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.peek import PAGE
 from sbnotebook.settlement.sdk import links, management, receivers, settling
+from sbnotebook.settlement.terms import check_wait
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ SessionState = bytes | str | dict[str, Any] | list[Any] | None
 """What a session's state can be set to: bytes, a text, what becomes JSON, or None for no state."""
 
 _DEFAULT_WAIT: Final = 60.0
+_LONGEST_ID: Final = 128
+"""Characters of a session id. A longer one would be in one frame, with which Service Bus closes the connection. Source:
+Microsoft's page "Service Bus quotas"."""
 _TICK: Final = 1.0
 _LONGEST: Final = timedelta(minutes=5)
 _ANSWER_WITHIN: Final = 10.0
@@ -98,6 +102,11 @@ class SessionBatch(LockedBatch):
         records: Sequence[Record] = (),
     ) -> None:
         _refuse_sub_queue(address)
+        check_wait(max_wait)
+        if len(session_id or "") > _LONGEST_ID:
+            raise ConfigurationError(
+                f"A session id has at most {_LONGEST_ID} characters; this one has {len(session_id or ''):,}."
+            )
         super().__init__(connection, address, renew_for=renew_for, clock=clock, records=records)
         self._asked_id = session_id
         self._max_wait = max_wait

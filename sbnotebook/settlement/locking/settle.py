@@ -454,7 +454,9 @@ class Settling:
 
     def _ended(self, hold: Hold, error: Exception | None, receiver: ServiceBusReceiver) -> Outcome:
         if error is None:
-            return outcome_for(hold.message, self.decision, OutcomeStatus.SETTLED)
+            decision = self._each.get(hold.message.sequence_number, self.decision)
+            note = decision.shortened if isinstance(decision, DeadLetter) else None
+            return outcome_for(hold.message, decision, OutcomeStatus.SETTLED, note)
         outcome = outcome_of_error(
             error,
             verb=self.decision.verb,
@@ -530,14 +532,9 @@ def _operation(decision: Decision) -> tuple[str, str | None, str | None]:
         case Release() | Complete() | Abandon() | Defer():
             return decision.verb, None, None
         case DeadLetter(reason, description):
-            return decision.verb, _sendable(reason), _sendable(description)
+            return decision.verb, reason, description
         case _:
             raise DecisionError(f"To {decision.verb} is not a settlement: it is planned on the entity.")
-
-
-def _sendable(text: str | None) -> str | None:
-    """Replace what UTF-8 has no bytes for: the text of an error may quote a file name that has some."""
-    return None if text is None else str(text).encode(errors="replace").decode()
 
 
 class RunsInTurn:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import platformdirs
 
@@ -77,8 +77,10 @@ _WAYS_ON: Final = (
     "Keep more with archive=Archive(max_bytes=…), remove old messages with archive.prune(older_than=…), or use no "
     "archive: archive=False, or SBNOTEBOOK_ARCHIVE=off in the environment."
 )
-_ROW_BYTES: Final = 300
-"""What a row takes beside the message's bytes."""
+_ROW_BYTES, _INDEX_BYTES = 300, 200
+"""What a row takes at most beside the message's bytes and the names, in the table and in its indexes."""
+_PAGE: Final = 4_096
+"""Bytes of a page of the file. Short rows share one; a longer row has pages of its own."""
 _PRUNED_AT_ONCE: Final = 1_000
 """Rows that are removed while a caller waits to remove a message."""
 _PRUNE_EVERY: Final = 60.0
@@ -202,7 +204,7 @@ class Archive:
         now = time.time()
         with self._transaction() as database:
             self._prune_a_little(database)
-            used = _used(database) + sum(len(message.payload) + _ROW_BYTES for message in messages)
+            used = _used(database) + sum(room_for(len(message.payload), message) for message in messages)
             if used > self.max_bytes:
                 raise ArchiveError(self._full())
             until = now + self.retention.total_seconds()
@@ -227,14 +229,15 @@ class Archive:
         """Refuse messages that cannot be archived before any other step.
 
         Args:
-            size: bytes of the messages that are to be removed.
+            size: the sum of :func:`room_for` of the messages that are to be removed.
 
         Raises:
             ArchiveError: they do not fit.
         """
         with self._transaction() as database:
             self._prune_a_little(database)
-            if _used(database) + size >= self.max_bytes:
+            used = _used(database)
+            if used >= self.max_bytes or used + size > self.max_bytes:
                 raise ArchiveError(self._full())
 
     # ---------------------------------------------------------------- looking, and sending back
@@ -358,6 +361,25 @@ class Archive:
             # Expired rows hold bodies of messages: overwrite their bytes.
             database.execute("PRAGMA secure_delete = ON")
             yield database
+
+
+class _Kept(Protocol):
+    @property
+    def entity(self) -> object: ...
+    @property
+    def message_id(self) -> str | None: ...
+
+
+def room_for(payload: int, message: _Kept) -> int:
+    """Return how many bytes of the archive a message takes at most.
+
+    Args:
+        payload: how many AMQP bytes it has.
+        message: has the names that its row repeats.
+    """
+    entity, message_id = str(message.entity).encode(), (message.message_id or "").encode(errors="replace")
+    row = payload + _ROW_BYTES + len(entity) + len(message_id)
+    return (_PAGE // (_PAGE // row) if row <= _PAGE else row + _PAGE) + _INDEX_BYTES + len(entity)
 
 
 def _unusable(path: Path, error: Exception) -> ArchiveError:

@@ -23,7 +23,7 @@ from sbnotebook.settlement.processing.calls import EndedCall, FunctionCaller
 from sbnotebook.settlement.processing.finish import Finisher
 from sbnotebook.settlement.processing.policy import Policy, Then
 from sbnotebook.settlement.processing.status import Leases
-from sbnotebook.settlement.terms import Progress
+from sbnotebook.settlement.terms import Progress, check_wait
 
 __all__ = ["SERVICE_ERRORS", "ChangeSignal", "ConsumerRun", "Options", "ProcessOptions"]
 
@@ -85,8 +85,8 @@ class Options:
         Limits(rate=self.rate)  # raises for a number out of range
         if self.max_messages is not None and self.max_messages < 1:
             raise ConfigurationError("max_messages is 1 or more, or None for all.")
-        if self.max_wait is not None and self.max_wait <= 0:
-            raise ConfigurationError("max_wait is above 0 seconds, or None to continue until you stop it.")
+        if self.max_wait is not None:
+            check_wait(self.max_wait)
 
     @property
     def redelivers(self) -> bool:

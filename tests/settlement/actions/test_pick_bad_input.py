@@ -127,3 +127,34 @@ async def test_a_full_archive_is_told_before_a_clone_is_sent(namespace: AsyncNam
     with pytest.raises(ArchiveError, match="is full"):
         await plan.apply()
     assert await namespace.entity("pick-no-room-to").peek() == []
+
+
+@pytest.mark.parametrize("is_pick", [False, True])
+async def test_room_in_the_archive_is_for_whole_rows_and_not_only_for_bodies(
+    namespace: AsyncNamespace, *, is_pick: bool
+) -> None:
+    name = f"no-room-for-rows-{is_pick}"
+    queue = await filled_queue(namespace, name, 300)
+    await namespace.create_queue(f"{name}-to")
+    decision = Resubmit(to=EntityAddress(f"{name}-to"))
+    messages = await queue.peek()
+    plan = await queue.pick(messages, decision) if is_pick else queue.plan_resubmit(messages, decision)
+    assert namespace.archive is not None
+    namespace.archive.max_bytes = namespace.archive.size + 50_000
+    with pytest.raises(ArchiveError, match="is full"):
+        await plan.apply()
+    assert await namespace.entity(f"{name}-to").peek() == [], "no message is there twice"
+    assert len(await queue.peek()) == 300
+    namespace.archive.max_bytes = 10**9
+    assert (await plan.apply()).settled == 300, "it had done nothing, so it is applied now"
+
+
+async def test_a_purge_counts_whole_rows_too(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "no-room-to-purge", 300)
+    assert namespace.archive is not None
+    namespace.archive.max_bytes = namespace.archive.size + 50_000
+    plan = await queue.purge()
+    assert "will be refused" in plan.preview().sentence
+    with pytest.raises(ArchiveError, match="is full"):
+        await plan.apply()
+    assert len(await queue.peek()) == 300

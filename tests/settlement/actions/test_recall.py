@@ -11,13 +11,21 @@ from sbnotebook.model import EntityAddress, PeekedMessage, Resubmit
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.actions.destination import destinations_of
 from sbnotebook.settlement.actions.recall import Recall, Recalled, Verdict
+from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from tests.settlement.actions.dead_letters import cut_off
 
 pytestmark = pytest.mark.anyio
 
 
 async def recalled(
-    namespace: AsyncNamespace, to: str, now: str, *, ago: timedelta, edited: bool = False, resend: bool = False
+    namespace: AsyncNamespace,
+    to: str,
+    now: str,
+    *,
+    ago: timedelta,
+    edited: bool = False,
+    resend: bool = False,
+    clock: Clock | None = None,
 ) -> Recalled:
     """Return the record of a resubmit that began some time ago, and whose clone is missing."""
     letter = PeekedMessage(entity=EntityAddress.parse("source/$dlq"), sequence_number=1, message_id="m")
@@ -26,7 +34,9 @@ async def recalled(
     with namespace.journal.database.transaction() as database:
         database.execute("UPDATE resubmits SET changed = ?", (begun,))
     decision = Resubmit(resend_unknown=resend)
-    recall = Recall(namespace.journal, destinations_of(namespace), ("", EntityAddress(now)), decision)
+    recall = Recall(
+        namespace.journal, destinations_of(namespace), ("", EntityAddress(now)), decision, clock or SystemClock()
+    )
     found, new = await recall.of(
         entry.namespace, [entry.key, replace(entry, enqueued_time="another").key], can_make_edited=not edited
     )
@@ -55,6 +65,19 @@ async def test_recall_resends_only_while_duplicates_are_dropped(
     assert ("resend_unknown" in (found.why or "")) is (verdict is Verdict.UNKNOWN)
 
 
+async def test_recall_goes_by_the_clock_of_the_namespace(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_queue("window-by-clock", QueueOptions(requires_duplicate_detection=True))  # ten minutes
+
+    class Late(SystemClock):
+        def now(self) -> datetime:
+            return super().now() + timedelta(minutes=9)
+
+    found = await recalled(namespace, "window-by-clock", "window-by-clock", ago=timedelta(0), clock=Late())
+    assert found.verdict is Verdict.UNKNOWN
+
+
 async def test_recall_does_not_resend_to_another_destination(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
@@ -78,6 +101,8 @@ async def test_an_edit_that_is_not_known_is_never_made_up(
 async def test_recall_remakes_an_edit_unless_it_is_not_known(namespace: AsyncNamespace) -> None:
     letter = PeekedMessage(entity=EntityAddress.parse("source/$dlq"), sequence_number=1, message_id="m")
     entry = await cut_off(namespace, letter, "was-never", sent=False, edited=True)
-    recall = Recall(namespace.journal, destinations_of(namespace), ("", EntityAddress("was-never")), Resubmit())
+    recall = Recall(
+        namespace.journal, destinations_of(namespace), ("", EntityAddress("was-never")), Resubmit(), SystemClock()
+    )
     (found,) = await recall.of(entry.namespace, [entry.key])
     assert "resend_unknown" in (found.why or "")

@@ -17,7 +17,7 @@ import pytest
 
 from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState, archive_of
+from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState, archive_of, room_for
 
 HOST = "shop.servicebus.windows.net"
 ORDERS = EntityAddress("orders")
@@ -124,7 +124,7 @@ def test_there_is_room_up_to_the_last_byte(path: Path) -> None:
         archive.require_room()
     with closing(Archive(path, max_bytes=used)) as archive, pytest.raises(ArchiveError, match="is full"):
         archive.require_room()
-    row = 300 + 1_000  # what a row takes beside the bytes of its message
+    row = room_for(1_000, message(2))
     two = [message(2, b"x" * 1_000), message(3, b"x" * 1_000)]
     with closing(Archive(path, max_bytes=used + 2 * row - 1)) as archive, pytest.raises(ArchiveError, match="is full"):
         archive.keep(two)
@@ -146,6 +146,16 @@ def test_a_full_archive_keeps_nothing_and_says_how_to_go_on(path: Path) -> None:
         assert [each.sequence_number for each in archive.find(HOST)] == [1]
         assert archive.prune(older_than=timedelta(0)) == 1
         assert archive.keep(too_much[:1])
+
+
+@pytest.mark.parametrize("size", [0, 300, 1_000, 1_700, 3_000, 3_700, 4_100, 9_000])
+def test_messages_never_take_more_than_the_room_that_was_required_for_them(path: Path, size: int) -> None:
+    some = [replace(message(n, b"x" * size), message_id="é" * 60, entity="e" * 200) for n in range(1, 301)]
+    with closing(Archive(path)) as archive:
+        archive.keep([message(1)])
+        before = archive.size
+        archive.keep(some)
+        assert archive.size - before <= sum(room_for(size, each) for each in some)
 
 
 def test_room_is_counted_for_many_small_messages_too(path: Path) -> None:
