@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal, cast
@@ -25,12 +25,15 @@ from sbnotebook.client.messages import DeferredMessages, Messages, deferred_mess
 from sbnotebook.client.plan import Plan, SendPlan, count_of
 from sbnotebook.client.portal import progress_bar, run
 from sbnotebook.client.processing import Processing, process_options
+from sbnotebook.client.receivers import Receivers, Router, clones_sent
 from sbnotebook.client.unread import watched
 from sbnotebook.client.verbs import SdkNames
+from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Decision,
     EntityAddress,
     LockedMessage,
+    Message,
     MessageState,
     PeekedMessage,
     ReceivedMessage,
@@ -53,6 +56,7 @@ from sbnotebook.settlement.processing.calls import Function
 from sbnotebook.settlement.processing.policy import Policy
 from sbnotebook.settlement.processing.process import Processing as AsyncProcessing
 from sbnotebook.settlement.processing.run import ProcessOptions
+from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sequence_numbers import spans_of
 from sbnotebook.settlement.terms import Progress
 
@@ -304,10 +308,10 @@ class Entity(SdkNames):
         meant = chosen_by(messages, where, self.address, self.peek)
         whole = [message for message in meant if isinstance(message, ReceivedMessage)]
         if len(whole) < len(meant):
-            return self._planned(
-                partial(self._entity.pick, meant, decision, edit=edit, to_namespace=there), shown=show_progress
-            )
-        return Plan(self._entity.plan_resubmit(whole, decision, edit=edit, to_namespace=there))
+            look = partial(self._entity.pick, meant, decision, edit=edit, to_namespace=there)
+            return self._planned(look, shown=show_progress, to=there)
+        plan = self._entity.plan_resubmit(whole, decision, edit=edit, to_namespace=there)
+        return Plan(plan, receivers=partial(clones_sent, there or self._entity.namespace, plan))
 
     def pick(
         self,
@@ -415,10 +419,41 @@ class Entity(SdkNames):
         )
         return self._planned(look, shown=show_progress)
 
-    def _planned(self, look: Callable[..., Awaitable[AsyncPlan]], *, shown: bool) -> Plan:
+    def _planned(self, look: Callable[..., Awaitable[AsyncPlan]], *, shown: bool, to: Resources | None = None) -> Plan:
         """Make a plan by looking at messages, whose number is not known."""
         with progress_bar(f"look into {self.address}", None, shown=shown) as advance:
-            return Plan(run(look, progress=advance))
+            plan = run(look, progress=advance)
+        return Plan(plan, receivers=partial(clones_sent, to or self._entity.namespace, plan))
+
+    def receivers_of(self, message: Message | str | bytes | Mapping[str, Any]) -> Receivers:
+        """Tell which subscriptions of this topic would take a message, by their rules; nothing is sent.
+
+        Service Bus accepts and drops a message that none takes. Copies that a subscription forwards are followed, and
+        disabled subscriptions take copies, too, which wait there. A rule that reads what Service Bus sets as it takes
+        the message, such as its sequence number, makes the answer for its subscription unknown.
+
+        Args:
+            message: what :meth:`send` takes for one message.
+
+        Returns:
+            Who takes it. Where the connection has no right Manage, the rules cannot be read, and the answer is unknown.
+
+        Raises:
+            DecisionError: this is no topic.
+
+        Example:
+            >>> print(connect("emulator").entity("events").receivers_of({"subject": "late"}))  # doctest: +SKIP
+            Taken by events/subscriptions/audit (by $Default).
+
+        Source: Service Bus documentation, "Topic filters and actions"; "EntityStatus Enumeration" in Microsoft's
+        reference, for disabled subscriptions.
+        """
+        (one,) = messages_from([message])
+        is_place = self.address == self.address.sends_to
+        found = run(Router(self._entity.namespace.connection).receivers, self.address, one) if is_place else None
+        if found is None:
+            raise DecisionError(f"{self.address} is no topic: ask a topic who takes a message that you send to it.")
+        return found
 
     # ---------------------------------------------------------------- sending
 

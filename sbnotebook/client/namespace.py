@@ -23,6 +23,7 @@ from sbnotebook.client.history import Remembered
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
+from sbnotebook.client.receivers import clones_sent
 from sbnotebook.client.targets import EMULATOR, Target, resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Outcome
@@ -312,7 +313,7 @@ class Namespace(NamespaceEntities):
             include_unknown=include_unknown,
             new_ids=new_ids,
         )
-        return Plan(plan)
+        return Plan(plan, receivers=partial(clones_sent, self._namespace, plan))
 
     def plan_settle_frame(
         self, frame: DataFrame, *, entity: str | EntityAddress | None = None, archived: bool = True

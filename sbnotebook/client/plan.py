@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -15,6 +15,7 @@ from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_pa
 from sbnotebook.client.coercions import duration, time_to_come
 from sbnotebook.client.plan_code import CodeOptions, cell_of, python_of
 from sbnotebook.client.portal import Work, portal, progress_bar, run
+from sbnotebook.client.receivers import sent_to
 from sbnotebook.client.unread import watched
 from sbnotebook.client.verbs import mirrors
 from sbnotebook.errors import ConfigurationError
@@ -46,10 +47,20 @@ class Plan:
         plan: the asynchronous plan that is carried out.
         keeps: an object that must live as long as the plan, such as the batch that holds its messages.
         canary: the messages that go first and are watched; None to carry it out all at once.
+        receivers: tells who takes the messages that it sends, for its preview; None where it sends none.
     """
 
-    def __init__(self, plan: AsyncPlan, *, keeps: object = None, canary: Canary | None = None) -> None:
+    def __init__(
+        self,
+        plan: AsyncPlan,
+        *,
+        keeps: object = None,
+        canary: Canary | None = None,
+        receivers: Callable[[], Awaitable[str]] | None = None,
+    ) -> None:
         self._plan = plan
+        self._receivers = receivers
+        self._received_by: str | None = None
         self._keeps = keeps
         self._canary = canary
 
@@ -95,9 +106,10 @@ class Plan:
     @mirrors(AsyncPlan.preview)
     def preview(self, rows: int = 5) -> Preview:
         preview = self._plan.preview(rows)
-        if self._canary is None:
-            return preview
-        return replace(preview, sentence=f"{preview.sentence} {self._canary.sentence(len(self))}")
+        if self._received_by is None:
+            self._received_by = run(self._receivers) if self._receivers is not None else ""
+        said = [preview.sentence, self._canary.sentence(len(self)) if self._canary else "", self._received_by]
+        return replace(preview, sentence=" ".join(filter(None, said)))
 
     def with_canary(self, count: int = 10, *, watch: str | float | timedelta = "10m", max_came_back: int = 0) -> Plan:
         """Return the same plan with a canary, which its preview and its code name, and :meth:`apply` sends first.
@@ -113,7 +125,7 @@ class Plan:
         """
         canary = Canary(count, duration(watch), max_came_back)
         self._plan.check_canary()
-        return Plan(self._plan, keeps=self._keeps, canary=canary)
+        return Plan(self._plan, keeps=self._keeps, canary=canary, receivers=self._receivers)
 
     def as_cell(self, *, rate: float | None = None) -> str:
         """Return the plan as a cell that does the same: a magic, or Python where no magic says the same.
@@ -259,7 +271,8 @@ class SendPlan(Plan):
         decision = Send(time_to_come(at), duration(delay))
         make = to_send if decision.is_for_now else messages_from
         shown = islice(messages_from(held), _SHOWN)
-        super().__init__(entity.plan_send(lambda: make(held), decision, total=len(held), shown=shown))
+        plan = entity.plan_send(lambda: make(held), decision, total=len(held), shown=shown)
+        super().__init__(plan, receivers=lambda: sent_to(entity, messages_from(held)))
         self._make = lambda: messages_from(held)
 
     def _new_messages(self) -> list[Message]:

@@ -39,8 +39,11 @@ __all__ = [
     "delete_queue",
     "describe",
     "detects_duplicates",
+    "explaining",
     "list_entities",
     "lock_duration",
+    "name_of_target",
+    "queue_or_topic",
     "replicate",
     "takes_all",
     "tier_of",
@@ -128,8 +131,8 @@ async def describe(connection: Connection, name: str) -> DestinationDescription:
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client, _explaining(connection, EntityAddress(name)):
-        found, is_topic = await _queue_or_topic(client, name)
+    async with client_of(connection) as client, explaining(connection, EntityAddress(name)):
+        found, is_topic = await queue_or_topic(client, name)
         places, addresses = [found], [EntityAddress(name)]
         if is_topic:
             places = [subscription async for subscription in client.list_subscriptions(name)]
@@ -143,7 +146,7 @@ async def describe(connection: Connection, name: str) -> DestinationDescription:
         is_topic,
         window,
         tuple(addresses),
-        tuple(EntityAddress(_name_of(target)) for target in targets if target),
+        tuple(EntityAddress(name_of_target(target)) for target in targets if target),
         min(lives) if dropped else None,
     )
 
@@ -155,7 +158,7 @@ async def takes_all(connection: Connection, subscription: EntityAddress) -> bool
         azure.core.exceptions.ResourceNotFoundError: there is no such subscription.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client, _explaining(connection, subscription):
+    async with client_of(connection) as client, explaining(connection, subscription):
         rules = client.list_rules(subscription.name, subscription.subscription or "")
         return any([isinstance(rule.filter, TrueRuleFilter) async for rule in rules])
 
@@ -167,7 +170,7 @@ async def lock_duration(connection: Connection, address: EntityAddress) -> timed
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client, _explaining(connection, address):
+    async with client_of(connection) as client, explaining(connection, address):
         if address.subscription is not None:
             found: Any = await client.get_subscription(address.name, address.subscription)
         else:
@@ -182,19 +185,20 @@ async def detects_duplicates(connection: Connection, name: str) -> bool:
         azure.core.exceptions.ResourceNotFoundError: there is no such entity.
         azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
     """
-    async with client_of(connection) as client, _explaining(connection, EntityAddress(name)):
-        found, _ = await _queue_or_topic(client, name)
+    async with client_of(connection) as client, explaining(connection, EntityAddress(name)):
+        found, _ = await queue_or_topic(client, name)
         return bool(found.requires_duplicate_detection)
 
 
-async def _queue_or_topic(client: ServiceBusAdministrationClient, name: str) -> tuple[Any, bool]:
+async def queue_or_topic(client: ServiceBusAdministrationClient, name: str) -> tuple[Any, bool]:
+    """Return the options of a queue or topic, and whether it is a topic."""
     try:
         return await client.get_queue(name), False
     except (ResourceNotFoundError, AttributeError):  # the SDK looks for a queue's description in a topic's
         return await client.get_topic(name), True
 
 
-def _name_of(target: str) -> str:
+def name_of_target(target: str) -> str:
     """Return the name of the entity to which another one forwards."""
     # The service returns the address of the entity, such as sb://NAMESPACE/NAME.
     return urlsplit(target).path.strip("/") if "://" in target else target
@@ -212,7 +216,7 @@ async def list_entities(connection: Connection, topics: Collection[str] | None =
         topics: list the subscriptions of these topics only; None for all.
     """
     wanted = None if topics is None else {name.casefold() for name in topics}
-    async with client_of(connection) as client, _explaining(connection):
+    async with client_of(connection) as client, explaining(connection):
 
         async def queues() -> list[EntityCounts]:
             return [_queue(counts) async for counts in client.list_queues_runtime_properties()]
@@ -247,7 +251,7 @@ async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) 
     found: list[EntityCounts] = []
     async with client_of(connection) as client:
         for address in addresses:
-            async with _explaining(connection, address):
+            async with explaining(connection, address):
                 found.append(await _counts(client, address))
     return found
 
@@ -292,7 +296,7 @@ async def create_queue(
     """
     connection.require_writing()
     options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
-    async with client_of(connection) as client, _explaining(connection, EntityAddress.parse(name)):
+    async with client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
         await client.create_queue(name, **options)
 
 
@@ -304,7 +308,7 @@ async def create_topic(connection: Connection, name: str) -> None:
         ReadOnlyError: the connection is read-only.
     """
     connection.require_writing()
-    async with client_of(connection) as client, _explaining(connection, EntityAddress.parse(name)):
+    async with client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
         await client.create_topic(name)
 
 
@@ -337,7 +341,7 @@ async def create_subscription(
     address = EntityAddress.parse(f"{topic}/subscriptions/{name}")
     if address.subscription != name:
         raise InvalidEntityAddressError(f"{name[:80]!r} is not the name of a subscription.")
-    async with client_of(connection) as client, _explaining(connection, address, parent=address.sends_to):
+    async with client_of(connection) as client, explaining(connection, address, parent=address.sends_to):
         await client.create_subscription(topic, name, **options)
 
 
@@ -356,7 +360,7 @@ async def delete_queue(connection: Connection, name: str) -> None:
         ReadOnlyError: the connection is read-only.
     """
     connection.require_writing()
-    async with client_of(connection) as client, _explaining(connection, EntityAddress.parse(name)):
+    async with client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
         await client.delete_queue(name)
 
 
@@ -368,7 +372,7 @@ async def client_of(connection: Connection) -> AsyncGenerator[ServiceBusAdminist
 
 
 @asynccontextmanager
-async def _explaining(
+async def explaining(
     connection: Connection, address: EntityAddress | None = None, *, parent: EntityAddress | None = None
 ) -> AsyncGenerator[None]:
     """Raise the SDK's errors, whose texts have the service's XML, with a sentence that says what to do.
@@ -468,7 +472,7 @@ async def replicate(source: Connection, target: Connection, names: Iterable[str]
     async with client_of(source) as asked, client_of(target) as told:
         made: set[str] = set()
         for name in names:
-            async with _explaining(source, EntityAddress(name)):
+            async with explaining(source, EntityAddress(name)):
                 await _replicate(asked, told, name, made)
 
 
@@ -505,7 +509,7 @@ async def _forwarding(
 ) -> None:
     for option in _TARGETS:
         if target := getattr(place, option):
-            await _replicate(asked, told, _name_of(target), made)
+            await _replicate(asked, told, name_of_target(target), made)
 
 
 async def _rules(
@@ -520,5 +524,5 @@ async def _rules(
 
 def _options(properties: Any, names: Iterable[str]) -> dict[str, Any]:
     found = {name: getattr(properties, name) for name in names}
-    found |= {name: _name_of(found[name]) for name in _TARGETS if found.get(name)}
+    found |= {name: name_of_target(found[name]) for name in _TARGETS if found.get(name)}
     return {name: value for name, value in found.items() if value is not None}

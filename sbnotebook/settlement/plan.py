@@ -64,7 +64,7 @@ _Pair = tuple[str, Any, Any]
 
 _SHOWN_NAME: Final = 80
 _SHOWN_VALUE: Final = 2_000
-_ALL_GET_THEM: Final = " (where all of its subscriptions get them)"
+_ALL_GET_THEM: Final = " (which copies them into each subscription whose rules take them)"
 _ABSENT: Final = "(absent)"
 _OURS: Final = str(Path(__file__).parents[1])
 _EDIT: Final = "the edit"

@@ -103,7 +103,7 @@ def test_a_resubmit_from_a_subscription_says_who_gets_it() -> None:
     said = [
         str(Plan(letters, Resubmit(to), (message,), settle_all).preview()) for to in (topic, EntityAddress("orders"))
     ]
-    assert said[0].endswith(" to events (where all of its subscriptions get them).")
+    assert said[0].endswith(" to events (which copies them into each subscription whose rules take them).")
     assert said[1].endswith(" to orders.")
 
 

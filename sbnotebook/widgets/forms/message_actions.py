@@ -376,7 +376,7 @@ class ResubmitForm(widgets.VBox):
     """
 
     def __init__(self, address: EntityAddress) -> None:
-        whom = ", where all of its subscriptions get them" if address.subscription else ""
+        whom = ", whose subscriptions get them by their rules" if address.subscription else ""
         self.to = Field("To", optional(queue_or_topic), placeholder=f"{address.sends_to}{whom}", label=140)
         self.delay = Field(
             "Delay",

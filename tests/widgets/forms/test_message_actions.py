@@ -15,7 +15,7 @@ LETTERS = EntityAddress.parse("events/subscriptions/audit/$dlq")
 
 def test_resubmit_form_needs_no_choice() -> None:
     form = ResubmitForm(LETTERS)
-    assert form.to.box.placeholder == "events, where all of its subscriptions get them"
+    assert form.to.box.placeholder == "events, whose subscriptions get them by their rules"
     assert form.read() == (Resubmit(), Limits())
 
 

@@ -1,0 +1,333 @@
+"""Which subscriptions of a topic take a message, by their rules: Service Bus accepts and drops one that none takes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Final
+
+from sbnotebook.emulator.entities.rules import (
+    CorrelationFilter,
+    FalseFilter,
+    Filter,
+    FilterError,
+    Rule,
+    RuleSubject,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
+from sbnotebook.errors import ConfigurationError, SbNotebookError
+from sbnotebook.model import EntityAddress, Message, Resubmit, Undo
+from sbnotebook.model.amqp import Timestamp
+from sbnotebook.settlement.actions.clone import clone_of
+from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.entity import AsyncEntity
+from sbnotebook.settlement.plan import Plan
+from sbnotebook.settlement.resources import Resources
+from sbnotebook.settlement.subscription_rules import PlacedRules, Route, RuleDescription, route_or_reason
+from sbnotebook.settlement.wire.encoding import payload_of
+
+__all__ = ["Receiver", "Receivers", "Router", "clones_sent", "receivers_sentence", "sent_to"]
+
+_HOPS: Final = 4
+"""Entities to which Service Bus forwards a message one after the other. Source: its documentation, "Autoforwarding"."""
+_MOST: Final = 1_000
+"""Messages of a plan that are looked at for its preview."""
+_NAMED: Final = 5
+_UNSENT: Final = re.compile(r"(?i)enqueued|sequence_?number|deliverycount|lockeduntil|expiresat|\bstate\b|newid")
+"""Words of an expression that depend on more than what is sent."""
+_FAILED: Final = "a rule cannot be evaluated on it, so it is {}"
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """A subscription, or a queue at the end of a forwarding, that takes a message.
+
+    Args:
+        address: of it.
+        rules: the names of the rules that take it; without those of a queue.
+        copies: how many copies it gets: one for all rules without an action, and one for each other rule.
+        notes: what else happens to it there, in clauses, such as that the subscription is disabled.
+    """
+
+    address: EntityAddress
+    rules: tuple[str, ...] = ()
+    copies: int = 1
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        rules = f"by {', '.join(self.rules)}" if self.rules else ""
+        copies = f"{self.copies} copies" if self.copies != 1 else ""
+        said = "; ".join(filter(None, (rules, copies, *self.notes)))
+        return f"{self.address} ({said})" if said else str(self.address)
+
+
+@dataclass(frozen=True, slots=True)
+class Receivers:
+    """What becomes of one message that is sent to a topic.
+
+    Args:
+        to: the topic.
+        taken: who takes it.
+        refused: the subscriptions whose rules do not, and why where that is not plain.
+        unknown: why it is not known of others, by their addresses.
+
+    Example:
+        >>> print(Receivers(EntityAddress("events"), (), {EntityAddress("events", "audit"): ""}, {}))
+        WARNING: no subscription of events takes it. Service Bus accepts and drops it.
+    """
+
+    to: EntityAddress
+    taken: tuple[Receiver, ...]
+    refused: Mapping[EntityAddress, str]
+    unknown: Mapping[EntityAddress, str]
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether it is known that no subscription takes the message."""
+        return not self.taken and not self.unknown
+
+    def __str__(self) -> str:
+        if self.is_lost:
+            why = [f"{place}: {why}" for place, why in self.refused.items() if why]
+            return " ".join(
+                [f"WARNING: no subscription of {self.to} takes it. Service Bus accepts and drops it.", *why]
+            )
+        taken = f"Taken by {', '.join(map(str, self.taken))}." if self.taken else ""
+        unknown = "; ".join(f"{place}: {why}" for place, why in self.unknown.items())
+        return " ".join(filter(None, (taken, f"Unknown: {unknown}." if unknown else "")))
+
+
+class Router:
+    """Tells who takes messages, by rules that are read once.
+
+    Args:
+        connection: the namespace.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._known: dict[str, Route | str] = {}
+        self._compiled: dict[EntityAddress, list[Rule] | str] = {}
+
+    async def receivers(self, to: EntityAddress, message: Message) -> Receivers | None:
+        """Return who takes a message; None where the destination is a queue that forwards to no topic.
+
+        Args:
+            to: the queue or topic.
+            message: as it is sent.
+        """
+        found = Receivers(to, (), {}, {})
+        route = await self.route(to.name)
+        if isinstance(route, Route) and not route.is_topic and route.forwards_to is None:
+            return None
+        return await self._followed(found, to.name, payload_of(message), _HOPS)
+
+    async def route(self, name: str) -> Route | str:
+        """Return the route of an entity, or why it is not known."""
+        key = name.casefold()
+        if key not in self._known:
+            self._known[key] = await route_or_reason(self._connection, name)
+        return self._known[key]
+
+    async def _followed(self, found: Receivers, name: str, payload: bytes, hops: int) -> Receivers:
+        route, address = await self.route(name), EntityAddress(name)
+        if isinstance(route, str):
+            return _and(found, unknown={address: route})
+        if not route.is_topic and route.forwards_to is None:
+            return _and(found, taken=(Receiver(address),))
+        if hops == 0:
+            return _and(found, refused={address: f"Service Bus forwards a message {_HOPS} times at most"})
+        if not route.is_topic:
+            return await self._followed(found, route.forwards_to or "", payload, hops - 1)
+        for place in route.subscriptions:
+            found = await self._at(found, place, payload, hops)
+        return found
+
+    async def _at(self, found: Receivers, place: PlacedRules, payload: bytes, hops: int) -> Receivers:
+        rules = self._rules(place)
+        if isinstance(rules, str):
+            return _and(found, unknown={place.address: rules})
+        subject = RuleSubject(payload)
+        try:
+            matching = [rule for rule in rules if rule.filter.matches(subject)]
+            copies = [payload] if any(rule.action is None for rule in matching) else []
+            copies += [rule.copy(subject) for rule in matching if rule.action is not None]
+        except FilterError:
+            where = "dead-lettered there" if place.keeps_failures else "dropped there"
+            return _and(found, refused={place.address: _FAILED.format(where)})
+        if _depends(place, rules, matching):
+            return _and(found, unknown={place.address: "a rule reads what Service Bus sets as it takes the message"})
+        if not matching:
+            return _and(found, refused={place.address: ""})
+        if place.forwards_to is not None:
+            for copy in copies:
+                found = await self._followed(found, place.forwards_to, copy, hops - 1)
+            return found
+        notes = ("disabled: its consumers receive nothing until it is active",) if place.is_disabled else ()
+        if place.in_sessions and RuleSubject(payload).system("sessionid") is None:
+            notes = (*notes, "it has no session id, which its consumers need")
+        names = tuple(rule.name for rule in matching)
+        return _and(found, taken=(Receiver(place.address, names, len(copies), notes),))
+
+    def _rules(self, place: PlacedRules) -> list[Rule] | str:
+        """Return the rules of a subscription, or why they cannot be evaluated."""
+        if place.address not in self._compiled:
+            try:
+                self._compiled[place.address] = [_rule(described) for described in place.rules]
+            except (SbNotebookError, TypeError, ValueError) as error:
+                self._compiled[place.address] = f"sbnotebook cannot evaluate its rules ({error})"
+        return self._compiled[place.address]
+
+
+def _depends(place: PlacedRules, rules: Iterable[Rule], matching: list[Rule]) -> bool:
+    """Return whether rules that decide on a message depend on more than what is sent."""
+    certain = any(
+        rule in matching and not _UNSENT.search(described.expression)
+        for rule, described in zip(rules, place.rules, strict=True)
+    )
+    return not certain and any(_UNSENT.search(described.expression) for described in place.rules)
+
+
+def _and(
+    found: Receivers,
+    *,
+    taken: tuple[Receiver, ...] = (),
+    refused: Mapping[EntityAddress, str] | None = None,
+    unknown: Mapping[EntityAddress, str] | None = None,
+) -> Receivers:
+    return Receivers(
+        found.to, found.taken + taken, {**found.refused, **(refused or {})}, {**found.unknown, **(unknown or {})}
+    )
+
+
+def _rule(described: RuleDescription) -> Rule:
+    action = SqlAction(described.action, _values(described.action_parameters)) if described.action else None
+    return Rule(described.name, _filter(described), action)
+
+
+def _filter(described: RuleDescription) -> Filter:
+    match described.kind:
+        case "true":
+            return TrueFilter()
+        case "false":
+            return FalseFilter()
+        case "sql":
+            return SqlFilter(described.expression, _values(described.parameters))
+        case "correlation":
+            return CorrelationFilter(**described.fields, properties=_values(described.properties))
+        case _:
+            raise ConfigurationError(f"the rule {described.name[:60]!r} has a filter of an unknown kind")
+
+
+def _values(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _value(value) for name, value in given.items()}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return Timestamp.from_datetime(value if value.tzinfo else value.replace(tzinfo=UTC))
+    if isinstance(value, timedelta):
+        raise ConfigurationError("a duration as a parameter")
+    return value
+
+
+async def receivers_sentence(
+    router: Router, to: EntityAddress, messages: Iterable[Message], *, is_topic: bool = False
+) -> str:
+    """Return who takes messages that a plan sends, in sentences; empty for a queue.
+
+    Args:
+        router: of the namespace of the destination.
+        to: the destination.
+        messages: as they are sent; the first 1,000 are looked at.
+        is_topic: whether the destination is known to be a topic.
+    """
+    route = await router.route(to.name)
+    if isinstance(route, str):
+        return f"{'' if is_topic else f'If {to} is a topic: '}It is unknown which subscriptions take them: {route}."
+    if not route.is_topic and route.forwards_to is None:
+        return ""
+    taken: Counter[str] = Counter()
+    lost: list[str] = []
+    unknown: dict[EntityAddress, str] = {}
+    looked = [*islice(messages, _MOST + 1)]
+    count, more = len(looked[:_MOST]), len(looked) > _MOST
+    for place, message in enumerate(looked[:_MOST], start=1):
+        found = await router.receivers(to, message)
+        if found is None:
+            continue
+        taken.update({str(receiver.address) for receiver in found.taken})
+        unknown |= found.unknown
+        if found.is_lost:
+            lost.append(_name(message, place))
+    return " ".join(_said(to, taken, lost, unknown, f"the first {count:,}" if more else f"{count:,}"))
+
+
+def _said(
+    to: EntityAddress, taken: Counter[str], lost: list[str], unknown: Mapping[EntityAddress, str], of: str
+) -> Iterable[str]:
+    if lost:
+        named = ", ".join(lost[:_NAMED]) + (", …" if len(lost) > _NAMED else "")
+        noun, them = "message" if of == "1" else "messages", "it" if len(lost) == 1 else "them"
+        yield (
+            f"WARNING: no subscription of {to} takes {len(lost):,} of {of} {noun} ({named}): Service Bus accepts and "
+            f"drops {them}."
+        )
+    if taken:
+        yield f"By the rules, of {of}: " + ", ".join(f"{place} takes {n:,}" for place, n in taken.most_common()) + "."
+    if unknown:
+        whys = "; ".join(f"{place}: {why}" for place, why in islice(unknown.items(), _NAMED))
+        yield f"Unknown: {whys}."
+
+
+def _name(message: Message, place: int) -> str:
+    number = getattr(message, "sequence_number", None)
+    if number:
+        return f"#{number}"
+    return repr(message.message_id[:60]) if message.message_id else f"number {place:,}"
+
+
+async def sent_to(entity: AsyncEntity, messages: Iterable[Message]) -> str:
+    """Return who takes messages that are sent to an entity, in sentences; empty for a queue."""
+    return await receivers_sentence(Router(entity.namespace.connection), entity.address, messages)
+
+
+async def clones_sent(namespace: Resources, plan: Plan) -> str:
+    """Return who takes the clones of a resubmit, or the messages of an undo, in sentences; empty for queues.
+
+    Args:
+        namespace: of the destination.
+        plan: the resubmit, or the undo.
+    """
+    decision, source = plan.decision, plan.entity
+    to = decision.to if isinstance(decision, (Resubmit, Undo)) else None
+    if to is None or not plan.messages:
+        return ""
+    is_same = isinstance(decision, Resubmit) and decision.to_host is None and to == source.sends_to
+    if is_same and source.subscription is None:  # it came from there, so it is a queue
+        return ""
+    return await receivers_sentence(Router(namespace.connection), to, _sent(plan), is_topic=is_same)
+
+
+def _sent(plan: Plan) -> Iterable[Message]:
+    """Yield what a plan sends; not for a message whose edit fails, because nothing is sent for it."""
+    for message in plan.messages:
+        if not isinstance(plan.decision, Resubmit):
+            yield message
+            continue
+        clone: Message | None = None
+        with suppress(Exception):  # a user's edit may raise anything; the preview shows it
+            made = clone_of(message, plan.decision, plan.edit, datetime.now(UTC))
+            payload_of(made)
+            clone = made
+        if clone is None:
+            continue
+        # Its own number names it to the user.
+        yield message.with_changes(**{each.name: getattr(clone, each.name) for each in fields(Message)})
