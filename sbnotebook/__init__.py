@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from sbnotebook.analysis.fault_headers import add_fault_headers
     from sbnotebook.client import Entity, Namespace, NamespaceCopy, connect, read_copy, read_messages
     from sbnotebook.errors import (
         AmqpDecodeError,
@@ -113,6 +114,7 @@ __all__ = [
     "SubQueue",
     "Then",
     "Triage",
+    "add_fault_headers",
     "connect",
     "edit_json",
     "read_copy",
@@ -143,6 +145,7 @@ _HOMES: Final = {
     "edit_json": "settlement",
     "read_copy": "client",
     "read_messages": "client",
+    "add_fault_headers": "analysis.fault_headers",
 }
 
 

@@ -34,6 +34,7 @@ from sbnotebook.analysis.descriptions import (
     form_without_ids,
     masked_reason,
 )
+from sbnotebook.analysis.fault_headers import fault_of, header_names
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.model.budget import CAUSE_SECONDS_OF_TABLE, MATCHED_CHARACTERS
@@ -290,8 +291,10 @@ def group_by_cause(
         messages = tuple(messages)
         take = take or partial(_in_places, messages)
     found: dict[tuple[str | None, ...], list[tuple[int, _Row]]] = {}
-    rows, needs_causes = _rows(messages), "description" in by or "frame" in by
-    column = messages.column("dead_letter_error_description") if isinstance(messages, pa.Table) else None
+    own, needs_causes = _rows(messages), "description" in by or "frame" in by
+    rows = _with_faults(messages, own)
+    is_read = rows is own and isinstance(messages, pa.Table)
+    column = messages.column("dead_letter_error_description") if is_read and isinstance(messages, pa.Table) else None
     read = read or CauseReader()
     causes = read.all([row.description for row in rows], column) if needs_causes else repeat(Cause("", None))
     reason_of = cache(masked_reason)
@@ -325,6 +328,22 @@ def _rows(messages: Iterable[ReceivedMessage] | pa.Table) -> list[_Row]:
         columns = [_values(messages.column(name)) for name in _COLUMNS]
         return [*map(_Row._make, zip(*columns, strict=True))]
     return [_Row(*(getattr(message, name) for name in _COLUMNS)) for message in messages]
+
+
+def _with_faults(messages: Sequence[ReceivedMessage] | pa.Table, rows: list[_Row]) -> list[_Row]:
+    """Return the rows with the faults that frameworks have written into the properties; the rows themselves of none."""
+    if isinstance(messages, pa.Table):
+        column: Any = messages.column("application_properties").combine_chunks()
+        kernels: Any = pc
+        if not kernels.any(kernels.is_in(column.keys, pa.array(header_names(), pa.string()))).as_py():
+            return rows
+        properties: list[Any] = [dict(pairs or ()) for pairs in column.to_pylist()]
+    else:
+        properties = [message.application_properties for message in messages]
+    faults = [fault_of(row.reason, row.description, own) for row, own in zip(rows, properties, strict=True)]
+    if all(fault == (row.reason, row.description) for row, fault in zip(rows, faults, strict=True)):
+        return rows
+    return [row._replace(reason=why, description=what) for row, (why, what) in zip(rows, faults, strict=True)]
 
 
 def _values(column: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Give each value in a JSON body the type that it has, wherever it stands in an expression.
+"""Give each value in a JSON body its own type, in every place of an expression.
 
 DuckDB knows a value in a body only as JSON. This module finds the paths into bodies that an expression names, reads the
 kinds of their values from the messages, and puts a value of that type in the place of each path. Where that type does
@@ -26,11 +26,15 @@ BODY_JSON: Final = "body_json"
 
 # ---------------------------------------------------------------- the kinds of the values in messages
 
-_ONE: Final = """CASE left({0}, 1) WHEN '"' THEN 't' WHEN '{{' THEN 'o' WHEN '[' THEN 'o' WHEN 'n' THEN NULL \
-WHEN 't' THEN 'b' WHEN 'f' THEN 'b' ELSE CASE WHEN {0} IS NULL THEN NULL \
-WHEN contains({0}, '.') OR contains({0}, 'e') OR contains({0}, 'E') THEN 'f' \
-WHEN length({0}) < 19 OR TRY_CAST({0} AS BIGINT) IS NOT NULL THEN 'w' \
-WHEN TRY_CAST({0} AS HUGEINT) IS NOT NULL THEN 'h' ELSE 'f' END END"""
+_ONE: Final = " ".join(  # noqa: FLY002 - the lines of SQL
+    (
+        """CASE left({0}, 1) WHEN '"' THEN 't' WHEN '{{' THEN 'o' WHEN '[' THEN 'o' WHEN 'n' THEN NULL""",
+        "WHEN 't' THEN 'b' WHEN 'f' THEN 'b' ELSE CASE WHEN {0} IS NULL THEN NULL",
+        "WHEN contains({0}, '.') OR contains({0}, 'e') OR contains({0}, 'E') THEN 'f'",
+        "WHEN length({0}) < 19 OR TRY_CAST({0} AS BIGINT) IS NOT NULL THEN 'w'",
+        "WHEN TRY_CAST({0} AS HUGEINT) IS NOT NULL THEN 'h' ELSE 'f' END END",
+    )
+)
 """The kind of a value: text, object or list, boolean, whole number, huge one or fraction; NULL of null."""
 _EACH: Final = "array_to_string(list_sort(list_distinct(list_transform({0}, lambda {1}: {2}))), '{3}')"
 
@@ -106,7 +110,7 @@ _OTHERS: Final = {
 """The kinds to try where the own kind of a value does not fit."""
 _OF_STRUCTURES: Final = ("text", "number", "time", "list text")
 _STRICT: Final = {"json": "struct_pack(any_ := b ->> p)", "list json": "[struct_pack(any_ := b ->> p)]"}
-"""What is bound for JSON: unlike that, DuckDB reads no text as one."""
+"""DuckDB reads a text as JSON, but not as one of these, which are bound for JSON to find where it does not fit."""
 _MOST_TRIED: Final = 64
 _MOST_ROUNDS: Final = 12
 _OF_TRUTHS: Final = frozenset({"OPERATOR_NOT", "CONJUNCTION_AND", "CONJUNCTION_OR"})
@@ -279,7 +283,7 @@ class Paths:
         return own
 
     def _better(self, chosen: list[str], wrong: Refused, bind: Bind) -> tuple[list[str], Refused | None] | None:
-        """Return kinds that fit in the place that is wrong, and what is wrong elsewhere."""
+        """Return kinds that fit in the wrong place, and the next wrong place."""
         inside = [place for place in self._within(wrong.place) if not _cast_of(self._uses[place].parent)]
         tries = product(*((chosen[place], *_OTHERS.get(chosen[place], _OF_STRUCTURES)) for place in inside))
         nearest = sorted(

@@ -138,7 +138,7 @@ def work(memory: int) -> None:
 
     with duckdb.connect(":memory:", config=_CONFIG | {"memory_limit": f"{memory}B"}) as database:
         database.execute("SET TimeZone = 'UTC'")  # the same days and hours on each machine
-        database.execute("SET errors_as_json = true")  # with the place of what is wrong
+        database.execute("SET errors_as_json = true")  # with the place of the fault
         database.execute("SET lock_configuration = true")
         _limit_memory(memory)
         answers.write(READY)

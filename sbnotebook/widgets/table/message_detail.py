@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sbnotebook.analysis.descriptions import trace_lines
+from sbnotebook.analysis.fault_headers import fault_of
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType, ReceivedMessage
 from sbnotebook.model.amqp import AmqpValue, encode
@@ -176,7 +177,8 @@ def _kind(message: ReceivedMessage) -> str:
 
 
 def _fault_of(message: ReceivedMessage) -> dict[str, Any] | None:
-    reason, description = message.dead_letter_reason or "", message.dead_letter_error_description or ""
+    own = message.dead_letter_reason, message.dead_letter_error_description
+    reason, description = (text or "" for text in fault_of(*own, message.application_properties))
     if not reason and not description:
         return None
     lines = trace_lines(_shown(description)) if description else []
