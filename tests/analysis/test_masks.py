@@ -182,6 +182,11 @@ def test_bodies_in_other_forms_are_masked_in_their_form() -> None:
     text = json.dumps(document)
     masks = Masks("$.email")
     packed = masks.masked(peeked(body=gzip.compress(text.encode()), content_encoding="gzip"))
+    marked = masks.masked(
+        peeked(body=gzip.compress(text.encode()), application_properties={"Content-Encoding": "gzip"})
+    )
+    head = b"@\x06string\x083http://schemas.microsoft.com/2003/10/Serialization/\x99"
+    of_net = masks.masked(peeked(body=head + bytes([len(text)]) + text.encode()))
     wide = masks.masked(peeked(body=text.encode("utf-16"), content_type="application/json; charset=utf-16"))
     value = masks.masked(peeked(body=Message.of_value(text).body, body_type=BodyType.VALUE))
     mapped = masks.masked(peeked(body=Message.of_value({"email": SECRET, "n": Long(1)}).body, body_type=BodyType.VALUE))
@@ -189,7 +194,9 @@ def test_bodies_in_other_forms_are_masked_in_their_form() -> None:
         peeked(body=Message.of_sequence([{"email": SECRET}], [1]).body, body_type=BodyType.SEQUENCE)
     )
     assert gzip.decompress(packed.body).startswith(b'{"email":"masked-')
-    for each in (packed, wide, value, mapped):
+    assert gzip.decompress(marked.body).startswith(b'{"email":"masked-')
+    assert of_net.body.startswith(head)
+    for each in (packed, marked, of_net, wide, value, mapped):
         found = json.loads(each.body_text or "")
         assert (found["n"], found["email"][:7]) == (1, "masked-")
     numbers: Any = mapped.body_value
