@@ -82,6 +82,7 @@ def test_code_of_a_send_makes_the_same_messages(shell: Shell) -> None:
     namespace.create_queue("coded-send")
     sent = [
         Message(body="héllo {name}\n'\"".encode(), subject=HOSTILE, time_to_live=timedelta(hours=1)),
+        Message(body="x".encode("utf-16-le"), content_type="text/plain; charset=utf-16le"),
         Message(
             body=b"\xff\x00",
             session_id="s",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 from datetime import UTC, datetime
 from typing import Any
 
@@ -97,8 +98,12 @@ def test_send_form_copies_a_message(namespace: Namespace) -> None:
         "t": "timestamp",
         "yes": "boolean",
     }
+    form.fill(Message(body="ß".encode("latin-1"), content_type="text/plain; charset=latin-1"))
+    assert form.message().body == b"\xdf"
     for message in (
         original.with_changes(body=b"\xff\xfe"),
+        Message.of_value("a JMS text"),
+        Message(body=gzip.compress(b"no mark says so")),
         original.with_changes(application_properties={"d": Decimal32(b"1234")}),
     ):
         with pytest.raises(DecisionError):
