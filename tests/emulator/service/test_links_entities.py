@@ -96,7 +96,7 @@ def test_a_batch_for_a_partitioned_queue_has_one_key(
     client: ServiceBusClient, emulator: RunningEmulator, options: dict[str, Any], keys: Any, words: str | None
 ) -> None:
     given: dict[str, Any] = {"enable_partitioning": True} | options
-    emulator.create_queue("parts", QueueOptions, TopicOptions(**given))
+    emulator.create_queue("parts", QueueOptions(**given))
     messages = [ServiceBusMessage("", message_id=str(n), partition_key=key) for n, key in enumerate(keys)]
     if words is None:
         send(client, "parts", *messages)
@@ -180,7 +180,7 @@ def test_a_scheduled_message_of_a_topic(
 def test_a_disabled_entity_says_so(
     client: ServiceBusClient, emulator: RunningEmulator, status: EntityStatus, *, sends: bool, receives: bool
 ) -> None:
-    emulator.create_queue("closed", QueueOptions, TopicOptions(status=status))
+    emulator.create_queue("closed", QueueOptions(status=status))
     sender, receiver = client.get_queue_sender("closed"), client.get_queue_receiver("closed")
     for allowed, act in ((sends, lambda: sender.send_messages(X)), (receives, lambda: receiver.receive_messages(1, 1))):
         if allowed:
@@ -242,7 +242,7 @@ def test_a_subscription_has_the_message_limit_of_its_topic(connect: Connect, emu
 
 
 def test_a_batch_has_a_limit_of_its_own(client: ServiceBusClient, connect: Connect, emulator: RunningEmulator) -> None:
-    emulator.create_queue("large", QueueOptions, TopicOptions(max_message_size_kb=5_000))
+    emulator.create_queue("large", QueueOptions(max_message_size_kb=5_000))
     with client.get_queue_sender("large") as sender:
         assert sender.create_message_batch().max_size_in_bytes == 1_048_576
         sender.send_messages(ServiceBusMessage(b"x" * 4_000_000))
@@ -271,7 +271,7 @@ def test_the_limits_of_the_tier_standard(small: ServiceBusClient) -> None:
 
 
 def test_a_full_entity_takes_nothing_more(client: ServiceBusClient, emulator: RunningEmulator) -> None:
-    emulator.create_queue("full", QueueOptions, TopicOptions(max_size_mb=1))
+    emulator.create_queue("full", QueueOptions(max_size_mb=1))
     with client.get_queue_sender("full") as sender:
         sender.send_messages(ServiceBusMessage(b"x" * 900_000))
         with pytest.raises(ServiceBusQuotaExceededError, match="maximum size of 1 MB"):
@@ -283,7 +283,7 @@ def test_a_full_entity_takes_nothing_more(client: ServiceBusClient, emulator: Ru
 def test_a_duplicate_is_accepted_and_dropped(
     client: ServiceBusClient, clock: ManualClock, emulator: RunningEmulator
 ) -> None:
-    options = QueueOptions, TopicOptions(requires_duplicate_detection=True, duplicate_detection_window=20_000)
+    options = QueueOptions(requires_duplicate_detection=True, duplicate_detection_window=20_000)
     emulator.create_queue("once", options)
     message = ServiceBusMessage("x", message_id="1")
     send(client, "once", message, message)
@@ -297,7 +297,7 @@ def test_a_duplicate_is_accepted_and_dropped(
 def test_a_forwarded_message_is_received_where_it_has_come(
     client: ServiceBusClient, emulator: RunningEmulator, receive: Callable[..., list[Any]]
 ) -> None:
-    emulator.create_queue("front", QueueOptions, TopicOptions(forward_to="orders"))
+    emulator.create_queue("front", QueueOptions(forward_to="orders"))
     send(client, "front", ServiceBusMessage("1"))
     with (
         pytest.raises(ServiceBusError, match="it forwards its messages"),
@@ -310,8 +310,8 @@ def test_a_forwarded_message_is_received_where_it_has_come(
 def test_failed_forwards_go_to_the_transfer_dead_letter_queue(
     client: ServiceBusClient, emulator: RunningEmulator, receive: Callable[..., list[Any]]
 ) -> None:
-    emulator.create_queue("front", QueueOptions, TopicOptions(forward_to="closed"))
-    emulator.create_queue("closed", QueueOptions, TopicOptions(status=EntityStatus.SEND_DISABLED))
+    emulator.create_queue("front", QueueOptions(forward_to="closed"))
+    emulator.create_queue("closed", QueueOptions(status=EntityStatus.SEND_DISABLED))
     send(client, "front", ServiceBusMessage("1"))
     assert emulator.counts("front").transfer_dead_letter == 1
     (dead,) = receive("front", sub_queue="transferdeadletter")
@@ -324,10 +324,7 @@ def test_failed_forwards_go_to_the_transfer_dead_letter_queue(
 def test_a_message_keeps_the_time_to_live_of_its_entity(
     client: ServiceBusClient, emulator: RunningEmulator, how: str
 ) -> None:
-    options = (
-        QueueOptions,
-        TopicOptions(default_time_to_live=60_000, forward_to="orders" if how == "forwarded" else None),
-    )
+    options = QueueOptions(default_time_to_live=60_000, forward_to="orders" if how == "forwarded" else None)
     emulator.create_queue("brief", options)
     lives = [timedelta(hours=5), None, timedelta(seconds=5)]
     send(client, "brief", *(ServiceBusMessage("x", time_to_live=life) for life in lives))
@@ -363,7 +360,7 @@ def test_dead_letters_are_forwarded_and_tell_their_source(
 def test_a_message_expires(
     client: ServiceBusClient, clock: ManualClock, emulator: RunningEmulator, receive: Callable[..., list[Any]]
 ) -> None:
-    base = QueueOptions, TopicOptions(default_time_to_live=10_000)
+    base = QueueOptions(default_time_to_live=10_000)
     emulator.create_queue("short", base)
     emulator.create_queue("kept", replace(base, dead_letter_on_expiration=True))
     for name in ("short", "kept"):
