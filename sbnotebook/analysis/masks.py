@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
 from uuid import UUID
 
-from sbnotebook.errors import AmqpDecodeError, ConfigurationError
-from sbnotebook.model import BodyType, ReceivedMessage
-from sbnotebook.model.amqp import (
+from sbnotebook.amqp import (
     Array,
     Byte,
     Char,
@@ -35,8 +33,11 @@ from sbnotebook.model.amqp import (
     UShort,
     encode,
 )
+from sbnotebook.amqp.limits import LEVELS
+from sbnotebook.errors import AmqpDecodeError, ConfigurationError
+from sbnotebook.model import BodyType, ReceivedMessage
 from sbnotebook.model.body import body_of_text, edited_body
-from sbnotebook.model.budget import LEVELS, PARSED_CHARACTERS
+from sbnotebook.model.budget import PARSED_CHARACTERS
 from sbnotebook.model.json_text import without_repeats
 from sbnotebook.model.message import (
     DATA_SECTIONS,
@@ -348,7 +349,7 @@ def change_at(
         is_meant: True to change all values within the value.
 
     Raises:
-        ValueError: the value is nested deeper than ``model.budget.LEVELS``.
+        ValueError: the value is nested deeper than ``amqp.limits.LEVELS``.
 
     Example:
         >>> change_at({"a": [1, {"b": 2}], "b": 3}, [("", parse_path("$..b"))], lambda _: "x", set())

@@ -17,17 +17,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sbnotebook.amqp import Timestamp
+from sbnotebook.amqp.sections import SECTIONS
 from sbnotebook.analysis.arrays import array_of_flags, array_of_numbers, array_of_values
 from sbnotebook.analysis.shapes import Numbers, Places, Shape, shape_of
 from sbnotebook.model import BodyType, MessageState, PeekedMessage
-from sbnotebook.model.amqp import Timestamp
 from sbnotebook.model.body import UNUSUAL_STARTS, body_text, is_usually_utf8
 from sbnotebook.model.budget import Allowance
 from sbnotebook.model.message import extras_to_bytes
 from sbnotebook.model.packing import mark_names
 from sbnotebook.model.property_text import to_text
 from sbnotebook.model.schema import Column, values_of
-from sbnotebook.model.sections import SECTIONS
 from sbnotebook.settlement.peek import Page, PeekCursor
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 

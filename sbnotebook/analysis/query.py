@@ -29,6 +29,7 @@ import anyio.to_thread
 import numpy as np
 import pyarrow as pa
 
+from sbnotebook.amqp.limits import LEVELS
 from sbnotebook.analysis import query_worker
 from sbnotebook.analysis.arrays import array_of_flags, array_of_numbers
 from sbnotebook.analysis.frames import to_arrow
@@ -36,7 +37,7 @@ from sbnotebook.analysis.query_worker import BODY, BODY_JSON, INDEX
 from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import Message
-from sbnotebook.model.budget import LEVELS, PARSED_CHARACTERS
+from sbnotebook.model.budget import PARSED_CHARACTERS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -16,9 +16,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import decode, skip
-from sbnotebook.model.sections import (
+from sbnotebook.amqp import decode, skip
+from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -29,6 +28,7 @@ from sbnotebook.model.sections import (
     VALUE,
     split,
 )
+from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.settlement.wire.layout import (
     DELIVERY_COUNT,
     ENQUEUED_SEQUENCE_NUMBER,

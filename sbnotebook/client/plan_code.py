@@ -15,6 +15,21 @@ from math import isfinite
 from typing import Any, Final, cast
 from uuid import UUID
 
+from sbnotebook.amqp import (
+    Byte,
+    Char,
+    Float,
+    Int,
+    Long,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+    type_name,
+)
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Abandon,
@@ -30,21 +45,6 @@ from sbnotebook.model import (
     Resubmit,
     Send,
     Undo,
-)
-from sbnotebook.model.amqp import (
-    Byte,
-    Char,
-    Float,
-    Int,
-    Long,
-    Short,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
-    type_name,
 )
 from sbnotebook.model.body import body_of_text
 from sbnotebook.model.decision import AUTO, CancelScheduled, Purge
@@ -76,7 +76,7 @@ _IMPORTS: Final = {
     "datetime.fromisoformat(": "from datetime import datetime",
     "timedelta(": "from datetime import timedelta",
     "UUID(": "from uuid import UUID",
-    "amqp.": "from sbnotebook.model import amqp",
+    "amqp.": "from sbnotebook import amqp",
     "BodyType(": "from sbnotebook.model import BodyType",
 }
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final
 
+from sbnotebook.amqp import Timestamp
 from sbnotebook.emulator.entities.rules import (
     CorrelationFilter,
     FalseFilter,
@@ -24,7 +25,6 @@ from sbnotebook.emulator.entities.rules import (
 )
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, Message, Resubmit, Undo
-from sbnotebook.model.amqp import Timestamp
 from sbnotebook.settlement.actions.clone import clone_of
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.entity import AsyncEntity

@@ -12,9 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from sbnotebook.amqp import Int
 from sbnotebook.errors import MissingExtraError
 from sbnotebook.model import Message, ReceivedMessage
-from sbnotebook.model.amqp import Int
 from sbnotebook.settlement import RejectMessage
 from sbnotebook.settlement.plan import Edit
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar, cast
 
+from sbnotebook.amqp import AmqpValue
 from sbnotebook.emulator.entities import RefusedError, Registry, Subscription, Topic
 from sbnotebook.emulator.entities.options import (
     Options,
@@ -25,7 +26,6 @@ from sbnotebook.emulator.entities.options import (
 )
 from sbnotebook.emulator.entities.rules import CORRELATION_PROPERTIES, CorrelationFilter, Rule, SqlAction, SqlFilter
 from sbnotebook.errors import ConfigurationError, near_match
-from sbnotebook.model.amqp import AmqpValue
 
 _O = TypeVar("_O", bound=Options)
 _T = TypeVar("_T")

@@ -32,7 +32,7 @@ from sbnotebook.emulator.entities.rules import Rule
 from sbnotebook.emulator.entities.template import create_from, template_of
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.errors import EmulatorError
-from sbnotebook.model import EntityAddress
+from sbnotebook.model.address import EntityAddress
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.clock import Clock

@@ -12,8 +12,7 @@ from decimal import Decimal
 from typing import Any, Final, cast
 from uuid import UUID
 
-from sbnotebook.errors import ConfigurationError, DecisionError
-from sbnotebook.model.amqp import (
+from sbnotebook.amqp import (
     AmqpValue,
     Array,
     Decimal32,
@@ -25,6 +24,7 @@ from sbnotebook.model.amqp import (
     encode,
     type_name,
 )
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model.json_text import JsonNumber, read_json, write_json
 from sbnotebook.model.property_text import from_text, property_type, text_and_type
 

@@ -21,8 +21,8 @@ from enum import StrEnum
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, cast
 
+from sbnotebook.amqp import AmqpValue, decode_all, encode, type_name
 from sbnotebook.errors import AmqpDecodeError, DecisionError
-from sbnotebook.model.amqp import AmqpValue, decode_all, encode, type_name
 from sbnotebook.model.amqp_json import json_of, value_of
 from sbnotebook.model.binary_xml import DATA_CONTRACT, read_binary_xml, rewrite_binary_xml
 from sbnotebook.model.body_decoders import decoded_by_plugin, has_decoders

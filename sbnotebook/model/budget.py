@@ -12,27 +12,16 @@ from typing import Final
 __all__ = [
     "BYTES_AHEAD",
     "CAUSE_SECONDS_OF_TABLE",
-    "ITEMS",
-    "LEVELS",
     "MATCHED_CHARACTERS",
     "PARSED_CHARACTERS",
     "UNPACKED_BYTES",
     "UNPACKED_BYTES_OF_TABLE",
     "UNPACKED_TIMES",
-    "UNUSUAL_KEYS",
     "Allowance",
 ]
 
 # ------------------------------------------------------------ one message
 
-LEVELS: Final = 64
-"""Levels that AMQP values and JSON may be nested, as in Microsoft's clients (``_MAX_NESTING_DEPTH`` of
-azure-servicebus for Python, and the default of System.Text.Json)."""
-ITEMS: Final = 65_536
-"""Items of all lists, maps and arrays of one AMQP value together. Microsoft's clients allow as many in each
-(``MAX_AMQPVALUE_ITEM_COUNT`` of azure-uamqp-c)."""
-UNUSUAL_KEYS: Final = 1_000
-"""Keys of an AMQP map that are neither texts nor bytes, such as numbers and ids. Of several maps, the squares count."""
 UNPACKED_BYTES: Final = 1024 * 1024
 """Bytes to which a packed body is unpacked, for one message that you look at."""
 UNPACKED_TIMES: Final = 16

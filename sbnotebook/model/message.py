@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Any, Final, Self, cast
 from uuid import UUID
 
+from sbnotebook.amqp import AmqpValue, decode_exactly, encode
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError, near_match
 from sbnotebook.model.address import EntityAddress
-from sbnotebook.model.amqp import AmqpValue, decode_exactly, encode
 from sbnotebook.model.body import BodyType, Marks, body_of_text, body_text, decode_body, edited_body, read_form
 from sbnotebook.model.json_text import read_json, rewrite_json, write_json
 
@@ -103,7 +103,7 @@ class Message:
         reply_to_session_id: the session to answer to.
         time_to_live: how long the message lives after it was enqueued, None for the entity's default.
         scheduled_enqueue_time: when the message becomes active, None for at once.
-        application_properties: values by name; their AMQP types are those of :mod:`sbnotebook.model.amqp`.
+        application_properties: values by name; their AMQP types are those of :mod:`sbnotebook.amqp`.
         extras: values without a field of their own, by the names in ``EXTRAS``; those of a peeked message
             are sent again. The name of a field has its value with its AMQP type, unless the field was changed.
 

@@ -19,8 +19,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, cast
 
-from sbnotebook.errors import ConfigurationError
-from sbnotebook.model.amqp import (
+from sbnotebook.amqp import (
     AmqpValue,
     Array,
     Decimal32,
@@ -35,7 +34,8 @@ from sbnotebook.model.amqp import (
     encode,
     type_name,
 )
-from sbnotebook.model.amqp.types import type_names
+from sbnotebook.amqp.types import type_names
+from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.decimals import decimal_bytes, decimal_text
 
 __all__ = ["from_text", "property_type", "text_and_type", "to_text"]

@@ -15,9 +15,9 @@ from itertools import repeat
 from types import MappingProxyType, NoneType
 from typing import Any, Final, TypeVar
 
+from sbnotebook.amqp import AmqpValue
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model.address import EntityAddress
-from sbnotebook.model.amqp import AmqpValue
 from sbnotebook.model.body import BodyType, body_of_text, body_text
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.model.message import Message, MessageState, PeekedMessage, extras_from_bytes, extras_to_bytes

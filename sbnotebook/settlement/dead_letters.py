@@ -16,10 +16,10 @@ import anyio.to_thread
 from azure.core.exceptions import AzureError
 from azure.servicebus.exceptions import ServiceBusError
 
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
 from sbnotebook.errors import ConfigurationError, JournalError, near_match
 from sbnotebook.model import EntityAddress, PeekedMessage, SubQueue
 from sbnotebook.model.partition import end_of_partition, partition_of
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
 from sbnotebook.settlement.administration import EntityCounts, list_entities
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.in_parallel import in_parallel

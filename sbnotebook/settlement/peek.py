@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import anyio
 from azure.servicebus.exceptions import ServiceBusError
 
+from sbnotebook.amqp.sections import SECTIONS
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
 from sbnotebook.model.budget import BYTES_AHEAD
 from sbnotebook.model.partition import end_of_partition, partition_of
-from sbnotebook.model.sections import SECTIONS
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.patience import PATIENCE, patiently
 from sbnotebook.settlement.sdk import links, management

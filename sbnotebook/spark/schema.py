@@ -19,10 +19,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, SECTIONS
 from sbnotebook.analysis.page_columns import PageColumns
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.schema import COLUMNS, Column, ColumnType
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, SECTIONS
 
 if TYPE_CHECKING:
     from sbnotebook.model.budget import Allowance

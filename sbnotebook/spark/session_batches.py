@@ -23,11 +23,11 @@ from typing import Any, Final
 
 import anyio
 
+from sbnotebook.amqp.sections import PROPERTIES
 from sbnotebook.client.scrubbing import in_words
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import Complete, Defer, MessageState, OutcomeStatus, PeekedMessage
 from sbnotebook.model.partition import partition_of
-from sbnotebook.model.sections import PROPERTIES
 from sbnotebook.settlement import AsyncEntity
 from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.patience import PATIENCE

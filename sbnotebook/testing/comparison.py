@@ -6,8 +6,8 @@ import math
 from datetime import datetime
 from typing import Any
 
+from sbnotebook.amqp import AmqpValue, Array, Described, Timestamp, type_name
 from sbnotebook.model import Message
-from sbnotebook.model.amqp import AmqpValue, Array, Described, Timestamp, type_name
 
 __all__ = ["differences", "same_value"]
 
@@ -16,7 +16,7 @@ def same_value(left: AmqpValue, right: AmqpValue) -> bool:
     """Tell whether two AMQP values are equal and of the same types, all the way down; NaN equals NaN.
 
     Example:
-        >>> from sbnotebook.model.amqp import Int, Long
+        >>> from sbnotebook.amqp import Int, Long
         >>> same_value(1, Int(1)), same_value(Int(1), Long(1)), same_value(0.0, -0.0)
         (True, False, False)
     """

@@ -10,8 +10,8 @@ import gzip
 from itertools import chain
 from typing import Final
 
+from sbnotebook.amqp import AmqpValue
 from sbnotebook.model import Message
-from sbnotebook.model.amqp import AmqpValue
 
 __all__ = ["hostile_bodies", "hostile_messages", "hostile_texts"]
 

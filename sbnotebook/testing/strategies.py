@@ -11,8 +11,7 @@ from typing import Any, Final, TypeVar
 
 from hypothesis import strategies as st
 
-from sbnotebook.model import EntityAddress, Message, MessageState, PeekedMessage, SubQueue
-from sbnotebook.model.amqp import (
+from sbnotebook.amqp import (
     AmqpValue,
     Array,
     Byte,
@@ -32,6 +31,7 @@ from sbnotebook.model.amqp import (
     ULong,
     UShort,
 )
+from sbnotebook.model import EntityAddress, Message, MessageState, PeekedMessage, SubQueue
 
 __all__ = ["PRIMITIVES", "amqp_values", "entity_addresses", "messages", "peeked_messages"]
 

@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 
 import ipywidgets as widgets
 
+from sbnotebook.amqp import AmqpValue
 from sbnotebook.analysis.descriptions import masked
 from sbnotebook.client import Namespace
 from sbnotebook.client.plan import Plan
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit, Send, Undo
-from sbnotebook.model.amqp import AmqpValue
 from sbnotebook.model.body import json_letters
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.property_text import text_and_type

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbnotebook.amqp import Long, ULong
 from sbnotebook.analysis.frames import (
     arrow_schema,
     messages_from,
@@ -30,7 +31,6 @@ from sbnotebook.analysis.frames import (
 )
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, EntityAddress, Message, PeekedMessage
-from sbnotebook.model.amqp import Long, ULong
 from sbnotebook.model.schema import COLUMNS
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows

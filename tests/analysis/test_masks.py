@@ -11,11 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.analysis.frames import to_arrow
-from sbnotebook.analysis.masks import MASKED_COLUMNS, Masks
-from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import BodyType, EntityAddress, Message, PeekedMessage
-from sbnotebook.model.amqp import (
+from sbnotebook.amqp import (
     Byte,
     Char,
     Decimal64,
@@ -28,7 +24,12 @@ from sbnotebook.model.amqp import (
     ULong,
     type_name,
 )
-from sbnotebook.model.budget import LEVELS, PARSED_CHARACTERS
+from sbnotebook.amqp.limits import LEVELS
+from sbnotebook.analysis.frames import to_arrow
+from sbnotebook.analysis.masks import MASKED_COLUMNS, Masks
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import BodyType, EntityAddress, Message, PeekedMessage
+from sbnotebook.model.budget import PARSED_CHARACTERS
 from sbnotebook.settlement.wire.conversion import payload_of, peeked_from_payload
 from sbnotebook.testing.hostile import hostile_bodies
 from sbnotebook.testing.strategies import PRIMITIVES, peeked_messages

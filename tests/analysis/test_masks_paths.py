@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from sbnotebook.amqp import Array, Described, Int, Symbol
+from sbnotebook.amqp.limits import LEVELS
 from sbnotebook.analysis.masks import Step, change_at, parse_path
-from sbnotebook.model.amqp import Array, Described, Int, Symbol
-from sbnotebook.model.budget import LEVELS
 
 VALUE = {"a": {"b": 1, "c d": 2}, "list": [{"b": 3}, 4, [5]], "b": None}
 

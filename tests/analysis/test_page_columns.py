@@ -14,14 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbnotebook.analysis import page_columns
-from sbnotebook.analysis.frames import arrow_schema, to_arrow
-from sbnotebook.analysis.page_columns import PageColumns
-from sbnotebook.model import EntityAddress, Message, MessageState
-from sbnotebook.model.amqp import Byte, Int, Long, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
-from sbnotebook.model.budget import Allowance
-from sbnotebook.model.schema import COLUMNS
-from sbnotebook.model.sections import (
+from sbnotebook.amqp import Byte, Int, Long, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
+from sbnotebook.amqp.sections import (
     DATA,
     DELIVERY_ANNOTATIONS,
     HEADER,
@@ -30,6 +24,12 @@ from sbnotebook.model.sections import (
     encode_section,
     split,
 )
+from sbnotebook.analysis import page_columns
+from sbnotebook.analysis.frames import arrow_schema, to_arrow
+from sbnotebook.analysis.page_columns import PageColumns
+from sbnotebook.model import EntityAddress, Message, MessageState
+from sbnotebook.model.budget import Allowance
+from sbnotebook.model.schema import COLUMNS
 from sbnotebook.settlement.peek import Page, PeekCursor
 from sbnotebook.settlement.wire import service_part
 from sbnotebook.settlement.wire.conversion import payload_of, peeked_from_payload

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sbnotebook.amqp import Long
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.query import matching, where
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, MessageState, PeekedMessage
-from sbnotebook.model.amqp import Long
 from sbnotebook.testing.strategies import peeked_messages
 
 ORDERS = EntityAddress("orders")

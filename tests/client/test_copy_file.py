@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sbnotebook as sb
+from sbnotebook.amqp import Symbol, ULong
 from sbnotebook.client import Namespace, copy_file, read_copy
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions
 from sbnotebook.emulator.entities.rules import Rule, SqlFilter
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message, PeekedMessage
-from sbnotebook.model.amqp import Symbol, ULong
 from sbnotebook.testing.comparison import differences
 from sbnotebook.testing.strategies import messages as any_messages
 from tests.chances import rounds

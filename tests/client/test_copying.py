@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from sbnotebook.amqp import Symbol, ULong
 from sbnotebook.client import Messages, Namespace, NamespaceCopy, connect, copying
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import BrokeredMessage, SubscriptionOptions
 from sbnotebook.emulator.entities.rules import Rule, SqlFilter
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message
-from sbnotebook.model.amqp import Symbol, ULong
 from sbnotebook.testing.comparison import differences
 from tests.filled_queues import filled_client_queue, partly_deferred_queue
 

@@ -9,10 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from sbnotebook.client import Namespace
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import BodyType, Message, OutcomeStatus
-from sbnotebook.model.amqp import (
+from sbnotebook.amqp import (
     Array,
     Char,
     Decimal32,
@@ -25,6 +22,9 @@ from sbnotebook.model.amqp import (
     Timestamp,
     encode,
 )
+from sbnotebook.client import Namespace
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.model import BodyType, Message, OutcomeStatus
 from sbnotebook.model.decimals import decimal_bytes
 from sbnotebook.settlement.plan import edit_json
 from sbnotebook.testing.comparison import same_value

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sbnotebook.amqp import Long
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
@@ -23,7 +24,6 @@ from sbnotebook.emulator.entities.rules import (
 )
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message
-from sbnotebook.model.amqp import Long
 from sbnotebook.settlement import Connection, Journal
 
 RULES: dict[str, list[tuple[Filter, SqlAction | None]]] = {

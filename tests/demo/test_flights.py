@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from sbnotebook.amqp import type_name
 from sbnotebook.demo.flights import (
     check_flight,
     flight_messages,
@@ -11,7 +12,6 @@ from sbnotebook.demo.flights import (
     route_minutes,
 )
 from sbnotebook.model import EntityAddress, Message, PeekedMessage
-from sbnotebook.model.amqp import type_name
 from sbnotebook.settlement import RejectMessage
 
 

@@ -9,10 +9,10 @@ from contextlib import ExitStack, suppress
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
+from sbnotebook.amqp import encode
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.amqp import Accepted
 from sbnotebook.emulator.amqp.performatives import SENDER, Disposition, Transfer
-from sbnotebook.model.amqp import encode
 from tests.emulator.service.conftest import RawClient
 
 MESSAGE = b"\x00\x53\x75" + encode(b"x" * 100)

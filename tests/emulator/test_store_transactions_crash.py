@@ -11,10 +11,10 @@ from typing import Final
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
+from sbnotebook.amqp.sections import PROPERTIES, section_value, split
 from sbnotebook.emulator.amqp import Accepted, TransactionalState
 from sbnotebook.emulator.amqp.composites import decode_composite
 from sbnotebook.emulator.amqp.performatives import Transfer
-from sbnotebook.model.sections import PROPERTIES, section_value, split
 from tests.chances import chance, rounds
 from tests.emulator.service.conftest import RawClient
 from tests.emulator.service.transaction_client import Delivery, TransactionClient, body

@@ -79,16 +79,16 @@ def test_mutants_of_a_seed_outlive_changes_elsewhere(tree: Path) -> None:
 
 
 def test_mutants_run_the_tests_of_their_line_first() -> None:
-    (mutant, *_) = sample(ROOT, ["sbnotebook/model/amqp"], 1, 1)
-    seconds = {"tests/model/test_a.py::slow": 9.0, "tests/model/test_a.py::quick": 1.0, "tests/other.py::one": 100.0}
-    tests = Suite(seconds, {(mutant.module, mutant.line): ["tests/other.py::one", "tests/model/test_a.py::slow"]})
-    assert list(tests.of(mutant)) == ["tests/model/test_a.py::slow", "tests/other.py::one"]
-    assert list(Suite(seconds, {}).of(mutant)) == ["tests/model/test_a.py::quick", "tests/model/test_a.py::slow"]
+    (mutant, *_) = sample(ROOT, ["sbnotebook/amqp"], 1, 1)
+    seconds = {"tests/amqp/test_a.py::slow": 9.0, "tests/amqp/test_a.py::quick": 1.0, "tests/other.py::one": 100.0}
+    tests = Suite(seconds, {(mutant.module, mutant.line): ["tests/other.py::one", "tests/amqp/test_a.py::slow"]})
+    assert list(tests.of(mutant)) == ["tests/amqp/test_a.py::slow", "tests/other.py::one"]
+    assert list(Suite(seconds, {}).of(mutant)) == ["tests/amqp/test_a.py::quick", "tests/amqp/test_a.py::slow"]
 
 
-@pytest.mark.parametrize("own", ["tests/model/amqp/test_encoding.py::slow", "tests/model/test_amqp_encoding.py::slow"])
-def test_mutants_run_the_tests_of_their_module_before_others(own: str) -> None:
-    mutant = Mutant("sbnotebook/model/amqp/encoding.py", 1, "1", "2", "2\n")
+def test_mutants_run_the_tests_of_their_module_before_others() -> None:
+    own = "tests/amqp/test_encoding.py::slow"
+    mutant = Mutant("sbnotebook/amqp/encoding.py", 1, "1", "2", "2\n")
     seconds = {"tests/a.py::quick": 70.0, own: 80.0, "tests/b.py::quicker": 30.0}
     tests = Suite(seconds, {(mutant.module, mutant.line): [*seconds]})
     assert tests.of(mutant) == {own: 80.0, "tests/b.py::quicker": 30.0}

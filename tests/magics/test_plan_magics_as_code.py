@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from sbnotebook.amqp import Float, Timestamp, UInt
 from sbnotebook.client import Namespace, Plan, connect
 from sbnotebook.emulator import running
 from sbnotebook.errors import DecisionError
@@ -23,7 +24,6 @@ from sbnotebook.model import (
     Release,
     Resubmit,
 )
-from sbnotebook.model.amqp import Float, Timestamp, UInt
 from tests.magics.conftest import Shell
 
 HOSTILE = "{__import__('os').system('false')} $reason \"'\n%sb_purge x"

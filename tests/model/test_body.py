@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sbnotebook.amqp import AmqpValue, Described, Symbol, Timestamp, UInt, ULong, encode
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType
-from sbnotebook.model.amqp import AmqpValue, Described, Symbol, Timestamp, UInt, ULong, encode
 from sbnotebook.model.body import body_text, decode_body, json_letters
 from sbnotebook.testing.comparison import same_value
 from sbnotebook.testing.strategies import amqp_values

@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.errors import ConfigurationError, DecisionError
-from sbnotebook.model import BodyType, Message
-from sbnotebook.model.amqp import (
+from sbnotebook.amqp import (
     Array,
     Described,
     Int,
@@ -24,6 +22,8 @@ from sbnotebook.model.amqp import (
     UByte,
     encode,
 )
+from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.model import BodyType, Message
 from sbnotebook.model.binary_xml import read_binary_xml
 from sbnotebook.model.body import Marks, fault_of_bytes, read_form
 

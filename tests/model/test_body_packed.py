@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbnotebook.amqp import Symbol
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, Message
-from sbnotebook.model.amqp import Symbol
 from sbnotebook.model.body import body_of_text, body_text
 from sbnotebook.model.budget import Allowance
 from sbnotebook.model.schema import message_from_row

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sbnotebook.amqp import AmqpValue, Char, Decimal32, Float, Long, Symbol, Timestamp, ULong, type_name
+from sbnotebook.amqp.types import type_names
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model.amqp import AmqpValue, Char, Decimal32, Float, Long, Symbol, Timestamp, ULong, type_name
-from sbnotebook.model.amqp.types import type_names
 from sbnotebook.model.property_text import from_text, property_type, to_text
 from sbnotebook.testing.comparison import same_value
 from sbnotebook.testing.strategies import PRIMITIVES, amqp_values

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbnotebook.amqp import Array, Char, Decimal128, Described, Int, Long, Symbol, Timestamp, ULong, encode
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, MessageState, PeekedMessage
-from sbnotebook.model.amqp import Array, Char, Decimal128, Described, Int, Long, Symbol, Timestamp, ULong, encode
 from sbnotebook.model.body import body_of_text
 from sbnotebook.model.budget import Allowance
 from sbnotebook.model.message import EXTRAS

@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import repeat
 
+from sbnotebook.amqp import AmqpValue, encode
 from sbnotebook.emulator.amqp import Source, Target
 from sbnotebook.emulator.amqp.performatives import RECEIVER, SENDER, Attach, Begin
-from sbnotebook.model.amqp import AmqpValue, encode
 from tests.emulator.corpus.generate import BEGUN, attach, corpus, flow, frame, request, signed, transfer
 from tests.emulator.service.conftest import token, token_request
 

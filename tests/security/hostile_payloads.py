@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final
 
-from sbnotebook.model.amqp import Symbol, encode
-from sbnotebook.model.budget import LEVELS
-from sbnotebook.model.sections import (
+from sbnotebook.amqp import Symbol, encode
+from sbnotebook.amqp.limits import LEVELS
+from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,

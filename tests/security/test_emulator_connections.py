@@ -11,6 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from sbnotebook.amqp import encode
 from sbnotebook.emulator import visitors
 from sbnotebook.emulator.amqp import Accepted, Error
 from sbnotebook.emulator.amqp.performatives import SENDER, Close
@@ -18,7 +19,6 @@ from sbnotebook.emulator.proof import PROOF, prove_lease
 from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.emulator.service.peer import AmqpPeer
 from sbnotebook.emulator.service.websocket import WEBSOCKET_PATH
-from sbnotebook.model.amqp import encode
 from tests.emulator.corpus.generate import BEGUN, OPEN, attach
 from tests.emulator.service.conftest import RawClient
 from tests.security.attacked import AttackedEmulator, attacked

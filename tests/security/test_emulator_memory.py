@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from sbnotebook.amqp import AmqpValue, encode
 from sbnotebook.emulator.amqp import Accepted, Source, Target
 from sbnotebook.emulator.amqp.performatives import SENDER, Attach, Begin, Disposition, Transfer
-from sbnotebook.model.amqp import AmqpValue, encode
 from tests.emulator.corpus.generate import BEGUN, OPEN, frame
 from tests.emulator.service.conftest import RawClient, token_request
 from tests.security.attacked import AttackedEmulator, attacked

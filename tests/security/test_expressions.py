@@ -16,11 +16,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from sbnotebook.amqp.limits import LEVELS
 from sbnotebook.analysis import query
 from sbnotebook.analysis.query import where
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
-from sbnotebook.model.budget import LEVELS, PARSED_CHARACTERS
+from sbnotebook.model.budget import PARSED_CHARACTERS
 
 MESSAGES = [Message(subject="a", body=b'{"carrier": "UA"}'), Message(subject="b")]
 

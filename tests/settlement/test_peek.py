@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from sbnotebook.amqp import ULong, encode, type_name
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Complete, Defer, EntityAddress, Message, MessageState
-from sbnotebook.model.amqp import ULong, encode, type_name
 from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.peek import PAGE

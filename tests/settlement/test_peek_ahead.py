@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sbnotebook.amqp import Symbol, encode
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress
-from sbnotebook.model.amqp import Symbol, encode
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.peek import AT_ONCE, PAGE, Page, PeekCursor, Peeker

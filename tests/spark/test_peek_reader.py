@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import StructType
 
+from sbnotebook.amqp import Timestamp, ULong
 from sbnotebook.analysis.frames import arrow_schema, messages_of_table, to_arrow
 from sbnotebook.client import Namespace
 from sbnotebook.emulator import RunningEmulator, stop
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Message
-from sbnotebook.model.amqp import Timestamp, ULong
 from sbnotebook.spark.options import ReadOptions
 from sbnotebook.spark.peek_reader import PeekReader, RangesOfTask, SequenceRange
 from sbnotebook.spark.schema import message_schema

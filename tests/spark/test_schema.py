@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from sbnotebook.amqp import Int
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, SECTIONS
 from sbnotebook.analysis.frames import arrow_schema, to_arrow
 from sbnotebook.client import Messages
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, PeekedMessage
-from sbnotebook.model.amqp import Int
 from sbnotebook.model.budget import Allowance
 from sbnotebook.model.schema import COLUMNS
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, SECTIONS
 from sbnotebook.settlement.peek import Page, PeekCursor
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.spark.schema import MessageBatches, message_schema

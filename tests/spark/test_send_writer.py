@@ -14,12 +14,12 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from sbnotebook.amqp import Described, Int, Symbol, Timestamp, ULong, type_name
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Message
-from sbnotebook.model.amqp import Described, Int, Symbol, Timestamp, ULong, type_name
 from sbnotebook.settlement import Connection
 from sbnotebook.testing.comparison import differences
 

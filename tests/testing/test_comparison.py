@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from sbnotebook.amqp import AmqpValue, Array, Described, Int, Long, Symbol, Timestamp, UInt, ULong
 from sbnotebook.model import Message
-from sbnotebook.model.amqp import AmqpValue, Array, Described, Int, Long, Symbol, Timestamp, UInt, ULong
 from sbnotebook.testing.comparison import differences, same_value
 from sbnotebook.testing.strategies import amqp_values, messages
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase, find, given, settings
 
+from sbnotebook.amqp import AmqpValue, decode_exactly, encode, type_name
+from sbnotebook.amqp.types import type_names
 from sbnotebook.model import BodyType, EntityAddress, PeekedMessage
-from sbnotebook.model.amqp import AmqpValue, decode_exactly, encode, type_name
-from sbnotebook.model.amqp.types import type_names
 from sbnotebook.testing.comparison import same_value
 from sbnotebook.testing.strategies import PRIMITIVES, amqp_values, entity_addresses, messages, peeked_messages
 

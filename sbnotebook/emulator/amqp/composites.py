@@ -28,8 +28,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from sbnotebook.amqp import AmqpValue, Array, Described, Symbol, UInt, ULong, decode, encode
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
-from sbnotebook.model.amqp import AmqpValue, Array, Described, Symbol, UInt, ULong, decode, encode
 
 __all__ = ["Anything", "Fields", "Symbols", "composite", "decode_composite", "encode_composite"]
 

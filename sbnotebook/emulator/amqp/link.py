@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, ClassVar, Final, Protocol
 
+from sbnotebook.amqp import AmqpValue
 from sbnotebook.emulator.amqp.held import HeldMemory, footprint
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
@@ -31,7 +32,6 @@ from sbnotebook.emulator.amqp.performatives import (
     Transfer,
 )
 from sbnotebook.errors import ProtocolViolationError
-from sbnotebook.model.amqp import AmqpValue
 
 __all__ = ["Link", "LinkSession", "LinkState", "ReceivingLink", "SendingLink", "TransferReceived"]
 

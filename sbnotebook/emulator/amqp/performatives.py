@@ -12,9 +12,9 @@ import struct
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final
 
+from sbnotebook.amqp import AmqpValue, Symbol, UByte, UInt, ULong, UShort
 from sbnotebook.emulator.amqp.composites import Anything, Fields, Symbols, composite, encode_composite
 from sbnotebook.errors import ProtocolViolationError
-from sbnotebook.model.amqp import AmqpValue, Symbol, UByte, UInt, ULong, UShort
 
 __all__ = [
     "RECEIVER",

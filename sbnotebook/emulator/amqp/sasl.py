@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+from sbnotebook.amqp import Symbol, UByte
 from sbnotebook.emulator.amqp.composites import Symbols, composite, decode_composite, encode_composite
 from sbnotebook.errors import ProtocolViolationError
-from sbnotebook.model.amqp import Symbol, UByte
 
 __all__ = ["MECHANISMS", "LogIn", "SaslInit", "SaslMechanisms", "SaslOutcome", "answer_init", "offer"]
 

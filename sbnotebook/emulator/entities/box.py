@@ -7,6 +7,7 @@ from itertools import islice, takewhile
 from typing import Final, Protocol
 from uuid import UUID
 
+from sbnotebook.amqp import AmqpValue
 from sbnotebook.emulator.entities.changes import MessageAdded, MessageRemoved, MessageUpdated
 from sbnotebook.emulator.entities.context import Context
 from sbnotebook.emulator.entities.locks import Locks
@@ -23,7 +24,6 @@ from sbnotebook.emulator.entities.rendering import (
 )
 from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place, place_of
-from sbnotebook.model.amqp import AmqpValue
 
 __all__ = ["Box", "Owner", "earliest"]
 

@@ -11,10 +11,8 @@ from struct import Struct
 from typing import Final, NamedTuple, cast
 from uuid import UUID
 
-from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_PROPERTY_SIZE
-from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import AmqpValue, Timestamp, encode, skip
-from sbnotebook.model.sections import (
+from sbnotebook.amqp import AmqpValue, Timestamp, encode, skip
+from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -24,6 +22,8 @@ from sbnotebook.model.sections import (
     section_value,
     split,
 )
+from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_PROPERTY_SIZE
+from sbnotebook.errors import AmqpDecodeError
 
 __all__ = [
     "SCHEDULED_TIME",

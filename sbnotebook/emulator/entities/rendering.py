@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Any, Final, cast
 
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, map_items, read_sent
-from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
-from sbnotebook.model.amqp import AmqpValue, Long, Symbol, UInt, encode
-from sbnotebook.model.sections import (
+from sbnotebook.amqp import AmqpValue, Long, Symbol, UInt, encode
+from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -27,6 +25,8 @@ from sbnotebook.model.sections import (
     section_value,
     split,
 )
+from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, map_items, read_sent
+from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 
 __all__ = ["render", "with_application_properties", "with_dead_letter_reason", "with_time_to_live"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
+from sbnotebook.amqp import AmqpValue, Int, Symbol
 from sbnotebook.emulator.amqp import Coordinator, Error, Link, ReceivingLink, SendingLink
 from sbnotebook.emulator.entities import AnyEntity, Queue, Receivable, RefusedError, Topic, root_of
 from sbnotebook.emulator.service.access import LISTEN, MANAGEMENT, SEND, AccessRefusedError
@@ -23,7 +24,6 @@ from sbnotebook.emulator.service.management import ManagementNode, MissingNode
 from sbnotebook.emulator.service.requests import Node, ReplyLink, RequestLink
 from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress
-from sbnotebook.model.amqp import AmqpValue, Int, Symbol
 
 __all__ = ["attach", "authorization_error"]
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from sbnotebook.amqp import Int
 from sbnotebook.emulator.entities import Receivable
 from sbnotebook.emulator.entities.refusals import EntityNotFoundError
 from sbnotebook.emulator.service.access import LISTEN, SEND, AccessRefusedError, ConnectionAccess
 from sbnotebook.emulator.service.conditions import Condition, with_tracking_id
 from sbnotebook.emulator.service.requests import Node, Reply, Request
-from sbnotebook.model.amqp import Int
 
 __all__ = ["CbsNode", "GuardedNode"]
 

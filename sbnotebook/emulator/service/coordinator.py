@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from sbnotebook.amqp.sections import VALUE, split
 from sbnotebook.emulator.amqp import (
     Accepted,
     Coordinator,
@@ -23,7 +24,6 @@ from sbnotebook.emulator.entities import Refusal, RefusedError, Tier
 from sbnotebook.emulator.service.conditions import Condition, condition_for
 from sbnotebook.emulator.service.links import LinkHandler, LinkPeer
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
-from sbnotebook.model.sections import VALUE, split
 
 __all__ = ["COORDINATOR", "CoordinatorLink", "attach_coordinator"]
 

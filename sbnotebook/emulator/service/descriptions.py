@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 from xml.etree import ElementTree as ET
 
+from sbnotebook.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp
 from sbnotebook.emulator.entities import AnyEntity, Queue, ReceivingEntity, Subscription, Tier, Topic
 from sbnotebook.emulator.entities.options import (
     AuthorizationRule,
@@ -40,7 +41,6 @@ from sbnotebook.emulator.entities.rules import (
 )
 from sbnotebook.emulator.service.atom import SCHEMA_INSTANCE, SERVICE_BUS, add_text, atom_time
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp
 
 __all__ = ["describe_entity", "describe_namespace", "describe_rule", "read_default_rule", "read_entity", "read_rule"]
 

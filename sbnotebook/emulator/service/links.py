@@ -12,6 +12,8 @@ from functools import partial
 from typing import Any, Final, Protocol
 from uuid import UUID
 
+from sbnotebook.amqp import AmqpValue, Described, Long, Symbol, UInt
+from sbnotebook.amqp.sections import DATA, section_value, split
 from sbnotebook.emulator.amqp import (
     Accepted,
     DeliveryState,
@@ -49,8 +51,6 @@ from sbnotebook.emulator.service.conditions import Condition, condition_for, wit
 from sbnotebook.emulator.service.dispatcher import HeldSession, Outlet
 from sbnotebook.emulator.service.transactions import Transactions, ViaEntities
 from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, UInt
-from sbnotebook.model.sections import DATA, section_value, split
 
 __all__ = [
     "SESSION_FILTER",

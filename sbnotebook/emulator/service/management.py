@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, Protocol, cast
 from uuid import UUID
 
+from sbnotebook.amqp import AmqpValue, Array, Described, Int, Long, Symbol, Timestamp, ULong
 from sbnotebook.emulator.entities import (
     AnyEntity,
     DeadLetterReason,
@@ -26,6 +27,7 @@ from sbnotebook.emulator.entities import (
     Transaction,
     read_sent,
 )
+from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
 from sbnotebook.emulator.entities.rules import (
     CorrelationFilter,
     FalseFilter,
@@ -40,8 +42,6 @@ from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.conditions import Condition, condition_for, with_tracking_id
 from sbnotebook.emulator.service.requests import Reply, Request
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError
-from sbnotebook.model.amqp import AmqpValue, Array, Described, Int, Long, Symbol, Timestamp, ULong
-from sbnotebook.model.partition import partition_of
 
 __all__ = ["ManagementNode", "MissingNode"]
 
@@ -389,7 +389,7 @@ class _Receiving:
 
     def _expect_one_partition(self, tokens: list[UUID], now: int) -> None:
         numbers = [number for token in tokens if (number := self._entity.number_of(token, now)) is not None]
-        if len({partition_of(number) for number in numbers}) > 1:
+        if len({number >> PARTITION_SHIFT for number in numbers}) > 1:
             text = "Batching lock tokens for different partitions is not supported."
             raise RefusedError(Refusal.NOT_ALLOWED, text)
 

@@ -9,15 +9,15 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, cast
 
+from sbnotebook.amqp import AmqpValue, encode
+from sbnotebook.amqp.limits import ITEMS
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES, VALUE, section_value, split
 from sbnotebook.emulator.amqp import Accepted, ReceivingLink, Rejected, SendingLink, TransferReceived
 from sbnotebook.emulator.entities import AnyEntity, Receivable, RefusedError, Transaction
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.conditions import Condition, condition_for
 from sbnotebook.emulator.service.links import LinkHandler, LinkPeer
 from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import AmqpValue, encode
-from sbnotebook.model.budget import ITEMS
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, PROPERTIES, VALUE, section_value, split
 
 __all__ = ["Node", "Reply", "ReplyLink", "Request", "RequestLink"]
 

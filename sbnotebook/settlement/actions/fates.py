@@ -16,10 +16,10 @@ from typing import Final
 
 from azure.core.exceptions import AzureError
 
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES
 from sbnotebook.model import EntityAddress, Fate, FateStatus, PeekedMessage
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.model.partition import end_of_partition
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, PROPERTIES
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.actions.destination import Destination
 from sbnotebook.settlement.administration import DestinationDescription

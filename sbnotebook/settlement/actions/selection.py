@@ -11,9 +11,9 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
+from sbnotebook.amqp.sections import PROPERTIES
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import MessageState, PeekedMessage
-from sbnotebook.model.sections import PROPERTIES
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.locking.records import room_of
 from sbnotebook.settlement.peek import PeekCursor

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 import anyio
 
+from sbnotebook.amqp.sections import SECTIONS
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError
 from sbnotebook.model import (
     Abandon,
@@ -24,7 +25,6 @@ from sbnotebook.model import (
     Report,
 )
 from sbnotebook.model.durations import duration_text
-from sbnotebook.model.sections import SECTIONS
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.engine import BESIDE, Run, carry_out
 from sbnotebook.settlement.locking.by_number import receive_those_there, same_partition_chunks

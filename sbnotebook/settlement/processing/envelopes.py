@@ -29,8 +29,8 @@ import hashlib
 from datetime import datetime
 from typing import Final
 
+from sbnotebook.amqp import AmqpValue, Int, Timestamp
 from sbnotebook.model import Message, ReceivedMessage
-from sbnotebook.model.amqp import AmqpValue, Int, Timestamp
 from sbnotebook.model.message import DEAD_LETTER_ERROR_DESCRIPTION, DEAD_LETTER_REASON, ORIGINAL_MESSAGE_ID, time_text
 from sbnotebook.settlement.processing.policy import Fault
 from sbnotebook.settlement.processing.status import consumer

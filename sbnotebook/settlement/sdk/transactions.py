@@ -24,7 +24,7 @@ import anyio
 import anyio.lowlevel
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
-from sbnotebook.model.amqp import Described, ULong, encode
+from sbnotebook.amqp import Described, ULong, encode
 from sbnotebook.settlement.sdk.errors import condition_of
 from sbnotebook.settlement.sdk.frames import Encoded
 from sbnotebook.settlement.sdk.links import hang_up

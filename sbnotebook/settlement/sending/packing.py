@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, NamedTuple, TypeAlias
 
+from sbnotebook.amqp import AmqpValue, Symbol
+from sbnotebook.amqp.sections import DATA, MESSAGE_ANNOTATIONS, PROPERTIES, encode_section, section_head
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus
-from sbnotebook.model.amqp import AmqpValue, Symbol
-from sbnotebook.model.sections import DATA, MESSAGE_ANNOTATIONS, PROPERTIES, encode_section, section_head
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows

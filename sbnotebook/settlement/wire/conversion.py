@@ -15,11 +15,8 @@ from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
-from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model import BodyType, EntityAddress, LockedMessage, PeekedMessage
-from sbnotebook.model.amqp import AmqpValue, Timestamp, ULong
-from sbnotebook.model.message import DATA_SECTIONS, PROPERTY_EXTRAS, PROPERTY_NAMES, UNREADABLE
-from sbnotebook.model.sections import (
+from sbnotebook.amqp import AmqpValue, Timestamp, ULong
+from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     PROPERTIES,
@@ -29,6 +26,9 @@ from sbnotebook.model.sections import (
     section_value,
     section_values,
 )
+from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.model import BodyType, EntityAddress, LockedMessage, PeekedMessage
+from sbnotebook.model.message import DATA_SECTIONS, PROPERTY_EXTRAS, PROPERTY_NAMES, UNREADABLE
 from sbnotebook.settlement.wire.encoding import payload_of
 from sbnotebook.settlement.wire.layout import (
     LAST_MOMENT,

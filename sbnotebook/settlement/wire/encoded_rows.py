@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 
+from sbnotebook.amqp import encode, list_of_encoded
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, section_head
 from sbnotebook.model import BodyType
-from sbnotebook.model.amqp import encode, list_of_encoded
 from sbnotebook.model.body import body_of_text
 from sbnotebook.model.packing import mark_names
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, section_head
 from sbnotebook.settlement.wire.layout import PROPERTY_FIELDS, usual
 
 __all__ = ["EncodedRows", "encoded_rows"]

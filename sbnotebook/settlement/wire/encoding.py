@@ -6,11 +6,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
-from sbnotebook.errors import AmqpDecodeError, ConfigurationError
-from sbnotebook.model import BodyType, Message
-from sbnotebook.model.amqp import AmqpValue, Symbol, Timestamp, UInt, skip
-from sbnotebook.model.message import DATA_SECTIONS, EXTRAS, PROPERTY_EXTRAS, PROPERTY_NAMES
-from sbnotebook.model.sections import (
+from sbnotebook.amqp import AmqpValue, Symbol, Timestamp, UInt, skip
+from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     HEADER,
@@ -20,6 +17,9 @@ from sbnotebook.model.sections import (
     encode_section,
     section_head,
 )
+from sbnotebook.errors import AmqpDecodeError, ConfigurationError
+from sbnotebook.model import BodyType, Message
+from sbnotebook.model.message import DATA_SECTIONS, EXTRAS, PROPERTY_EXTRAS, PROPERTY_NAMES
 from sbnotebook.settlement.wire.layout import (
     DELIVERY_COUNT,
     HEADER_FIELDS,

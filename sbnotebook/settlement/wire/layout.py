@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from types import NoneType
 from typing import Any, Final
 
+from sbnotebook.amqp import Symbol, Timestamp, type_name
+from sbnotebook.amqp.sections import DELIVERY_ANNOTATIONS, FOOTER, MESSAGE_ANNOTATIONS
 from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import Symbol, Timestamp, type_name
-from sbnotebook.model.sections import DELIVERY_ANNOTATIONS, FOOTER, MESSAGE_ANNOTATIONS
 
 __all__ = [
     "DEAD_LETTER_SOURCE",

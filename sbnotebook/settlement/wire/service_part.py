@@ -16,11 +16,8 @@ from struct import Struct, calcsize
 from struct import error as struct_error
 from typing import Any, Final, NamedTuple
 
-from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model import MessageState
-from sbnotebook.model.amqp import AmqpValue, Timestamp, encode, skip
-from sbnotebook.model.message import HEADER_EXTRAS
-from sbnotebook.model.sections import (
+from sbnotebook.amqp import AmqpValue, Timestamp, encode, skip
+from sbnotebook.amqp.sections import (
     DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
@@ -31,6 +28,9 @@ from sbnotebook.model.sections import (
     section_value,
     split,
 )
+from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.model import MessageState
+from sbnotebook.model.message import HEADER_EXTRAS
 from sbnotebook.settlement.wire.layout import (
     DEAD_LETTER_SOURCE,
     DELIVERY_COUNT,

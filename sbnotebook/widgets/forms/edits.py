@@ -11,9 +11,9 @@ from functools import partial
 from types import FunctionType
 from typing import Any, Final
 
+from sbnotebook.amqp import AmqpValue
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message, ReceivedMessage
-from sbnotebook.model.amqp import AmqpValue
 from sbnotebook.model.json_text import json_text, parse_path, remove_at, set_at
 from sbnotebook.model.property_text import from_text, property_type
 from sbnotebook.settlement.connecting.failures import explained

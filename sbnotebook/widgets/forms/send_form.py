@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 
 import ipywidgets as widgets
 
+from sbnotebook.amqp import AmqpValue
 from sbnotebook.client import Namespace
 from sbnotebook.client.coercions import duration
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Message
-from sbnotebook.model.amqp import AmqpValue
 from sbnotebook.model.body import BodyType, Marks, body_of_text, read_form
 from sbnotebook.model.property_text import from_text, property_type, to_text
 from sbnotebook.widgets import background

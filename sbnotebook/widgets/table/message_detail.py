@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from sbnotebook.amqp import AmqpValue, encode
 from sbnotebook.analysis.descriptions import trace_lines
 from sbnotebook.analysis.fault_headers import fault_of
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType, ReceivedMessage
-from sbnotebook.model.amqp import AmqpValue, encode
 from sbnotebook.model.body import body_text, decode_body
 from sbnotebook.model.property_text import property_type, to_text
 from sbnotebook.widgets.pretty import Layout, cut, hex_lines, json_layout, json_places, visible, weight, xml_layout

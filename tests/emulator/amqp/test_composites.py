@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbnotebook.amqp import Array, Described, Symbol, UInt, ULong, encode
 from sbnotebook.emulator.amqp.composites import (
     Anything,
     Fields,
@@ -17,7 +18,6 @@ from sbnotebook.emulator.amqp.composites import (
 )
 from sbnotebook.emulator.amqp.performatives import Accepted, Error, TransactionalState
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
-from sbnotebook.model.amqp import Array, Described, Symbol, UInt, ULong, encode
 
 
 @composite(0xF0)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from sbnotebook.amqp import AmqpValue, Described, Int, Symbol, ULong, encode
 from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
 from sbnotebook.emulator.amqp.performatives import (
     Accepted,
@@ -15,7 +16,6 @@ from sbnotebook.emulator.amqp.performatives import (
     Source,
     Target,
 )
-from sbnotebook.model.amqp import AmqpValue, Described, Int, Symbol, ULong, encode
 
 
 @pytest.mark.parametrize(

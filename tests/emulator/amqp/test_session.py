@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from sbnotebook.amqp import AmqpValue, Symbol
 from sbnotebook.emulator.amqp import (
     Accepted,
     ConnectionClosed,
@@ -29,7 +30,6 @@ from sbnotebook.emulator.amqp.performatives import (
     Transfer,
 )
 from sbnotebook.errors import ProtocolViolationError
-from sbnotebook.model.amqp import AmqpValue, Symbol
 from tests.costs import steps
 from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, Peer, frame, split_body
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
+from sbnotebook.amqp import encode
 from sbnotebook.emulator.amqp import Accepted, Source, Target
 from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.frames import SASL_FRAME, FrameWriter
@@ -30,7 +31,6 @@ from sbnotebook.emulator.amqp.performatives import (
     Transfer,
 )
 from sbnotebook.emulator.amqp.sasl import SaslInit
-from sbnotebook.model.amqp import encode
 
 FOLDER = Path(__file__).parent
 HEADER, SASL_HEADER = b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import count
 from uuid import UUID
 
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, section_value, split
 from sbnotebook.emulator.entities import (
     BrokeredMessage,
     QueueOptions,
@@ -18,7 +19,6 @@ from sbnotebook.emulator.entities import (
 )
 from sbnotebook.emulator.entities.message_log import Residency
 from sbnotebook.emulator.entities.rules import CorrelationFilter, Rule
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, section_value, split
 from tests.emulator.entities.documented import Copy, Entity, Namespace, entity_of
 from tests.emulator.entities.store_helpers import Keeper, Kept
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from sbnotebook.amqp import AmqpValue, Described, Symbol, Timestamp, UInt, ULong, encode
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
 from sbnotebook.emulator.entities import Queue, QueueOptions, Registry, SentMessage, read_sent
-from sbnotebook.model.amqp import AmqpValue, Described, Symbol, Timestamp, UInt, ULong, encode
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
 
 Encode = Callable[..., bytes]
 Sent = Callable[..., SentMessage]

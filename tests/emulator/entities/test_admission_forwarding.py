@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from sbnotebook.amqp import Timestamp
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, section_value, split
 from sbnotebook.emulator.entities import (
     BrokeredMessage,
     DeadLetterReason,
@@ -21,8 +23,6 @@ from sbnotebook.emulator.entities import (
 )
 from sbnotebook.emulator.entities import registry as registry_module
 from sbnotebook.emulator.entities.rules import Rule, SqlAction, TrueFilter
-from sbnotebook.model.amqp import Timestamp
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, section_value, split
 from tests.emulator.entities.store_helpers import Kept
 
 Sent = Callable[..., SentMessage]

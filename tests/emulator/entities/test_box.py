@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, section_value, split
 from sbnotebook.emulator.entities import (
     BrokeredMessage,
     DeadLetterReason,
@@ -17,7 +18,6 @@ from sbnotebook.emulator.entities import (
     Registry,
     SentMessage,
 )
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, section_value, split
 
 Sent = Callable[..., SentMessage]
 BAD = DeadLetterReason("Bad", "It is bad")

@@ -9,12 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.entities import BrokeredMessage, SentMessage, read_sent
-from sbnotebook.emulator.entities.message import map_items, with_message_id
-from sbnotebook.emulator.entities.rendering import render, with_dead_letter_reason
-from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, ULong, encode
-from sbnotebook.model.sections import (
+from sbnotebook.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, ULong, encode
+from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -24,6 +20,10 @@ from sbnotebook.model.sections import (
     section_value,
     split,
 )
+from sbnotebook.emulator.entities import BrokeredMessage, SentMessage, read_sent
+from sbnotebook.emulator.entities.message import map_items, with_message_id
+from sbnotebook.emulator.entities.rendering import render, with_dead_letter_reason
+from sbnotebook.errors import AmqpDecodeError
 from tests.emulator.entities.conftest import encoded
 
 Encode = Callable[..., bytes]

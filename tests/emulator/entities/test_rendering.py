@@ -5,15 +5,8 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.emulator.entities import BrokeredMessage, MessageState
-from sbnotebook.emulator.entities.rendering import (
-    render,
-    with_application_properties,
-    with_dead_letter_reason,
-    with_time_to_live,
-)
-from sbnotebook.model.amqp import AmqpValue, Int, Long, Short, Symbol, Timestamp, UByte, UInt, ULong, encode
-from sbnotebook.model.sections import (
+from sbnotebook.amqp import AmqpValue, Int, Long, Short, Symbol, Timestamp, UByte, UInt, ULong, encode
+from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     HEADER,
@@ -21,6 +14,13 @@ from sbnotebook.model.sections import (
     PROPERTIES,
     section_value,
     split,
+)
+from sbnotebook.emulator.entities import BrokeredMessage, MessageState
+from sbnotebook.emulator.entities.rendering import (
+    render,
+    with_application_properties,
+    with_dead_letter_reason,
+    with_time_to_live,
 )
 
 Encode = Callable[..., bytes]

@@ -4,11 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from sbnotebook.emulator.entities import BrokeredMessage, MessageState, read_sent
-from sbnotebook.emulator.entities.rendering import render
-from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, ULong, encode
-from sbnotebook.model.sections import (
+from sbnotebook.amqp import AmqpValue, Described, Long, Symbol, ULong, encode
+from sbnotebook.amqp.sections import (
     DATA,
     DELIVERY_ANNOTATIONS,
     FOOTER,
@@ -20,6 +17,9 @@ from sbnotebook.model.sections import (
     section_value,
     split,
 )
+from sbnotebook.emulator.entities import BrokeredMessage, MessageState, read_sent
+from sbnotebook.emulator.entities.rendering import render
+from sbnotebook.errors import AmqpDecodeError
 
 TOKEN = UUID(int=5)
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from sbnotebook.amqp import ULong
 from sbnotebook.emulator.entities import QueueOptions, Registry, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.options import AuthorizationRule, Claim
 from sbnotebook.emulator.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from sbnotebook.emulator.entities.template import create_from, template_of
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model.amqp import ULong
 
 RULES = [
     Rule("big", SqlFilter("size > @least", {"@least": ULong(5)}), SqlAction("SET kind = 'big'")),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, section_value, split
 from sbnotebook.emulator.entities import (
     MessageState,
     Receivable,
@@ -15,7 +16,6 @@ from sbnotebook.emulator.entities import (
     TopicOptions,
 )
 from sbnotebook.emulator.entities.rules import FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, section_value, split
 
 Sent = Callable[..., SentMessage]
 

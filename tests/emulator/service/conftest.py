@@ -13,6 +13,7 @@ from urllib.parse import quote_plus
 
 import pytest
 
+from sbnotebook.amqp import AmqpValue, encode
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, running
 from sbnotebook.emulator.amqp import Source, Target
 from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
@@ -31,7 +32,6 @@ from sbnotebook.emulator.amqp.performatives import (
 )
 from sbnotebook.emulator.amqp.sasl import SaslInit, SaslMechanisms, SaslOutcome
 from sbnotebook.emulator.entities import SubscriptionOptions, TopicOptions
-from sbnotebook.model.amqp import AmqpValue, encode
 from tests.emulator.service.transaction_client import TransactionClient, Work
 
 T = TypeVar("T")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from sbnotebook.amqp import AmqpValue, encode
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, VALUE, section_value, split
 from sbnotebook.emulator.amqp.composites import decode_composite
 from sbnotebook.emulator.amqp.performatives import Transfer
-from sbnotebook.model.amqp import AmqpValue, encode
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, VALUE, section_value, split
 from tests.emulator.service.conftest import RawClient
 
 __all__ = ["Node"]

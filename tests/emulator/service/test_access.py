@@ -20,6 +20,7 @@ from azure.servicebus.exceptions import (
 )
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, running
 from sbnotebook.emulator.amqp.performatives import Attach, Detach
 from sbnotebook.emulator.entities import AuthorizationRule, Registry
@@ -32,7 +33,6 @@ from sbnotebook.emulator.service.access import (
     ConnectionAccess,
     NamespaceAccess,
 )
-from sbnotebook.model.sections import APPLICATION_PROPERTIES
 from tests.emulator.service.conftest import Connect, token
 from tests.emulator.service.test_requests import reply, request
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from sbnotebook.amqp import Symbol
 from sbnotebook.emulator.amqp import Source
-from sbnotebook.model.amqp import Symbol
 from tests.emulator.service.conftest import Connect
 
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from sbnotebook.amqp import AmqpValue, Int
 from sbnotebook.emulator import ManualClock
 from sbnotebook.emulator.entities import Registry
 from sbnotebook.emulator.service.access import ConnectionAccess, NamespaceAccess
 from sbnotebook.emulator.service.cbs import CbsNode
 from sbnotebook.emulator.service.requests import Reply, Request
-from sbnotebook.model.amqp import AmqpValue, Int
 from tests.emulator.service.conftest import token
 
 

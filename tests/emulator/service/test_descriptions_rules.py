@@ -6,11 +6,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from sbnotebook.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp
 from sbnotebook.emulator.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from sbnotebook.emulator.service import atom
 from sbnotebook.emulator.service.descriptions import describe_rule, read_default_rule, read_rule
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp
 
 NAMESPACES = (
     'xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect" '

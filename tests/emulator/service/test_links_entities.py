@@ -20,6 +20,7 @@ from azure.servicebus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 
+from sbnotebook.amqp import Int, Symbol, encode
 from sbnotebook.emulator import (
     EntityStatus,
     ManualClock,
@@ -33,7 +34,6 @@ from sbnotebook.emulator import (
 from sbnotebook.emulator.amqp import Accepted, Error, Modified, Outcome, Rejected
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Detach, Disposition, Transfer
 from sbnotebook.emulator.entities import Counts
-from sbnotebook.model.amqp import Int, Symbol, encode
 from tests.emulator.service.conftest import Connect
 from tests.emulator.service.management_client import ask, described
 

@@ -18,11 +18,11 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
+from sbnotebook.amqp import AmqpValue, Described, Symbol, UInt, ULong
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, SubscriptionOptions
 from sbnotebook.emulator.amqp import Accepted, Rejected, Source
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Detach, Disposition, Flow, Transfer
 from sbnotebook.emulator.entities import Counts
-from sbnotebook.model.amqp import AmqpValue, Described, Symbol, UInt, ULong
 from tests.emulator.service.conftest import Connect, RawClient
 
 FILTER = Symbol("com.microsoft:session-filter")

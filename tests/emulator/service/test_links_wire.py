@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from sbnotebook.amqp import encode
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.amqp import Accepted, Modified, Rejected, Released
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Detach, Disposition, Flow, Transfer
 from sbnotebook.emulator.entities import Counts
-from sbnotebook.model.amqp import encode
 from tests.emulator.service.conftest import Connect
 
 MESSAGE = b"\x00\x53\x75\xa0\x00"

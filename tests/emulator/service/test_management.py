@@ -15,13 +15,13 @@ from azure.servicebus import (
 )
 from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, MessageSizeExceededError
 
+from sbnotebook.amqp import AmqpValue, Array, Long, Timestamp, UInt
 from sbnotebook.emulator import ManualClock, RunningEmulator
 from sbnotebook.emulator.clock import SystemClock
 from sbnotebook.emulator.entities import Counts, Receivable, Registry
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.management import ManagementNode
 from sbnotebook.emulator.service.requests import Reply, Request
-from sbnotebook.model.amqp import AmqpValue, Array, Long, Timestamp, UInt
 
 
 def fail(error: Exception) -> None:

@@ -9,10 +9,10 @@ from uuid import UUID, uuid4
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
+from sbnotebook.amqp import AmqpValue, Array, Int, Long, Symbol, Timestamp, UInt
+from sbnotebook.amqp.sections import DATA, DELIVERY_ANNOTATIONS, PROPERTIES, section_value, split
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
 from sbnotebook.emulator.entities import Counts
-from sbnotebook.model.amqp import AmqpValue, Array, Int, Long, Symbol, Timestamp, UInt
-from sbnotebook.model.sections import DATA, DELIVERY_ANNOTATIONS, PROPERTIES, section_value, split
 from tests.emulator.service.conftest import Connect
 from tests.emulator.service.management_node import Node
 

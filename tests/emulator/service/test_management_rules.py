@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
+from sbnotebook.amqp import AmqpValue, Described, Int, Symbol, Timestamp, ULong, encode
 from sbnotebook.emulator import ManualClock, RunningEmulator
 from sbnotebook.emulator.amqp import Accepted
 from sbnotebook.emulator.entities import Counts
-from sbnotebook.model.amqp import AmqpValue, Described, Int, Symbol, Timestamp, ULong, encode
 from tests.emulator.service.conftest import Connect
 from tests.emulator.service.management_node import Node
 

@@ -9,11 +9,11 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
 from azure.servicebus.exceptions import MessageNotFoundError, ServiceBusError, SessionLockLostError
 
+from sbnotebook.amqp import AmqpValue, Array, Int, Long, Symbol, Timestamp, UInt
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, Tier, running
 from sbnotebook.emulator.amqp import Source
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach
 from sbnotebook.emulator.entities import Counts
-from sbnotebook.model.amqp import AmqpValue, Array, Int, Long, Symbol, Timestamp, UInt
 from tests.emulator.service.conftest import Connect, RawClient
 from tests.emulator.service.management_node import Node
 

@@ -11,6 +11,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
+from sbnotebook.amqp import AmqpValue, Int, Long, Symbol, encode
 from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.emulator.amqp import Source, Target, TransferReceived
 from sbnotebook.emulator.amqp.composites import encode_composite
@@ -22,7 +23,6 @@ from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.links import LinkHandler, SenderLink
 from sbnotebook.emulator.service.peer import AmqpPeer
-from sbnotebook.model.amqp import AmqpValue, Int, Long, Symbol, encode
 from tests.emulator.service.conftest import Connect, RawClient
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from sbnotebook.amqp import encode
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model.amqp import encode
 from tests.emulator.service.conftest import Connect
 
 

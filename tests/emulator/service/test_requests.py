@@ -4,11 +4,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from sbnotebook.amqp import AmqpValue, encode
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES, section_value, split
 from sbnotebook.emulator.amqp import Accepted, Rejected
 from sbnotebook.emulator.amqp.composites import decode_composite
 from sbnotebook.emulator.amqp.performatives import Disposition, Transfer
-from sbnotebook.model.amqp import AmqpValue, encode
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, PROPERTIES, section_value, split
 from tests.emulator.service.conftest import Connect, RawClient, token, token_request
 
 

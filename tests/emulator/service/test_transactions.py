@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sbnotebook.amqp import Symbol, encode
 from sbnotebook.emulator import ManualClock, RunningEmulator, running
 from sbnotebook.emulator.amqp import (
     Accepted,
@@ -20,7 +21,6 @@ from sbnotebook.emulator.amqp import (
 from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.performatives import Disposition, End, Flow, Transfer
 from sbnotebook.emulator.entities import Tier
-from sbnotebook.model.amqp import Symbol, encode
 from tests.emulator.service.conftest import RawClient
 from tests.emulator.service.transaction_client import VALUE, TransactionClient, Work, body, held, refusal
 

@@ -7,6 +7,9 @@ from uuid import UUID
 
 import pytest
 
+from sbnotebook.amqp import Array, Symbol, Timestamp, encode
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, section_value, split
+from sbnotebook.amqp.sections import VALUE as VALUE_SECTION
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
 from sbnotebook.emulator.amqp import (
     Accepted,
@@ -16,9 +19,6 @@ from sbnotebook.emulator.amqp import (
 )
 from sbnotebook.emulator.amqp.performatives import Attach, Begin
 from sbnotebook.emulator.entities import AuthorizationRule, Claim
-from sbnotebook.model.amqp import Array, Symbol, Timestamp, encode
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, section_value, split
-from sbnotebook.model.sections import VALUE as VALUE_SECTION
 from tests.emulator.service.conftest import Connect, token
 from tests.emulator.service.transaction_client import VALUE, TransactionClient, Work, body, held, refusal
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from sbnotebook.amqp import encode
 from sbnotebook.emulator.amqp import Accepted, Coordinator, Declare, Declared, Discharge, Rejected, TransactionalState
 from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.performatives import (
@@ -18,7 +19,6 @@ from sbnotebook.emulator.amqp.performatives import (
     Target,
     Transfer,
 )
-from sbnotebook.model.amqp import encode
 
 if TYPE_CHECKING:
     from tests.emulator.service.conftest import RawClient

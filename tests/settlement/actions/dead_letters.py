@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from sbnotebook.amqp import Long
 from sbnotebook.model import DeadLetter, Message, PeekedMessage, Resubmit
-from sbnotebook.model.amqp import Long
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.actions.clone import clone_of

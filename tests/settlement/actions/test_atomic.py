@@ -13,6 +13,7 @@ import pytest
 from azure.servicebus._pyamqp.aio._cbs_async import CBSAuthenticator
 from azure.servicebus.exceptions import ServiceBusError
 
+from sbnotebook.amqp import Long
 from sbnotebook.emulator import RunningEmulator, Tier, running
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
@@ -25,7 +26,6 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
-from sbnotebook.model.amqp import Long
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.actions.resubmit import plan_resubmit

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from sbnotebook.amqp import ULong
 from sbnotebook.model import EntityAddress, PeekedMessage, ReceivedMessage, Resubmit
-from sbnotebook.model.amqp import ULong
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID, clone_of
 from tests.settlement.actions.dead_letters import NOW
 

@@ -12,6 +12,7 @@ import anyio
 import pytest
 from azure.servicebus.exceptions import MessageSizeExceededError, MessagingEntityDisabledError
 
+from sbnotebook.amqp import Long
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ArchiveError, DecisionError
 from sbnotebook.model import (
@@ -28,7 +29,6 @@ from sbnotebook.model import (
     Release,
     Report,
 )
-from sbnotebook.model.amqp import Long
 from sbnotebook.settlement import AsyncNamespace, Journal, Limits, Watch
 from sbnotebook.settlement.actions.deferred import Deferrals, Standing, compared
 from sbnotebook.settlement.locking.by_number import same_partition_chunks

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
+from sbnotebook.amqp import AmqpValue, Long, Symbol, encode
 from sbnotebook.errors import ArchiveError, DecisionError
 from sbnotebook.model import (
     Complete,
@@ -19,7 +20,6 @@ from sbnotebook.model import (
     Release,
     Resubmit,
 )
-from sbnotebook.model.amqp import AmqpValue, Long, Symbol, encode
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.actions.pick import PickReport
 from sbnotebook.settlement.sdk import senders

@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
+from sbnotebook.amqp import type_name
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
@@ -21,7 +22,6 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
-from sbnotebook.model.amqp import type_name
 from sbnotebook.settlement import AsyncNamespace, Limits, Watch
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.costs import Cost

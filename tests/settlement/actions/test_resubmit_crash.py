@@ -17,10 +17,10 @@ from typing import Any, Final
 import anyio
 import pytest
 
+from sbnotebook.amqp import Long, UInt
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Complete, DeadLetter, Message, PeekedMessage
-from sbnotebook.model.amqp import Long, UInt
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from tests.chances import IS_THOROUGH, chance, rounds

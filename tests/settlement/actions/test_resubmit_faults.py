@@ -12,11 +12,11 @@ import anyio
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
+from sbnotebook.amqp import AmqpValue, Symbol, UInt, ULong
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.errors import JournalError
 from sbnotebook.model import Complete, EntityAddress, Message, OutcomeStatus, ReceivedMessage, Resubmit
-from sbnotebook.model.amqp import AmqpValue, Symbol, UInt, ULong
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits
 from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.actions.resubmit_steps import TOO_OFTEN

@@ -8,11 +8,11 @@ import anyio
 import anyio.from_thread
 import pytest
 
+from sbnotebook.amqp import Short, Symbol
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus, PeekedMessage, Report
-from sbnotebook.model.amqp import Short, Symbol
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits, Watch
 from sbnotebook.settlement.actions import schedule
 from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, timed

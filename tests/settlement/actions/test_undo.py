@@ -10,6 +10,7 @@ import anyio
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
+from sbnotebook.amqp import Timestamp, UByte, ULong
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.errors import ArchiveError, ConfigurationError, DecisionError
@@ -25,7 +26,6 @@ from sbnotebook.model import (
     Release,
     Report,
 )
-from sbnotebook.model.amqp import Timestamp, UByte, ULong
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.actions import undo
 from sbnotebook.settlement.costs import Cost

@@ -9,6 +9,7 @@ from typing import NoReturn
 import anyio
 import pytest
 
+from sbnotebook.amqp.sections import DATA, split
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ArchiveError
 from sbnotebook.model import (
@@ -19,7 +20,6 @@ from sbnotebook.model import (
     OutcomeStatus,
     Release,
 )
-from sbnotebook.model.sections import DATA, split
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
 from sbnotebook.settlement.wire.conversion import payload_of

@@ -7,6 +7,7 @@ import anyio
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
+from sbnotebook.amqp import Int, ULong, type_name
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import (
@@ -19,7 +20,6 @@ from sbnotebook.model import (
     OutcomeStatus,
     PeekedMessage,
 )
-from sbnotebook.model.amqp import Int, ULong, type_name
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Policy, PolicyRow, RejectMessage, SkipMessage, Then
 from sbnotebook.settlement.processing.calls import EndedCall
 from sbnotebook.settlement.processing.envelopes import envelope_of

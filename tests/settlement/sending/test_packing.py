@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbnotebook.amqp.sections import section_value, split
 from sbnotebook.model import EntityAddress, Message, Outcome
-from sbnotebook.model.sections import section_value, split
 from sbnotebook.settlement.sending.packing import EncodedMessage, Pack, Packer, Sizes
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows

@@ -8,11 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, MessageState, PeekedMessage
-from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, Timestamp, UInt, ULong, encode, type_name
-from sbnotebook.model.schema import columns_of
-from sbnotebook.model.sections import (
+from sbnotebook.amqp import AmqpValue, Described, Long, Symbol, Timestamp, UInt, ULong, encode, type_name
+from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -24,6 +21,9 @@ from sbnotebook.model.sections import (
     VALUE,
     split,
 )
+from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, MessageState, PeekedMessage
+from sbnotebook.model.schema import columns_of
 from sbnotebook.settlement.wire.conversion import locked_from_payload, payload_of, peeked_from_payload
 from sbnotebook.settlement.wire.layout import FIRST_MOMENT, LAST_MOMENT
 from sbnotebook.testing.comparison import differences, same_value

@@ -9,11 +9,8 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 
-from sbnotebook.analysis.frames import messages_from, to_arrow, to_pandas
-from sbnotebook.errors import AmqpDecodeError, ConfigurationError
-from sbnotebook.model import EntityAddress, Message, PeekedMessage, Resubmit
-from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, Timestamp, UByte, UInt, ULong, encode
-from sbnotebook.model.sections import (
+from sbnotebook.amqp import AmqpValue, Described, Long, Symbol, Timestamp, UByte, UInt, ULong, encode
+from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -26,6 +23,9 @@ from sbnotebook.model.sections import (
     section_value,
     split,
 )
+from sbnotebook.analysis.frames import messages_from, to_arrow, to_pandas
+from sbnotebook.errors import AmqpDecodeError, ConfigurationError
+from sbnotebook.model import EntityAddress, Message, PeekedMessage, Resubmit
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.wire.conversion import locked_from_payload, payload_of, peeked_from_payload
 from sbnotebook.testing.comparison import differences

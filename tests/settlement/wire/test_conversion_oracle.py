@@ -19,8 +19,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, Amq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.model import BodyType, EntityAddress, Message
-from sbnotebook.model.amqp import (
+from sbnotebook.amqp import (
     AmqpValue,
     Array,
     Described,
@@ -33,7 +32,8 @@ from sbnotebook.model.amqp import (
     encode,
     type_name,
 )
-from sbnotebook.model.sections import HEADER, MESSAGE_ANNOTATIONS
+from sbnotebook.amqp.sections import HEADER, MESSAGE_ANNOTATIONS
+from sbnotebook.model import BodyType, EntityAddress, Message
 from sbnotebook.settlement.wire.conversion import locked_from_payload, payload_of, peeked_from_payload
 from sbnotebook.testing.comparison import same_value
 from sbnotebook.testing.strategies import PRIMITIVES, messages
@@ -41,7 +41,7 @@ from sbnotebook.testing.strategies import PRIMITIVES, messages
 ORDERS = EntityAddress("orders")
 # The SDK can neither write nor read these.
 FOREIGN = {"char", "decimal32", "decimal64"}
-# It reads decimal128 as a Decimal; test_amqp_oracle looks at that.
+# It reads decimal128 as a Decimal; test_encoding_oracle looks at that.
 SHARED = [name for name in PRIMITIVES if name not in FOREIGN | {"decimal128"}]
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sbnotebook.amqp import AmqpValue, Described, Long, Symbol, Timestamp, UInt, ULong, encode
+from sbnotebook.amqp.sections import DATA, DELIVERY_ANNOTATIONS, HEADER, MESSAGE_ANNOTATIONS, section_values
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import MessageState
-from sbnotebook.model.amqp import AmqpValue, Described, Long, Symbol, Timestamp, UInt, ULong, encode
-from sbnotebook.model.sections import DATA, DELIVERY_ANNOTATIONS, HEADER, MESSAGE_ANNOTATIONS, section_values
 from sbnotebook.settlement.wire import service_part
 from sbnotebook.settlement.wire.service_part import ServicePart, lock_annotations, read_service_part
 from sbnotebook.testing.strategies import amqp_values

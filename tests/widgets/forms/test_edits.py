@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from sbnotebook.amqp import encode
+from sbnotebook.amqp.types import ULong, type_name
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import EntityAddress, PeekedMessage
-from sbnotebook.model.amqp import encode
-from sbnotebook.model.amqp.types import ULong, type_name
 from sbnotebook.model.body import BodyType
 from sbnotebook.widgets.forms.edits import EditStep, StepKind, edit_of_steps
 

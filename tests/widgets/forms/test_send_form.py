@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from sbnotebook.amqp import Decimal32, type_name
 from sbnotebook.client import Namespace
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message
-from sbnotebook.model.amqp import Decimal32, type_name
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.send_form import SendForm
 from tests.widgets.conftest import until

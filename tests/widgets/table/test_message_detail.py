@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from sbnotebook import EntityAddress, Message, PeekedMessage
+from sbnotebook.amqp import Symbol, Timestamp, ULong
 from sbnotebook.model import BodyType
-from sbnotebook.model.amqp import Symbol, Timestamp, ULong
 from sbnotebook.widgets.table.message_detail import PART, body_part, detail_of
 
 MEGABYTE = 1_000_000

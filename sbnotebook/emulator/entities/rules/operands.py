@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from sbnotebook.model.amqp import (
+from sbnotebook.amqp import (
     AmqpValue,
     Byte,
     Char,

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+from sbnotebook.amqp import AmqpValue, decode_exactly, encode
 from sbnotebook.emulator.entities.rules.operands import Operand, compare, to_operand
 from sbnotebook.emulator.entities.rules.sql import compile_action, compile_filter
 from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model.amqp import AmqpValue, decode_exactly, encode
 
 DEFAULT_RULE: Final = "$Default"
 """The name of the rule that a new subscription has."""

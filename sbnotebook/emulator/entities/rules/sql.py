@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 from uuid import uuid4
 
+from sbnotebook.amqp import AmqpValue, Long
 from sbnotebook.emulator.entities.rules.like import LikePattern
 from sbnotebook.emulator.entities.rules.operands import FilterError, Operand, combine, compare, negate, to_operand
 from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model.amqp import AmqpValue, Long
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -12,6 +12,16 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from sbnotebook.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, decode, encode, skip
+from sbnotebook.amqp.sections import (
+    APPLICATION_PROPERTIES,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    Section,
+    section_value,
+    split,
+)
 from sbnotebook.emulator.entities.rules.operands import (
     FilterError,
     Operand,
@@ -22,16 +32,6 @@ from sbnotebook.emulator.entities.rules.operands import (
     to_operand,
 )
 from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, decode, encode, skip
-from sbnotebook.model.sections import (
-    APPLICATION_PROPERTIES,
-    HEADER,
-    MESSAGE_ANNOTATIONS,
-    PROPERTIES,
-    Section,
-    section_value,
-    split,
-)
 
 __all__ = ["RuleSubject", "with_list_item", "with_map_item"]
 

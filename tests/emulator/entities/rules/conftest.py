@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from sbnotebook.amqp import AmqpValue
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES
 from sbnotebook.emulator.entities.rules import RuleSubject
-from sbnotebook.model.amqp import AmqpValue
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, PROPERTIES
 
 
 @pytest.fixture

@@ -10,19 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.entities.rules import FilterError
-from sbnotebook.emulator.entities.rules.operands import (
-    MOST_TEXT_CHARACTERS,
-    Operand,
-    amqp_value,
-    combine,
-    compare,
-    convert,
-    negate,
-    text_of,
-    to_operand,
-)
-from sbnotebook.model.amqp import (
+from sbnotebook.amqp import (
     Byte,
     Described,
     Float,
@@ -36,6 +24,18 @@ from sbnotebook.model.amqp import (
     ULong,
     UShort,
 )  # fmt: skip
+from sbnotebook.emulator.entities.rules import FilterError
+from sbnotebook.emulator.entities.rules.operands import (
+    MOST_TEXT_CHARACTERS,
+    Operand,
+    amqp_value,
+    combine,
+    compare,
+    convert,
+    negate,
+    text_of,
+    to_operand,
+)
 
 HOUR = timedelta(hours=1)
 

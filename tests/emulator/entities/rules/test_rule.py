@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from sbnotebook.amqp import AmqpValue, Int, Long, Timestamp
 from sbnotebook.emulator.entities.rules import (
     CorrelationFilter,
     FalseFilter,
@@ -16,7 +17,6 @@ from sbnotebook.emulator.entities.rules import (
     SqlFilter,
     TrueFilter,
 )
-from sbnotebook.model.amqp import AmqpValue, Int, Long, Timestamp
 
 MakeSubject = Callable[..., RuleSubject]
 VALUES: dict[str, AmqpValue] = {

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbnotebook.amqp import AmqpValue, Described, Int, Long, Timestamp, ULong, encode
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, FOOTER, PROPERTIES, SEQUENCE, VALUE
 from sbnotebook.emulator.entities.rules import FilterError, RuleSubject, SqlAction
-from sbnotebook.model.amqp import AmqpValue, Described, Int, Long, Timestamp, ULong, encode
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, DATA, FOOTER, PROPERTIES, SEQUENCE, VALUE
 
 MakeSubject = Callable[..., RuleSubject]
 

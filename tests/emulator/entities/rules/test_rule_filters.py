@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from sbnotebook.amqp import AmqpValue, Int, Long, Timestamp
 from sbnotebook.emulator.entities.rules import (
     CorrelationFilter,
     FalseFilter,
@@ -14,7 +15,6 @@ from sbnotebook.emulator.entities.rules import (
     TrueFilter,
 )
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model.amqp import AmqpValue, Int, Long, Timestamp
 
 MakeSubject = Callable[..., RuleSubject]
 FIELDS = {

@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlglot import exp, parse_one
 
+from sbnotebook.amqp import AmqpValue, Described, Int, Long, Symbol, Timestamp
 from sbnotebook.emulator.entities.rules import FilterError, RuleSubject
 from sbnotebook.emulator.entities.rules.sql import compile_action, compile_filter
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model.amqp import AmqpValue, Described, Int, Long, Symbol, Timestamp
 
 MakeSubject = Callable[..., RuleSubject]
 T, F, U = True, False, None

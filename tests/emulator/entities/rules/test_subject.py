@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
+from sbnotebook.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp, UInt, ULong, encode
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
 from sbnotebook.emulator.entities.rules import FilterError, RuleSubject
-from sbnotebook.model.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp, UInt, ULong, encode
-from sbnotebook.model.sections import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
 
 Encode = Callable[..., bytes]
 MakeSubject = Callable[..., RuleSubject]

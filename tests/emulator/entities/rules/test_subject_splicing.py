@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.entities.rules.subject import with_list_item, with_map_item
-from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import AmqpValue, Described, Int, Symbol, UInt, ULong, encode
-from sbnotebook.model.sections import (
+from sbnotebook.amqp import AmqpValue, Described, Int, Symbol, UInt, ULong, encode
+from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     DELIVERY_ANNOTATIONS,
     FOOTER,
@@ -19,6 +17,8 @@ from sbnotebook.model.sections import (
     section_value,
     split,
 )
+from sbnotebook.emulator.entities.rules.subject import with_list_item, with_map_item
+from sbnotebook.errors import AmqpDecodeError
 
 Encode = Callable[..., bytes]
 # The same values in forms that an encoder of today would not choose.

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import (
+from sbnotebook.amqp import (
     AmqpValue,
     Array,
     Byte,
@@ -33,6 +32,7 @@ from sbnotebook.model.amqp import (
     encode,
     skip,
 )
+from sbnotebook.errors import AmqpDecodeError
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import contextlib
 from collections.abc import Callable, Container
 from typing import Final, NamedTuple, cast
 
+from sbnotebook.amqp import AmqpValue, ULong, decode, encode, skip
+from sbnotebook.amqp.limits import ITEMS
 from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp import AmqpValue, ULong, decode, encode, skip
-from sbnotebook.model.budget import ITEMS
 
 __all__ = [
     "APPLICATION_PROPERTIES",

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
-from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model.amqp.types import (
+from sbnotebook.amqp.limits import ITEMS, LEVELS, UNUSUAL_KEYS
+from sbnotebook.amqp.types import (
     AmqpValue,
     Array,
     Byte,
@@ -29,7 +29,7 @@ from sbnotebook.model.amqp.types import (
     ULong,
     UShort,
 )
-from sbnotebook.model.budget import ITEMS, LEVELS, UNUSUAL_KEYS
+from sbnotebook.errors import AmqpDecodeError
 
 __all__ = ["decode", "decode_all", "decode_exactly", "skip"]
 
@@ -58,7 +58,7 @@ def decode(data: bytes | memoryview, offset: int = 0, *, items: int = ITEMS) -> 
 
     Raises:
         AmqpDecodeError: the bytes are cut short, are not AMQP data, or hold more than a message may: see
-            :mod:`sbnotebook.model.budget`.
+            :mod:`sbnotebook.amqp.limits`.
 
     Example:
         >>> decode(bytes([0x54, 0x07]))

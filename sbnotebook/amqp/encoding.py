@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Final
 from uuid import UUID
 
-from sbnotebook.model.amqp.types import (
+from sbnotebook.amqp.types import (
     AmqpValue,
     Array,
     Byte,

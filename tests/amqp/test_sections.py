@@ -9,10 +9,9 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbnotebook.amqp import AmqpValue, Array, Described, Long, Symbol, UInt, ULong, encode, sections
+from sbnotebook.amqp.sections import section_value, split
 from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model import sections
-from sbnotebook.model.amqp import AmqpValue, Array, Described, Long, Symbol, UInt, ULong, encode
-from sbnotebook.model.sections import section_value, split
 
 _VALUES: dict[int, AmqpValue] = {
     sections.HEADER: [True, None, UInt(5000)],

@@ -19,7 +19,7 @@ from azure.servicebus._pyamqp.types import TYPE, VALUE, AMQPTypes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.model.amqp import (
+from sbnotebook.amqp import (
     AmqpValue,
     Array,
     Byte,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.model.amqp import (
+from sbnotebook.amqp import (
     AmqpValue,
     Array,
     Byte,

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from sbnotebook.model.amqp import Array, Described, Int, Long, Short, Symbol, Timestamp, ULong, type_name
-from sbnotebook.model.amqp.types import plain
+from sbnotebook.amqp import Array, Described, Int, Long, Short, Symbol, Timestamp, ULong, type_name
+from sbnotebook.amqp.types import plain
 
 
 def test_a_timestamp_counts_milliseconds() -> None:

@@ -8,9 +8,9 @@ value is encoded again as the same type. A plain
 Source: AMQP 1.0 part 1, types, section 1.6.
 """
 
-from sbnotebook.model.amqp.decoding import decode, decode_all, decode_exactly, skip
-from sbnotebook.model.amqp.encoding import encode, list_of_encoded
-from sbnotebook.model.amqp.types import (
+from sbnotebook.amqp.decoding import decode, decode_all, decode_exactly, skip
+from sbnotebook.amqp.encoding import encode, list_of_encoded
+from sbnotebook.amqp.types import (
     AmqpValue,
     Array,
     Byte,
