@@ -117,15 +117,7 @@ class EditForm(widgets.VBox):
         self._steps = widgets.VBox()
         add = button("Add a change", "One more thing to change", self.add_step, icon="plus")
         self._fields = widgets.VBox([self._steps, row(add)])
-        self.function = widgets.Dropdown(
-            options=[_TYPED], description="Function", style={"description_width": "initial"}
-        )
-        self.code = widgets.Textarea(TEMPLATE, layout={"width": "760px", "height": "150px"}, continuous_update=True)
-        self.code.add_class("sbn-code")
-        self.gets_json = widgets.Checkbox(
-            description="The function gets the JSON of the body, and changes it or returns another", indent=False
-        )
-        self._python = widgets.VBox([self.function, self.gets_json, self.code])
+        self._make_python()
         self._try = button("Try it", "Show what it changes in a selected message", self.preview, icon="eye")
         self._back = button("Previous", "The message before", lambda: self._flip(-1), icon="chevron-left")
         self._on = button("Next", "The next message", lambda: self._flip(1), icon="chevron-right")
@@ -140,6 +132,17 @@ class EditForm(widgets.VBox):
         self.function.observe(self._choose, "value")
         self.gets_json.observe(lambda _: self._refresh(), "value")
         self._choose()
+
+    def _make_python(self) -> None:
+        self.function = widgets.Dropdown(
+            options=[_TYPED], description="Function", style={"description_width": "initial"}
+        )
+        self.code = widgets.Textarea(TEMPLATE, layout={"width": "760px", "height": "150px"}, continuous_update=True)
+        self.code.add_class("sbn-code")
+        self.gets_json = widgets.Checkbox(
+            description="The function gets the JSON of the body, and changes it or returns another", indent=False
+        )
+        self._python = widgets.VBox([self.function, self.gets_json, self.code])
 
     # ------------------------------------------------------------ what it gives
 
