@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import islice, product
-from operator import ne
 from typing import Any, Final, NamedTuple, cast
 
 __all__ = ["BODY_JSON", "Paths", "kind_of_all", "kinds_query", "parts_of"]
@@ -286,16 +285,23 @@ class Paths:
         """Return kinds that fit in the wrong place, and the next wrong place."""
         inside = [place for place in self._within(wrong.place) if not _cast_of(self._uses[place].parent)]
         tries = product(*((chosen[place], *_OTHERS.get(chosen[place], _OF_STRUCTURES)) for place in inside))
-        nearest = sorted(
-            islice(tries, _MOST_TRIED**2), key=lambda kinds: sum(map(ne, kinds, (chosen[place] for place in inside)))
-        )
+        own = [chosen[place] for place in inside]
+        # Beside a number a text is compared as one, but in other places a text may have no number.
+        is_compared = any(_operands(part) for part in parts_of(self._tree) if _place_of(part) == wrong.place)
+        lost = _NUMBERS if is_compared else {"text"}
+
+        def changes(kinds: tuple[str, ...]) -> tuple[int, int]:
+            changed = [before for before, after in zip(own, kinds, strict=True) if before != after]
+            return len(changed), sum(before in lost for before in changed)
+
+        nearest = sorted(islice(tries, _MOST_TRIED**2), key=changes)
         for kinds in nearest[1:_MOST_TRIED]:
             other = list(chosen)
             for place, kind in zip(inside, kinds, strict=True):
                 other[place] = kind
             self._put(other)
             now = bind()
-            if now is None or (now.place or str(now.reason)) != (wrong.place or str(wrong.reason)):
+            if now is None or not _is_within(now, wrong):
                 return other, now
         return None
 
@@ -351,6 +357,12 @@ def _own(use: _Use, kind: str) -> str:
         return "text"
     # There is no number in 'true'.
     return "number" if beside & {"INTEGER", "NUMERIC"} and not is_number and kind in {"text", "truth"} else kind
+
+
+def _is_within(one: Refused, other: Refused) -> bool:
+    if one.place is None or other.place is None:
+        return one.place == other.place and str(one.reason) == str(other.reason)
+    return other.place[0] <= one.place[0] <= sum(other.place)
 
 
 # ---------------------------------------------------------------- parts of an expression

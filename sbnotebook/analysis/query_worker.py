@@ -344,6 +344,10 @@ class _Text:
         if before == _SELECT:
             (messages,) = _described(database, "", f"{_SELECT}1{_FROM}")
             self._statement["node"]["from_table"] = messages["node"]["from_table"]
+            self._bound = self._statement
+        else:  # Columns may have the same name only in a subquery.
+            (self._bound,) = _described(database, "", f"{_SELECT}1 FROM ({_SELECT}1)")
+            self._bound["node"]["from_table"]["subquery"] = self._statement
         self._kind, self._types = "", dict[tuple[str, ...], str]()
         self.paths = Paths(self._statement["node"], self._parse, self._text_of if before != _SELECT else None)
 
@@ -370,7 +374,7 @@ class _Text:
     def _bind(self) -> Refused | None:
         import duckdb
 
-        described = json.dumps({"error": False, "statements": [self._statement]})
+        described = json.dumps({"error": False, "statements": [self._bound]})
         _with_json(self._database, self._none).create_view("messages")
         try:
             rows: Any = self._database.execute("FROM json_execute_serialized_sql($1::VARCHAR)", [described])

@@ -80,6 +80,11 @@ def rows(query: str) -> list[tuple[Any, ...]]:
         ("select [x.sku for x in body_json.items][2] limit 1", [("B",)]),
         ("select body_json.to.city.name where body_json.to.city.name like 'O%'", [("Oslo",)]),
         ("select count(*) where body_json.total in (9, 10) and body_json.total not between 10 and 20", [(1,)]),
+        ("select body_json.total, body_json['total'] as total limit 1", [(2,)]),
+        (
+            "select case when body_json.total > 5 then body_json.carrier else body_json.total end limit 2",
+            [("2",), ("UPS",)],
+        ),
         ("select body_json.missing, sum(body_json.missing) over () limit 1", [(None, None)]),
         ("select distinct on (body_json.missing) body_json.total order by body_json.missing, 1", [(2,)]),
     ],
