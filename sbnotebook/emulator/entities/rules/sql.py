@@ -109,7 +109,7 @@ class _Word(NamedTuple):
     kind: str
     """A kind of `_WORD`, ``keyword``, or ``end``."""
     text: str
-    """As written; of a text and a quoted name what is between the quotes, and a keyword in upper case."""
+    """As written; a text and a quoted name without their quotes, a keyword in upper case."""
     column: int
 
 
