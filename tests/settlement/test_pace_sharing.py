@@ -16,7 +16,7 @@ import pytest
 from sbnotebook.settlement.pace import AllowedRate
 from tests.chances import rounds
 
-SEEDS: Final = rounds(1, 3)
+SEEDS: Final = rounds(2, 3)
 ALLOWED: Final = 1000
 TICK: Final = 0.005
 """Seconds in which a client looks whether it may begin something."""
