@@ -31,8 +31,6 @@ from sbnotebook.amqp.types import (
 )
 from sbnotebook.errors import AmqpDecodeError
 
-__all__ = ["decode", "decode_all", "decode_exactly", "skip"]
-
 _MOST_SYMBOLS, _LONGEST_SYMBOL = 1000, 64
 """The cache of symbols: their largest number, and their largest size in bytes."""
 _MAX_EMPTY_ELEMENTS: Final = 64

@@ -31,8 +31,6 @@ from sbnotebook.amqp.types import (
     type_name,
 )
 
-__all__ = ["encode", "list_of_encoded"]
-
 _UINT32: Final = struct.Struct(">I")
 _PAIR32: Final = struct.Struct(">II")
 

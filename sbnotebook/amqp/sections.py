@@ -16,28 +16,6 @@ from sbnotebook.amqp import AmqpValue, ULong, decode, encode, skip
 from sbnotebook.amqp.limits import ITEMS
 from sbnotebook.errors import AmqpDecodeError
 
-__all__ = [
-    "APPLICATION_PROPERTIES",
-    "DATA",
-    "DELIVERY_ANNOTATIONS",
-    "FOOTER",
-    "HEADER",
-    "MESSAGE_ANNOTATIONS",
-    "PROPERTIES",
-    "SECTIONS",
-    "SEQUENCE",
-    "VALUE",
-    "Section",
-    "encode_section",
-    "map_start",
-    "readable_items",
-    "readable_start",
-    "section_head",
-    "section_value",
-    "section_values",
-    "split",
-]
-
 HEADER: Final = 0x70
 DELIVERY_ANNOTATIONS: Final = 0x71
 MESSAGE_ANNOTATIONS: Final = 0x72

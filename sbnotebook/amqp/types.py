@@ -8,30 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 from uuid import UUID
 
-__all__ = [
-    "AmqpValue",
-    "Array",
-    "Byte",
-    "Char",
-    "Decimal32",
-    "Decimal64",
-    "Decimal128",
-    "Described",
-    "Float",
-    "Int",
-    "Long",
-    "Short",
-    "Symbol",
-    "Timestamp",
-    "UByte",
-    "UInt",
-    "ULong",
-    "UShort",
-    "plain",
-    "type_name",
-    "type_names",
-]
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 

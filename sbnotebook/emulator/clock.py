@@ -8,8 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock"]
-
 
 class Clock(Protocol):
     """The clock that the server needs."""

@@ -23,8 +23,6 @@ from sbnotebook.emulator.process import EmulatorState, default_data_dir
 from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 
-__all__ = ["app", "main", "prepare_process"]
-
 _NEW_OBJECTS: Final = 50_000
 """Objects made since the last collection that are worth another one."""
 _OPEN_FILES: Final = 8192

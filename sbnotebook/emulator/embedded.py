@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from sbnotebook.emulator.clock import Clock
     from sbnotebook.emulator.server import EmulatorServer
 
-__all__ = ["RunningEmulator", "running"]
-
 _T = TypeVar("_T")
 
 
@@ -263,7 +261,7 @@ class RunningEmulator:
         self._run(change)
 
     def _receiving(self, path: str) -> ReceivingEntity:
-        self._server.broker.moment()
+        self._server.broker.advance()
         entity = self._server.broker.registry.find(path)
         if not isinstance(entity, ReceivingEntity):
             raise EmulatorError(f"There is no queue or subscription {path!r}.")
@@ -272,7 +270,7 @@ class RunningEmulator:
     def _change(self, function: Callable[[Registry, int], object]) -> None:
         async def change() -> None:
             broker = self._server.broker
-            function(broker.registry, broker.moment())
+            function(broker.registry, broker.advance())
             await broker.kept()
 
         self._run(change)

@@ -43,8 +43,6 @@ from typing import Any, Final, Literal, Self, cast
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 from sbnotebook.errors import ConfigurationError
 
-__all__ = ["MAX_COUNT", "MAX_DELAY_MS", "SERVER_BUSY", "Drop", "EntityFaults", "Faults"]
-
 MAX_DELAY_MS: Final = 600_000
 """The longest delay that can be asked for over HTTP."""
 MAX_COUNT: Final = 1_000_000

@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-__all__ = ["at_a_distance"]
-
 _ROUND_TRIP = 2
 """Delays that opening a connection takes before the client sends its first byte."""
 

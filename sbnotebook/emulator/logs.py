@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["LogLimit", "clean_logger", "write_log"]
-
 _MAX_MESSAGE: Final = 1000
 _MAX_TRACEBACK: Final = 8000
 _BURST: Final = 200

@@ -31,8 +31,6 @@ from sbnotebook.emulator.proof import PROOF, belongs_to_user, prove, prove_lease
 from sbnotebook.emulator.store import is_in_use, make_private
 from sbnotebook.errors import EmulatorError, EmulatorStartError
 
-__all__ = ["EmulatorState", "default_data_dir", "ensure_running", "stop"]
-
 _STATE_FILE: Final = "emulator.json"
 _LOG_FILE: Final = "emulator.log"
 _LOCK_FILE: Final = "starting.lock"

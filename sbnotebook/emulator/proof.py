@@ -13,8 +13,6 @@ import os
 import sys
 from typing import Final
 
-__all__ = ["PROOF", "belongs_to_user", "prove", "prove_lease"]
-
 PROOF: Final = "Proof"
 """The header with the proof of a lease."""
 _SUBJECT: Final = "sbnotebook emulator"

@@ -25,8 +25,6 @@ from sbnotebook.emulator.store import Store
 from sbnotebook.emulator.visitors import Visitors
 from sbnotebook.errors import ConfigurationError, EmulatorError, EmulatorStartError
 
-__all__ = ["EmulatorServer"]
-
 _LOGGER: Final = clean_logger(__name__)
 _Factory = Callable[[], asyncio.Protocol]
 _HTTP_INITIALS: Final = frozenset(b"CDGHOPT")

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-__all__ = ["Visitors"]
-
 _MOST: Final = 5000
 """Connections, as a namespace has at most (Service Bus documentation, "Service Bus quotas")."""
 _MOST_HTTP: Final = 128

@@ -259,7 +259,7 @@ class World:
 
     def _box(self, path: str) -> tuple[Any, int]:
         broker = self.emulator._server.broker
-        now = broker.moment()
+        now = broker.advance()
         return broker.registry.find(path), now
 
     def numbers(self, *spots: Spot) -> dict[int, str]:

@@ -31,8 +31,6 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from sbnotebook.amqp import AmqpValue, Array, Described, Symbol, UInt, ULong, decode, encode
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
-__all__ = ["Anything", "Fields", "Symbols", "composite", "decode_composite", "encode_composite"]
-
 
 class Anything:
     """The wire type of a field that takes any AMQP value."""

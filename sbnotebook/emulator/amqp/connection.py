@@ -54,8 +54,6 @@ from sbnotebook.emulator.amqp.sasl import LogIn
 from sbnotebook.emulator.amqp.session import AmqpSession
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
-__all__ = ["AmqpConnection"]
-
 _AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 _SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 _CHANNEL_MAX: Final = 4095

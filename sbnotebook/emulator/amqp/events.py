@@ -10,15 +10,6 @@ from dataclasses import dataclass, field
 from sbnotebook.emulator.amqp.link import Link, ReceivingLink, SendingLink, TransferReceived
 from sbnotebook.emulator.amqp.performatives import Error, Outcome
 
-__all__ = [
-    "ConnectionClosed",
-    "CreditChanged",
-    "DispositionReceived",
-    "Event",
-    "LinkAttaching",
-    "LinkDetached",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class LinkAttaching:

@@ -13,17 +13,6 @@ from typing import Final, NamedTuple
 
 from sbnotebook.errors import ProtocolViolationError
 
-__all__ = [
-    "AMQP_FRAME",
-    "EMPTY_FRAME",
-    "HEADER_SIZE",
-    "MIN_MAX_FRAME_SIZE",
-    "SASL_FRAME",
-    "Frame",
-    "FrameReader",
-    "FrameWriter",
-]
-
 AMQP_FRAME: Final = 0
 SASL_FRAME: Final = 1
 HEADER_SIZE: Final = 8

@@ -16,8 +16,6 @@ from sbnotebook.errors import ProtocolViolationError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["HeldMemory", "Pool", "Share", "SharedMemory", "footprint"]
-
 _MEBIBYTE: Final = 1_048_576
 _MAX_HANDLES: Final = 5000
 """Links of one connection: many more than any client has, since every SDK opens several connections before."""

@@ -33,8 +33,6 @@ from sbnotebook.emulator.amqp.performatives import (
 )
 from sbnotebook.errors import ProtocolViolationError
 
-__all__ = ["Link", "LinkSession", "LinkState", "ReceivingLink", "SendingLink", "TransferReceived"]
-
 _LINK_SIZE: Final = 2048
 """Bytes that a link takes in memory, with its handler and without what the peer sent."""
 _MAX_ATTACH: Final = 65_536

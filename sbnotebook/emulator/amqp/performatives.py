@@ -16,39 +16,6 @@ from sbnotebook.amqp import AmqpValue, Symbol, UByte, UInt, ULong, UShort
 from sbnotebook.emulator.amqp.composites import Anything, Fields, Symbols, composite, encode_composite
 from sbnotebook.errors import ProtocolViolationError
 
-__all__ = [
-    "RECEIVER",
-    "SENDER",
-    "Accepted",
-    "Attach",
-    "Begin",
-    "Close",
-    "Coordinator",
-    "Declare",
-    "Declared",
-    "DeliveryState",
-    "Detach",
-    "Discharge",
-    "Disposition",
-    "End",
-    "Error",
-    "Flow",
-    "Modified",
-    "Open",
-    "Outcome",
-    "Performative",
-    "Received",
-    "Rejected",
-    "Released",
-    "Source",
-    "Target",
-    "TransactionalState",
-    "Transfer",
-    "encode_settlement",
-    "encode_transfer",
-    "encode_within",
-]
-
 SENDER: Final = False
 """The role of the end of a link that sends."""
 RECEIVER: Final = True

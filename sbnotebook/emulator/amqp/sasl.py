@@ -14,8 +14,6 @@ from sbnotebook.amqp import Symbol, UByte
 from sbnotebook.emulator.amqp.composites import Symbols, composite, decode_composite, encode_composite
 from sbnotebook.errors import ProtocolViolationError
 
-__all__ = ["MECHANISMS", "LogIn", "SaslInit", "SaslMechanisms", "SaslOutcome", "answer_init", "offer"]
-
 LogIn = Callable[[str, str], bool]
 """Accept a user by name and password, and return whether they are right."""
 

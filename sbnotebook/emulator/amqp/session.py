@@ -37,8 +37,6 @@ from sbnotebook.emulator.amqp.performatives import (
 )
 from sbnotebook.errors import ProtocolViolationError
 
-__all__ = ["AmqpSession"]
-
 _SERIAL: Final = 2**32
 """Transfer and delivery numbers are serial numbers (RFC 1982): after 2**32 - 1 comes 0."""
 _INCOMING_WINDOW: Final = 2**31 - 1

@@ -26,8 +26,6 @@ from sbnotebook.emulator.entities.record import EntityRecord
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 from sbnotebook.errors import AmqpDecodeError
 
-__all__ = ["Admission", "Destination", "Forwarded"]
-
 _MEGABYTE: Final = 1_048_576
 _DISTINCT_KEYS: Final = (
     "Batching brokered messages with distinct SessionId or PartitionKey is not supported for an entity with "

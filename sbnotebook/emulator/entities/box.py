@@ -25,8 +25,6 @@ from sbnotebook.emulator.entities.rendering import (
 from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place, place_of
 
-__all__ = ["Box", "Owner", "earliest"]
-
 _EXPIRED: Final = DeadLetterReason("TTLExpiredException", "The message expired and was dead lettered.")
 
 
@@ -115,7 +113,7 @@ class Box:
         self._owner.record.accessed_time = now
         message = self._log.take_ready() if session is None else session.take_ready()
         if message is not None:
-            self._happen(message, Event.RECEIVE, now, session=session)
+            self._apply(message, Event.RECEIVE, now, session=session)
         return message
 
     def receive_and_delete(self, now: int, session: MessageSession | None = None) -> BrokeredMessage | None:
@@ -124,7 +122,7 @@ class Box:
         message = self._log.take_ready() if session is None else session.take_ready()
         if message is not None:
             message.payload = self._log.payload(message)  # It is about to leave the store.
-            self._happen(message, Event.RECEIVE_AND_DELETE, now)
+            self._apply(message, Event.RECEIVE_AND_DELETE, now)
         return message
 
     def receive_deferred(
@@ -138,13 +136,13 @@ class Box:
         # An expired deferred message stays until a receiver asks for it: now it goes.
         expired = [message for message in messages if _is_expired(message, now)]
         for message in expired:
-            self._happen(message, Event.EXPIRE, now)
+            self._apply(message, Event.EXPIRE, now)
         if expired or len(messages) < len(numbers):
             return None
         # All of them are available: lock them, or remove them.
         for message in messages:
             message.payload = self._log.payload(message)
-            self._happen(message, Event.RECEIVE_AND_DELETE if delete else Event.RECEIVE, now, session=session)
+            self._apply(message, Event.RECEIVE_AND_DELETE if delete else Event.RECEIVE, now, session=session)
         return messages
 
     def peek(self, sequence_number: int, count: int, session_id: str | None = None) -> Iterator[BrokeredMessage]:
@@ -236,7 +234,7 @@ class Box:
         messages = list(islice((message for message in ready if message.enqueued_time < before), count))
         for message in messages:
             self._withdraw(message)
-            self._happen(message, Event.RECEIVE_AND_DELETE, now)
+            self._apply(message, Event.RECEIVE_AND_DELETE, now)
         return len(messages)
 
     def expire(self, now: int) -> None:
@@ -245,15 +243,15 @@ class Box:
         The delivery counts as failed, except in a dead-letter queue.
         """
         for message in self._locks.expired(now):
-            self._happen(message, Event.LOCK_EXPIRED, now)
+            self._apply(message, Event.LOCK_EXPIRED, now)
         for message in self._log.due(now):
             self._withdraw(message)
-            self._happen(message, Event.EXPIRE, now)
+            self._apply(message, Event.EXPIRE, now)
 
     def drop_locks(self, now: int) -> None:
         """End every lock, without a failed delivery."""
         for message in self._locks.all():
-            self._happen(message, Event.LOCK_DROPPED, now)
+            self._apply(message, Event.LOCK_DROPPED, now)
 
     @property
     def next_deadline(self) -> int | None:
@@ -293,10 +291,10 @@ class Box:
         if properties:
             self._log.replace_payload(message, with_application_properties(self._log.payload(message), properties))
             self._context.changes.append(MessageUpdated(self.box, message, has_new_payload=True))
-        self._happen(message, event, now, why=why)
+        self._apply(message, event, now, why=why)
         return True
 
-    def _happen(
+    def _apply(
         self,
         message: BrokeredMessage,
         event: Event,
@@ -350,7 +348,7 @@ class Box:
     def _offer(self, message: BrokeredMessage, now: int) -> None:
         """Make a message available, unless it has expired meanwhile."""
         if _is_expired(message, now):
-            self._happen(message, Event.EXPIRE, now)
+            self._apply(message, Event.EXPIRE, now)
             return
         if self.sessions is None:
             self._log.make_ready(message)

@@ -14,18 +14,6 @@ from typing import Any, Final
 
 from sbnotebook.emulator.entities.message import BrokeredMessage
 
-__all__ = [
-    "BOXES_PER_ENTITY",
-    "Change",
-    "EntityDeleted",
-    "EntityKept",
-    "MessageAdded",
-    "MessageIdSeen",
-    "MessageRemoved",
-    "MessageUpdated",
-    "SessionStateSet",
-]
-
 BOXES_PER_ENTITY: Final = 4
 """An entity's number times this is its box; the next two are its dead-letter and its transfer dead-letter queue."""
 

@@ -13,8 +13,6 @@ from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReas
 from sbnotebook.emulator.entities.message_log import Residency
 from sbnotebook.emulator.entities.quotas import Tier
 
-__all__ = ["Context", "ForwardingBox", "Sleeper"]
-
 
 class Sleeper(Protocol):
     """An entity, or a part of it, that acts once its time has come."""

@@ -8,8 +8,6 @@ from uuid import UUID, uuid4
 
 from sbnotebook.emulator.entities.message import BrokeredMessage
 
-__all__ = ["Locks"]
-
 
 class Locks:
     """The locked messages of a queue, by token, in the order in which their locks end.

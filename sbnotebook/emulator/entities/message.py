@@ -25,17 +25,6 @@ from sbnotebook.amqp.sections import (
 from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_PROPERTY_SIZE
 from sbnotebook.errors import AmqpDecodeError
 
-__all__ = [
-    "SCHEDULED_TIME",
-    "BrokeredMessage",
-    "DeadLetterReason",
-    "MessageState",
-    "SentMessage",
-    "map_items",
-    "read_sent",
-    "with_message_id",
-]
-
 SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
 """Message annotation: when a sent message becomes active."""
 

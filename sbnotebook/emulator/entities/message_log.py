@@ -11,8 +11,6 @@ from typing import Final, Protocol
 
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 
-__all__ = ["SHELF", "MessageLog", "Residency", "ShelfSummary", "Storage"]
-
 SHELF: Final = 1024
 """Sequence numbers on one shelf: what a walk that starts in the middle steps over at most."""
 _BUDGET: Final = 67_108_864

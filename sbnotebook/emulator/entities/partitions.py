@@ -9,8 +9,6 @@ from typing import Final
 from sbnotebook.emulator.entities.message import BrokeredMessage
 from sbnotebook.emulator.entities.message_log import MessageLog
 
-__all__ = ["PARTITIONS", "PARTITION_SHIFT", "tour", "without_partition"]
-
 PARTITIONS: Final = 16
 """As many as an entity of the tier Standard has (Service Bus documentation, "Partitioned queues and topics")."""
 

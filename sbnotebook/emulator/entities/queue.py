@@ -20,8 +20,6 @@ from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
 from sbnotebook.emulator.entities.transitions import Event, Place, place_of
 from sbnotebook.model.address import SubQueue
 
-__all__ = ["Counts", "Queue", "Receivable", "ReceivingEntity", "SubQueueBox"]
-
 
 class Counts(NamedTuple):
     """Numbers of messages in an entity, by state.
@@ -278,7 +276,7 @@ class ReceivingEntity(Recorded, Box):
 
     def _end_session(self, session: MessageSession, event: Event, now: int) -> None:
         for message in list(session.held.values()):
-            self._happen(message, event, now)
+            self._apply(message, event, now)
         self._sessions().unlock(session)
 
     # ----------------------------------------------------------------------------------- forwarding

@@ -9,8 +9,6 @@ from enum import Enum
 from functools import cached_property
 from typing import Final, NamedTuple
 
-__all__ = ["MAX_HEADER_SIZE", "MAX_HOPS", "MAX_ID_LENGTH", "MAX_PROPERTY_SIZE", "Quotas", "Tier"]
-
 MAX_HEADER_SIZE: Final = 65_536
 """Bytes of all that is not body in one message."""
 MAX_PROPERTY_SIZE: Final = 32_768

@@ -8,8 +8,6 @@ from sbnotebook.emulator.entities.changes import EntityKept
 from sbnotebook.emulator.entities.options import Options, options_to_json
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS
 
-__all__ = ["EntityRecord", "Recorded"]
-
 
 class EntityRecord:
     """Facts about a queue, topic or subscription besides its options and messages.

@@ -6,8 +6,6 @@ from enum import Enum, auto
 
 from sbnotebook.errors import EmulatorError
 
-__all__ = ["EntityExistsError", "EntityNotFoundError", "Refusal", "RefusedError"]
-
 
 class Refusal(Enum):
     """The kinds of refusal; the service has a condition for each."""

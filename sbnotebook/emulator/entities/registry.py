@@ -33,8 +33,6 @@ from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress, SubQueue
 
-__all__ = ["AnyEntity", "Registry"]
-
 _FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 """Options that an entity has from the start or never."""
 _TARGETS: Final = ("forward_to", "forward_dead_letters_to")

@@ -28,8 +28,6 @@ from sbnotebook.amqp.sections import (
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, map_items, read_sent
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 
-__all__ = ["render", "with_application_properties", "with_dead_letter_reason", "with_time_to_live"]
-
 _HEADER: Final = b"\x00\x53\x70"
 _DELIVERY_ANNOTATIONS: Final = b"\x00\x53\x71"
 _ANNOTATIONS: Final = b"\x00\x53\x72"

@@ -9,8 +9,6 @@ from typing import Final
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 from sbnotebook.emulator.entities.message_log import MessageLog
 
-__all__ = ["Schedule"]
-
 _SPARE: Final = 64
 """Cancelled messages that the schedule may hold however few there are besides."""
 

@@ -14,8 +14,6 @@ from uuid import UUID, uuid4
 
 from sbnotebook.emulator.entities.message import BrokeredMessage
 
-__all__ = ["MessageSession", "Sessions"]
-
 _TURNS: Final = count(1)
 
 

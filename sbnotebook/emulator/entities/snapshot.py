@@ -22,15 +22,6 @@ from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.errors import EmulatorError
 from sbnotebook.model.address import EntityAddress
 
-__all__ = [
-    "Snapshot",
-    "StoredBox",
-    "StoredEntity",
-    "StoredMessageId",
-    "StoredSession",
-    "restore",
-]
-
 
 class StoredEntity(NamedTuple):
     """An entity in the store; the fields are those of ``EntityKept``, and one more.

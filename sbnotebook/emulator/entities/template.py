@@ -24,8 +24,6 @@ from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model.address import EntityAddress
 
-__all__ = ["create_from", "template_of"]
-
 _O = TypeVar("_O", bound=Options)
 _LEFT_OUT: Final = frozenset(("authorization_rules", "auto_delete_on_idle", "max_size_mb", "status", "user_metadata"))
 _TARGETS: Final = ("forward_to", "forward_dead_letters_to")

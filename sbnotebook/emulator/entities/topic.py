@@ -23,8 +23,6 @@ from sbnotebook.emulator.entities.record import EntityRecord, Recorded
 from sbnotebook.emulator.entities.rules import FilterError, Rule, RuleSubject
 from sbnotebook.emulator.entities.schedule import Schedule
 
-__all__ = ["Subscription", "Topic"]
-
 
 class Subscription(ReceivingEntity):
     """A subscription: gets a copy of each message of its topic that one of its rules matches.

@@ -20,8 +20,6 @@ from sbnotebook.emulator.entities.queue import Queue, Receivable, ReceivingEntit
 from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
 from sbnotebook.emulator.entities.topic import Subscription, Topic
 
-__all__ = ["SPANS_ENTITIES", "Transaction", "root_of"]
-
 SPANS_ENTITIES: Final = "Local transactions cannot span multiple top-level entities such as queue or topic."
 """The refusal of a second queue or topic."""
 

@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 
-__all__ = ["TRANSITIONS", "Actor", "Event", "Place", "Transition", "as_table", "place_of"]
-
 
 class _Key(Enum):
     """A member is found in a table by its identity, which is quicker than by its name."""

@@ -22,19 +22,6 @@ from sbnotebook.emulator.clock import Clock
 from sbnotebook.emulator.entities import AuthorizationRule, Claim, Queue, Registry, Topic
 from sbnotebook.emulator.entities.refusals import EntityNotFoundError
 
-__all__ = [
-    "LISTEN",
-    "MANAGE",
-    "MANAGEMENT",
-    "ROOT_RULE",
-    "SEND",
-    "AccessRefusedError",
-    "ConnectionAccess",
-    "Grant",
-    "NamespaceAccess",
-    "namespace_of",
-]
-
 SEND, LISTEN, MANAGE = Claim.SEND, Claim.LISTEN, Claim.MANAGE
 
 _PREFIX: Final = "SharedAccessSignature "

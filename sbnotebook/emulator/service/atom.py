@@ -14,21 +14,6 @@ from xml.etree import ElementTree as ET
 
 from sbnotebook.errors import ConfigurationError
 
-__all__ = [
-    "ATOM",
-    "SCHEMA_INSTANCE",
-    "SERVICE_BUS",
-    "Entry",
-    "add_text",
-    "atom_time",
-    "document",
-    "entry",
-    "error",
-    "feed",
-    "missing",
-    "read_description",
-]
-
 ATOM: Final = "{http://www.w3.org/2005/Atom}"
 SERVICE_BUS: Final = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
 SCHEMA_INSTANCE: Final = "{http://www.w3.org/2001/XMLSchema-instance}"

@@ -25,8 +25,6 @@ from sbnotebook.emulator.service.requests import Node, ReplyLink, RequestLink
 from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress
 
-__all__ = ["attach", "authorization_error"]
-
 _MAX_TOKEN_SIZE: Final = 65_536
 """Bytes of one request to ``$cbs``, which anyone can send: some times the longest token."""
 _MAX_REQUEST_SIZE: Final = 16 * 1_048_576

@@ -20,8 +20,6 @@ from sbnotebook.emulator.service.dispatcher import Dispatcher
 from sbnotebook.emulator.store import Store
 from sbnotebook.emulator.visitors import Visitors
 
-__all__ = ["Broker", "Peer", "boxes"]
-
 _LOGGER: Final = clean_logger(__name__)
 
 
@@ -116,7 +114,7 @@ class Broker:
         self._alarm_time: int | None = None
         self._cancel_alarm: Callable[[], None] | None = None
 
-    def moment(self) -> int:
+    def advance(self) -> int:
         """Do everything that is due, and return the time now (ms)."""
         self.now = now = self.clock.now()
         if self._deadline is not None and self._deadline <= now:
@@ -152,7 +150,7 @@ class Broker:
 
     def update(self, entity: AnyEntity, options: Options) -> None:
         """Change an entity's options. As in Service Bus, its locks are lost and the links to it are detached."""
-        self.registry.update(entity, options, now=self.moment())
+        self.registry.update(entity, options, now=self.advance())
         self.detach(entity, Condition.DETACH_FORCED, f"The entity '{entity.path}' was changed.")
         self.schedule_turn()
 
@@ -249,7 +247,7 @@ class Broker:
     def _deliver(self) -> bool:
         """Forward, deliver to the waiting receivers, and return whether more is left than one turn allows."""
         try:
-            now = self.moment()
+            now = self.advance()
             is_behind = self.registry.continue_forwarding(now)
             self.dispatcher.dispatch(now)
         except Exception:

@@ -15,8 +15,6 @@ from sbnotebook.emulator.service.access import LISTEN, SEND, AccessRefusedError,
 from sbnotebook.emulator.service.conditions import Condition, with_tracking_id
 from sbnotebook.emulator.service.requests import Node, Reply, Request
 
-__all__ = ["CbsNode", "GuardedNode"]
-
 _SEND_OPERATIONS: Final = frozenset({"com.microsoft:schedule-message", "com.microsoft:cancel-scheduled-message"})
 """Operations of a management node that need the claim Send. The others, rules too, need Listen."""
 

@@ -13,8 +13,6 @@ from uuid import uuid4
 from sbnotebook.emulator.amqp import Error
 from sbnotebook.emulator.entities import Refusal, RefusedError
 
-__all__ = ["KNOW_MORE", "Condition", "condition_for", "with_tracking_id"]
-
 KNOW_MORE = "To know more visit https://aka.ms/sbResourceMgrExceptions."
 """The end of some descriptions of Service Bus."""
 

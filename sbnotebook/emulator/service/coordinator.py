@@ -25,8 +25,6 @@ from sbnotebook.emulator.service.conditions import Condition, condition_for
 from sbnotebook.emulator.service.links import LinkHandler, LinkPeer
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
-__all__ = ["COORDINATOR", "CoordinatorLink", "attach_coordinator"]
-
 COORDINATOR: Final = "$coordinator"
 """The path of control links, for the faults that end a connection."""
 
@@ -73,7 +71,7 @@ class CoordinatorLink(LinkHandler):
 
     def _discharge(self, discharge: Discharge) -> DeliveryState:
         broker, transactions = self._peer.broker, self._peer.transactions
-        now = broker.moment()
+        now = broker.advance()
         try:
             if discharge.fail:
                 transactions.discard(discharge.txn_id)

@@ -42,8 +42,6 @@ from sbnotebook.emulator.entities.rules import (
 from sbnotebook.emulator.service.atom import SCHEMA_INSTANCE, SERVICE_BUS, add_text, atom_time
 from sbnotebook.errors import ConfigurationError
 
-__all__ = ["describe_entity", "describe_namespace", "describe_rule", "read_default_rule", "read_entity", "read_rule"]
-
 _COUNTS: Final = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 _FILTER_COUNTS_SINCE: Final = "2024-05"
 _LARGE_MESSAGES_SINCE: Final = "2021-05"

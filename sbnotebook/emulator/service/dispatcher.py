@@ -8,8 +8,6 @@ from uuid import UUID
 
 from sbnotebook.emulator.entities import BrokeredMessage, MessageSession, ReceivingEntity
 
-__all__ = ["Dispatcher", "HeldSession", "Outlet", "Receiver", "Waiter"]
-
 _MAX_MESSAGES: Final = 500
 _MAX_BYTES: Final = 4_194_304
 """What one entity delivers in one turn, so that others get theirs, and a client that does not read is noticed."""

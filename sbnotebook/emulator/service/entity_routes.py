@@ -167,7 +167,7 @@ class _EntityRoutes:
         return _atom("entry", atom.entry(atom.Entry(name, str(request.url), None, now, description, name)))
 
     async def list_entities(self, request: web.Request) -> web.Response:
-        self._broker.moment()
+        self._broker.advance()
         kinds = {"queues": self._registry.queues, "topics": self._registry.topics}
         kind = request.match_info["kind"].casefold()
         entities: list[Queue] | list[Topic] | None = kinds.get(kind)
@@ -176,23 +176,23 @@ class _EntityRoutes:
         return self._page(request, kind.title(), entities, lambda each: self._entry(request, each, is_listed=True))
 
     async def list_subscriptions(self, request: web.Request) -> web.Response:
-        self._broker.moment()
+        self._broker.advance()
         found = self._topic(request).subscriptions
         return self._page(request, "Subscriptions", found, lambda each: self._entry(request, each, is_listed=True))
 
     async def list_rules(self, request: web.Request) -> web.Response:
-        self._broker.moment()
+        self._broker.advance()
         found = self._subscription(request).rules
         return self._page(request, "Rules", found, lambda each: _rule_entry(request, each, is_listed=True))
 
     async def get_entity(self, request: web.Request) -> web.Response:
-        self._broker.moment()
+        self._broker.advance()
         return _atom("entry", atom.entry(self._entry(request, self._entity(request))))
 
     async def put_entity(self, request: web.Request) -> web.Response:
         name, body = request.match_info["entity"], await _body(request, "QueueDescription", "TopicDescription")
         is_topic = body is not None and _is(body, "TopicDescription")
-        now = self._broker.moment()
+        now = self._broker.advance()
         if "If-Match" in request.headers:
             return await self._update_entity(request, body, is_topic=is_topic)
         try:
@@ -213,16 +213,16 @@ class _EntityRoutes:
         return await self._updated(request, entity, self._read(request, QueueOptions, body, entity.options))
 
     async def delete_entity(self, request: web.Request) -> web.Response:
-        self._broker.moment()
+        self._broker.advance()
         return await self._deleted(self._entity(request))
 
     async def get_subscription(self, request: web.Request) -> web.Response:
-        self._broker.moment()
+        self._broker.advance()
         return _atom("entry", atom.entry(self._entry(request, self._subscription(request))))
 
     async def put_subscription(self, request: web.Request) -> web.Response:
         body = await _body(request, "SubscriptionDescription")
-        now = self._broker.moment()
+        now = self._broker.advance()
         if "If-Match" in request.headers:
             found = self._subscription(request)
             return await self._updated(request, found, self._read(request, SubscriptionOptions, body, found.options))
@@ -235,16 +235,16 @@ class _EntityRoutes:
         return await self._created(request, made)
 
     async def delete_subscription(self, request: web.Request) -> web.Response:
-        self._broker.moment()
+        self._broker.advance()
         return await self._deleted(self._subscription(request))
 
     async def get_rule(self, request: web.Request) -> web.Response:
-        self._broker.moment()
+        self._broker.advance()
         return _atom("entry", atom.entry(_rule_entry(request, self._rule(request))))
 
     async def put_rule(self, request: web.Request) -> web.Response:
         body = await _body(request, "RuleDescription")
-        now = self._broker.moment()
+        now = self._broker.advance()
         if body is None:
             raise ConfigurationError("The body must have a RuleDescription.")
         subscription, name = self._subscription(request), request.match_info["rule"]
@@ -261,7 +261,7 @@ class _EntityRoutes:
         return _atom("entry", atom.entry(_rule_entry(request, rule)), 200 if is_update else 201)
 
     async def delete_rule(self, request: web.Request) -> web.Response:
-        now = self._broker.moment()
+        now = self._broker.advance()
         self._registry.remove_rule(self._subscription(request), self._rule(request).name, now=now)
         await self._broker.kept()
         return web.Response()

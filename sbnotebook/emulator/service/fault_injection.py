@@ -12,16 +12,6 @@ from sbnotebook.emulator.service.broker import Broker, Peer, boxes
 from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.errors import ConfigurationError
 
-__all__ = [
-    "change_faults",
-    "close_links",
-    "drop_connections",
-    "freeze",
-    "freeze_new",
-    "lose_locks",
-    "thaw",
-]
-
 
 def lose_locks(broker: Broker, path: str | None = None) -> None:
     """Drop all locks, as when the service moves an entity. No delivery counts as failed.
@@ -33,7 +23,7 @@ def lose_locks(broker: Broker, path: str | None = None) -> None:
     Raises:
         ConfigurationError: there is no such entity.
     """
-    now = broker.moment()
+    now = broker.advance()
     for entity in _named(broker, path):
         if isinstance(entity, Receivable):
             entity.drop_locks(now)

@@ -41,8 +41,6 @@ from sbnotebook.emulator.service.page import page
 from sbnotebook.emulator.service.websocket import WEBSOCKET_PATH, websocket_handler
 from sbnotebook.errors import ConfigurationError
 
-__all__ = ["ProcessLeases", "application"]
-
 _MAX_BODY: Final = 262_144
 """Bytes of a request's body: many times the longest description of an entity."""
 _POLL: Final = 0.5
@@ -122,7 +120,7 @@ class _Admin:
         return web.json_response({"id": self._broker.identity})
 
     async def entities(self, _request: web.Request) -> web.Response:
-        self._broker.moment()
+        self._broker.advance()
         registry = self._broker.registry
         return web.json_response(
             {

@@ -52,17 +52,6 @@ from sbnotebook.emulator.service.dispatcher import HeldSession, Outlet
 from sbnotebook.emulator.service.transactions import Transactions, ViaEntities
 from sbnotebook.errors import AmqpDecodeError
 
-__all__ = [
-    "SESSION_FILTER",
-    "LinkHandler",
-    "LinkPeer",
-    "ReceiverLink",
-    "SenderLink",
-    "SessionReceiverLink",
-    "SessionWaiter",
-    "attach_session",
-]
-
 SESSION_FILTER: Final = Symbol("com.microsoft:session-filter")
 """The session in the filter of a source, or null for the next free one."""
 _LOCKED_UNTIL: Final = Symbol("com.microsoft:locked-until-utc")
@@ -306,7 +295,7 @@ class ReceiverLink(LinkHandler):
 
     def _settle_on_link(self, tag: bytes, outcome: Outcome, faults: EntityFaults) -> tuple[bool, Outcome]:
         """Carry out a decision, unless a fault on demand keeps the link from it."""
-        now = self._peer.broker.moment()
+        now = self._peer.broker.advance()
         token, since = self._given.pop(tag, None) or (UUID(bytes_le=tag), now)
         if faults.broken_off:
             faults.break_off(partial(self._settle, token, outcome, now))
@@ -323,9 +312,9 @@ class ReceiverLink(LinkHandler):
             if control is not None:
                 text = "Two open transactions settle the same message."
                 self._peer.detach(control, Condition.TRANSACTION_ROLLBACK.error(text))
-            self._check_settlement(event.outcome, token, self._peer.broker.moment())
+            self._check_settlement(event.outcome, token, self._peer.broker.advance())
             act = partial(self._settle_at_last, token, event.outcome)
-            transactions.find(txn_id).settle(self.entity, token, act, self._peer.broker.moment())
+            transactions.find(txn_id).settle(self.entity, token, act, self._peer.broker.advance())
             state: DeliveryState = TransactionalState(txn_id, _echo(event.outcome))
         except RefusedError as error:
             condition = self.lock_lost if error.refusal is Refusal.MESSAGE_LOCK_LOST else condition_for(error)
@@ -389,7 +378,7 @@ class ReceiverLink(LinkHandler):
         if self._link.credit > 0:
             self._link.send(tag, payload, settled=self._deletes)
         elif token is not None:
-            self.entity.release(token, self._peer.broker.moment())  # The client is gone, or took its credit back.
+            self.entity.release(token, self._peer.broker.advance())  # The client is gone, or took its credit back.
         self._peer.broker.touch(self._peer)
 
     def _settle(self, token: UUID, outcome: Outcome, now: int) -> tuple[bool, Outcome]:
@@ -435,7 +424,7 @@ class SessionReceiverLink(ReceiverLink):
         if self._held.session.holder == self._held.token:
             self._held.session.on_lost = None
         self._peer.broker.session_links.pop(self._name, None)
-        self._held.entity.close_session(self._held.session, self._held.token, self._peer.broker.moment())
+        self._held.entity.close_session(self._held.session, self._held.token, self._peer.broker.advance())
         self._peer.broker.schedule_turn()
 
     def _lose(self, until: int) -> None:
@@ -502,7 +491,7 @@ def attach_session(peer: LinkPeer, link: SendingLink, entity: ReceivingEntity) -
         return None
     # Take the session, or wait for the next one that is free.
     try:
-        accepted = entity.accept_session(wanted, peer.broker.moment())
+        accepted = entity.accept_session(wanted, peer.broker.advance())
     except RefusedError as error:
         link.refuse(condition_for(error).error(str(error)))
         return None

@@ -43,8 +43,6 @@ from sbnotebook.emulator.service.conditions import Condition, condition_for, wit
 from sbnotebook.emulator.service.requests import Reply, Request
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError
 
-__all__ = ["ManagementNode", "MissingNode"]
-
 _Operation = Callable[[dict[str, Any], int], Reply]
 
 
@@ -144,7 +142,7 @@ class ManagementNode:
             return self.failure(Condition.ARGUMENT_ERROR, "The body of a request must be a map.")
         # Carry it out; every error becomes a reply.
         try:
-            return self._counted(request, operation(self._arguments(request.body, request), self._broker.moment()))
+            return self._counted(request, operation(self._arguments(request.body, request), self._broker.advance()))
         except RefusedError as error:
             return self.failure(condition_for(error), str(error))
         except AmqpDecodeError as error:

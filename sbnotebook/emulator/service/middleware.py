@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from aiohttp.typedefs import Handler, Middleware
 
-__all__ = ["OPEN_PAGES", "RequestRefusedError", "answer_errors", "authorize", "expect_body", "refuse_other_names"]
-
 ASKS_FOR_ENTITY: Final = "api-version"
 """What a client of the administration puts into every address, so that an entity can have the name of a page."""
 OPEN_PAGES: Final = frozenset(

@@ -14,8 +14,6 @@ from typing import Final
 
 from aiohttp import web
 
-__all__ = ["page"]
-
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1b1f24; --dim: #767d86; --line: #e1e4e8; --back: #fff; --band: #f6f8fa;
         --good: #1a7f37; --bad: #c4320a; }

@@ -34,8 +34,6 @@ from sbnotebook.emulator.service.requests import ReplyLink, RequestLink
 from sbnotebook.emulator.service.transactions import Transactions, ViaEntities
 from sbnotebook.errors import ProtocolViolationError
 
-__all__ = ["AmqpPeer"]
-
 _LOGGER: Final = clean_logger(__name__)
 _NO_HANDLER: Final = LinkHandler(None)
 """The handler for events of a link that was refused or detached while they were on the way."""
@@ -119,7 +117,7 @@ class AmqpPeer(asyncio.Protocol):
 
     def _hear(self, data: bytes) -> None:
         self._was_heard = True
-        self.broker.moment()
+        self.broker.advance()
         self._connection.receive_data(data)
         self._handle_events()
         self.broker.touch(self)

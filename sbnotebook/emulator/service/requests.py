@@ -19,8 +19,6 @@ from sbnotebook.emulator.service.conditions import Condition, condition_for
 from sbnotebook.emulator.service.links import LinkHandler, LinkPeer
 from sbnotebook.errors import AmqpDecodeError
 
-__all__ = ["Node", "Reply", "ReplyLink", "Request", "RequestLink"]
-
 _LOGGER: Final = clean_logger(__name__)
 _CREDIT: Final = 100
 _MOST_ITEMS: Final = 2000

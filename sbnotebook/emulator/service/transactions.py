@@ -18,8 +18,6 @@ from sbnotebook.emulator.amqp import Link
 from sbnotebook.emulator.entities import SPANS_ENTITIES, Queue, Refusal, RefusedError, Topic, Transaction
 from sbnotebook.emulator.service.broker import Broker
 
-__all__ = ["Transactions", "ViaEntities"]
-
 _MAX_OPEN: Final = 1000
 """Open transactions of a connection, each of which may have been forgotten by its client."""
 _MAX_BYTES: Final = 134_217_728

@@ -19,8 +19,6 @@ from aiohttp import WSMsgType, web
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.peer import AmqpPeer
 
-__all__ = ["WEBSOCKET_PATH", "websocket_handler"]
-
 WEBSOCKET_PATH: Final = "/$servicebus/websocket"
 _SUBPROTOCOL: Final = "AMQPWSB10"
 _MAX_PIECE: Final = 65_536

@@ -29,8 +29,6 @@ from sbnotebook.emulator.store.opening import FILE_NAME, open_database, opening_
 from sbnotebook.emulator.store.writing import Writer
 from sbnotebook.errors import EmulatorError
 
-__all__ = ["Store"]
-
 _MAX_SHELF_PAYLOAD: Final = 16_384
 """Bytes of the largest payload that comes with its shelf: a shelf of larger ones could take a gigabyte."""
 

@@ -21,8 +21,6 @@ from sbnotebook.emulator.entities.changes import (
 from sbnotebook.emulator.entities.message import BrokeredMessage
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
 
-__all__ = ["Writer"]
-
 _Key = tuple[int, int]
 """Box and sequence number."""
 _COUNTER: Final = (1 << PARTITION_SHIFT) - 1

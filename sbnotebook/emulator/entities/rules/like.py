@@ -6,8 +6,6 @@ from typing import Final
 
 from sbnotebook.emulator.entities.rules.operands import FilterError
 
-__all__ = ["MOST_PATTERN_CHARACTERS", "LikePattern"]
-
 MOST_PATTERN_CHARACTERS: Final = 1_024
 """Of a pattern that comes from a property; one in the expression cannot be longer than that."""
 

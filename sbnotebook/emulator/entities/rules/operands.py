@@ -35,19 +35,6 @@ from sbnotebook.amqp import (
     type_name,
 )
 
-__all__ = [
-    "MOST_TEXT_CHARACTERS",
-    "FilterError",
-    "Operand",
-    "amqp_value",
-    "combine",
-    "compare",
-    "convert",
-    "negate",
-    "text_of",
-    "to_operand",
-]
-
 Operand = AmqpValue | timedelta
 
 MOST_TEXT_CHARACTERS: Final = 32_768

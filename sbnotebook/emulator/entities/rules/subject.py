@@ -33,8 +33,6 @@ from sbnotebook.emulator.entities.rules.operands import (
 )
 from sbnotebook.errors import AmqpDecodeError
 
-__all__ = ["RuleSubject", "with_list_item", "with_map_item"]
-
 _LONGEST_SPAN: Final = 2**32 - 1
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _EMPTY_LIST: Final = 0x45
