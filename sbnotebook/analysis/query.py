@@ -392,10 +392,13 @@ def _advice(why: str, expression: str, unknown: str | None, columns: Sequence[st
     if unknown is not None:
         if f'"{unknown}"' in expression:
             return f"; a text takes single quotes: '{unknown[:_SHOWN]}'"
-        near = next((name for name in columns if name.endswith(f"_{unknown.lower()}")), near_match(unknown, columns))
         field = f"a field of a JSON body is body_json.{unknown[:_SHOWN]}"
-        return f"; did you mean {near}? {field[0].upper()}{field[1:]}" if near else f"; {field}"
-    if _UNCAST.search(why):
+        longer = next((name for name in columns if name.endswith(f"_{unknown.lower()}")), None)
+        if longer:
+            return f"; did you mean {longer}? {field[0].upper()}{field[1:]}"
+        near = near_match(unknown, columns)
+        return f"; did you mean {near}?" if near else f"; {field}"
+    if _UNCAST.search(why) and ("::" in expression or "cast" in expression.lower()):
         return "; to leave out values that are none, write try_cast(… as …) in place of a cast"
     return ""
 
