@@ -140,7 +140,7 @@ def triage(
     *,
     write: Annotated[
         bool | None,
-        typer.Option("--write/--read-only", help="Also send and settle, or be read-only (the default on Azure)."),
+        typer.Option("--write/--read-only", help="Allow writes, or not (the default on Azure)."),
     ] = None,
     max_messages: Annotated[
         int | None, typer.Option("-n", min=1, help="The most messages to peek at; all by default.")
@@ -159,8 +159,7 @@ def triage(
     from sbnotebook.widgets.app_page import TriageRequest
     from sbnotebook.widgets.app_server import serve
 
-    read_only = None if write is None else not write
-    serve(TriageRequest(entity, target, read_only, max_messages, str(Path.cwd())), port=port, is_opened=browser)
+    serve(TriageRequest(entity, target, write, max_messages, str(Path.cwd())), port=port, is_opened=browser)
 
 
 @app.command()
@@ -186,7 +185,7 @@ def report(
     from sbnotebook.client.targets import refuse_secret
 
     refuse_secret(target)
-    with connect(target, read_only=True) as namespace:
+    with connect(target, write=False) as namespace:
         letters = namespace.dead_letters(entity)
     print(letters)  # noqa: T201
     for path in output or ():

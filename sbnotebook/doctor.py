@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from sbnotebook.errors import how_to_install
+
 __all__ = ["Finding", "State", "examine", "java_version"]
 
 _OLDEST_PYTHON: Final = (3, 11)
@@ -94,21 +96,25 @@ def _python() -> Finding:
     return Finding("Python", State.MISSING, found, "Install Python 3.11 or newer.")
 
 
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
+
+
 def _packages() -> Finding:
     try:
         needed = [_NOT_IN_NAMES.split(line, maxsplit=1)[0] for line in requires("sbnotebook") or [] if ";" not in line]
         own = version("sbnotebook")
     except PackageNotFoundError:
-        return Finding("sbnotebook", State.MISSING, "not installed", "pip install sbnotebook")
+        return Finding("sbnotebook", State.MISSING, "not installed", _sentence(how_to_install()))
     missing = [name for name in needed if _installed(name) is None]
     if missing:
-        return Finding("sbnotebook", State.MISSING, f"without {', '.join(missing)}", "pip install sbnotebook")
+        return Finding("sbnotebook", State.MISSING, f"without {', '.join(missing)}", _sentence(how_to_install()))
     return Finding("sbnotebook", State.GOOD, f"{own} with its {len(needed)} packages")
 
 
 def _pyspark() -> Finding:
     found = _installed("pyspark")
-    remedy = "For Spark: pip install 'sbnotebook[spark]' (Databricks brings its own)."
+    remedy = f"For Spark (Databricks brings its own): {how_to_install('spark')}."
     if found is None:
         return Finding("PySpark", State.OPTIONAL, "not installed", remedy)
     if tuple(map(int, _NUMBER.findall(found)[:2])) < _OLDEST_PYSPARK:
@@ -128,9 +134,9 @@ def _java(home: str | None, *, needed: bool) -> Finding:
 def _widgets() -> Finding:
     kernel, lab, front_end = (_installed(name) for name in ("ipywidgets", "jupyterlab", "jupyterlab_widgets"))
     if kernel is None:
-        return Finding("Widgets", State.MISSING, "ipywidgets is not installed", "pip install sbnotebook")
+        return Finding("Widgets", State.MISSING, "ipywidgets is not installed", _sentence(how_to_install()))
     if lab is None:
-        remedy = "For JupyterLab: pip install 'sbnotebook[lab]' (VS Code and Databricks bring their own)."
+        remedy = f"For JupyterLab (VS Code and Databricks bring their own): {how_to_install('lab')}."
         return Finding("Widgets", State.OPTIONAL, f"ipywidgets {kernel}, no JupyterLab", remedy)
     if front_end is None:
         return Finding("Widgets", State.MISSING, "JupyterLab cannot show them", "pip install jupyterlab_widgets")

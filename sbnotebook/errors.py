@@ -49,10 +49,18 @@ __all__ = [
     "ReadOnlyError",
     "SbNotebookError",
     "SettlementFailedError",
+    "how_to_install",
     "near_match",
     "render_traceback",
 ]
 
+_NEVER_SUGGESTED: Final = frozenset(
+    {
+        *("sb_purge", "sb_complete"),
+        *("--complete", "--cancel", "--no-archive", "--include-resubmitted", "--overwrite", "--write", "--yes"),
+    }
+)
+"""Names that remove, double or overwrite something, or let it happen unasked: a slip must not lead to them."""
 _SEPARATORS: Final = re.compile(r"[\s._-]")
 _LONGEST: Final = 100
 _STANDARD: Final = (sysconfig.get_path("stdlib"), "<frozen ")
@@ -78,11 +86,11 @@ class MissingExtraError(SbNotebookError, ImportError):
     """A part of sbnotebook needs packages that are not installed.
 
     Attributes:
-        extra: the name in ``pip install 'sbnotebook[extra]'``.
+        extra: the name of the extra.
     """
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs packages that are not installed: pip install 'sbnotebook[{extra}]'.")
+        super().__init__(f"{what} needs packages that are not installed, the extra {extra}: {how_to_install(extra)}.")
         self.extra = extra
 
 
@@ -91,12 +99,12 @@ class DecisionError(SbNotebookError, ValueError):
 
 
 class ReadOnlyError(DecisionError):
-    """The connection is read-only, and this would have sent, locked, settled, created or removed something."""
+    """Writing is off on the connection, and this would have sent, locked, settled, created or removed something."""
 
     def __init__(self, host: str | None) -> None:
         super().__init__(
-            f"The connection to {host} is read-only, so nothing was done: turn writing on with %sb_connect --write, or "
-            "in Python connect with read_only=False."
+            f"Writing is off on the connection to {host}, so nothing was done: turn it on with %sb_connect --write, or "
+            "in Python with connect(…, write=True)."
         )
 
 
@@ -151,10 +159,23 @@ class ProtocolViolationError(EmulatorError):
 # ---------------------------------------------------------------- words of errors
 
 
+def how_to_install(extra: str | None = None) -> str:
+    """Return how to install sbnotebook, with an extra or without, where it came from: a clone or a wheel.
+
+    It is in no index yet, so its name alone is no way to install it.
+
+    Args:
+        extra: the name of the extra, None for none.
+    """
+    suffix = f"[{extra}]" if extra else ""
+    return f"run pip install '.{suffix}' in a clone of sbnotebook, or pip install 'PATH/TO/WHEEL.whl{suffix}'"
+
+
 def near_match(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """Return the known name that a misspelt one most likely means; None if no name is similar.
 
-    Every error that says 'did you mean …?' uses it. Case, spaces, dots, dashes and underscores do not count.
+    Every error that says 'did you mean …?' uses it. Case, spaces, dots, dashes and underscores do not count. It never
+    returns the name of something that removes messages or turns a safeguard off: a slip must not lead there.
 
     Args:
         name: what the user wrote.
@@ -166,11 +187,13 @@ def near_match(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str |
         '--read-only'
         >>> near_match("SubjectId", ["message_id", "session_id", "subject"])
         'subject'
+        >>> near_match("sb_purg", ["sb_purge"])
     """
     spelled = {_SEPARATORS.sub("", each).lower(): each for each in reversed(list(known))}
-    meant = _SEPARATORS.sub("", name[:_LONGEST]).lower()
-    found = difflib.get_close_matches(meant, spelled, n=1, cutoff=cutoff)
-    return spelled[found[0]] if found else None
+    written = _SEPARATORS.sub("", name[:_LONGEST]).lower()
+    found = difflib.get_close_matches(written, spelled, n=1, cutoff=cutoff)
+    meant = spelled[found[0]] if found else None
+    return None if meant in _NEVER_SUGGESTED else meant
 
 
 # ---------------------------------------------------------------- tracebacks in notebooks

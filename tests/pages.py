@@ -10,7 +10,7 @@ A block that cannot run gives its reason in a comment on the line before it:
 ``<!-- no-run: needs a namespace in Azure -->``.
 
 What a page connects to as ``mynamespace.servicebus.windows.net`` is an emulator that :func:`fill` has filled; hidden
-blocks know it as ``emulator``. As with Azure, ``%sb_connect`` is read-only there unless it gets ``--write``.
+blocks know it as ``emulator``. As with Azure, writing is off there until ``write=True`` or ``--write``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from traitlets.config import Config
 
 from sbnotebook.client import Namespace, connect
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.magics.current import Current
 from sbnotebook.model import Message
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.connection_strings import hidden
@@ -99,21 +98,16 @@ def _run(page: str, text: str, variables: dict[str, Any]) -> None:
 @contextmanager
 def mapped(emulator: RunningEmulator) -> Generator[None]:
     """Let an emulator take the place of the namespace that pages speak of, in this process."""
-    found, connected = Connection.with_credential, Current.connect
+    found = Connection.with_credential
 
     def with_credential(host: Any, credential: Any = None) -> Connection:
-        return Connection(emulator.connection_string) if _is_ours(host) else found(host, credential)
-
-    def connect_as_to_azure(self: Current, target: Any, *, read_only: bool | None = None) -> Namespace:
-        return connected(self, target, read_only=True if _is_ours(target) and read_only is None else read_only)
+        return Connection(emulator.connection_string, write=False) if _is_ours(host) else found(host, credential)
 
     Connection.with_credential = staticmethod(with_credential)  # pyright: ignore[reportAttributeAccessIssue]
-    Current.connect = connect_as_to_azure
     try:
         yield
     finally:
         Connection.with_credential = found
-        Current.connect = connected
 
 
 def _is_ours(target: Any) -> bool:

@@ -20,6 +20,8 @@ OPTIONS = ("--write", "--read-only", "--max-in-flight", "--dry-run")
         ("--dryrun", "--dry-run"),
         ("--subject", None),
         ("", None),
+        ("--writ", None),
+        ("--where", None),
     ],
 )
 def test_near_match_returns_the_similar_name_as_it_is_known(written: str, meant: str | None) -> None:

@@ -27,7 +27,7 @@ import sbnotebook
 orders = namespace.entity("orders")
 orders.send([sbnotebook.Message(body=b'{{"total": 5}}', subject="a"), sbnotebook.Message(body=b"text")])
 messages = orders.peek()
-read_only = sbnotebook.connect({target!r}, read_only=True)
+read_only = sbnotebook.connect({target!r}, write=False)
 closed = orders.lock(0)
 closed.close()
 some, words = [1, 2], ["a", "b"]

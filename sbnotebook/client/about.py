@@ -30,7 +30,7 @@ class About:
         tier: such as Premium; None when the service did not say.
         signed_in_as: the name of the key, or the account, in words.
         found_by: how the target was found, in words.
-        read_only: True for a read-only connection.
+        read_only: True where writing is off.
     """
 
     host: str

@@ -28,7 +28,7 @@ from sbnotebook.client.processing import Processing, process_options
 from sbnotebook.client.receivers import Receivers, Router, clones_sent
 from sbnotebook.client.unread import watched
 from sbnotebook.client.verbs import SdkNames
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
     Decision,
     EntityAddress,
@@ -111,6 +111,11 @@ class Entity(SdkNames):
         """
         if max_messages is not None:
             max_messages = whole_number(max_messages, "max_messages")
+        if to_sequence_number is not None and to_sequence_number < from_sequence_number:
+            raise ConfigurationError(
+                f"to_sequence_number, {to_sequence_number}, is before from_sequence_number, {from_sequence_number}: "
+                "exchange them."
+            )
         most = max_messages if where is None else None
         with progress_bar(f"peek {self.address}", most, shown=show_progress) as advance:
             cursor = PeekCursor(from_sequence_number, to_sequence_number, most, message_state(state), session_id)

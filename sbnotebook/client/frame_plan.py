@@ -170,7 +170,9 @@ class FramePlan:
     def preview(self) -> Preview:
         """Return what applying would do, without doing it."""
         parts = [f"{verb} {count:,} of {entity}" for (entity, verb), count in self.counts.items()]
-        sentences = [f"settle {len(self):,} messages{': ' if parts else ''}{', '.join(parts)}."]
+        sentences = [
+            f"settle {len(self):,} messages{self._namespace.in_plans}{': ' if parts else ''}{', '.join(parts)}."
+        ]
         if repeated := self._rows.repeated:
             sentences.append(f"{repeated:,} rows say what another one says.")
         if any(verb == Complete.verb for _, verb in self.counts):

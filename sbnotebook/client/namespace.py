@@ -48,10 +48,10 @@ def connect(
     *,
     credential: Any = None,
     archive: Archive | bool | None = True,
-    read_only: bool = False,
+    write: bool | None = None,
     allow_remote: bool = False,
 ) -> Namespace:
-    """Connect to a Service Bus namespace. Connections are opened when they are needed.
+    """Connect to a Service Bus namespace. On Azure, writing is off until you give ``write=True``.
 
     Args:
         target: ``emulator``, ``NAMESPACE.servicebus.windows.net``, ``env:VARIABLE``, ``secret:SCOPE/KEY`` (Databricks)
@@ -60,8 +60,8 @@ def connect(
             DefaultAzureCredential.
         archive: where messages are kept before they are removed, so that ``undo`` can send them back: True for the
             user's own, unless SBNOTEBOOK_ARCHIVE is off in the environment; False or None for nowhere.
-        read_only: True for a read-only connection: you can make and preview plans, but this connection sends, locks,
-            settles, creates and removes nothing, and raises ReadOnlyError instead.
+        write: True to also send, lock, settle, create and remove. With False you can make and preview plans, and
+            applying one raises ReadOnlyError. None, the default, is True on an emulator and False on Azure.
         allow_remote: True to reach an emulator on another machine, such as a container. Everything, the key too, goes
             there unencrypted. The hosts in the environment variable SBNOTEBOOK_EMULATOR_HOSTS are always allowed.
 
@@ -75,7 +75,8 @@ def connect(
     """
     target = hidden(target)
     found = resolve(target, credential, allow_remote=allow_remote)
-    found.connection.read_only = read_only
+    if write is not None:
+        found.connection.read_only = not write
     return Namespace(found, archive=archive)
 
 
@@ -124,7 +125,7 @@ class Namespace(NamespaceEntities):
 
     @property
     def read_only(self) -> bool:
-        """Return True for a read-only connection: you can make plans, but not apply them."""
+        """Return True where writing is off: you can make plans, but not apply them."""
         return self._namespace.connection.read_only
 
     @property
@@ -280,6 +281,7 @@ class Namespace(NamespaceEntities):
         since: str | datetime | timedelta | None = None,
         to: str | EntityAddress | None = None,
         include_unknown: bool = False,
+        include_resubmitted: bool = False,
         new_ids: bool | None = None,
     ) -> Plan:
         """Plan to send removed messages back from the archive: the same messages, with new sequence numbers.
@@ -291,11 +293,12 @@ class Namespace(NamespaceEntities):
             since: messages that were removed then or later; a duration such as ``"2h"`` counts back from now.
             to: the queue or topic that they are sent to; by default the one that each was in.
             include_unknown: also messages that may not have been removed, or may have been sent back before.
+            include_resubmitted: also originals of resubmits. Their clones exist, so this doubles them.
             new_ids: whether they get new message ids; by default where the destination drops duplicates.
 
         Raises:
             ConfigurationError: there is no archive.
-            DecisionError: there is nothing to send back, or ``to`` is missing.
+            DecisionError: there is nothing to send back, all of it was resubmitted, or ``to`` is missing.
 
         Example:
             >>> connect("emulator").undo(entity="orders/$dlq", since="2h").apply()  # doctest: +SKIP
@@ -311,6 +314,7 @@ class Namespace(NamespaceEntities):
             since=start_time(since),
             to=to,
             include_unknown=include_unknown,
+            include_resubmitted=include_resubmitted,
             new_ids=new_ids,
         )
         return Plan(plan, receivers=partial(clones_sent, self._namespace, plan))

@@ -85,6 +85,16 @@ class Plan:
         return self._plan.decision.verb
 
     @property
+    def question(self) -> str:
+        """Return the question whether to carry it out, which names the action, the count, the entity and the namespace.
+
+        Example:
+            >>> print(letters.resubmit(letters.peek()).question)  # doctest: +SKIP
+            Resubmit 143 messages of orders/$dlq on contoso-prod?
+        """
+        return self._plan.question
+
+    @property
     def messages(self) -> tuple[ReceivedMessage, ...]:
         """Return the messages."""
         return self._plan.messages

@@ -30,6 +30,7 @@ from sbnotebook.amqp import (
     UShort,
     type_name,
 )
+from sbnotebook.client.targets import EMULATOR
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Abandon,
@@ -139,7 +140,7 @@ def python_of(plan: Plan, options: CodeOptions) -> str:
         *(line for line in imports if line not in standard),
         "",
         *_remarks(plan),
-        f"ns = sbnotebook.connect({'' if options.target is None else repr(options.target)})",
+        f"ns = {_connect(options.target)}",
         *([] if isinstance(plan.decision, Undo) else [f"entity = ns.entity({str(plan.entity)!r})"]),
         *made,
         "print(plan.preview())",
@@ -147,6 +148,12 @@ def python_of(plan: Plan, options: CodeOptions) -> str:
         "report.raise_for_failures()",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _connect(target: str | None) -> str:
+    """Return the call that connects to a target for writing; None for the one that the environment names."""
+    named = [] if target is None else [repr(target)]
+    return f"sbnotebook.connect({', '.join([*named, *([] if target == EMULATOR else ['write=True'])])})"
 
 
 def _check(plan: Plan, options: CodeOptions) -> None:
@@ -177,7 +184,7 @@ def _elsewhere(plan: Plan) -> list[str]:
     host = (
         "emulator" if decision.to_host.rpartition(":")[0] in _LOCAL or decision.to_host in _LOCAL else decision.to_host
     )
-    return [f"{_OTHER} = sbnotebook.connect({host!r}).entity({str(decision.to or plan.entity.sends_to)!r})"]
+    return [f"{_OTHER} = {_connect(host)}.entity({str(decision.to or plan.entity.sends_to)!r})"]
 
 
 def _messages(plan: Plan, options: CodeOptions) -> list[str]:
@@ -357,6 +364,7 @@ def _undo_options(decision: Undo) -> list[str]:
     given = {
         "to": None if decision.to is None else repr(str(decision.to)),
         "include_unknown": "True" if decision.include_unknown else None,
+        "include_resubmitted": "True" if decision.include_resubmitted else None,
         "new_ids": None if decision.new_ids is None else repr(decision.new_ids),
     }
     return [f"{name}={text}" for name, text in given.items() if text is not None]

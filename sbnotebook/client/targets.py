@@ -103,6 +103,7 @@ class NamespaceTarget:
             )
         connection = resolve(self.text, allow_remote=True).connection
         connection.has_answered = True  # where this was made
+        connection.read_only = False  # a frame that is written, or a stream that consumes, says so by itself
         return connection
 
 

@@ -288,7 +288,7 @@ UP_TO: Final = argument(
 )
 STATE: Final = argument("-s", "--state", choices=[state.value for state in MessageState], help="only these messages")
 DRY_RUN: Final = argument("-d", "--dry-run", action="store_true", help="show the plan and do nothing")
-YES: Final = argument("-y", "--yes", action="store_true", help="do not ask (the emulator never asks)")
+YES: Final = argument("-y", "--yes", action="store_true", help="do not ask (on an emulator, nothing is asked)")
 MAX_IN_FLIGHT: Final = argument(
     "-m",
     "--max-in-flight",

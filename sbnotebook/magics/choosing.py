@@ -91,6 +91,8 @@ def _numbers(text: str) -> list[int]:
     for part in text.split(","):
         first, _, last = part.partition("-")
         span = range(int(first), int(last or first) + 1)
+        if not span:
+            raise ConfigurationError(f"The range {part} runs backwards: write the lower sequence number first.")
         if len(numbers) + len(span) > _MOST_NUMBERS:
             raise ConfigurationError(f"{text[:40]!r} are more than {_MOST_NUMBERS:,} numbers: use --from and -t.")
         numbers += span

@@ -31,6 +31,7 @@ _REMEMBERED: Final = 60.0
 """Seconds for which entity paths are kept: listing them takes a management operation for each."""
 _PATIENCE: Final = 3.0
 """Seconds that a press of the tab key may take."""
+_REPEATED: Final = ("*", "+")
 _DURATIONS: Final = ("30s", "5m", "1h", "1d")
 _NAME_AT_END: Final = re.compile(r"(?<!\w)\w*+$")
 _FRAMES: Final = frozenset({"pandas", "pyarrow", "pyspark"})
@@ -154,7 +155,7 @@ class _Arguments:
             elif word.startswith("-"):
                 option = self._options.get(word)
                 pending = option if option is not None and option.get("action", "append") == "append" else None
-            elif positional and positional[0].get("nargs") != "*":
+            elif positional and positional[0].get("nargs") not in _REPEATED:
                 positional.pop(0)
         return pending or next(iter(positional), None)
 

@@ -52,8 +52,12 @@ class ConnectionMagics(PlanMagics):
             help="emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE or secret:SCOPE/KEY (Databricks)",
         ),
         argument("-p", "--prompt", action="store_true", help="ask for a connection string, without showing it"),
-        argument("--read-only", action="store_true", help="make the connection read-only (the default on Azure)"),
-        argument("--write", action="store_true", help="also send and settle; alone it turns this on where one is"),
+        argument("--read-only", action="store_true", help="turn writing off (the default on Azure)"),
+        argument(
+            "--write",
+            action="store_true",
+            help="allow writes (the default on an emulator). Without TARGET: on the current connection",
+        ),
         INTO,
     )
     def sb_connect(self, args: MagicArguments) -> Namespace | None:
@@ -62,7 +66,7 @@ class ConnectionMagics(PlanMagics):
         The connection before this one is closed. Without a target, the environment variable SBNOTEBOOK_CONNECTION or
         SERVICEBUS_CONNECTION_STRING has it; without these, it is the emulator on this machine, which starts on demand.
         Keep a connection string in an environment variable or a secret, or use --prompt: the notebook would keep one
-        that you type here. On Azure, the connection is read-only until you give --write.
+        that you type here. On Azure, writing is off until you give --write.
 
         Example::
 
@@ -81,10 +85,10 @@ class ConnectionMagics(PlanMagics):
         return namespace if args.into else None
 
     def _connected(self, args: MagicArguments) -> Namespace:
-        wanted = args.read_only if args.read_only or args.write else None
-        if wanted is not None and self.current.is_connected and not (args.target or args.prompt):
-            return self.current.reconnect(read_only=wanted)
-        return self.current.connect(_prompted() if args.prompt else args.target, read_only=wanted)
+        write = args.write if args.read_only or args.write else None
+        if write is not None and self.current.is_connected and not (args.target or args.prompt):
+            return self.current.reconnect(write=write)
+        return self.current.connect(_prompted() if args.prompt else args.target, write=write)
 
     def _release(self) -> None:
         released = self.current.release()

@@ -45,7 +45,7 @@ class SbMagics(Configurable):
     confirm = CaselessStrEnum(
         ["always", "outside_emulator", "never"],
         "outside_emulator",
-        help="When a plan that was shown is carried out only after a yes. --yes answers it beforehand.",
+        help="When to ask for confirmation before a plan runs. --yes answers beforehand.",
     ).tag(config=True)
 
     def asks(self, *, is_emulator: bool) -> bool:
@@ -102,32 +102,33 @@ class Current:
             raise ConfigurationError("No messages are held: run %sb_lock ENTITY -n 10 first.")
         return self._batch
 
-    def connect(self, target: str | Hidden | None, *, read_only: bool | None = None) -> Namespace:
+    def connect(self, target: str | Hidden | None, *, write: bool | None = None) -> Namespace:
         """Close the connection and make another; when that fails, there is none.
 
         Args:
             target: as for :func:`sbnotebook.connect`.
-            read_only: True for a read-only connection; None for True except on the emulator. Earlier connections to the
-                same host change with it.
+            write: whether it may change anything; None for an emulator only. Earlier connections to the same host
+                change with it.
         """
         target = hidden(target)
         self.close()
         found = resolve(target)
-        only_looks = not found.connection.is_emulator if read_only is None else read_only
+        if write is not None:
+            found.connection.read_only = not write
         self._connections.append(found.connection)
         for each in self._connections:  # panels of earlier connections are still on the screen
             if each.host == found.connection.host:
-                each.read_only = only_looks
+                each.read_only = found.connection.read_only
         self._target, self._namespace = target, Namespace(found)
         return self._namespace
 
-    def reconnect(self, *, read_only: bool) -> Namespace:
-        """Make the same connection again, for writing or read-only; locked messages are released.
+    def reconnect(self, *, write: bool) -> Namespace:
+        """Make the same connection again, with writing on or off; locked messages are released.
 
         Args:
-            read_only: True for a read-only connection.
+            write: whether it may change anything.
         """
-        return self.connect(self._target, read_only=read_only)
+        return self.connect(self._target, write=write)
 
     def hold(self, batch: LockedBatch) -> LockedBatch:
         """Hold a batch, and release the messages of the one before.

@@ -28,11 +28,8 @@ _WORDS_OF_OTHERS: Final = {
     "--top": "--count",
     "--filter": "--where",
     "--query": "--where",
-    "--delete": "--complete",
-    "--remove": "--complete",
     "--move": "--resubmit",
     "--older-than": "--before",
-    "--force": "--yes",
     "--error-description": "--description",
     "sb_receive": "sb_lock",
     "sb_list": "sb_entities",
@@ -41,10 +38,15 @@ _WORDS_OF_OTHERS: Final = {
     "sb_redrive": "sb_resubmit",
     "sb_replay": "sb_resubmit",
     "sb_requeue": "sb_resubmit",
-    "sb_delete": "sb_purge",
     "sb_causes": "sb_groups",
 }
-"""Names that other tools use for it."""
+"""Names that other tools use for it. None leads to a removal, or past a question."""
+
+
+_ABOUT_REMOVALS: Final = re.compile(
+    r"(?:--|sb_)(?:delete|remove|clear|drop|empty|erase|destroy|wipe|force)", re.IGNORECASE
+)
+"""Names that suggest nothing: what is like them may be another removal than you mean."""
 
 
 def parsed(parser: argparse.ArgumentParser, line: str, args: MagicArguments) -> bool:
@@ -66,6 +68,7 @@ def parsed(parser: argparse.ArgumentParser, line: str, args: MagicArguments) -> 
         say(parser.format_help())
         return False
     parser.exit_on_error = False
+    parser.allow_abbrev = False  # half an option is a slip, and --com is not --complete
     try:
         _, rest = parser.parse_known_args(words, args)
     except argparse.ArgumentError as error:
@@ -118,11 +121,15 @@ def _about_option(parser: argparse.ArgumentParser, option: str) -> str:
     spellings = [[each for each in action.option_strings if each.startswith("--")] for action in parser._actions]  # noqa: SLF001
     options = [each for action in spellings for each in action]
     meant = _WORDS_OF_OTHERS.get(option.lower())
-    near = meant if meant in options else near_match(option, options)
+    near = meant if meant in options else _near(option, options)
     if near is not None:
         return f"%{parser.prog} has no option {option[:_SHOWN]}; did you mean {near}?"
     there = ", ".join(action[0] for action in spellings if action)
     return f"%{parser.prog} has no option {option[:_SHOWN]}; there are {there}."
+
+
+def _near(name: str, known: list[str]) -> str | None:
+    return None if _ABOUT_REMOVALS.match(name) else near_match(name, known)
 
 
 def add_advice(shell: Any) -> None:
@@ -148,6 +155,6 @@ def add_advice(shell: Any) -> None:
 def _about_magic(shell: Any, name: str) -> str:
     magics = shell.magics_manager.magics
     known = sorted({each for kind in magics.values() for each in kind if each.startswith("sb_")})
-    near = _WORDS_OF_OTHERS.get(name) or near_match(name, known)
+    near = _WORDS_OF_OTHERS.get(name) or _near(name, known)
     hint = f"did you mean %{near}? Type" if near else "type"
     return f"There is no magic %{name[:_SHOWN]}; {hint} %sb_ and press Tab for all."

@@ -75,19 +75,23 @@ class PlanMagics(Magics):
             return plan
         display(plan)
         asks = plan.verb != Release.verb  # a release changes nothing
-        self.confirm(len(plan), args, asks=asks, leaves=isinstance(plan.decision, Resubmit) and plan.decision.to_host)
+        leaves = isinstance(plan.decision, Resubmit) and plan.decision.to_host is not None
+        self.confirm(plan.question, len(plan), args, asks=asks, leaves=leaves)
         report = plan.apply(**options)
         warn_of_failures(report)
         return report
 
-    def confirm(self, count: int, args: MagicArguments, *, asks: bool = True, leaves: str | bool | None = None) -> None:
+    def confirm(
+        self, question: str, count: int, args: MagicArguments, *, asks: bool = True, leaves: bool = False
+    ) -> None:
         """Ask whether to carry out the plan that was shown, where the settings want that.
 
         Args:
+            question: names the action, the count, the entity and the namespace.
             count: the number of its messages; for none there is no question.
             args: holds ``yes``.
             asks: False for a plan that needs no confirmation.
-            leaves: the host of another namespace that the plan sends to, which may be no emulator.
+            leaves: whether the plan sends to another namespace, which may be no emulator.
 
         Raises:
             ReadOnlyError: the connection is read-only.
@@ -96,13 +100,13 @@ class PlanMagics(Magics):
         namespace = self.current.namespace
         if namespace.read_only:
             raise ReadOnlyError(namespace.host)  # before a pointless question
-        if (
-            asks
-            and count
-            and not args.yes
-            and self.current.settings.asks(is_emulator=namespace.is_emulator and not leaves)
-        ):
-            _ask()
+        if not (asks and count) or args.yes:
+            return
+        is_emulator = namespace.is_emulator and not leaves
+        if self.current.settings.asks(is_emulator=is_emulator):
+            _ask(question)
+        elif is_emulator:
+            say(f"Not asked, because {namespace.host} is an emulator.")
 
     def apply_options(self, args: MagicArguments) -> ApplyOptions:
         """Return the keyword arguments with which a plan is applied.
@@ -174,9 +178,9 @@ def _with_canary(plan: Plan, args: MagicArguments) -> Plan:
     return plan
 
 
-def _ask() -> None:
+def _ask(question: str) -> None:
     try:
-        answer = input("Carry the plan out? [y/N] ")
+        answer = input(f"{question} [y/N] ")
     except (EOFError, StdinNotImplementedError):
         raise DecisionError("This kernel cannot ask, so nothing was done: check the plan and add --yes.") from None
     except KeyboardInterrupt:

@@ -154,7 +154,11 @@ class RecoveryMagics(PlanMagics):
         if not plans:
             return Report()
         display(plans)
-        self.confirm(sum(map(len, plans)), args, leaves=bool(others))
+        count = sum(map(len, plans))
+        places = ", ".join(str(plan.asynchronous.entity) for plan in plans)
+        on = plans[0].asynchronous.on
+        question = f"Finish {count:,} interrupted resubmit{'' if count == 1 else 's'} of {places}{on}?"
+        self.confirm(question, count, args, leaves=bool(others))
         return self._apply_all(plans, args)
 
     def _apply_all(self, plans: Plans, args: MagicArguments) -> Report:
@@ -178,6 +182,11 @@ class RecoveryMagics(PlanMagics):
         argument("--since", metavar="DURATION", help="messages removed since then, such as 2h"),
         argument("--to", metavar="DESTINATION", help="destination (default: the entity of each message)"),
         argument("--include-unknown", action="store_true", help="also those that may be there already"),
+        argument(
+            "--include-resubmitted",
+            action="store_true",
+            help="also originals of resubmits: their clones exist, so this doubles them",
+        ),
         argument("--new-ids", action="store_true", default=None, help="give them new message ids"),
         *_ACTING,
     )
@@ -200,6 +209,7 @@ class RecoveryMagics(PlanMagics):
                 since=args.since,
                 to=args.to,
                 include_unknown=args.include_unknown,
+                include_resubmitted=args.include_resubmitted,
                 new_ids=args.new_ids,
             )
         except DecisionError as error:

@@ -94,7 +94,13 @@ class EntityAddress:
             return text
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidEntityAddressError(f"An address is a text such as orders/$dlq, not {type(text).__name__}.")
-        path, sub_queue = _cut_sub_queue(text.strip().strip("/"))
+        address = text.strip()
+        if address.endswith("/"):  # taken as orders, it would open the live queue
+            raise InvalidEntityAddressError(
+                f"{address[:80]!r} ends with a slash: a shell cuts $dlq off unless you put the address into single "
+                f"quotes, such as 'orders/$dlq'. {_HINT}."
+            )
+        path, sub_queue = _cut_sub_queue(address.strip("/"))
         parts = path.split("/")
         name, subscription = path, None
         if parts[2:] and parts[-2].lower() == "subscriptions":

@@ -231,12 +231,14 @@ class Undo:
     Args:
         to: the destination; None for the entity from which it was removed.
         include_unknown: also messages that may not have been removed, or may have been sent back before.
+        include_resubmitted: also originals of resubmits, whose clones exist: this doubles them.
         new_ids: whether messages get new ids; None where the destination would drop them as duplicates.
     """
 
     verb: ClassVar[str] = "undo"
     to: EntityAddress | None = None
     include_unknown: bool = False
+    include_resubmitted: bool = False
     new_ids: bool | None = None
 
     def __post_init__(self) -> None:

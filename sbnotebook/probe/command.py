@@ -58,6 +58,7 @@ def probe(
         raise ConfigurationError(f"There is no folder {path.parent}: say --report with a file in a folder that exists.")
     console = Console()
     connection = resolve(namespace).connection
+    connection.read_only = False  # the command is there to write, into queues of its own, and asks first
     tier = anyio.run(_tier, connection)
     run = ProbeRun(connection)
     console.print(_announcement(run, tier), highlight=False, markup=False)

@@ -144,14 +144,15 @@ class AsyncEntity(Place):
             return engine.carry_out(plan.messages, plan.decision, settle, limits, progress)
 
         speeds, cost = self.namespace.speeds, Cost(transfers=0)
-        return Plan(self.address, decision, chosen, carry_out, speeds=speeds, cost=cost)
+        return Plan(self.address, decision, chosen, carry_out, speeds=speeds, cost=cost, on=self.namespace.in_plans)
 
     def plan_by_token(self, decision: Decision, locks: Iterable[Lock]) -> Plan:
         """Return a plan to settle messages that another receiver locked.
 
         See :func:`sbnotebook.settlement.actions.by_token.plan_by_token`.
         """
-        return replace(plan_by_token(self.address, decision, locks, self.batch), speeds=self.namespace.speeds)
+        plan = plan_by_token(self.address, decision, locks, self.batch)
+        return replace(plan, speeds=self.namespace.speeds, on=self.namespace.in_plans)
 
     async def receive_and_delete(
         self,

@@ -145,9 +145,11 @@ class AsyncNamespace(Resources):
         since: datetime | timedelta | None = None,
         to: str | EntityAddress | None = None,
         include_unknown: bool = False,
+        include_resubmitted: bool = False,
         new_ids: bool | None = None,
     ) -> Plan:
         """Return a plan to send removed messages back: see :func:`sbnotebook.settlement.actions.undo.plan_undo`."""
         place = EntityAddress.parse(entity) if entity is not None else None
         destination = EntityAddress.parse(to) if to is not None else None
-        return await plan_undo(self, UndoRequest(report, place, since, destination, include_unknown, new_ids))
+        wanted = UndoRequest(report, place, since, destination, include_unknown, include_resubmitted, new_ids)
+        return await plan_undo(self, wanted)

@@ -29,6 +29,11 @@ class Place:
         self.namespace = namespace
         self.address = address
 
+    @property
+    def in_plans(self) -> str:
+        """Return the words with which a plan names the place: its address, on its namespace."""
+        return f"{self.address}{self.namespace.in_plans}"
+
     # ---------------------------------------------------------------- looking
 
     def pages(

@@ -28,6 +28,9 @@ from sbnotebook.model import (
     ReceivedMessage,
     Report,
     Resubmit,
+    Send,
+    SettleEach,
+    Undo,
 )
 from sbnotebook.model.body import fault_of_bytes, read_form
 from sbnotebook.model.decision import MAX_TEXT
@@ -73,6 +76,8 @@ _TRY_SECONDS: Final = 2.0
 _NAMED: Final = 3
 """Messages whose refusal a preview explains."""
 _APPLIED: Final = "This plan was applied already, and a plan is applied once: make a new one."
+_QUESTIONS: Final = {Send.verb: ("Send", "to"), Undo.verb: ("Send back", "of"), SettleEach.verb: ("Settle", "of")}
+"""How a question names an action, and which word is before the entity; for others the verb, and 'of'."""
 _MAPS_AND_BODY: Final = frozenset({"body", "application_properties", "extras"})
 
 
@@ -253,6 +258,7 @@ class Plan:
         with_canary: carries it out with a canary; None where no clones are sent.
         options: how it is carried out where that is not the usual way, by the names of the arguments of its verb.
         once: shared with the copies of the plan.
+        on: the words with which its sentences name the namespace, such as `` on shop``; none for an emulator.
     """
 
     entity: EntityAddress
@@ -267,9 +273,20 @@ class Plan:
     with_canary: CarryOutWithCanary | None = field(default=None, repr=False, compare=False)
     options: Mapping[str, bool | int] = field(default_factory=dict[str, bool | int], repr=False)
     once: Once = field(default_factory=Once, repr=False, compare=False)
+    on: str = field(default="", repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "messages", _each_once(self.messages))
+
+    @property
+    def question(self) -> str:
+        """Return the question whether to carry the plan out: its action, count, entity and namespace."""
+        verb, direction = _QUESTIONS.get(self.decision.verb, (self.decision.verb.capitalize(), "of"))
+        others = len({message.entity for message in self.messages} - {self.entity})
+        more = f" and {others:,} other entit{'ies' if others > 1 else 'y'}" if others else ""
+        what = counted(len(self.messages) if self.messages else self.total)
+        to = _destination(self.decision, self.entity)
+        return f"{verb} {what} {direction} {self.entity}{more}{self.on}{to}?"
 
     def preview(self, rows: int = 5) -> Preview:
         """Return what applying would do, without doing it.
@@ -377,8 +394,7 @@ class Plan:
         return len(self.messages) if self.total is None else self.total
 
     def _sentence(self) -> str:
-        count = len(self.messages)
-        what = f"{self.decision.verb} {count:,} message{'s' if count != 1 else ''} of {self.entity}"
+        what = f"{self.decision.verb} {counted(len(self.messages))} of {self.entity}{self.on}"
         edited = ", edited" if self.edit else ""
         return f"{what}{_details(self.decision, self.entity)}{edited}.{self._too_often()}"
 
@@ -397,6 +413,22 @@ def _each_once(messages: Iterable[ReceivedMessage]) -> tuple[ReceivedMessage, ..
     return tuple(
         {(m.entity, m.sequence_number, m.enqueued_time, getattr(m, "lock_token", None)): m for m in messages}.values()
     )
+
+
+def counted(count: int | None) -> str:
+    """Return a number of messages in words; None where it is not known."""
+    return "messages" if count is None else f"{count:,} message{'' if count == 1 else 's'}"
+
+
+def _destination(decision: Decision, entity: EntityAddress) -> str:
+    """Return the words that name a destination other than the entity itself."""
+    match decision:
+        case Resubmit(to=to, to_host=host) if to and (host or to != entity.sends_to):
+            return f" to {to}{f' in {host}' if host else ''}"
+        case Undo(to=to) if to:
+            return f" to {to}"
+        case _:
+            return ""
 
 
 def _details(decision: Decision, entity: EntityAddress) -> str:

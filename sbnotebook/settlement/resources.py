@@ -61,6 +61,11 @@ class Resources:
         """Return the namespace's host name."""
         return self.connection.host
 
+    @property
+    def in_plans(self) -> str:
+        """Return the words with which a plan names the namespace; none for an emulator, which is on this machine."""
+        return "" if self.connection.is_emulator else f" on {self.connection.name}"
+
     def identity(self) -> str:
         """Return the identity of the namespace in local files. Call it in a thread: the first call asks an emulator.
 

@@ -42,6 +42,8 @@ __all__ = ["ActionPanel"]
 
 _ROWS: Final = 5
 _MAX_AGAIN: Final = 4
+_UNDO, _TWICE = "Undo", "Restore the originals (duplicates)"
+"""The second sends back originals of a resubmit, whose clones remain."""
 """Reasons for which the messages can be selected again, each by a button."""
 _WAITING: Final = paragraph(
     "While a cell runs, Pause and Cancel wait for its end. To have them answered at once, interrupt the cell.", "quiet"
@@ -421,7 +423,12 @@ class ActionPanel(Panel):
     def _undone(self) -> None:
         report, to = self._report, self._to.value.strip() or None
         if report is not None:
-            self.propose(lambda: self._namespace.undo(report, to=to), title="Undo")
+            # The button of a report with a resubmit says that it doubles the messages.
+            is_twice = _is_resubmit(report)
+            self.propose(
+                lambda: self._namespace.undo(report, to=to, include_resubmitted=is_twice),
+                title=_TWICE if is_twice else _UNDO,
+            )
 
     def _resumed(self) -> None:
         report = self._report
@@ -466,9 +473,8 @@ class ActionPanel(Panel):
         if can_resume(report):
             found.append(self._resume)
         if can_undo(report, self._namespace):
-            # Undo sends the originals, and the clones of a resubmit remain.
-            is_twice = any(each.verb == Resubmit.verb for each in report)
-            self._undo.description = "Restore the originals (duplicates)" if is_twice else "Undo"
+            is_twice = _is_resubmit(report)
+            self._undo.description = _TWICE if is_twice else _UNDO
             self._undo.button_style = "danger" if is_twice else ""
             found.append(self._undo)
             # Sent to the topic, all subscriptions would get them.
@@ -480,6 +486,11 @@ class ActionPanel(Panel):
         with self._lock:
             if block not in self._text.blocks:
                 self._text.show(*self._text.blocks, block)
+
+
+def _is_resubmit(report: Report) -> bool:
+    """Return whether an undo of a report sends originals back whose clones exist."""
+    return any(each.verb == Resubmit.verb for each in report)
 
 
 def _heading(text: str) -> list[Block]:

@@ -27,14 +27,14 @@ class TriageRequest:
     Args:
         entity: the address.
         target: as for :func:`sbnotebook.connect`.
-        is_read_only: whether it is read-only; None for read-only except on the emulator.
+        write: whether it may change anything; None for an emulator only.
         max_messages: how many are peeked at, None for all.
         folder: where exports are written.
     """
 
     entity: str
     target: str | None = None
-    is_read_only: bool | None = None
+    write: bool | None = None
     max_messages: int | None = None
     folder: str = "."
 
@@ -45,8 +45,8 @@ class TriageRequest:
             ConfigurationError: it cannot be found.
         """
         found = resolve(self.target)
-        wanted = self.is_read_only
-        found.connection.read_only = not found.connection.is_emulator if wanted is None else wanted
+        if self.write is not None:
+            found.connection.read_only = not self.write
         return Namespace(found)
 
     def keep(self) -> None:

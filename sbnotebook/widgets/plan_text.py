@@ -131,8 +131,8 @@ def plan_blocks(
     if namespace.read_only:
         blocks.append(
             paragraph(
-                f"It cannot be carried out: the connection to {namespace.host} is read-only. Turn writing on "
-                "with %sb_connect --write, or connect(…, read_only=False).",
+                f"It cannot be carried out: writing is off on the connection to {namespace.host}. Turn it on with "
+                "%sb_connect --write, or connect(…, write=True).",
                 "warning",
             )
         )
@@ -153,6 +153,8 @@ def _of_return(verb: str, namespace: Namespace) -> list[Block]:
     if namespace.archive is None:
         return [paragraph("There is no archive, so this cannot be undone.", "warning")]
     days = namespace.archive.retention.days
+    if verb == Resubmit.verb:
+        return [paragraph(f"Their originals are kept for {days:,} days. The clones cannot be taken back.", "quiet")]
     return [paragraph(f"Their originals are kept for {days:,} days, so that it can be undone.", "quiet")]
 
 

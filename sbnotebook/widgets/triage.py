@@ -37,8 +37,8 @@ from sbnotebook.widgets.text_view import heading, paragraph
 __all__ = ["Triage", "TriageHeader", "UnfinishedBanner"]
 
 _READ_ONLY: Final = (
-    "This connection is read-only: you can make plans, but not carry them out. To act, turn writing on with "
-    "%sb_connect --write, or in Python connect with read_only=False."
+    "Writing is off: you can make plans, but not carry them out. To act, turn it on with %sb_connect --write, with "
+    "sbnotebook triage --write, or in Python with connect(…, write=True)."
 )
 _REFRESH: Final = "Peek at all messages again; the selection stays"
 _ONWARD: Final = "Look for messages behind the last one that is shown"

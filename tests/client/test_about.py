@@ -21,7 +21,7 @@ def test_about_shows_the_host_and_the_identity(namespace: Namespace) -> None:
 
 
 def test_read_only_is_said_with_the_way_to_write(shared_emulator: RunningEmulator) -> None:
-    with connect(shared_emulator.connection_string, read_only=True) as namespace:
+    with connect(shared_emulator.connection_string, write=False) as namespace:
         assert "writing       off: nothing can be changed; %sb_connect --write turns it on" in repr(namespace.about())
         assert repr(namespace).endswith("found by a connection string, read-only>")
 
@@ -39,7 +39,7 @@ def test_about_an_emulator_that_does_not_run_says_so() -> None:
 def test_about_without_an_answer_shows_no_secret() -> None:
     with connect(NOBODY_THERE) as namespace:
         about = namespace.about()
-    assert about == About("127.0.0.1:1", False, None, "the key reader", "a connection string", False)
+    assert about == About("127.0.0.1:1", False, None, "the key reader", "a connection string", True)
     for shown in (repr(about), about._repr_html_()):  # pyright: ignore[reportPrivateUsage]
         assert "127.0.0.1:1 (Azure)" in shown
         assert SECRET not in shown

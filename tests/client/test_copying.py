@@ -88,7 +88,7 @@ def test_copy_is_lossless_and_leaves_the_namespace_as_it_is(namespace: Namespace
     with queue.lock(2) as batch:
         batch.abandon([batch.messages[0]])
         batch.dead_letter([batch.messages[0]], reason="Bad", description="why")
-    read_only = connect(namespace.connection_string, read_only=True)
+    read_only = connect(namespace.connection_string, write=False)
     for address in ("whole", "whole/$dlq"):
         before = namespace.entity(address).peek()
         with read_only, read_only.copy_to("emulator", address) as copy:

@@ -32,15 +32,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("state")
 
 
-def in_folder(emulator: RunningEmulator, folder: Path, *, read_only: bool) -> Namespace:
-    target = Target(Connection(emulator.connection_string, read_only=read_only), "a test")
+def in_folder(emulator: RunningEmulator, folder: Path, *, write: bool) -> Namespace:
+    target = Target(Connection(emulator.connection_string, write=write), "a test")
     archive = Archive(folder / "archive.sqlite")
     return Namespace(target, journal=Journal(folder / "journal.sqlite"), archive=archive)
 
 
 @pytest.fixture(scope="module")
 def namespace(emulator: RunningEmulator, folder: Path) -> Iterator[Namespace]:
-    with in_folder(emulator, folder, read_only=False) as writing:
+    with in_folder(emulator, folder, write=True) as writing:
         orders = writing.entity("orders")
         assert orders.send(["removed", "deferred", "dead", "active"]).ok
         assert writing.entity("by-session").send([{"body": "a", "session_id": "s"}]).ok
@@ -48,7 +48,7 @@ def namespace(emulator: RunningEmulator, folder: Path) -> Iterator[Namespace]:
             for settle, message in zip((batch.complete, batch.defer, batch.dead_letter), batch.messages, strict=True):
                 assert settle([message]).ok
         assert orders.schedule("later", delay="1h").ok
-    with in_folder(emulator, folder, read_only=True) as looking:
+    with in_folder(emulator, folder, write=False) as looking:
         yield looking
 
 
@@ -115,7 +115,7 @@ ACTS: dict[str, Act] = {
 
 def everything(emulator: RunningEmulator, folder: Path) -> object:
     """All that an act could change: in the entities, in the journal and in the archive."""
-    with in_folder(emulator, folder, read_only=True) as namespace:
+    with in_folder(emulator, folder, write=False) as namespace:
         archived = Archive(folder / "archive.sqlite").find(namespace.identity())
         unfinished = Journal(folder / "journal.sqlite").unfinished(namespace.identity())
         ledger = [(m.sequence_number, m.state) for m in namespace.entity("orders").deferred()]
@@ -134,8 +134,8 @@ def test_read_only_namespace_changes_nothing(namespace: Namespace, emulator: Run
             done[name] = act(namespace)
         except ReadOnlyError as error:
             assert str(error) == (  # noqa: PT017 (each of them is expected to end here, and all are tried)
-                f"The connection to {namespace.host} is read-only, so nothing was done: "
-                "turn writing on with %sb_connect --write, or in Python connect with read_only=False."
+                f"Writing is off on the connection to {namespace.host}, so nothing was done: "
+                "turn it on with %sb_connect --write, or in Python with connect(…, write=True)."
             )
     assert not done
     assert everything(emulator, folder) == before
@@ -157,8 +157,25 @@ def test_read_only_namespace_looks_and_plans(namespace: Namespace) -> None:
     assert namespace.resume() == []
 
 
-def test_python_writes_unless_it_is_told_not_to(emulator: RunningEmulator) -> None:
-    with connect(emulator.connection_string) as namespace:
-        assert not namespace.read_only
-    with connect(emulator.connection_string, read_only=True) as namespace:
+AZURE = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5"
+MICROSOFTS = "Endpoint=sb://localhost;SharedAccessKeyName=a;SharedAccessKey=a2V5;UseDevelopmentEmulator=true;"
+
+
+@pytest.mark.parametrize("target", [AZURE, f"{AZURE};UseDevelopmentEmulator=false", "shop.servicebus.windows.net"])
+def test_writing_is_off_on_azure_until_it_is_turned_on(target: str) -> None:
+    for write, is_read_only in ((None, True), (False, True), (True, False)):
+        with connect(target, write=write) as namespace:
+            assert namespace.read_only is is_read_only
+    with (
+        connect(target) as namespace,
+        pytest.raises(ReadOnlyError, match=r"shop\.servicebus\.windows\.net.*write=True"),
+    ):
+        namespace.entity("orders").send("x")
+
+
+def test_writing_is_on_in_every_emulator_unless_it_is_turned_off(emulator: RunningEmulator) -> None:
+    for target in (emulator.connection_string, MICROSOFTS):
+        assert not Connection(target).read_only
+        assert Connection(target, write=False).read_only
+    with connect(emulator.connection_string, write=False) as namespace:
         assert namespace.read_only

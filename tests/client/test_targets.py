@@ -135,7 +135,7 @@ def test_no_secret_is_in_a_repr() -> None:
         things: list[object] = [target, target.connection, namespace, namespace.entity("orders"), [target]]
         for thing in things:
             assert KEY not in f"{thing!r} {thing}"
-        assert repr(namespace) == f"<Namespace {HOST}, found by a connection string>"
+        assert repr(namespace) == f"<Namespace {HOST}, found by a connection string, read-only>"
 
 
 # ------------------------------------------------------------------ Databricks

@@ -29,7 +29,7 @@ def test_a_notebook_is_cut_into_the_cells_that_databricks_shows() -> None:
     assert cells(source) == ["%md\n# Title", "a = 1\n%pip list"]
     found = cells((FOLDER / "dead_letters.py").read_text())
     assert found[0].startswith("%md\n# ")
-    assert found[1] == "%pip install sbnotebook"
+    assert found[1] == f"%pip install {VOLUME}/{WHEEL}"
     assert not [cell for cell in found if not cell.strip() or "MAGIC" in cell or "COMMAND" in cell]
 
 

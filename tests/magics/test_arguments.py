@@ -87,6 +87,32 @@ def test_help_is_shown_and_nothing_else_happens(unconnected: Shell, line: str) -
     assert "body_json->>'$.carrier'" in ran.out, "the example"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%sb_delete orders",
+        "%sb_purg orders",
+        "%sb_remove orders",
+        "%sb_compete",
+        "%sb_pick orders -n 1 --delete",
+        "%sb_pick orders -n 1 --compleet",
+        "%sb_purge orders --force",
+        "%sb_purge orders --noarchive",
+        "%sb_connect --where",
+    ],
+)
+def test_no_slip_leads_to_a_removal(unconnected: Shell, line: str) -> None:
+    assert "did you mean" not in unconnected.error(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [("%sb_pick orders -n 1 --com", "--com"), ("%sb_purge o --y", "--y")],
+)
+def test_half_an_option_is_none(unconnected: Shell, line: str, option: str) -> None:
+    assert f"has no option {option}; there are --" in unconnected.error(line)
+
+
 def test_other_magics_keep_their_own_errors(unconnected: Shell) -> None:
     assert unconnected.error("%lodpy x") == "Line magic function `%lodpy` not found."
 

@@ -36,8 +36,8 @@ def test_connect_outside_the_emulator_is_read_only(unconnected: Shell, monkeypat
         in unconnected.run("%sb_connect env:MY_BUS").out
     )
     ran = unconnected.run("%sb_send orders 'text' --yes")
-    assert "Plan: send 1 message to orders." in ran.out
-    assert "is read-only, so nothing was done: turn writing on with %sb_connect --write" in ran.err
+    assert "Plan: send 1 message to orders on my." in ran.out
+    assert "so nothing was done: turn it on with %sb_connect --write" in ran.err
     assert "Azure" in unconnected.run("%sb_connect --write --into namespace").out
     assert not unconnected.variables["namespace"].read_only
     unconnected.run("%sb_connect env:MY_BUS --into namespace")
@@ -49,7 +49,7 @@ def test_the_emulator_can_be_only_looked_at(unconnected: Shell, emulator: Runnin
     unconnected.run(f"%sb_connect {emulator.connection_string}\n%sb_send looked-at 'a'\n%sb_lock looked-at")
     ran = unconnected.run("%sb_connect --read-only")
     assert ran.out.startswith("Released 1 of the messages that were held before.\nConnected to")
-    assert unconnected.error("%sb_lock looked-at").endswith("or in Python connect with read_only=False.")
+    assert unconnected.error("%sb_lock looked-at").endswith("or in Python with connect(…, write=True).")
     dry = unconnected.run("%sb_pick looked-at -n 1 --complete --dry-run").value
     assert len(dry) == 1, "a plan can be made"
     assert emulator.counts("looked-at").active == 1

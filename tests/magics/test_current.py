@@ -50,15 +50,15 @@ def test_read_only_changes_earlier_connections_of_the_host(emulator: RunningEmul
     queue.send(["a"])
     assert not current.connect(emulator.connection_string).read_only
     queue.send(["b"])
-    current.connect(emulator.connection_string, read_only=True)
+    current.connect(emulator.connection_string, write=False)
     assert len(queue.peek()) == 2
     current.close()
     again = current.connect(emulator.connection_string)
-    current.reconnect(read_only=True)
+    current.reconnect(write=False)
     for opened in (queue, again.entity("opened-before")):
         with pytest.raises(ReadOnlyError):
             opened.send(["c"])
-    current.reconnect(read_only=False)
+    current.reconnect(write=True)
     queue.send(["d"])
     assert len(queue.peek()) == 3
     before.close()

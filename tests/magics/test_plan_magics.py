@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
@@ -36,11 +38,12 @@ def test_the_plan_is_shown_before_the_report(connected: Kernel) -> None:
     assert "&lt;b&gt;text&lt;/b&gt;" in plan
     assert report == '<p class="mathjax_ignore tex2jax_ignore">send: 1 settled</p>'
     assert ran.prompts == []
+    assert re.search(r"Not asked, because [\w.:]+ is an emulator\.\n", ran.text)
 
 
 def test_outside_the_emulator_it_asks_and_no_means_no(outside: Kernel) -> None:
     ran = outside.run("%sb_send orders 'text'", answer="n")
-    assert [prompt["prompt"] for prompt in ran.prompts] == ["Carry the plan out? [y/N] "]
+    assert [prompt["prompt"] for prompt in ran.prompts] == ["Send 1 message to orders on 127.0.0.1:1? [y/N] "]
     assert "Nothing was done: the plan was not confirmed." in ran.text
 
 
@@ -53,7 +56,7 @@ def test_plan_without_an_answer_is_not_carried_out(outside: Kernel) -> None:
 def test_dry_run_does_not_ask(outside: Kernel) -> None:
     ran = outside.run("%sb_send orders 'text' --dry-run", answer="y")
     assert ran.prompts == []
-    assert "Plan: send 1 message to orders." in ran.text
+    assert "Plan: send 1 message to orders on 127.0.0.1:1." in ran.text
 
 
 @pytest.mark.parametrize(("line", "answer"), [("%sb_send orders 'text'", "y"), ("%sb_send orders 'text' --yes", None)])

@@ -47,7 +47,7 @@ def again(shell: Shell, code: str) -> Plan:
     """Run code, up to its plan."""
     if code.lstrip("# ").startswith("%"):
         return shell.run(f"{code.rstrip()} --dry-run").value
-    steps = code.replace("sbnotebook.connect()", "namespace").split("print(plan")[0]
+    steps = code.replace("sbnotebook.connect(write=True)", "namespace").split("print(plan")[0]
     shell.variables.pop("plan", None)
     shell.run(steps)
     return shell.variables["plan"]
@@ -155,7 +155,9 @@ def test_code_of_a_resubmit_makes_the_same_plan(shell: Shell) -> None:
     )
     assert same(again(shell, plan.as_cell()), plan)
     assert same(again(shell, plan.as_python()), plan)
-    assert "sbnotebook.connect('shop.servicebus.windows.net')" in plan.as_python(target="shop.servicebus.windows.net")
+    assert "sbnotebook.connect('shop.servicebus.windows.net', write=True)" in plan.as_python(
+        target="shop.servicebus.windows.net"
+    )
     assert "messages = [*range(1, 4), 5]" in plan.as_python()
 
 
@@ -235,3 +237,29 @@ def test_an_edit_is_named_and_plans_without_code_say_why(shell: Shell) -> None:
         batch.plan(Release()).as_python()
     with pytest.raises(DecisionError, match="The plan has no messages"):
         letters.resubmit([]).as_cell()
+
+
+def test_code_keeps_the_options_with_which_a_plan_was_made(shell: Shell) -> None:
+    letters = letters_in(shell, "coded-options")
+    options: Any = {"archived": False, "abandon_rest": True, "max_held": 77}
+    decisions: tuple[Decision, ...] = (Complete(), Resubmit(max_resubmits=3))
+    for decision in decisions:
+        plan = letters.pick([1, 2], decision, **options)
+        for code in (plan.as_cell(), plan.as_python()):
+            assert "archived=False" in code
+            assert again(shell, code).asynchronous.options == options
+    purge = letters.purge(archived=False)
+    assert purge.as_cell().endswith(" --no-archive\n")
+    for code in (purge.as_cell(), purge.as_python()):
+        assert again(shell, code).asynchronous.options == {"archived": False}
+    assert letters.purge().asynchronous.options == {}
+    assert letters.pick([1], Complete()).as_cell() == "%sb_pick coded-options/$dlq --messages 1 --complete\n"
+
+
+def test_code_for_azure_turns_writing_on(shell: Shell) -> None:
+    plan = letters_in(shell, "coded-writing").resubmit([1])
+    assert "ns = sbnotebook.connect('shop.servicebus.windows.net', write=True)" in plan.as_python(
+        target="shop.servicebus.windows.net"
+    )
+    assert "ns = sbnotebook.connect(write=True)" in plan.as_python()
+    assert "ns = sbnotebook.connect('emulator')\n" in plan.as_python(target="emulator")

@@ -89,6 +89,16 @@ def test_undo_takes_a_report_an_entity_or_the_last_report(shell: Shell) -> None:
     assert shell.run("%sb_undo 'undone' --since 1h --new-ids").value.settled == 3
 
 
+def test_undo_of_a_resubmit_is_refused_unless_asked_for(shell: Shell) -> None:
+    shell.run("namespace.create_queue('doubled')\nrows = ['a', 'b']\n%sb_send doubled rows\n%sb_resubmit doubled")
+    assert "2 were resubmitted, so their clones exist" in shell.error("%sb_undo")
+    assert "%sb_undo --include-resubmitted" in shell.error("%sb_undo doubled --since 1h")
+    assert len(bodies(shell, "doubled")) == 2
+    assert "there will be both" in shell.run("%sb_undo --include-resubmitted --dry-run").value.preview().sentence
+    assert shell.run("%sb_undo --include-resubmitted").value.settled == 2
+    assert len(bodies(shell, "doubled")) == 4
+
+
 def test_undo_without_anything_to_undo_says_what_to_give(unconnected: Shell, emulator: RunningEmulator) -> None:
     unconnected.run(f"%sb_connect {emulator.connection_string}")
     assert unconnected.error("%sb_undo") == ("Say what to undo: the variable of a report, or an entity, or --since 2h.")

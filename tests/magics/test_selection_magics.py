@@ -256,3 +256,15 @@ def test_edit_json_changes_the_json_of_bodies(shell: Shell, emulator: RunningEmu
     said = shell.error("%sb_resubmit json-repair --edit-json wrong --dry-run")
     assert said == "The edit failed for message #1, line 2 of wrong: KeyError: 'none'"
     assert shell.error("%sb_resubmit json-repair --edit fix --edit-json fix").startswith("Give --edit or --edit-json")
+
+
+@pytest.mark.parametrize("choice", ["15-12", "1,15-12", "7,12-11,20"])
+def test_a_range_that_runs_backwards_is_refused(shell: Shell, choice: str) -> None:
+    said = shell.error(f"%sb_pick orders --messages {choice} --complete")
+    assert said.endswith("runs backwards: write the lower sequence number first.")
+
+
+def test_an_end_before_the_beginning_is_refused(shell: Shell) -> None:
+    assert shell.error("%sb_resubmit orders/$dlq --from 15 -t 12") == (
+        "to_sequence_number, 12, is before from_sequence_number, 15: exchange them."
+    )

@@ -30,9 +30,23 @@ def test_upper_and_lower_case_are_the_same(address: EntityAddress) -> None:
         assert hash(EntityAddress.parse(text)) == hash(address)
 
 
-@given(entity_addresses(), st.sampled_from(["", " ", "/", " /", "\t"]), st.sampled_from(["", " ", "/", "/ ", "\n"]))
-def test_slashes_and_spaces_around_are_left_out(address: EntityAddress, before: str, after: str) -> None:
+@given(entity_addresses(), st.sampled_from(["", " ", "/", " /", "\t"]), st.sampled_from(["", " ", "\n"]))
+def test_spaces_around_and_a_slash_before_are_left_out(address: EntityAddress, before: str, after: str) -> None:
     assert EntityAddress.parse(f"{before}{address}{after}") == address
+
+
+@given(entity_addresses(), st.sampled_from(["/", "/ ", "//", "/$", "/$ "]))
+def test_a_slash_at_the_end_is_refused_because_a_shell_may_have_cut_the_address(
+    address: EntityAddress, end: str
+) -> None:
+    with pytest.raises(InvalidEntityAddressError, match=r"single quotes|names no known sub-queue"):
+        EntityAddress.parse(f"{address}{end}")
+
+
+@pytest.mark.parametrize("text", ["orders/", " /orders/ ", "events/subscriptions/audit/", "orders//"])
+def test_what_a_shell_leaves_of_a_dead_letter_queue_is_refused_with_a_hint_on_quotes(text: str) -> None:
+    with pytest.raises(InvalidEntityAddressError, match=r"ends with a slash.*a shell.*'orders/\$dlq'|'events/.*\$dlq'"):
+        EntityAddress.parse(text)
 
 
 @given(entity_addresses())

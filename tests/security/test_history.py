@@ -26,7 +26,7 @@ def cells_with(key: str) -> list[str]:
         f"%sb_connect {BEGIN}{key}",
         f"%sb_connect {BEGIN}{key};UseDevelopmentEmulator=true --write",
         f"sbnotebook.connect('{BEGIN}{key}')",
-        f'namespace = sbnotebook.connect(\n    "{BEGIN}"\n    "{key}",  # from the portal\n    read_only=True,\n)',
+        f'namespace = sbnotebook.connect(\n    "{BEGIN}"\n    "{key}",  # from the portal\n    write=False,\n)',
         f"Connection('{BEGIN[:-10]}' + 'AccessKey=' + \\\n    '{key[:half]}' '{key[half:]}')",
         f'connect("".join(["{BEGIN}", "{key[:half]}", "{key[half:]}"]))',
         f'connect("{BEGIN}{{}}".format("{key}"))',

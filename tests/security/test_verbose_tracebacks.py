@@ -80,7 +80,7 @@ FAILING = [
     "connect(secret('WRONG')).entity('orders').lock(1)",
     "connect(secret('WRONG')).entity('orders').pick([1], Complete()).apply()",
     "connect(secret('WRONG')).entities()",
-    "connect(secret('PLANTED'), read_only=True).create_queue('x')",
+    "connect(secret('PLANTED'), write=False).create_queue('x')",
     "asyncio.run(list_entities(Connection(secret('WRONG'))))",
     "administration_client(secret('WRONG')).get_queue('orders', retry_total=0)",
 ]

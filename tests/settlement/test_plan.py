@@ -30,6 +30,7 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
+from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.costs import Speeds
 from sbnotebook.settlement.pace import Pause, transfers
 from sbnotebook.settlement.plan import Canary, Change, Edit, Limits, Once, Plan, Preview, edit_json, edited_by
@@ -95,6 +96,33 @@ def changes(message: PeekedMessage, edit: Edit) -> list[tuple[str, str, str]]:
 )
 def test_a_plan_says_what_it_would_do(decision: Decision, sentence: str) -> None:
     assert str(plan_of(decision, 2).preview()) == sentence
+
+
+@pytest.mark.parametrize(
+    ("host", "place"),
+    [
+        ("contoso-prod.servicebus.windows.net", "contoso-prod"),
+        ("contoso.servicebus.chinacloudapi.cn", "contoso.servicebus.chinacloudapi.cn"),
+    ],
+)
+def test_on_azure_plan_and_question_name_action_count_entity_and_namespace(host: str, place: str) -> None:
+    connection = Connection(f"Endpoint=sb://{host}/;SharedAccessKeyName=n;SharedAccessKey=a2V5")
+    namespace = AsyncNamespace(connection, archive=None)
+    letters = namespace.entity("orders/$dlq")
+    found = [PeekedMessage(entity=letters.address, sequence_number=number) for number in range(1, 144)]
+    plan = letters.plan_resubmit(found)
+    assert plan.question == f"Resubmit 143 messages of orders/$dlq on {place}?"
+    assert str(plan.preview()).startswith(f"resubmit 143 messages of orders/$dlq on {place} to orders.")
+    moved = letters.plan_resubmit(found[:1], Resubmit(EntityAddress("parts")))
+    assert moved.question == f"Resubmit 1 message of orders/$dlq on {place} to parts?"
+    sent = namespace.entity("orders").plan_send(list, total=2)
+    assert sent.question == f"Send 2 messages to orders on {place}?"
+    assert str(sent.preview()).startswith(f"send 2 messages to orders on {place}.")
+
+
+def test_a_question_about_an_emulator_has_no_namespace() -> None:
+    assert plan_of(Complete(), 2).question == "Complete 2 messages of orders?"
+    assert plan_of(DeadLetter(), 1).question == "Dead-letter 1 message of orders?"
 
 
 def test_a_resubmit_from_a_subscription_says_who_gets_it() -> None:

@@ -152,4 +152,4 @@ def test_session_without_spark_connect_packages_names_them() -> None:
 def test_import_without_pyspark_names_the_extra() -> None:
     result = run("import sys; sys.modules['pyspark'] = None; import sbnotebook.spark")
     assert "MissingExtraError" in result.stderr
-    assert result.stderr.rstrip().endswith("pip install 'sbnotebook[spark]'.")
+    assert "run pip install '.[spark]' in a clone of sbnotebook" in result.stderr

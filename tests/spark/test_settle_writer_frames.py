@@ -197,7 +197,7 @@ def test_read_only_settle_frame_plans_but_does_not_apply(
     spark: SparkSession, connection_string: str, own: Namespace, queue: str
 ) -> None:
     partly_deferred_queue(own, queue, 1, deferred=1)
-    connection = Connection(connection_string, read_only=True)
+    connection = Connection(connection_string, write=False)
     frame = spark.createDataFrame([(1, "complete")], "sequence_number long, decision string")
     with Namespace(Target(connection, "a test")) as looking:
         plan = looking.plan_settle_frame(frame, entity=queue)

@@ -64,7 +64,7 @@ def test_action_panel_carries_a_plan_out_and_undoes_it(namespace: Namespace) -> 
     assert said.startswith("Repair\nResubmit 7 messages of acted-on to acted-on, edited.\n2 of them are hidden by the")
     assert "What changes in the first 5" in said
     assert "- {\n" in said or '-   "code": "??"' in said
-    assert "can be undone" in said
+    assert "kept for 7 days. The clones cannot be taken back." in said
     assert buttons(panel) == ["Carry out", "Not now", TRIAL, *COPY]
     assert len(queue.peek()) == 12, "nothing was done until now"
 
@@ -208,7 +208,7 @@ def test_a_connection_that_only_looks_says_why_it_does_no_more(
     with Namespace(target) as looking:
         panel = ActionPanel(looking)
         said = proposed(panel, purge(looking.entity("only-looked-at")))
-        assert "is read-only" in said
+        assert "writing is off on the connection" in said
         assert buttons(panel) == ["Not now", *COPY]
 
 

@@ -17,14 +17,14 @@ REMOTE = "orders.servicebus.windows.net"
 
 def test_what_is_wanted_reaches_a_kernel_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "")
-    wanted = TriageRequest("orders/$dlq", "env:ORDERS", is_read_only=False, max_messages=5, folder="/home")
+    wanted = TriageRequest("orders/$dlq", "env:ORDERS", write=True, max_messages=5, folder="/home")
     wanted.keep()
     assert TriageRequest.kept() == wanted
 
 
 def test_request_is_read_only_outside_the_emulator() -> None:
-    for wanted, is_read_only in ((None, True), (True, True), (False, False)):
-        with TriageRequest("orders", REMOTE, is_read_only=wanted).namespace() as namespace:
+    for wanted, is_read_only in ((None, True), (False, True), (True, False)):
+        with TriageRequest("orders", REMOTE, write=wanted).namespace() as namespace:
             assert namespace.read_only is is_read_only
 
 
@@ -33,10 +33,10 @@ def test_a_page_that_only_looks_has_no_field_for_code(tmp_path: Path, monkeypatc
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.setattr(atexit, "register", lambda *_: None)
     with running(queues=["orders"]) as emulator:
-        for is_read_only in (False, True):
-            TriageRequest("orders", emulator.connection_string, is_read_only=is_read_only, folder=str(tmp_path)).keep()
+        for write in (True, False):
+            TriageRequest("orders", emulator.connection_string, write=write, folder=str(tmp_path)).keep()
             panel = app_page.show()
             names = list(panel.bar.buttons)
             assert "Export…" in names
-            assert ("Edit and resubmit…" in names) is not is_read_only
+            assert ("Edit and resubmit…" in names) is write
             panel.close()

@@ -253,7 +253,7 @@ def test_a_connection_that_only_looks_says_so_and_makes_plans(
     connection.read_only = True
     with Namespace(Target(connection, "a test"), journal=Journal(tmp_path / "other.sqlite")) as reader:
         triage = opened(reader, "looked-at/$dlq")
-        assert "This connection is read-only" in said(triage)
+        assert "Writing is off: you can make plans" in said(triage)
         select(triage, 1)
         click(triage, "Complete…")
         click(triage, SHOW)

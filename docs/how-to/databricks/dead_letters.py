@@ -11,7 +11,7 @@
 
 # COMMAND ----------
 
-# MAGIC %pip install sbnotebook
+# MAGIC %pip install /Volumes/CATALOG/SCHEMA/VOLUME/sbnotebook-0.1.0-py3-none-any.whl
 
 # COMMAND ----------
 

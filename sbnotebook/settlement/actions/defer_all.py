@@ -59,6 +59,7 @@ async def plan_defer_all(place: Place, chosen: Chosen, progress: Progress | None
         carry_out,
         describe=describe,
         speeds=place.namespace.speeds,
+        on=place.namespace.in_plans,
         cost=Cost(others=seen.between),
     )
 

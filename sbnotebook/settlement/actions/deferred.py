@@ -210,7 +210,15 @@ def _plan(
 
         return await engine.carry_out(plan.messages, decision, look, limits, progress, Report())
 
-    return Plan(place.address, decision, messages, carry_out, speeds=place.namespace.speeds, cost=Cost())
+    return Plan(
+        place.address,
+        decision,
+        messages,
+        carry_out,
+        speeds=place.namespace.speeds,
+        cost=Cost(),
+        on=place.namespace.in_plans,
+    )
 
 
 def _settling(run: Run, decision: Decision) -> Steps:

@@ -107,7 +107,16 @@ async def plan_pick(  # noqa: PLR0913 (each option has a name)
     else:
         carry_out = _carrying_out(place, seen, search, archived=archived, at_the_end=keeps)
         speeds, cost = place.namespace.speeds, Cost(others=others)
-        plan = Plan(place.address, decision, chosen, carry_out, total=seen.standing, speeds=speeds, cost=cost)
+        plan = Plan(
+            place.address,
+            decision,
+            chosen,
+            carry_out,
+            total=seen.standing,
+            speeds=speeds,
+            cost=cost,
+            on=place.namespace.in_plans,
+        )
     plan = replace(plan, options=_unusual(archived=archived, abandon_rest=abandon_rest, max_held=max_held))
     return _noted(plan, tuple(_notes(seen, len(chosen), place.address, abandon_rest=abandon_rest)))
 

@@ -60,6 +60,8 @@ async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, pro
         carry_out,
         describe=describe,
         speeds=place.namespace.speeds,
+        on=place.namespace.in_plans,
+        options={} if archived else {"archived": False},
         cost=Cost(others=seen.between),
         options={} if archived else {"archived": False},
     )

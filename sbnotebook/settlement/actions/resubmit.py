@@ -85,6 +85,7 @@ def plan_resubmit(
         carry_out,
         edit,
         speeds=place.namespace.speeds,
+        on=place.namespace.in_plans,
         cost=Cost(transfers=2, others=max(search.expected - len(chosen), 0) if search else 0),
         with_canary=partial(apply_with_canary, place, to_namespace or place.namespace),
     )

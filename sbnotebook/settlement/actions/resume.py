@@ -116,8 +116,9 @@ async def plan_resume(
         decision,
         tuple(finding.message for finding in findings),
         partial(_carry_out, place, there, findings, max_wait, resend_unknown),
-        describe=partial(_preview, place.address, findings),
+        describe=partial(_preview, place.in_plans, findings),
         speeds=place.namespace.speeds,
+        on=place.namespace.in_plans,
         cost=Cost(transfers=2),
     )
 
@@ -169,7 +170,7 @@ async def _is_missing(place: Place) -> bool:
     return place.address.entity not in described.places
 
 
-def _preview(entity: EntityAddress, findings: Sequence[_Finding], rows: int) -> Preview:
+def _preview(entity: str, findings: Sequence[_Finding], rows: int) -> Preview:
     shown = findings[:rows]
     counts: dict[str, int] = {}
     for finding in findings:

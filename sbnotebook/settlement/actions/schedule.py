@@ -178,6 +178,7 @@ def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int
         tuple(chosen.values()),
         carry_out,
         speeds=place.namespace.speeds,
+        on=place.namespace.in_plans,
         cost=Cost(transfers=0),
     )
 

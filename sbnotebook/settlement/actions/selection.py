@@ -124,12 +124,12 @@ class Selection:
         """
         count = len(self.messages)
         if not count:
-            return f"{verb} 0 messages of {entity.address}."
+            return f"{verb} 0 messages of {entity.in_plans}."
         states = ", ".join(f"{number:,} {state}" for state, number in self.states.most_common())
         named = [f"{_quoted(name)} {number:,}" for name, number in self.names.most_common(_NAMED)]
         left = len(self.names) - len(named)
         kind = "reason or subject" if entity.address.sub_queue else "subject"
-        what = f"{verb} {count:,} message{'s' if count != 1 else ''} of {entity.address}: {states}"
+        what = f"{verb} {count:,} message{'s' if count != 1 else ''} of {entity.in_plans}: {states}"
         sentences = [
             f"{what}; {self.bytes:,} bytes of bodies{self._times()}.",
             f"By {kind}: {', '.join(named)}{f' and {left:,} more' if left > 0 else ''}.",

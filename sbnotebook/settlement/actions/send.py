@@ -10,7 +10,7 @@ from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement.actions.schedule import schedule_many
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Limits, Plan, Preview
+from sbnotebook.settlement.plan import Limits, Plan, Preview, counted
 from sbnotebook.settlement.sending.delivery import SendOptions, send_many
 from sbnotebook.settlement.terms import Progress
 
@@ -65,7 +65,17 @@ def plan_send(
         return Preview(_sentence(place, total, decision), first[:rows])
 
     speeds, cost = place.namespace.speeds, Cost(settlements=0)
-    return Plan(place.address, decision, (), carry_out, describe=describe, total=total, speeds=speeds, cost=cost)
+    return Plan(
+        place.address,
+        decision,
+        (),
+        carry_out,
+        describe=describe,
+        total=total,
+        speeds=speeds,
+        cost=cost,
+        on=place.namespace.in_plans,
+    )
 
 
 def _sentence(place: Place, count: int | None, decision: Send) -> str:
@@ -74,5 +84,4 @@ def _sentence(place: Place, count: int | None, decision: Send) -> str:
         when = f", active at {decision.at.isoformat(sep=' ', timespec='seconds')}"
     elif decision.delay is not None:
         when = f", active {duration_text(decision.delay)} later"
-    how_many = "messages" if count is None else f"{count:,} message{'s' if count != 1 else ''}"
-    return f"send {how_many} to {place.address}{when}."
+    return f"send {counted(count)} to {place.in_plans}{when}."

@@ -37,7 +37,7 @@ from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
-from sbnotebook.settlement.plan import Limits, Plan, Preview
+from sbnotebook.settlement.plan import Limits, Plan, Preview, counted
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.terms import Progress, outcome_for
@@ -69,6 +69,7 @@ class UndoRequest:
         since: messages removed then or later; a duration counts back from now.
         to: the queue or topic for all messages; None for the entity of each message.
         include_unknown: also messages whose removal or return is not known to be done.
+        include_resubmitted: also originals of resubmits, whose clones exist.
         new_ids: whether messages get new ids; None for where the destination would drop them as duplicates.
     """
 
@@ -77,6 +78,7 @@ class UndoRequest:
     since: datetime | timedelta | None = None
     to: EntityAddress | None = None
     include_unknown: bool = False
+    include_resubmitted: bool = False
     new_ids: bool | None = None
 
     def __post_init__(self) -> None:
@@ -101,6 +103,7 @@ class _Found:
 
     rows: list[ArchivedMessage] = field(default_factory=list[ArchivedMessage])
     unknown: int = 0
+    resubmitted: int = 0
     returned: int = 0
     missing: int = 0
 
@@ -110,6 +113,9 @@ class _Found:
         said = {
             f"{self.unknown:,} are left out, because they may not have been removed, or an interrupted undo may "
             "have sent them back. Peek at the entity, and include them with include_unknown=True.": self.unknown,
+            f"{self.resubmitted:,} were resubmitted, so their clones exist: to send the originals back as well would "
+            "double them. If you want that, ask for it with include_resubmitted=True, or %sb_undo "
+            "--include-resubmitted.": self.resubmitted,
             f"{self.returned:,} were sent back before.": self.returned,
             f"{self.missing:,} are not in the archive, which keeps messages removed on this machine for a limited "
             "time.": (self.missing),
@@ -126,7 +132,7 @@ async def plan_undo(namespace: Resources, wanted: UndoRequest) -> Plan:
 
     Raises:
         ConfigurationError: this namespace has no archive.
-        DecisionError: there is nothing to send back, or it has to be said where to.
+        DecisionError: there is nothing to send back, all of it was resubmitted, or it has to be said where to.
     """
     archive = namespace.archive
     if archive is None:
@@ -142,18 +148,19 @@ async def plan_undo(namespace: Resources, wanted: UndoRequest) -> Plan:
     address = found.rows[0].address
     messages = await anyio.to_thread.run_sync(_messages, archive, found, places, renamed)
     undoing = _Undoing(namespace, archive, found.rows, places)
-    sentence = _sentence(found, places, renamed)
+    sentence = _sentence(found, places, renamed, namespace.in_plans)
 
     def describe(count: int) -> Preview:
         return Preview(sentence, messages[:count])
 
     return Plan(
         address,
-        Undo(wanted.to, wanted.include_unknown, wanted.new_ids),
+        Undo(wanted.to, wanted.include_unknown, wanted.include_resubmitted, wanted.new_ids),
         messages,
         undoing.carry_out,
         describe=describe,
         speeds=namespace.speeds,
+        on=namespace.in_plans,
         cost=Cost(settlements=0),
     )
 
@@ -174,6 +181,8 @@ def _find(archive: Archive, identity: Callable[[], str], wanted: UndoRequest) ->
             continue
         if row.state is ArchiveState.RETURNED:
             found.returned += 1
+        elif row.verb == Resubmit.verb and not wanted.include_resubmitted:
+            found.resubmitted += 1
         elif row.state in _UNKNOWN and not wanted.include_unknown:
             found.unknown += 1
         else:
@@ -284,12 +293,12 @@ def _new_id(message: PeekedMessage, row: ArchivedMessage) -> str:
     return base + mark
 
 
-def _sentence(found: _Found, places: Mapping[int, EntityAddress], renamed: set[EntityAddress]) -> str:
+def _sentence(found: _Found, places: Mapping[int, EntityAddress], renamed: set[EntityAddress], on: str) -> str:
     ways = Counter((row.address, places[row.row]) for row in found.rows)
     said = [f"{count:,} of {source} to {to}" for (source, to), count in ways.items()]
     clones = sum(row.verb == Resubmit.verb for row in found.rows)
     what = "restore the originals of" if clones == len(found.rows) else "send back"
-    sentences = [f"{what} {len(found.rows):,} message{'s' if len(found.rows) != 1 else ''}: {', '.join(said)}."]
+    sentences = [f"{what} {counted(len(found.rows))}{on}: {', '.join(said)}."]
     if any(source.sub_queue is not None and source.sends_to == to for source, to in ways):
         sentences.append("Nothing can be sent to a dead-letter queue, so they go to its entity.")
     if clones:

@@ -55,6 +55,7 @@ _SUB_QUEUES: Final = {
     SubQueue.DEAD_LETTER: ServiceBusSubQueue.DEAD_LETTER,
     SubQueue.TRANSFER_DEAD_LETTER: ServiceBusSubQueue.TRANSFER_DEAD_LETTER,
 }
+_AZURE: Final = ".servicebus.windows.net"
 TRANSPORT_VARIABLE: Final = "SBNOTEBOOK_TRANSPORT"
 """The environment variable for all connections of a process, except those to an emulator."""
 
@@ -109,10 +110,11 @@ class Connection:
         connection_string: with a shared access key, or the emulator's.
         host: the fully qualified namespace, ``NAME.servicebus.windows.net``.
         credential: an asynchronous token credential, to go with ``host``.
-        read_only: refuse to send, lock, settle, create or delete anything.
+        write: whether it may send, lock, settle, create and delete; None for an emulator only.
         allow_remote: whether an emulator may be on another machine. Everything goes there unencrypted.
 
     Attributes:
+        read_only: whether it refuses to send, lock, settle, create and delete anything.
         has_answered: whether the namespace has answered before, so that it is worth waiting for. Set it to True where
             another process has connected before.
 
@@ -135,31 +137,33 @@ class Connection:
         host: str | Hidden | None = None,
         credential: AsyncTokenCredential | None = None,
         *,
-        read_only: bool = False,
+        write: bool | None = None,
         allow_remote: bool = False,
     ) -> None:
         connection_string = connection_strings.hidden(connection_string)
         host = connection_strings.hidden(host)  # a key may be here by mistake
-        self.parsed, self.host, self.credential, self.read_only = None, "", credential, read_only
+        self.parsed, self.host, self.credential = None, "", credential
         self._clients, self._owns_credential, self.has_answered = {}, False, False
         check_version()
         if (connection_string is None) == (host is None):
             raise ConfigurationError("Give a connection string, or a namespace's host name with a credential.")
         self.parsed = None if connection_string is None else connection_strings.read(connection_string)
         self.host = connection_strings.host_of(host or Hidden("")) if self.parsed is None else self.parsed.host
+        self.read_only = not (self.is_emulator if write is None else write)
         if self.parsed is None and credential is None:
             raise ConfigurationError(f"To reach {self.host} without a connection string a credential is needed.")
         if self.is_emulator and not allow_remote:
             connection_strings.refuse_remote_emulator(self.host)
 
     @classmethod
-    def with_credential(cls, host: str | Hidden, credential: Any = None) -> Connection:
+    def with_credential(cls, host: str | Hidden, credential: Any = None, *, write: bool | None = None) -> Connection:
         """Return a connection with a token credential.
 
         Args:
             host: ``NAME.servicebus.windows.net``.
             credential: of azure.identity, synchronous or asynchronous; None for its DefaultAzureCredential, which is
                 closed with the connection. Close your own credential yourself.
+            write: as for the class.
 
         Raises:
             ConfigurationError: the host cannot be read, or the credential gives no tokens.
@@ -170,17 +174,22 @@ class Connection:
                 "The credential is none of azure.identity's, which give tokens: put a key into a connection string."
             )
         if credential is None:
-            connection = cls(host=host, credential=_default_credential())
+            connection = cls(host=host, credential=_default_credential(), write=write)
             connection._owns_credential = True
             return connection
         if not inspect.iscoroutinefunction(credential.get_token):
             credential = _InThreads(credential)
-        return cls(host=host, credential=credential)
+        return cls(host=host, credential=credential, write=write)
 
     @property
     def is_emulator(self) -> bool:
         """Return whether the namespace is an emulator."""
         return self.parsed is not None and self.parsed.is_emulator
+
+    @property
+    def name(self) -> str:
+        """Return the name of the namespace, such as ``shop`` for ``shop.servicebus.windows.net``, or else the host."""
+        return self.host.removesuffix(_AZURE)
 
     @property
     def connection_string(self) -> str | None:

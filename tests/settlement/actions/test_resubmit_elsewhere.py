@@ -110,7 +110,7 @@ async def test_a_move_is_refused_where_a_side_is_read_only(
 ) -> None:
     letters = await dead_letters(namespace, "kept", 1)
     journal = Journal(tmp_path / "third.sqlite")
-    connection = Connection(shared_emulator.connection_string, read_only=True)
+    connection = Connection(shared_emulator.connection_string, write=False)
     async with AsyncNamespace(connection, journal=journal) as reading:
         with pytest.raises(ReadOnlyError):
             other.entity("kept/$dlq").plan_resubmit([], TO, to_namespace=reading)

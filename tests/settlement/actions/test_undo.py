@@ -167,11 +167,19 @@ async def test_a_subscriptions_messages_go_where_it_is_said(
     assert len(await namespace.entity("events/subscriptions/mail").peek()) == 1
 
 
-async def test_of_a_resubmit_it_is_said_that_the_clones_exist(namespace: AsyncNamespace) -> None:
+async def test_of_a_resubmit_it_is_refused_unless_asked_for(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "undo-resubmitted", 2)
     report = await queue.plan_resubmit(await queue.peek()).apply()
     assert report.ok
-    plan = await namespace.undo(report)
+    hint = r"^There is nothing to send back\. 2 were resubmitted, so their clones exist.*include_resubmitted=True"
+    for options in ({"report": report}, {"entity": "undo-resubmitted"}):
+        with pytest.raises(DecisionError, match=hint):
+            await namespace.undo(**options)
+    removed = await complete(await filled_queue(namespace, "undo-resubmitted-too", 1), 1)
+    both = await namespace.undo([*report, *removed])
+    assert both.preview().sentence.startswith("send back 1 message: 1 of undo-resubmitted-too to undo-resubmitted-too.")
+    assert "2 were resubmitted, so their clones exist" in both.preview().sentence
+    plan = await namespace.undo(report, include_resubmitted=True)
     assert "restore the originals of 2 messages" in plan.preview().sentence
     assert "does not remove their clones, so there will be both" in plan.preview().sentence
     assert (await plan.apply()).ok

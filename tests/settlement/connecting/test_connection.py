@@ -307,7 +307,7 @@ def test_default_credential_is_closed_and_created_again(
         return made[-1]
 
     monkeypatch.setattr("azure.identity.aio.DefaultAzureCredential", make)
-    connection = Connection.with_credential("shop.servicebus.windows.net")
+    connection = Connection.with_credential("shop.servicebus.windows.net", write=True)
     connection.sender(EntityAddress("orders"))
     anyio.run(connection.close)
     anyio.run(connection.close)
@@ -319,7 +319,7 @@ def test_default_credential_is_closed_and_created_again(
 
 def test_the_callers_credential_is_left_open() -> None:
     credential = Closable()
-    connection = Connection.with_credential("shop.servicebus.windows.net", credential)
+    connection = Connection.with_credential("shop.servicebus.windows.net", credential, write=True)
     connection.sender(EntityAddress("orders"))
     anyio.run(connection.close)
     assert credential.closed == 0
@@ -333,10 +333,10 @@ def test_no_secret_is_in_a_repr() -> None:
     for thing in (connection, with_credential, namespace, entity, copy.copy(connection), [connection], {"c": entity}):
         for shown in (repr(thing), str(thing), f"{thing}"):
             assert KEY not in shown
-    assert repr(connection) == "Connection(host='shop.servicebus.windows.net', read_only=False)"
+    assert repr(connection) == "Connection(host='shop.servicebus.windows.net', read_only=True)"
 
 
 @pytest.mark.parametrize("path", ["orders/$dlq", "events/subscriptions/audit", "orders/$transfer"])
 def test_only_queues_and_topics_take_messages(path: str) -> None:
     with pytest.raises(ConfigurationError, match="name a queue or a topic"):
-        Connection(TEXT).sender(EntityAddress.parse(path))
+        Connection(TEXT, write=True).sender(EntityAddress.parse(path))
