@@ -61,7 +61,6 @@ async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, pro
         describe=describe,
         speeds=place.namespace.speeds,
         on=place.namespace.in_plans,
-        options={} if archived else {"archived": False},
         cost=Cost(others=seen.between),
         options={} if archived else {"archived": False},
     )
