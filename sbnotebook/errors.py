@@ -162,7 +162,7 @@ class ProtocolViolationError(EmulatorError):
 def how_to_install(extra: str | None = None) -> str:
     """Return how to install sbnotebook, with an extra or without, where it came from: a clone or a wheel.
 
-    It is in no index yet, so its name alone is no way to install it.
+    No index has it yet, so its name alone does not install it.
 
     Args:
         extra: the name of the extra, None for none.
