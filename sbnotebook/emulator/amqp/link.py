@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from sbnotebook.amqp import AmqpValue
-from sbnotebook.emulator.amqp.held import HeldMemory, footprint
+from sbnotebook.emulator.amqp.held import footprint
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -24,7 +24,6 @@ from sbnotebook.emulator.amqp.performatives import (
     Detach,
     Error,
     Flow,
-    Performative,
     Rejected,
     Source,
     Target,
@@ -32,6 +31,9 @@ from sbnotebook.emulator.amqp.performatives import (
     Transfer,
 )
 from sbnotebook.errors import ProtocolViolationError
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.amqp.session import AmqpSession
 
 _LINK_SIZE: Final = 2048
 """Bytes that a link takes in memory, with its handler and without what the peer sent."""
@@ -58,51 +60,6 @@ class LinkState(Enum):
     DETACHED = auto()
 
 
-class LinkSession(Protocol):
-    """The part of a session that its links need."""
-
-    held: HeldMemory
-
-    @property
-    def is_shut(self) -> bool:
-        """Return whether the peer takes no more frames of messages until it sends another flow."""
-        ...
-
-    def write(self, performative: Performative) -> None:
-        """Send a performative without payload."""
-        ...
-
-    def write_flow(self, **link_state: Any) -> None:
-        """Send a flow with the session's windows and a link's state."""
-        ...
-
-    def write_disposition(self, role: bool, delivery_id: int, state: DeliveryState, *, settled: bool = True) -> None:
-        """Settle one delivery, or report its state."""
-        ...
-
-    def deliver(
-        self, link: SendingLink, delivery_tag: bytes, payload: bytes, *, settled: bool, message_format: int
-    ) -> None:
-        """Send a message as soon as the peer's window is open."""
-        ...
-
-    def report_delivery(self, link: SendingLink, delivery_tag: bytes, state: DeliveryState, *, settled: bool) -> None:
-        """Report the state of an unsettled delivery, which may change once more."""
-        ...
-
-    def forget_delivery(self, link: SendingLink, delivery_tag: bytes) -> int | None:
-        """Drop an unsettled delivery and return its id; None if it is unknown."""
-        ...
-
-    def end_delivery(self, link: SendingLink, delivery_tag: bytes) -> None:
-        """Drop an unsettled delivery soon."""
-        ...
-
-    def forget_deliveries(self, link: Link) -> None:
-        """Drop everything that was sent, or still waits, on a link that has ended."""
-        ...
-
-
 class Link:
     """A link of either direction.
 
@@ -120,7 +77,7 @@ class Link:
 
     role: ClassVar[bool]
 
-    def __init__(self, session: LinkSession, attach: Attach) -> None:
+    def __init__(self, session: AmqpSession, attach: Attach) -> None:
         self.name = attach.name
         self.handle = attach.handle
         self.source = attach.source
@@ -146,7 +103,7 @@ class Link:
         return None if terminus is None or isinstance(terminus, Coordinator) else terminus.address
 
     @property
-    def session(self) -> LinkSession:
+    def session(self) -> AmqpSession:
         """Return the session, which it shares with other links."""
         return self._session
 
@@ -314,7 +271,7 @@ class ReceivingLink(Link):
 
     role = RECEIVER
 
-    def __init__(self, session: LinkSession, attach: Attach) -> None:
+    def __init__(self, session: AmqpSession, attach: Attach) -> None:
         super().__init__(session, attach)
         self._delivery_count = attach.initial_delivery_count or 0
         self._credit = 0
@@ -424,7 +381,7 @@ class SendingLink(Link):
 
     role = SENDER
 
-    def __init__(self, session: LinkSession, attach: Attach) -> None:
+    def __init__(self, session: AmqpSession, attach: Attach) -> None:
         super().__init__(session, attach)
         self.drain = False
         self._delivery_count = 0
