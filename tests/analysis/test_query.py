@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sbnotebook.amqp import Long
@@ -16,6 +16,7 @@ from sbnotebook.analysis.query import matching, where
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, MessageState, PeekedMessage
 from sbnotebook.testing.strategies import peeked_messages
+from tests.chances import rounds
 
 ORDERS = EntityAddress("orders")
 
@@ -222,6 +223,7 @@ def test_any_expression_selects_or_is_refused(expression: str) -> None:
     assert all(message in MESSAGES for message in found)
 
 
+@settings(max_examples=rounds(5, 60))
 @given(st.lists(peeked_messages(), max_size=4))
 def test_any_message_can_be_asked(messages: list[PeekedMessage]) -> None:
     expression = "body_json is null or body_json->>'$.a' is null or body_text is not null"
