@@ -198,6 +198,29 @@ def report(
 
 
 @app.command()
+def config(
+    target: Annotated[
+        str | None,
+        typer.Argument(help="emulator, NAMESPACE.servicebus.windows.net or env:VARIABLE; as %sb_connect."),
+    ] = None,
+) -> None:
+    """Print the entities and rules of a namespace as a Config.json, which the emulators read; it has no keys."""
+    import json
+    import warnings
+
+    from sbnotebook.client import connect
+    from sbnotebook.client.targets import refuse_secret
+
+    refuse_secret(target)
+    with connect(target, read_only=True) as namespace, warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        found = namespace.config()
+    for note in notes:
+        print(f"sbnotebook: {note.message}", file=sys.stderr)  # noqa: T201
+    print(json.dumps(found, indent=2))  # noqa: T201
+
+
+@app.command()
 def doctor() -> None:
     """Check Python, Java, PySpark, the widgets and the connection, and say how to install missing parts."""
     from rich.console import Console

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,7 @@ from sbnotebook.client.receivers import clones_sent
 from sbnotebook.client.targets import EMULATOR, Target, resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Outcome
+from sbnotebook.settlement.config import config_of
 from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
 from sbnotebook.settlement.memory.archive import Archive
 from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry
@@ -404,6 +406,26 @@ class Namespace(NamespaceEntities):
             entity: that held the messages, such as ``orders/$dlq``.
         """
         return self._namespace.notes.resubmits(self.entity(entity).address)
+
+    def config(self) -> dict[str, Any]:
+        """Return the entities and rules as a ``Config.json``, which Microsoft's emulator and ours read.
+
+        It has no keys, no messages and no metadata. A warning names each option that the file cannot say, and each
+        limit of Microsoft's emulator that it exceeds: 50 queues and topics, 50 subscriptions of a topic, names of 50
+        characters, 10 deliveries, and messages that live for 1 hour. SQL parameters become literals.
+
+        Raises:
+            azure.core.exceptions.AzureError: the entities could not be read; it needs the right Manage.
+
+        Example:
+            >>> Path("Config.json").write_text(json.dumps(connect().config(), indent=2))  # doctest: +SKIP
+
+        Source: Service Bus documentation, "Test locally with the Service Bus emulator".
+        """
+        config, notes = run(config_of, self._namespace.connection)
+        for note in notes:
+            warnings.warn(note, stacklevel=2)
+        return config
 
     def close(self) -> None:
         """Close the batches that are still open, which releases what they hold, and all connections."""

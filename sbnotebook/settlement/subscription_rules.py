@@ -13,7 +13,7 @@ from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.administration import client_of, explaining, name_of_target, queue_or_topic
 from sbnotebook.settlement.connecting.connection import Connection
 
-__all__ = ["PlacedRules", "Route", "RuleDescription", "route_of", "route_or_reason"]
+__all__ = ["PlacedRules", "Route", "RuleDescription", "described", "route_of", "route_or_reason"]
 
 _FIELDS: Final = {
     "correlation_id": "correlation_id",
@@ -112,7 +112,7 @@ async def route_of(connection: Connection, name: str) -> Route:
         placed = [
             PlacedRules(
                 EntityAddress(name, each.name),
-                tuple([_described(rule) async for rule in client.list_rules(name, each.name)]),
+                tuple([described(rule) async for rule in client.list_rules(name, each.name)]),
                 str(getattr(each.status, "value", each.status)) != "Active",
                 _target(each),
                 each.dead_lettering_on_filter_evaluation_exceptions is not False,
@@ -143,7 +143,8 @@ def _target(described: Any) -> str | None:
     return name_of_target(described.forward_to) if described.forward_to else None
 
 
-def _described(rule: Any) -> RuleDescription:
+def described(rule: Any) -> RuleDescription:
+    """Return a rule of the SDK as plain values."""
     kept, changed = rule.filter, getattr(rule.action, "sql_expression", None)
     bare = RuleDescription(
         rule.name, None, action=changed or None, action_parameters=dict(getattr(rule.action, "parameters", None) or {})
