@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, overload
 
 import pyarrow as pa
 
-from sbnotebook.analysis import exports, frames, query, tables
+from sbnotebook.analysis import exports, foreign_files, frames, query, tables
 from sbnotebook.analysis.groups import CAUSE, Groups, Trait, group_by_cause, messages_figure
 from sbnotebook.analysis.json_columns import json_columns
 from sbnotebook.client.choosing import Choice, chosen_of
 from sbnotebook.client.coercions import dead_letter
 from sbnotebook.client.plan import Plan
-from sbnotebook.model import Abandon, Complete, Decision, MessageState, PeekedMessage
+from sbnotebook.model import Abandon, Complete, Decision, Message, MessageState, PeekedMessage
 from sbnotebook.settlement.actions.deferred import Deferrals, compared
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
@@ -323,16 +323,29 @@ async def _counted(pages: AsyncIterator[Page], progress: Progress | None) -> Asy
             yield page
 
 
-def read_messages(path: Path | str) -> Messages:
-    """Read the messages of a Parquet or JSON lines file that :meth:`Messages.export` wrote.
+def read_messages(path: Path | str) -> Messages | list[Message]:
+    """Read the messages of a file: one that :meth:`Messages.export` wrote, or one of another tool.
+
+    The JSON of Service Bus Explorer, and plain JSON lines with fields such as ``messageId``, ``subject``,
+    ``properties`` and ``body``, become messages to send. Fields that only Service Bus sets are left out; a warning
+    names others. The body of these files is text or JSON, so Service Bus Explorer has lost the form of other bodies.
 
     Args:
-        path: the file, ``.parquet`` or ``.jsonl``.
+        path: the file, ``.parquet``, ``.jsonl`` or ``.json``.
+
+    Returns:
+        The messages with their places, from a file of ours; messages to send from others.
 
     Raises:
-        ConfigurationError: the file does not hold messages.
+        ConfigurationError: the file does not hold messages; says which line, or which message of a list.
+
+    Example:
+        >>> connect("emulator").entity("orders").send(read_messages("saved.json"))  # doctest: +SKIP
     """
-    return Messages(exports.read_table(path), where_from=Path(path).name)
+    place = Path(path).expanduser()
+    if foreign_files.is_foreign(place):
+        return foreign_files.read_foreign(place)
+    return Messages(exports.read_table(place), where_from=place.name)
 
 
 def parts_of(

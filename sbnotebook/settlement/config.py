@@ -108,7 +108,7 @@ def _written(value: Any, name: str) -> Any:
             return None
         return f"P{value.days}DT{value.seconds}S" if value.days else f"PT{value.total_seconds():g}S"
     if name.startswith("Forward"):
-        return name_of_target(value) if value else None
+        return name_of_target(value or "") or None
     return value
 
 
