@@ -16,7 +16,7 @@ from sbnotebook.analysis.json_columns import json_columns
 from sbnotebook.client.choosing import Choice, chosen_of
 from sbnotebook.client.coercions import dead_letter
 from sbnotebook.client.plan import Plan
-from sbnotebook.model import Abandon, Complete, Decision, Message, MessageState, PeekedMessage
+from sbnotebook.model import Abandon, Complete, Decision, MessageState, PeekedMessage
 from sbnotebook.settlement.actions.deferred import Deferrals, compared
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
@@ -323,7 +323,7 @@ async def _counted(pages: AsyncIterator[Page], progress: Progress | None) -> Asy
             yield page
 
 
-def read_messages(path: Path | str) -> Messages | list[Message]:
+def read_messages(path: Path | str) -> Any:
     """Read the messages of a file: one that :meth:`Messages.export` wrote, or one of another tool.
 
     The JSON of Service Bus Explorer, and plain JSON lines with fields such as ``messageId``, ``subject``,
@@ -334,7 +334,7 @@ def read_messages(path: Path | str) -> Messages | list[Message]:
         path: the file, ``.parquet``, ``.jsonl`` or ``.json``.
 
     Returns:
-        The messages with their places, from a file of ours; messages to send from others.
+        :class:`Messages` with their places, from a file of ours; a list of messages to send, from others.
 
     Raises:
         ConfigurationError: the file does not hold messages; says which line, or which message of a list.
