@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Final, cast
 from uuid import UUID
 
+from sbnotebook.amqp import Byte, Char, Float, Int, Long, Short, Timestamp, UByte, UInt, ULong, UShort, encode
 from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import Message
-from sbnotebook.model.amqp import Byte, Char, Float, Int, Long, Short, Timestamp, UByte, UInt, ULong, UShort, encode
 
 __all__ = ["is_foreign", "read_foreign"]
 

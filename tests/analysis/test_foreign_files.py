@@ -11,9 +11,9 @@ from uuid import UUID
 import pytest
 
 from sbnotebook import read_messages
+from sbnotebook.amqp import Int, Timestamp
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
-from sbnotebook.model.amqp import Int, Timestamp
 
 EXPLORER = {  # as Service Bus Explorer writes a received message: all properties of its class, in camel case
     "body": {"order": 7, "text": "Käse"},

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sbnotebook.amqp import Long
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.config import Config, apply_config, read_config
 from sbnotebook.emulator.entities import QueueOptions, Registry, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
-from sbnotebook.model.amqp import Long
 from sbnotebook.settlement import Connection, Journal
 
 
