@@ -19,7 +19,6 @@ from azure.servicebus._pyamqp import performatives as sdk
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.amqp import performatives as ours
 from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
@@ -338,8 +337,3 @@ def test_an_error_is_cut_to_the_peers_frame_size(performative: Any) -> None:
     assert (error.condition, error.description, error.info) == ("amqp:not-found", "\U0001f600" * 80, {})
     if isinstance(performative, Disposition):
         assert encode_settlement(504, SENDER, 2**32 - 1, Rejected(_LONG_ERROR)) == cut
-
-
-def test_every_performative_is_public() -> None:
-    for performative in _FULL:
-        assert _name(performative) in ours.__all__
