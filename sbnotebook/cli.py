@@ -212,7 +212,7 @@ def config(
     from sbnotebook.client.targets import refuse_secret
 
     refuse_secret(target)
-    with connect(target, read_only=True) as namespace, warnings.catch_warnings(record=True) as notes:
+    with connect(target, write=False) as namespace, warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         found = namespace.config()
     for note in notes:
