@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final
@@ -41,8 +41,9 @@ _MOST: Final = 1_000
 """Messages of a plan that are looked at for its preview."""
 _NAMED: Final = 5
 _UNSENT: Final = re.compile(r"(?i)enqueued|sequence_?number|deliverycount|lockeduntil|expiresat|\bstate\b|newid")
-"""Words of an expression that depend on more than what is sent."""
-_FAILED: Final = "a rule cannot be evaluated on it, so it is {}"
+"""Words of an expression that read more than the message has when it is sent."""
+_FAILED: Final = "a rule cannot be evaluated on it"
+_TOO_FAR: Final = f"dead-lettered there: Service Bus forwards a message {_HOPS} times at most"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Receivers:
 
     Args:
         to: the topic.
-        taken: who takes it.
+        taken: subscriptions, and queues behind them, that take it.
         refused: the subscriptions whose rules do not, and why where that is not plain.
         unknown: why it is not known of others, by their addresses.
 
@@ -105,7 +106,7 @@ class Receivers:
 
 
 class Router:
-    """Tells who takes messages, by rules that are read once.
+    """Tells which subscriptions take messages, by rules that are read once.
 
     Args:
         connection: the namespace.
@@ -123,11 +124,21 @@ class Router:
             to: the queue or topic.
             message: as it is sent.
         """
-        found = Receivers(to, (), {}, {})
-        route = await self.route(to.name)
-        if isinstance(route, Route) and not route.is_topic and route.forwards_to is None:
+        if not await self.may_reach_topic(to):
             return None
-        return await self._followed(found, to.name, payload_of(message), _HOPS)
+        return await self._followed(Receivers(to, (), {}, {}), to.name, payload_of(message), _HOPS)
+
+    async def may_reach_topic(self, to: EntityAddress) -> bool:
+        """Return whether messages that are sent to a queue or topic come to rules, or may, as far as is known."""
+        name = to.name
+        for _ in range(_HOPS + 1):
+            route = await self.route(name)
+            if isinstance(route, str) or route.is_topic:
+                return True
+            if route.forwards_to is None:
+                return False
+            name = route.forwards_to
+        return True
 
     async def route(self, name: str) -> Route | str:
         """Return the route of an entity, or why it is not known."""
@@ -140,15 +151,20 @@ class Router:
         route, address = await self.route(name), EntityAddress(name)
         if isinstance(route, str):
             return _and(found, unknown={address: route})
-        if not route.is_topic and route.forwards_to is None:
-            return _and(found, taken=(Receiver(address),))
-        if hops == 0:
-            return _and(found, refused={address: f"Service Bus forwards a message {_HOPS} times at most"})
         if not route.is_topic:
-            return await self._followed(found, route.forwards_to or "", payload, hops - 1)
+            if route.forwards_to is None:
+                return _and(found, taken=(Receiver(address),))
+            return await self._forwarded(found, address, route.forwards_to, payload, hops)
         for place in route.subscriptions:
             found = await self._at(found, place, payload, hops)
         return found
+
+    async def _forwarded(
+        self, found: Receivers, source: EntityAddress, target: str, payload: bytes, hops: int
+    ) -> Receivers:
+        if hops == 0:
+            return _and(found, taken=(Receiver(source, notes=(_TOO_FAR,)),))
+        return await self._followed(found, target, payload, hops - 1)
 
     async def _at(self, found: Receivers, place: PlacedRules, payload: bytes, hops: int) -> Receivers:
         rules = self._rules(place)
@@ -160,21 +176,17 @@ class Router:
             copies = [payload] if any(rule.action is None for rule in matching) else []
             copies += [rule.copy(subject) for rule in matching if rule.action is not None]
         except FilterError:
-            where = "dead-lettered there" if place.keeps_failures else "dropped there"
-            return _and(found, refused={place.address: _FAILED.format(where)})
+            return _failed(found, place)
         if _depends(place, rules, matching):
             return _and(found, unknown={place.address: "a rule reads what Service Bus sets as it takes the message"})
         if not matching:
             return _and(found, refused={place.address: ""})
         if place.forwards_to is not None:
             for copy in copies:
-                found = await self._followed(found, place.forwards_to, copy, hops - 1)
+                found = await self._forwarded(found, place.address, place.forwards_to, copy, hops)
             return found
-        notes = ("disabled: its consumers receive nothing until it is active",) if place.is_disabled else ()
-        if place.in_sessions and RuleSubject(payload).system("sessionid") is None:
-            notes = (*notes, "it has no session id, which its consumers need")
         names = tuple(rule.name for rule in matching)
-        return _and(found, taken=(Receiver(place.address, names, len(copies), notes),))
+        return _and(found, taken=(Receiver(place.address, names, len(copies), _notes(place, payload)),))
 
     def _rules(self, place: PlacedRules) -> list[Rule] | str:
         """Return the rules of a subscription, or why they cannot be evaluated."""
@@ -186,8 +198,22 @@ class Router:
         return self._compiled[place.address]
 
 
+def _failed(found: Receivers, place: PlacedRules) -> Receivers:
+    """Add what becomes of a message on which a rule of a subscription cannot be evaluated."""
+    if place.keeps_failures:
+        return _and(found, taken=(Receiver(place.address.dead_letter, notes=(_FAILED,)),))
+    return _and(found, refused={place.address: f"{_FAILED}, so it is dropped there"})
+
+
+def _notes(place: PlacedRules, payload: bytes) -> tuple[str, ...]:
+    disabled = ("disabled: its consumers receive nothing until it is active",) if place.is_disabled else ()
+    if place.in_sessions and RuleSubject(payload).system("sessionid") is None:
+        return (*disabled, "it has no session id, which its consumers need")
+    return disabled
+
+
 def _depends(place: PlacedRules, rules: Iterable[Rule], matching: list[Rule]) -> bool:
-    """Return whether rules that decide on a message depend on more than what is sent."""
+    """Return whether rules that decide on a message read more than it has when it is sent."""
     certain = any(
         rule in matching and not _UNSENT.search(described.expression)
         for rule, described in zip(rules, place.rules, strict=True)
@@ -252,7 +278,7 @@ async def receivers_sentence(
     route = await router.route(to.name)
     if isinstance(route, str):
         return f"{'' if is_topic else f'If {to} is a topic: '}It is unknown which subscriptions take them: {route}."
-    if not route.is_topic and route.forwards_to is None:
+    if not await router.may_reach_topic(to):
         return ""
     taken: Counter[str] = Counter()
     lost: list[str] = []
@@ -263,7 +289,7 @@ async def receivers_sentence(
         found = await router.receivers(to, message)
         if found is None:
             continue
-        taken.update({str(receiver.address) for receiver in found.taken})
+        taken.update({str(replace(receiver, rules=(), copies=1)) for receiver in found.taken})
         unknown |= found.unknown
         if found.is_lost:
             lost.append(_name(message, place))

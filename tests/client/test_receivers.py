@@ -109,12 +109,53 @@ def test_forwarding_and_disabled_subscriptions_are_followed(
     shared_emulator.create_queue("to-route", QueueOptions(forward_to="first-route"))
     assert "second-route/subscriptions/seen" in namespace.entity("to-route").plan_send("x").preview().sentence
 
+    shared_emulator.create_queue("last-route")
+    shared_emulator.create_queue("middle-route", QueueOptions(forward_to="last-route"))
+    shared_emulator.create_queue("queue-route", QueueOptions(forward_to="middle-route"))
+    sentence = namespace.entity("queue-route").plan_send("x").preview().sentence
+    assert "takes" not in sentence
+    assert "rules" not in sentence
+    with pytest.raises(DecisionError, match="is no topic"):
+        namespace.entity("queue-route").receivers_of("x")
+
     shared_emulator.create_topic("disabled-route", TopicOptions())
     asleep = SubscriptionOptions(status=EntityStatus.DISABLED, requires_session=True)
     shared_emulator.create_subscription("disabled-route", "asleep", asleep, rules=[Rule("all", TrueFilter())])
     (taken,) = namespace.entity("disabled-route").receivers_of("x").taken
-    assert "disabled" in str(taken)
-    assert "no session id" in str(taken)
+    for text in (str(taken), namespace.entity("disabled-route").plan_send("x").preview().sentence):
+        assert "disabled" in text
+        assert "no session id" in text
+
+
+def test_what_service_bus_keeps_as_a_dead_letter_is_not_lost(
+    namespace: Namespace, shared_emulator: RunningEmulator
+) -> None:
+    for number in range(5, 0, -1):
+        forward_to = f"hop-{number + 1}" if number < 5 else "hop-topic"
+        if number == 5:
+            topic(shared_emulator, "hop-topic", {"all": [(TrueFilter(), None)]})
+        shared_emulator.create_queue(f"hop-{number}", QueueOptions(forward_to=forward_to))
+    far, near = (namespace.entity(name).receivers_of("x") for name in ("hop-1", "hop-2"))
+    assert [str(each.address) for each in near.taken] == ["hop-topic/subscriptions/all"]
+    assert str(far) == "Taken by hop-5 (dead-lettered there: Service Bus forwards a message 4 times at most)."
+    assert not far.is_lost
+    assert "hop-5 (dead-lettered there" in namespace.entity("hop-1").plan_send("x").preview().sentence
+    namespace.entity("hop-1").send("x").raise_for_failures()
+    assert not namespace.entity("hop-topic/subscriptions/all").peek()
+    namespace.entity("hop-2").send("x").raise_for_failures()
+    assert len(namespace.entity("hop-topic/subscriptions/all").peek()) == 1
+
+    shared_emulator.create_topic("failing-route", TopicOptions())
+    fails = [Rule("fails", SqlFilter("size / 0 > 1"), None)]
+    for name, kept in (("kept", True), ("dropped", False)):
+        options = SubscriptionOptions(dead_letter_on_filter_errors=kept)
+        shared_emulator.create_subscription("failing-route", name, options, rules=fails)
+    found = namespace.entity("failing-route").receivers_of(MESSAGES[0])
+    assert [str(each.address) for each in found.taken] == ["failing-route/subscriptions/kept/$dlq"]
+    assert "a rule cannot be evaluated on it" in str(found)
+    assert not found.is_lost
+    namespace.entity("failing-route").send(MESSAGES[0]).raise_for_failures()
+    assert len(namespace.entity("failing-route/subscriptions/kept/$dlq").peek()) == 1
 
 
 def test_what_only_service_bus_knows_is_unknown(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
