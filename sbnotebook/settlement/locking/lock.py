@@ -21,6 +21,7 @@ from sbnotebook.model import (
     LockedMessage,
     MessageState,
     Outcome,
+    ReceivedMessage,
     Release,
     Report,
 )
@@ -412,8 +413,7 @@ class LockedBatch:
             BatchClosedError: the batch is closed.
         """
         check_decision(decision, self.address)
-        chosen = list(self.messages if messages is None else messages)
-        self._held.check_ours(chosen)
+        chosen = self._held.check_ours(self.messages if messages is None else messages)
         self._open_receiver()
         once = {message.lock_token: message for message in chosen}
         look = partial(self._settle_ours, decision, [*once.values()], each=each)
@@ -426,7 +426,7 @@ class LockedBatch:
     def settle_in(
         self,
         decision: Decision,
-        messages: Sequence[LockedMessage],
+        messages: Sequence[ReceivedMessage],
         run: Run,
         *,
         each: Mapping[int, DeadLetter] | None = None,
@@ -439,8 +439,7 @@ class LockedBatch:
             run: the run that they are of.
             each: to dead-letter: reasons and descriptions of their own, by sequence number.
         """
-        self._held.check_ours(messages)
-        return self._settle_ours(decision, messages, run, each=each)
+        return self._settle_ours(decision, self._held.check_ours(messages), run, each=each)
 
     def _settle_ours(
         self,
@@ -541,8 +540,7 @@ class LockedBatch:
         Raises:
             DecisionError: a message is not of this batch; nothing was done.
         """
-        chosen = list(messages)
-        self._held.check_ours(chosen)
+        chosen = self._held.check_ours(messages)
         holds = [hold for message in chosen if (hold := self._held.of(message)) is not None]
         for hold in holds:
             self._held.leave(hold)

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
 from uuid import UUID
 
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import Decision, EntityAddress, LockedMessage, Outcome, OutcomeStatus
+from sbnotebook.model import Decision, EntityAddress, LockedMessage, Outcome, OutcomeStatus, ReceivedMessage
 from sbnotebook.settlement.terms import outcome_for
 
 if TYPE_CHECKING:
@@ -199,20 +199,27 @@ class HeldMessages:
         lost, self._newly_lost = self._newly_lost, []
         return tuple(lost)
 
-    def check_ours(self, messages: Iterable[LockedMessage]) -> None:
-        """Refuse messages that were not locked here.
+    def check_ours(self, messages: Iterable[ReceivedMessage]) -> list[LockedMessage]:
+        """Return messages that were locked here.
 
         Raises:
             DecisionError: at least one of them is a stranger.
         """
-        strangers = [message for message in messages if not self._is_ours(message)]
+        ours: list[LockedMessage] = []
+        strangers: list[ReceivedMessage] = []
+        for message in messages:
+            if self._is_ours(message):
+                ours.append(message)
+            else:
+                strangers.append(message)
         if strangers:
             first = getattr(strangers[0], "sequence_number", "?")
             raise DecisionError(
                 f"{len(strangers)} messages are not of this batch (the first is #{first}): lock them first."
             )
+        return ours
 
-    def _is_ours(self, message: object) -> bool:
+    def _is_ours(self, message: object) -> TypeGuard[LockedMessage]:
         # A number alone is not enough: each entity counts from 1, and a message may be locked again elsewhere.
         if not isinstance(message, LockedMessage) or message.entity != self._address:
             return False
