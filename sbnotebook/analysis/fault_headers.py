@@ -42,7 +42,7 @@ class FaultHeaders:
 
 
 _FRAMEWORKS: Final = [
-    # Particular/NServiceBus: ExceptionHeaderHelper.cs and FaultsHeaderKeys.cs.
+    # Particular/NServiceBus: ExceptionHeaderHelper.cs, and Recoverability/Faults/FaultsHeaderKeys.cs for the queue.
     FaultHeaders(
         "NServiceBus",
         "NServiceBus.ExceptionInfo.ExceptionType",
@@ -51,7 +51,7 @@ _FRAMEWORKS: Final = [
         "NServiceBus.FailedQ",
         "NServiceBus.TimeOfFailure",
     ),
-    # MassTransit/MassTransit: MessageHeaders.cs.
+    # MassTransit/MassTransit: src/MassTransit.Abstractions/MessageHeaders.cs.
     FaultHeaders(
         "MassTransit",
         "MT-Fault-ExceptionType",
@@ -60,10 +60,17 @@ _FRAMEWORKS: Final = [
         "MT-Fault-InputAddress",
         "MT-Fault-Timestamp",
     ),
-    # rebus-org/Rebus: Headers.cs. The details are the text of the exception, its type and stack trace included.
+    # rebus-org/Rebus: Rebus/Messages/Headers.cs. The details are the text of the exception, its type and stack trace
+    # included.
     FaultHeaders("Rebus", message="rbs2-error-details", queue="rbs2-source-queue"),
 ]
-"""Where the names are from: the public code of each framework. Azure Functions and Dapr are not known to write any."""
+"""Where the names are from: the public code of each framework.
+
+Azure Functions and Dapr write none. After an exception in a function, the extension raises it in the SDK's processor,
+which abandons the message (Azure/azure-sdk-for-net, Microsoft.Azure.WebJobs.Extensions.ServiceBus/src/Primitives,
+MessageProcessor.cs). Dapr abandons it without properties (dapr/components-contrib,
+internal/component/azure/servicebus/subscription.go). Their messages become dead letters by MaxDeliveryCountExceeded.
+"""
 
 
 def add_fault_headers(
