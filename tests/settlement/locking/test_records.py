@@ -138,14 +138,14 @@ async def test_a_full_archive_removes_nothing_from_the_service(emulator: Running
 
 
 async def test_archive_full_midway_is_reported_in_outcomes(emulator: RunningEmulator, tmp_path: Path) -> None:
-    archive = Archive(tmp_path / "small.sqlite", max_bytes=100_000)
+    archive = Archive(tmp_path / "small.sqlite", max_bytes=150_000)
     async with AsyncNamespace(
         Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
     ) as namespace:
         queue = await filled_queue(namespace, "half", [b"x" * 3_000] * 40)
         async with queue.batch() as batch:
             await batch.receive(40)
-            report = await batch.settle(Complete(), max_in_flight=1)  # ten at a time
+            report = await batch.settle(Complete(), max_in_flight=1)  # 20 at a time
         assert 0 < report.settled < 40
         skipped = [outcome for outcome in report if not outcome.ok]
         assert {outcome.status for outcome in skipped} == {OutcomeStatus.SKIPPED}
