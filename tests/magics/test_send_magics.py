@@ -8,6 +8,8 @@ import pytest
 
 from sbnotebook.client import SendPlan
 from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import SubscriptionOptions
+from sbnotebook.emulator.entities.rules import Rule, SqlFilter
 from sbnotebook.model import Message, PeekedMessage
 from tests.magics.conftest import Shell
 
@@ -32,6 +34,21 @@ def test_send_of_a_text_in_quotes(shell: Shell, orders: str) -> None:
         "m1",
         "text/x-own",
     )
+
+
+def test_a_dry_run_to_a_topic_says_which_subscriptions_take_the_messages(
+    shell: Shell, emulator: RunningEmulator
+) -> None:
+    emulator.create_topic("sent-events")
+    rules = [Rule("large", SqlFilter("sys.Label = 'large'"), None)]
+    emulator.create_subscription("sent-events", "large", SubscriptionOptions(), rules=rules)
+    ran = shell.run("%sb_send sent-events 'x' --message-id m1 --subject large --dry-run")
+    assert "By the rules, of 1: sent-events/subscriptions/large takes 1." in ran.out
+    assert "WARNING" not in ran.out
+    ran = shell.run("%sb_send sent-events 'x' --message-id m2 --dry-run")
+    warning = "WARNING: no subscription of sent-events takes 1 of 1 message ('m2'): Service Bus accepts and drops it."
+    assert warning in ran.out
+    assert not shell.run("%sb_peek sent-events/subscriptions/large").value
 
 
 def test_json_is_sent_as_it_is(shell: Shell, orders: str) -> None:

@@ -53,6 +53,8 @@ def read_and_write(spark: SparkSession, namespace: Namespace) -> None:
     frame = peeked.to_spark(spark)
     assert frame.columns == read.columns
     assert frame.select("message_id").collect() == [(message.message_id,) for message in peeked]
+    none = namespace.entity("taken").peek(show_progress=False).to_spark(spark)
+    assert (none.schema, none.count(), none.collect()) == (frame.schema, 0, [])
 
 
 def consume(spark: SparkSession, namespace: Namespace, folder: Path) -> None:

@@ -58,6 +58,8 @@ def test_settle_frame_settles_the_chosen_dead_letters_only(read: Read, own: Name
     after = {message.message_id: message for message in letters.peek(show_progress=False)}
     assert after == {name: message for name, message in before.items() if message.subject == "s3" or name in after}
     assert {int(name[1:]) for name in after if name} == {n for n in range(1, 2_001) if n % 4 == 3 or n > 1_800}
+    with pytest.raises(DecisionError, match="applied already"):
+        plan.apply(show_progress=False)
     undone = own.undo(outcomes.where("sequence_number <= 5"))
     assert undone.apply(show_progress=False).settled == outcomes.where("sequence_number <= 5").count() > 0
 

@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import (
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -98,6 +98,18 @@ async def test_the_next_session_and_a_named_one_are_held_alone(namespace: AsyncN
                 pytest.fail("there is none")
     async with queue.session("a") as again:
         assert again.session_id == "a"
+
+
+async def test_a_session_id_that_is_too_long_is_refused_before_it_is_sent(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "long-ids", session_messages(["s" * 128]), requires_session=True)
+    async with queue.session("s" * 128) as session:
+        assert len(await session.receive(1)) == 1
+    for length in (129, 70_000):
+        with pytest.raises(ConfigurationError, match=f"at most 128 characters; this one has {length:,}"):
+            queue.session("s" * length)
+    absent = namespace.entity("no-such-queue")  # whether there is one is asked when it is opened
+    with pytest.raises(ConfigurationError, match="at most 128 characters"):
+        absent.session("s" * 129)
 
 
 async def test_session_settles_messages_and_releases_the_rest(namespace: AsyncNamespace) -> None:

@@ -8,6 +8,9 @@ import pytest
 
 from sbnotebook.amqp import Decimal32, type_name
 from sbnotebook.client import Namespace
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import SubscriptionOptions
+from sbnotebook.emulator.entities.rules import Rule, SqlFilter
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message
 from sbnotebook.widgets.action_panel import ActionPanel
@@ -51,6 +54,22 @@ def test_a_message_is_scheduled(namespace: Namespace) -> None:
     until(lambda: panel.report)
     assert len(namespace.entity("timed").scheduled()) == 1
     namespace.delete_queue("timed")
+
+
+def test_send_form_says_which_subscriptions_take_the_message(
+    namespace: Namespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_topic("form-events")
+    rules = [Rule("large", SqlFilter("size > 5"), None)]
+    shared_emulator.create_subscription("form-events", "large", SubscriptionOptions(), rules=rules)
+    panel = ActionPanel(namespace)
+    form = SendForm(namespace, panel, "form-events")
+    form.submit.click()
+    until(lambda: "WARNING: no subscription of form-events takes 1 of 1 message" in repr(panel))
+    form.add_property("size", "long", "9")
+    form.submit.click()
+    until(lambda: "form-events/subscriptions/large takes 1." in repr(panel))
+    assert "WARNING" not in repr(panel)
 
 
 def test_send_form_shows_problems_at_their_fields(namespace: Namespace) -> None:
