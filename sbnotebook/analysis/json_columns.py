@@ -79,7 +79,7 @@ def _fields(body: str | None) -> Iterator[tuple[_Path, Any]]:
     try:
         if body is None or len(body) > PARSED_CHARACTERS:
             return
-        value: Any = json.loads(body, parse_constant=_refuse)
+        value: Any = json.loads(body, parse_constant=_refuse, object_pairs_hook=_first_of_each)
     except (ValueError, RecursionError):
         return
     waiting: list[tuple[_Path, Any]] = [((), value)]
@@ -95,6 +95,14 @@ def _fields(body: str | None) -> Iterator[tuple[_Path, Any]]:
             value = json.dumps(value, ensure_ascii=False)
         # Half of a pair of surrogates, which JSON can escape, is in no frame.
         yield path, value.encode(errors="replace").decode() if isinstance(value, str) else value
+
+
+def _first_of_each(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; of fields with the same name the first, as ``where`` does."""
+    found = dict(fields)
+    if len(found) < len(fields):
+        found |= reversed(fields)
+    return found
 
 
 def _refuse(constant: str) -> NoReturn:

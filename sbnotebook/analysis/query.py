@@ -74,8 +74,12 @@ _CONSTANTS: Final = re.compile(rb"[:\[,\s-](?:nan|inf)|^-?(?:nan|inf)", re.IGNOR
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 _BRACE: Final = ord("{")
-_TO_BRACE: Final = ord("{") - ord("[")
-"""The bit in which the two opening brackets differ."""
+_CASE: Final = ord("{") - ord("[")
+"""The bit in which the two opening brackets differ, and the cases of a letter."""
+_N, _A, _I, _F = b"naif"
+_MAY_PRECEDE: Final = np.isin(np.arange(256), list(b":[,- \t\r\n"))
+_MAY_FOLLOW: Final = np.isin(np.arange(256), list(b"]},iI \t\r\n"))
+"""Bytes beside NaN or Infinity, as far as they are no text."""
 
 _WORK: Final = f"""\
 import sys
@@ -253,21 +257,28 @@ def _are_parsable(bodies: Any) -> NDArray[np.bool_]:
     text = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
     if len(text) > _MOST_BYTES:  # one body: see _portions
         return np.zeros(len(bodies), np.bool_)
-    opening = cast("Any", np.flatnonzero)((text | _TO_BRACE) == _BRACE)
+    opening = cast("Any", np.flatnonzero)((text | _CASE) == _BRACE)
     before = opening.searchsorted(ends - ends[0])
     flags = (ends[1:] - ends[:-1] <= PARSED_CHARACTERS) & (before[1:] - before[:-1] <= LEVELS)  # nearly all
-    for place in np.flatnonzero(~flags | _may_have_constants(text, ends - ends[0])):
+    is_doubtful = ~flags
+    is_doubtful[_with_constants(text, ends - ends[0])] = True
+    for place in np.flatnonzero(is_doubtful):
         body = bodies[place].as_py() or ""
         flags[place] = len(body) <= PARSED_CHARACTERS and _is_flat(body)
     return flags
 
 
-def _may_have_constants(text: Any, ends: Any) -> Any:
-    """Return which bodies have the letters of NaN or of Infinity, which DuckDB reads, and JSON does not have."""
-    flags: NDArray[np.bool_] = np.zeros(len(ends) - 1, np.bool_)
-    for found in _CONSTANTS.finditer(text.tobytes()):
-        flags[ends.searchsorted(found.start(), "right") - 1] = True
-    return flags
+def _with_constants(text: Any, starts: Any) -> Any:
+    """Return the bodies with what looks like NaN or Infinity, which DuckDB reads, and JSON does not have."""
+    lower = text | _CASE
+    is_n = lower == _N
+    found = is_n[:-2] & is_n[2:] & (lower[1:-1] == _A)
+    found |= (lower[:-2] == _I) & is_n[1:-1] & (lower[2:] == _F)
+    places = cast("Any", np.flatnonzero)(found)
+    body = starts.searchsorted(places, "right") - 1
+    after = np.minimum(places + 3, len(text) - 1)  # such as the i of Infinity, and not the o of info
+    is_end = places + 3 >= starts[body + 1]
+    return body[((places == starts[body]) | _MAY_PRECEDE[text[places - 1]]) & (is_end | _MAY_FOLLOW[text[after]])]
 
 
 def _is_flat(text: str) -> bool:

@@ -64,6 +64,13 @@ def test_names_of_fields_are_cut_printable_and_different() -> None:
     assert [*frame.columns] == ["body_json.a.b", "body_json.a.b (2)", "body_json.·[31m", f"body_json.{'x' * 90}"]
 
 
+def test_of_fields_with_the_same_name_the_first_counts_as_in_where() -> None:
+    body = '{"a": 1, "b": {"c": "x", "c": "y"}, "a": 2}'
+    assert json_columns([body]).to_dict("list") == {"body_json.a": [1], "body_json.b.c": ["x"]}
+    message = PeekedMessage(entity=EntityAddress("orders"), sequence_number=1, body=body.encode())
+    assert len(Messages([message]).where("body_json.a = 1 and body_json.b.c = 'x'")) == 1
+
+
 def test_time_grows_with_the_bodies() -> None:
     def seconds(count: int) -> float:
         bodies = [json.dumps({str(n): n for n in range(100)})] * count

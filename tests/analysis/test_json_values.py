@@ -158,12 +158,29 @@ def test_values_of_several_kinds(expression: str, values: list[Any], expected: l
 
 
 @pytest.mark.parametrize(
-    "body", [b'{"v": NaN}', b'{"v": "\\ud800"}', b"{'v': 1}", b"\x00", b"[" * 100_000, b'{"v": 1} {"v": 2}']
+    "body",
+    [
+        b'{"v": NaN}',
+        b"nan",
+        b'{"v":-Infinity}',
+        b'[{"v": [1,\tinf]}]',
+        b'{"v": "\\ud800"}',
+        b"{'v': 1}",
+        b"\x00",
+        b"[" * 100_000,
+        b'{"v": 1} {"v": 2}',
+    ],
 )
 def test_bodies_that_are_not_json_have_no_values(body: bytes) -> None:
     good = Message(body=b'{"v": 5}')
     assert where([Message(body=body), good], "body_json.v > 0 or body_json.v < 0") == [good]
-    assert where([Message(body=body)], "body_json.v is null") == [Message(body=body)]
+    assert where([good, Message(body=body), good], "body_json is null") == [Message(body=body)]
+
+
+def test_texts_that_look_like_constants_are_json() -> None:
+    bodies = [b'{"v": " nan, inf,"}', b'"-Infinity"', b'{"nan": "more info"}', b'["\\" [inf]"]', b'"[NaN"']
+    messages = [Message(body=body) for body in bodies]
+    assert where(messages, "body_json is not null") == messages
 
 
 def test_values_of_several_kinds_are_texts_in_a_query() -> None:
