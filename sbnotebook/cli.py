@@ -156,6 +156,9 @@ def triage(
     from sbnotebook.client.targets import refuse_secret
 
     refuse_secret(target)
+    from sbnotebook.client import connect
+
+    connect(target, archive=False, write=False).close()  # the page would say later what is wrong
     from sbnotebook.widgets.app_page import TriageRequest
     from sbnotebook.widgets.app_server import serve
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Final
 
 import anyio
 
 from sbnotebook.analysis import tables
-from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.connecting.identity import signed_in_as
-from sbnotebook.settlement.connecting.refusals import unreachable
+from sbnotebook.settlement.connecting.sign_in import sign_in
 
 __all__ = ["About", "about"]
 
@@ -29,6 +28,7 @@ class About:
         is_emulator: True for an emulator on a development machine.
         tier: such as Premium; None when the service did not say.
         signed_in_as: the name of the key, or the account, in words.
+        is_confirmed: True where Service Bus confirmed that; False where only the first use will tell.
         found_by: how the target was found, in words.
         read_only: True where writing is off.
     """
@@ -37,6 +37,7 @@ class About:
     is_emulator: bool
     tier: str | None
     signed_in_as: str
+    is_confirmed: bool
     found_by: str
     read_only: bool
 
@@ -54,8 +55,9 @@ class About:
             writing = "off: nothing can be changed; %sb_connect --write turns it on"
         else:
             writing = "on" if self.is_emulator else "on: %sb_connect --read-only turns it off"
+        still = "" if self.is_confirmed else "; the sign-in is checked at the first use"
         return [
-            ("Connected to", f"{self.host} ({kind})"),
+            ("Connected to", f"{self.host} ({kind}){still}"),
             ("signed in as", self.signed_in_as),
             ("found by", self.found_by),
             ("writing", writing),
@@ -63,36 +65,26 @@ class About:
 
 
 async def about(connection: Connection, found_by: str) -> About:
-    """Ask the service for the tier and the identity of a connection.
+    """Reach the namespace, sign in, and ask for its tier.
 
     Args:
         connection: the connection.
         found_by: how its target was found, in words.
 
     Raises:
-        ConfigurationError: nothing listens where the emulator should be.
+        ServiceBusConnectionError: the namespace was not reached.
+        ServiceBusAuthenticationError: it refuses the key, or there is no account to sign in with.
     """
-    tier: str | None = None
-    who = ""
-    why_not: str | None = None
-
-    async def ask_tier() -> None:
-        nonlocal tier, why_not
-        with anyio.move_on_after(_TIER_WITHIN):
-            # A user without the right to ask is connected nevertheless.
-            try:
-                tier = await administration.tier_of(connection)
-            except Exception as error:  # noqa: BLE001
-                if connection.is_emulator:  # which listens at one port for both
-                    why_not = unreachable(connection.host, str(error), is_emulator=True)
-
-    async def ask_who() -> None:
-        nonlocal who
-        who = await signed_in_as(connection)
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ask_tier)
-        tasks.start_soon(ask_who)
-    if why_not is not None:
-        raise ConfigurationError(why_not)
-    return About(connection.host, connection.is_emulator, tier, who, found_by, connection.read_only)
+    signed_in, tier = await sign_in(connection), None
+    # A user without the right to ask is connected nevertheless.
+    with anyio.move_on_after(_TIER_WITHIN), contextlib.suppress(Exception):
+        tier = await administration.tier_of(connection)
+    return About(
+        connection.host,
+        connection.is_emulator,
+        tier,
+        signed_in.name,
+        signed_in.is_confirmed,
+        found_by,
+        connection.read_only,
+    )

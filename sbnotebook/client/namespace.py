@@ -30,6 +30,7 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.settlement.config import config_of
 from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
+from sbnotebook.settlement.connecting.sign_in import sign_in
 from sbnotebook.settlement.memory.archive import Archive
 from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry
 from sbnotebook.settlement.memory.notes import Resubmitted
@@ -53,7 +54,10 @@ def connect(
     write: bool | None = None,
     allow_remote: bool = False,
 ) -> Namespace:
-    """Connect to a Service Bus namespace. On Azure, writing is off until you give ``write=True``.
+    """Connect to a Service Bus namespace, and sign in. On Azure, writing is off until you give ``write=True``.
+
+    Service Bus may not tell at once whether an account has rights; :meth:`Namespace.about` then says that its first
+    use will.
 
     Args:
         target: ``emulator``, ``NAMESPACE.servicebus.windows.net``, ``env:VARIABLE``, ``secret:SCOPE/KEY`` (Databricks)
@@ -70,6 +74,9 @@ def connect(
     Raises:
         ConfigurationError: the target cannot be used.
         EmulatorStartError: the emulator could not be started.
+        azure.servicebus.exceptions.ServiceBusConnectionError: the namespace was not reached, in 15 seconds at most.
+        azure.servicebus.exceptions.ServiceBusAuthenticationError: it refuses the key, or there is no account to sign
+            in with. A sign-in may take 45 seconds.
 
     Example:
         >>> namespace = connect("emulator")  # doctest: +SKIP
@@ -79,7 +86,13 @@ def connect(
     found = resolve(target, credential, allow_remote=allow_remote)
     if write is not None:
         found.connection.read_only = not write
-    return Namespace(found, archive=archive)
+    namespace = Namespace(found, archive=archive)
+    try:
+        run(sign_in, found.connection)
+    except BaseException:
+        namespace.close()
+        raise
+    return namespace
 
 
 class Namespace(NamespaceEntities):
@@ -141,7 +154,11 @@ class Namespace(NamespaceEntities):
         return self._namespace.archive
 
     def about(self) -> About:
-        """Sign in and return the host, the identity, and whether writing is on. Shown as a few lines."""
+        """Sign in and return the host, the identity, and whether writing is on. Shown as a few lines.
+
+        Raises:
+            azure.servicebus.exceptions.ServiceBusError: as for :func:`connect`.
+        """
         return run(about, self._namespace.connection, self.found_by)
 
     def entity(self, address: str | EntityAddress) -> Entity:

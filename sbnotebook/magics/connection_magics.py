@@ -61,7 +61,7 @@ class ConnectionMagics(PlanMagics):
         INTO,
     )
     def sb_connect(self, args: MagicArguments) -> Namespace | None:
-        """Connect to a namespace, and show its host, the identity, and whether writing is on.
+        """Connect to a namespace, sign in, and show its host, the identity, and whether writing is on.
 
         The connection before this one is closed. Without a target, the environment variable SBNOTEBOOK_CONNECTION or
         SERVICEBUS_CONNECTION_STRING has it; without these, it is the emulator on this machine, which starts on demand.
@@ -81,7 +81,7 @@ class ConnectionMagics(PlanMagics):
         if self.current.is_connected:
             self._release()
         namespace = self._connected(args)
-        display(namespace.about())
+        display(self.current.about)
         return namespace if args.into else None
 
     def _connected(self, args: MagicArguments) -> Namespace:

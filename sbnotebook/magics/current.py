@@ -10,6 +10,7 @@ from traitlets import CaselessStrEnum, Int
 from traitlets.config import Configurable
 
 from sbnotebook.client import LockedBatch, Namespace
+from sbnotebook.client.about import About
 from sbnotebook.client.targets import resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement.connecting.connection import Connection
@@ -64,10 +65,14 @@ class Current:
 
     Args:
         settings: the defaults of the magics, None for the built-in ones.
+
+    Attributes:
+        about: the connection, as it was when it was made; None before the first.
     """
 
     def __init__(self, settings: SbMagics | None = None) -> None:
         self.settings = settings or SbMagics()
+        self.about: About | None = None
         self._target: Hidden | None = None
         self._namespace: Namespace | None = None
         self._connections: list[Connection] = []
@@ -103,7 +108,7 @@ class Current:
         return self._batch
 
     def connect(self, target: str | Hidden | None, *, write: bool | None = None) -> Namespace:
-        """Close the connection and make another; when that fails, there is none.
+        """Close the connection, make another and sign in; when that fails, there is none.
 
         Args:
             target: as for :func:`sbnotebook.connect`.
@@ -112,23 +117,27 @@ class Current:
         """
         target = hidden(target)
         self.close()
-        found = resolve(target)
-        if write is not None:
-            found.connection.read_only = not write
-        self._connections.append(found.connection)
-        for each in self._connections:  # panels of earlier connections are still on the screen
-            if each.host == found.connection.host:
-                each.read_only = found.connection.read_only
-        self._target, self._namespace = target, Namespace(found)
-        return self._namespace
+        return self._take(target, *_signed_in(target, write))
 
     def reconnect(self, *, write: bool) -> Namespace:
-        """Make the same connection again, with writing on or off; locked messages are released.
+        """Make the same connection again, with writing on or off; when that fails, the one before stays.
+
+        Locked messages are released.
 
         Args:
             write: whether it may change anything.
         """
-        return self.connect(self._target, write=write)
+        opened = _signed_in(self._target, write)
+        self.close()
+        return self._take(self._target, *opened)
+
+    def _take(self, target: Hidden | None, connection: Connection, namespace: Namespace, about: About) -> Namespace:
+        self._connections.append(connection)
+        for each in self._connections:  # panels of earlier connections are still on the screen
+            if each.host == connection.host:
+                each.read_only = connection.read_only
+        self._target, self._namespace, self.about = target, namespace, about
+        return namespace
 
     def hold(self, batch: LockedBatch) -> LockedBatch:
         """Hold a batch, and release the messages of the one before.
@@ -170,6 +179,18 @@ class Current:
             namespace, self._namespace = self._namespace, None
             if namespace is not None:
                 namespace.close()
+
+
+def _signed_in(target: Hidden | None, write: bool | None) -> tuple[Connection, Namespace, About]:
+    found = resolve(target)
+    if write is not None:
+        found.connection.read_only = not write
+    namespace = Namespace(found)
+    try:
+        return found.connection, namespace, namespace.about()
+    except BaseException:
+        namespace.close()
+        raise
 
 
 def _close(current: weakref.ref[Current]) -> None:

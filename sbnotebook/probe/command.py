@@ -76,8 +76,10 @@ def probe(
 
 async def _tier(connection: Connection) -> str:
     from sbnotebook.probe.run import tier_to_probe
+    from sbnotebook.settlement.connecting.sign_in import sign_in
 
     try:
+        await sign_in(connection)
         return await tier_to_probe(connection)
     finally:
         await connection.close()  # what it has opened is of this loop only

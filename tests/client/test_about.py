@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from sbnotebook.client import Namespace, connect
 from sbnotebook.client.about import About
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.errors import ConfigurationError
+from tests.azure import HOST
 
 SECRET = "c2VjcmV0a2V5"
 NOBODY_THERE = f"Endpoint=sb://127.0.0.1:1/;SharedAccessKeyName=reader;SharedAccessKey={SECRET}"
@@ -27,19 +28,26 @@ def test_read_only_is_said_with_the_way_to_write(shared_emulator: RunningEmulato
 
 
 def test_about_an_emulator_that_does_not_run_says_so() -> None:
-    with (
-        connect(f"{NOBODY_THERE};UseDevelopmentEmulator=true") as namespace,
-        pytest.raises(
-            ConfigurationError, match=r"Nothing listens at 127\.0\.0\.1:1: start the emulator, or check its port"
-        ),
+    with pytest.raises(
+        ServiceBusConnectionError, match=r"Nothing listens at 127\.0\.0\.1:1: start the emulator, or check its port"
     ):
-        namespace.about()
+        connect(f"{NOBODY_THERE};UseDevelopmentEmulator=true")
 
 
-def test_about_without_an_answer_shows_no_secret() -> None:
-    with connect(NOBODY_THERE) as namespace:
-        about = namespace.about()
-    assert about == About("127.0.0.1:1", False, None, "the key reader", "a connection string", True)
-    for shown in (repr(about), about._repr_html_()):  # pyright: ignore[reportPrivateUsage]
-        assert "127.0.0.1:1 (Azure)" in shown
-        assert SECRET not in shown
+def test_connect_to_a_host_that_does_not_answer_shows_no_secret() -> None:
+    with pytest.raises(ServiceBusConnectionError, match=r"Nothing listens at 127\.0\.0\.1:1: check the name") as failed:
+        connect(NOBODY_THERE)
+    assert SECRET not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("is_confirmed", "line"),
+    [
+        (True, "Connected to  contoso.servicebus.windows.net (Azure)"),
+        (False, "Connected to  contoso.servicebus.windows.net (Azure); the sign-in is checked at the first use"),
+    ],
+)
+def test_about_says_whether_the_sign_in_is_confirmed(is_confirmed: bool, line: str) -> None:
+    about = About(HOST, False, None, "anna@example.org", is_confirmed, "a credential", True)
+    assert repr(about).splitlines()[0] == line
+    assert line[14:] in about._repr_html_()  # pyright: ignore[reportPrivateUsage]

@@ -3,10 +3,31 @@ from __future__ import annotations
 import pytest
 
 from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator.entities import AuthorizationRule, Claim
+from sbnotebook.emulator.entities.options import QueueOptions
+from sbnotebook.settlement import Connection
+from tests.azure import HOST, take_place
 from tests.magics.conftest import Kernel, Shell
 
 SECRET = "c2VjcmV0a2V5"
 CONNECTION_STRING = f"Endpoint=sb://my.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey={SECRET}="
+
+
+@pytest.fixture(scope="module")
+def keyed(emulator: RunningEmulator) -> str:
+    """A connection string with a key that is a secret."""
+    rule = AuthorizationRule("n", SECRET, "", frozenset({Claim.LISTEN}))
+    emulator.create_queue("keyed", QueueOptions(authorization_rules=(rule,)))
+    endpoint = emulator.connection_string.partition(";")[0]
+    return f"{endpoint};SharedAccessKeyName=n;SharedAccessKey={SECRET};UseDevelopmentEmulator=true;EntityPath=keyed"
+
+
+@pytest.fixture
+def azure(emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The host of a namespace that is no emulator."""
+    monkeypatch.setattr(Connection, "with_credential", Connection.with_credential)  # puts it back
+    take_place(emulator.connection_string)
+    return HOST
 
 
 def test_connect_shows_the_connection(unconnected: Shell, emulator: RunningEmulator) -> None:
@@ -21,22 +42,56 @@ def test_connect_shows_the_connection(unconnected: Shell, emulator: RunningEmula
     assert ran.value is None
 
 
-def test_connect_without_a_target_reads_the_environment(unconnected: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SERVICEBUS_CONNECTION_STRING", CONNECTION_STRING)
+def test_connect_without_a_target_reads_the_environment(
+    unconnected: Shell, keyed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVICEBUS_CONNECTION_STRING", keyed)
     ran = unconnected.run("%sb_connect")
-    assert "my.servicebus.windows.net (Azure)\nsigned in as  the key n\n" in ran.out
+    assert "(emulator)\nsigned in as  the key n\n" in ran.out
     assert "found by      the environment variable SERVICEBUS_CONNECTION_STRING\n" in ran.out
     assert SECRET not in ran.out + repr(unconnected.variables)
 
 
-def test_connect_outside_the_emulator_is_read_only(unconnected: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_BUS", CONNECTION_STRING)
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("127.0.0.1", "ServiceBusConnectionError: Nothing listens at 127.0.0.1: check the name, and the firewall."),
+        ("no-such-host.invalid", "ServiceBusConnectionError: There is no host no-such-host.invalid: check the"),
+    ],
+)
+def test_connect_says_connected_only_after_contact(unconnected: Shell, target: str, says: str) -> None:
+    ran = unconnected.run(f"%sb_connect {target}")
+    assert ran.out == ""
+    assert says in ran.err
+    assert unconnected.error("%sb_peek orders") == "There is no connection: run %sb_connect first."
+
+
+def test_connect_with_a_wrong_key_says_what_to_do(unconnected: Shell, keyed: str) -> None:
+    unconnected.variables["mine"] = keyed.replace("EntityPath=keyed", "EntityPath=other")
+    ran = unconnected.run("%sb_connect $mine")
+    assert ran.out == ""
+    assert "refuses the key n for other. Either it is wrong or has expired, or" in ran.err
+    assert SECRET not in ran.err
+
+
+def test_a_connection_that_cannot_be_made_again_stays_as_it_was(unconnected: Shell) -> None:
+    with running() as ended:
+        unconnected.run(f"%sb_connect {ended.connection_string} --read-only --into namespace")
+    assert "Nothing listens" in unconnected.run("%sb_connect --write").err
+    assert unconnected.variables["namespace"].read_only
+    assert "Nothing listens" in unconnected.run("%sb_connect --write").err, "not at another namespace"
+
+
+def test_connect_outside_the_emulator_is_read_only(
+    unconnected: Shell, azure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_BUS", azure)
     assert (
         "writing       off: nothing can be changed; %sb_connect --write turns it on"
         in unconnected.run("%sb_connect env:MY_BUS").out
     )
     ran = unconnected.run("%sb_send orders 'text' --yes")
-    assert "Plan: send 1 message to orders on my." in ran.out
+    assert "Plan: send 1 message to orders on contoso." in ran.out
     assert "so nothing was done: turn it on with %sb_connect --write" in ran.err
     assert "Azure" in unconnected.run("%sb_connect --write --into namespace").out
     assert not unconnected.variables["namespace"].read_only
@@ -72,9 +127,9 @@ def test_key_is_not_shown_in_an_error(unconnected: Shell) -> None:
     assert SECRET not in unconnected.error(f"%sb_connect emulator SharedAccessKey={SECRET}")
 
 
-def test_connection_string_in_a_variable_is_accepted(unconnected: Shell) -> None:
-    unconnected.variables["mine"] = CONNECTION_STRING
-    assert "my.servicebus.windows.net (Azure)" in unconnected.run("%sb_connect $mine").out
+def test_connection_string_in_a_variable_is_accepted(unconnected: Shell, keyed: str) -> None:
+    unconnected.variables["mine"] = keyed
+    assert "signed in as  the key n\n" in unconnected.run("%sb_connect $mine").out
 
 
 def test_failed_connect_leaves_no_connection(unconnected: Shell, emulator: RunningEmulator) -> None:
@@ -83,18 +138,18 @@ def test_failed_connect_leaves_no_connection(unconnected: Shell, emulator: Runni
     assert unconnected.error("%sb_peek orders") == "There is no connection: run %sb_connect first."
 
 
-def test_prompt_asks_without_echo(kernel: Kernel) -> None:
-    ran = kernel.run("%sb_connect --prompt", answer=CONNECTION_STRING)
+def test_prompt_asks_without_echo(kernel: Kernel, keyed: str) -> None:
+    ran = kernel.run("%sb_connect --prompt", answer=keyed)
     assert [prompt["password"] for prompt in ran.prompts] == [True]
-    assert "my.servicebus.windows.net (Azure)" in ran.text
+    assert "signed in as  the key n\n" in ran.text
     assert SECRET not in ran.text
 
 
-def test_prompted_connection_string_is_in_no_variable(kernel: Kernel) -> None:
-    kernel.run("%sb_connect --prompt", answer=CONNECTION_STRING)
+def test_prompted_connection_string_is_in_no_variable(kernel: Kernel, keyed: str) -> None:
+    kernel.run("%sb_connect --prompt", answer=keyed)
     ran = kernel.run("%sb_connect --write", answer="not this")
     assert ran.prompts == []
-    assert "my.servicebus.windows.net (Azure)" in ran.text
+    assert "signed in as  the key n\n" in ran.text
     planted = "'c2Vjcm' + 'V0a2V5'"
     assert kernel.run(f"print({planted} in repr(globals()), len(In))").text.startswith("False ")
     assert kernel.run(f"import json\nprint({planted} in json.dumps(In))").text.strip() == "False"

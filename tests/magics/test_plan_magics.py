@@ -7,13 +7,14 @@ import re
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
+from tests.azure import HOST
 from tests.magics.conftest import Kernel
 
-SOMEWHERE = (
-    "import os; os.environ['SERVICEBUS_CONNECTION_STRING'] = "
-    "'Endpoint=sb://127.0.0.1:1/;SharedAccessKeyName=n;SharedAccessKey=a2V5'\n"
-    "%sb_connect env:SERVICEBUS_CONNECTION_STRING --write"
-)
+IN_AZURE = """
+from tests.azure import take_place
+take_place({!r})
+%sb_connect {} --write --into namespace
+"""
 
 
 @pytest.fixture
@@ -24,9 +25,9 @@ def connected(kernel: Kernel, emulator: RunningEmulator) -> Kernel:
 
 
 @pytest.fixture
-def outside(kernel: Kernel) -> Kernel:
-    """A kernel on a namespace that is not an emulator and does not answer."""
-    assert "127.0.0.1:1 (Azure)" in kernel.run(SOMEWHERE).text
+def outside(kernel: Kernel, emulator: RunningEmulator) -> Kernel:
+    """A kernel on a namespace that is not an emulator."""
+    assert f"{HOST} (Azure" in kernel.run(IN_AZURE.format(emulator.connection_string, HOST)).text
     return kernel
 
 
@@ -43,7 +44,7 @@ def test_the_plan_is_shown_before_the_report(connected: Kernel) -> None:
 
 def test_outside_the_emulator_it_asks_and_no_means_no(outside: Kernel) -> None:
     ran = outside.run("%sb_send orders 'text'", answer="n")
-    assert [prompt["prompt"] for prompt in ran.prompts] == ["Send 1 message to orders on 127.0.0.1:1? [y/N] "]
+    assert [prompt["prompt"] for prompt in ran.prompts] == ["Send 1 message to orders on contoso? [y/N] "]
     assert "Nothing was done: the plan was not confirmed." in ran.text
 
 
@@ -56,14 +57,14 @@ def test_plan_without_an_answer_is_not_carried_out(outside: Kernel) -> None:
 def test_dry_run_does_not_ask(outside: Kernel) -> None:
     ran = outside.run("%sb_send orders 'text' --dry-run", answer="y")
     assert ran.prompts == []
-    assert "Plan: send 1 message to orders on 127.0.0.1:1." in ran.text
+    assert "Plan: send 1 message to orders on contoso." in ran.text
 
 
 @pytest.mark.parametrize(("line", "answer"), [("%sb_send orders 'text'", "y"), ("%sb_send orders 'text' --yes", None)])
 def test_confirmed_it_is_done_and_what_failed_is_said(outside: Kernel, line: str, answer: str | None) -> None:
     ran = outside.run(line, answer=answer)
     assert "Nothing was done" not in ran.text
-    assert "Connection" in ran.text, "it was tried, and nobody answers there"
+    assert "There is no queue or topic 'orders'" in ran.text, "it was tried"
 
 
 def test_python_warns_of_failures_when_the_cell_ends(kernel: Kernel, emulator: RunningEmulator) -> None:

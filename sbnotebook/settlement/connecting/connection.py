@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 import re
 import ssl
@@ -340,12 +341,15 @@ class Connection:
             self._clients[retries] = self.new_client(retries=retries)
         return self._clients[retries]
 
-    def new_client(self, *, retries: int, over_websocket: bool | None = None) -> ServiceBusClient:
+    def new_client(
+        self, *, retries: int, over_websocket: bool | None = None, credential: Any = None
+    ) -> ServiceBusClient:
         """Return a client of the SDK, which the caller closes.
 
         Args:
             retries: how often the SDK retries a request.
             over_websocket: whether it uses a WebSocket; None for what the connection string or the environment says.
+            credential: an asynchronous one to use instead of the connection's own.
         """
         options: dict[str, Any] = {"retry_total": retries, "ssl_context": tls_context()}
         if over_websocket is None:
@@ -357,13 +361,18 @@ class Connection:
                 options["custom_endpoint_address"] = f"http://{self.parsed.amqp_host}"
         if self.parsed is not None:
             return ServiceBusClient.from_connection_string(self.parsed.for_sdk.reveal(), **options)
-        return ServiceBusClient(*self.host_and_credential(), **options)
+        host, own = self.host_and_credential()
+        return ServiceBusClient(host, credential or own, **options)
 
 
-def _default_credential() -> AsyncTokenCredential:
-    from azure.identity.aio import DefaultAzureCredential
+def _default_credential() -> Any:
+    from azure.identity import DefaultAzureCredential
 
-    return DefaultAzureCredential()
+    logger = logging.getLogger("azure.identity")
+    if not logger.hasHandlers():  # Python would print twenty lines for an account that is not there
+        logger.addHandler(logging.NullHandler())
+    # The asynchronous one opens sessions of aiohttp, which complain where a namespace is dropped without closing it.
+    return _InThreads(DefaultAzureCredential(), is_owned=True)
 
 
 class _InThreads:
@@ -373,8 +382,8 @@ class _InThreads:
     has stopped to wait: the next one finds the sign-in that the user finished meanwhile.
     """
 
-    def __init__(self, credential: Any) -> None:
-        self._credential = credential
+    def __init__(self, credential: Any, *, is_owned: bool = False) -> None:
+        self._credential, self._is_owned = credential, is_owned
         self._asked: dict[object, Future[Any]] = {}
         self._lock = threading.Lock()
 
@@ -395,7 +404,9 @@ class _InThreads:
             asked.set_exception(error)
 
     async def close(self) -> None:
-        """Close nothing: the credential is the caller's."""
+        """Close the credential if it is the connection's own; the caller's stays open."""
+        if self._is_owned:
+            await asyncio.to_thread(self._credential.close)
 
     async def __aenter__(self) -> Self:
         return self

@@ -9,22 +9,16 @@ import socket
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import anyio
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from sbnotebook.settlement.connecting.connection_strings import canonical_host
-from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.connecting.connection_strings import ConnectionString, canonical_host
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.connecting.connection import Connection
 
-_SCOPE: Final = "https://servicebus.azure.net/.default"
-_SIGNED_IN_WITHIN: Final = 10.0
-"""Seconds to wait for a sign-in."""
 _PEOPLE: Final = ("upn", "preferred_username", "unique_name", "email")
 _APPS: Final = ("app_displayname", "appid", "azp", "oid")
 _MAX_NAME: Final = 100
-_MAX_ERROR: Final = 200
 _EMULATOR_PORT: Final = 5672
 _ANSWERS_WITHIN: Final = 10.0
 """Seconds to wait for an emulator's answer."""
@@ -35,29 +29,15 @@ _MAX_ANSWER: Final = 10_000
 _MAX_ID: Final = 100
 
 
-async def signed_in_as(connection: Connection) -> str:
-    """Return in words who a connection is signed in as. A connection with a credential requests a token for that.
+def key_of(parsed: ConnectionString) -> str:
+    """Return in words with what a connection string signs in.
 
-    Args:
-        connection: not changed. The token is used only for the name in it.
-
-    Returns:
-        The name of the key or the account; where the sign-in failed, the reason.
+    Example:
+        >>> from sbnotebook.settlement.connecting.connection_strings import read
+        >>> key_of(read("Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5"))
+        'the key root'
     """
-    if connection.parsed is not None:
-        name = connection.parsed.key_name
-        return f"the key {_shown(name)}" if name else "a shared access signature"
-    try:
-        _, credential = connection.host_and_credential()
-        with anyio.fail_after(_SIGNED_IN_WITHIN):
-            token = await credential.get_token(_SCOPE)
-    except TimeoutError:
-        return f"no identity yet: signing in took longer than {_SIGNED_IN_WITHIN:.0f} seconds"
-    except Exception as error:  # noqa: BLE001 (a credential may raise anything, and the connection still works to show this)
-        if "DefaultAzureCredential failed" in str(error):
-            return "no identity: found no account here; sign in with az login, or give connect(…) a credential"
-        return f"no identity: {type(error).__name__}: {explained(error)[:_MAX_ERROR]}"
-    return account_of(token.token)
+    return f"the key {_shown(parsed.key_name)}" if parsed.key_name else "a shared access signature"
 
 
 def account_of(token: str) -> str:

@@ -27,7 +27,7 @@ from sbnotebook.model import EntityAddress
 if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-__all__ = ["is_missing", "known_addresses", "missing", "refusal", "unreachable"]
+__all__ = ["is_missing", "known_addresses", "missing", "refusal", "said", "service_words", "unreachable"]
 
 _NOT_FOUND: Final = 404
 _REFUSED: Final = frozenset({400, 401, 403})
@@ -42,7 +42,9 @@ _ABOUT_SESSIONS: Final = (
     ("sessionful message receiver cannot be created", "has no sessions: use it without naming one"),
 )
 # The operating systems' words for a name that is not in the DNS, not for a DNS that did not answer.
-_NO_SUCH_HOST: Final = re.compile(r"Errno -2\]|Errno -5\]|nodename nor servname|Errno 1100[14]\]")
+_NO_SUCH_HOST: Final = re.compile(
+    r"Errno -2\]|Errno -5\]|nodename nor servname|Name or service not known|Errno 1100[14]\]"
+)
 _NOTHING_LISTENS: Final = re.compile(r"Errno (?:111|61|10061|1225)\]|Connect call failed|Connection refused")
 # What the SDK puts before an answer of a management node, what Azure adds for its support, and a second mention of the
 # status.
@@ -107,10 +109,10 @@ def refusal(error: ServiceBusError, address: EntityAddress, host: str) -> str | 
     if status in _REFUSED or isinstance(error, ServiceBusAuthorizationError):
         return (
             f"{host} does not let this connection use the {place}: check that the key or token is right, has not "
-            f"expired and has the right to do this{_said(words)}."
+            f"expired and has the right to do this{said(words)}."
         )
     if isinstance(error, MessagingEntityDisabledError):
-        return f"The {place} is disabled: enable it, or wait until it is{_said(words)}."
+        return f"The {place} is disabled: enable it, or wait until it is{said(words)}."
     condition = getattr(error, "_condition", None)
     if _LIST_SESSIONS in words:
         return f"The {place} has no sessions: look at its messages without naming one."
@@ -124,7 +126,8 @@ def refusal(error: ServiceBusError, address: EntityAddress, host: str) -> str | 
     return None
 
 
-def _said(words: str) -> str:
+def said(words: str) -> str:
+    """Return the service's own words in brackets."""
     return f" (Service Bus says: {words.rstrip('.')})"
 
 
@@ -133,8 +136,13 @@ def _answer(error: ServiceBusError) -> tuple[int | None, str]:
     inner: object = error.inner_exception
     status: object = getattr(inner, "status_code", None)
     words: object = getattr(inner, "status_description", None) if isinstance(status, int) else None
-    text = words.decode(errors="replace") if isinstance(words, bytes) else str(words or error)
-    return (status if isinstance(status, int) else None), _NOISE.sub("", " ".join(text.split())).strip() or "nothing"
+    return (status if isinstance(status, int) else None), service_words(words or error)
+
+
+def service_words(description: object) -> str:
+    """Return what the service said, without the noise around it."""
+    text = description.decode(errors="replace") if isinstance(description, bytes) else str(description)
+    return _NOISE.sub("", " ".join(text.split())).strip() or "nothing"
 
 
 def _kind(address: EntityAddress) -> str:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sbnotebook.settlement.sdk.clients import adopt
 from sbnotebook.settlement.sdk.errors import answered_within, as_service_bus_error
-from sbnotebook.settlement.sdk.protocol import Answer, Browser, Receiver, constants, mgmt_handlers, private
+from sbnotebook.settlement.sdk.protocol import (
+    AMQPException,
+    AmqpLinkError,
+    Answer,
+    Browser,
+    Receiver,
+    constants,
+    mgmt_handlers,
+    private,
+)
 from sbnotebook.settlement.sdk.receivers import lock_by_token
 
 if TYPE_CHECKING:
@@ -26,6 +35,7 @@ __all__ = [
     "renew_locks",
     "schedule_payloads",
     "settle_by_tokens",
+    "token_status",
 ]
 
 _OK, _ACCEPTED, _NO_CONTENT = 200, 202, 204
@@ -49,6 +59,33 @@ def browser(client: ServiceBusClient, path: str) -> Browser:
     made = private(client)._create_session_browser(path)
     adopt(made)
     return made
+
+
+async def token_status(browser: Browser) -> tuple[int | None, object]:
+    """Open a browser once, and return what the service answers to its token.
+
+    Args:
+        browser: not open yet, of an entity that need not exist.
+
+    Returns:
+        The status, None where the service ended the link instead; and its description.
+
+    Raises:
+        AMQPException: there is no connection, or it broke.
+        ServiceBusError: no answer, or no token, came in time.
+        Exception: the credential raised it.
+    """
+    try:
+        await private(browser)._open()
+    except AMQPException as error:
+        # A refused token, or a refused $cbs link; any other ended the connection.
+        status: object = getattr(error, "status_code", None)
+        if isinstance(status, int):
+            return status, getattr(error, "status_description", None) or error
+        if isinstance(error, AmqpLinkError):
+            return None, error
+        raise
+    return _ACCEPTED, ""
 
 
 async def peek_payloads(
