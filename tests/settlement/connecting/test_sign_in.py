@@ -68,7 +68,8 @@ class WithoutTls(Connection):
 
     def new_client(self, *, retries: int, over_websocket: bool | None = None, credential: Any = None) -> Any:
         assert not over_websocket
-        return ServiceBusClient(self.place, credential or self.credential, retry_total=retries, use_tls=False)
+        assert credential is not None
+        return ServiceBusClient(self.place, credential, retry_total=retries, use_tls=False)
 
 
 def with_account(emulator: RunningEmulator, credential: Credential) -> Connection:
@@ -107,7 +108,7 @@ async def test_the_key_of_an_entity_is_confirmed_at_it(emulator: RunningEmulator
 
 
 async def test_a_signature_is_confirmed_at_what_it_is_for(emulator: RunningEmulator) -> None:
-    from azure.servicebus._base_handler import _generate_sas_token
+    from azure.servicebus._base_handler import _generate_sas_token  # pyright: ignore[reportPrivateUsage]
 
     endpoint = emulator.connection_string.partition(";")[0]
     host = endpoint.split("//")[1].rstrip("/")
@@ -141,7 +142,9 @@ async def test_an_account_that_the_namespace_refuses_may_have_a_role_on_a_queue(
 
 
 async def test_an_account_is_confirmed(emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ConnectionAccess, "put_token", lambda *_: None)
+    def accept(*_: object) -> None: ...
+
+    monkeypatch.setattr(ConnectionAccess, "put_token", accept)
     assert await sign_in(with_account(emulator, Credential())) == SignedIn("anna@example.org", is_confirmed=True)
 
 
