@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from sbnotebook.emulator.entities.options import QueueOptions
 from sbnotebook.errors import ReadOnlyError
 from sbnotebook.model import Complete, Defer, EntityAddress, Resubmit
 from sbnotebook.settlement import Archive, Connection, Journal, Policy, PolicyRow
+from tests.azure import HOST, take_place
 
 Act = Callable[[Namespace], object]
 QUEUES = {"orders": None, "other": None, "by-session": QueueOptions(requires_session=True)}
@@ -161,15 +163,21 @@ AZURE = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;Sha
 MICROSOFTS = "Endpoint=sb://localhost;SharedAccessKeyName=a;SharedAccessKey=a2V5;UseDevelopmentEmulator=true;"
 
 
-@pytest.mark.parametrize("target", [AZURE, f"{AZURE};UseDevelopmentEmulator=false", "shop.servicebus.windows.net"])
-def test_writing_is_off_on_azure_until_it_is_turned_on(target: str) -> None:
+@pytest.mark.parametrize("target", [AZURE, f"{AZURE};UseDevelopmentEmulator=false"])
+def test_writing_is_off_with_a_key_of_azure_until_it_is_turned_on(target: str) -> None:
     for write, is_read_only in ((None, True), (False, True), (True, False)):
-        with connect(target, write=write) as namespace:
+        assert Connection(target, write=write).read_only is is_read_only
+
+
+def test_writing_is_off_on_azure_until_it_is_turned_on(
+    emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Connection, "with_credential", Connection.with_credential)  # puts it back
+    take_place(emulator.connection_string)
+    for write, is_read_only in ((None, True), (False, True), (True, False)):
+        with connect(HOST, write=write) as namespace:
             assert namespace.read_only is is_read_only
-    with (
-        connect(target) as namespace,
-        pytest.raises(ReadOnlyError, match=r"shop\.servicebus\.windows\.net.*write=True"),
-    ):
+    with connect(HOST) as namespace, pytest.raises(ReadOnlyError, match=rf"{re.escape(HOST)}.*write=True"):
         namespace.entity("orders").send("x")
 
 

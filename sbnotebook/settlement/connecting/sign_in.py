@@ -3,13 +3,13 @@
 The SDK's session browser opens a connection and puts a token, without a link. Service Bus checks the token before it
 looks for the entity (azure-sdk-for-net issue 44734), so the answer that there is no such entity confirms the token,
 too. What it answers to a token for the whole namespace is not documented: an answer that neither confirms nor refuses
-the token is no failure.
+the token does not count as a failure.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import unquote_plus
@@ -67,7 +67,7 @@ class _Answer:
 
     status: int | None
     words: str
-    token: str
+    token: str = field(repr=False)
 
 
 class _Credential:
@@ -135,7 +135,7 @@ async def _put_token(connection: Connection, path: str) -> _Answer:
     with anyio.CancelScope(deadline=anyio.current_time() + _REACHED_WITHIN) as scope:
         credential = None if connection.parsed is not None else _Credential(connection.host_and_credential()[1], scope)
         client = connection.new_client(retries=0, credential=credential)
-        browser = management.browser(client, path)  # the client closes what is referred to
+        browser = management.browser(client, path)  # held, because the client keeps weak references
         try:
             status, words = await management.token_status(browser)
         except Exception as error:  # noqa: BLE001 (a credential and a proxy may raise anything)
