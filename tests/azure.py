@@ -1,4 +1,4 @@
-"""Emulators that take the place of a namespace in Azure: an address that is no emulator's, and writing is off."""
+"""Emulators that take the place of a namespace in Azure: under the name of one, and with writing off."""
 
 from __future__ import annotations
 

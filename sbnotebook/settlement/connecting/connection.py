@@ -369,7 +369,7 @@ def _default_credential() -> Any:
     from azure.identity import DefaultAzureCredential
 
     logger = logging.getLogger("azure.identity")
-    if not logger.hasHandlers():  # Python would print twenty lines for an account that is not there
+    if not logger.hasHandlers():  # Python would print twenty lines where it finds no account
         logger.addHandler(logging.NullHandler())
     # The asynchronous one opens sessions of aiohttp, which complain where a namespace is dropped without closing it.
     return _InThreads(DefaultAzureCredential(), is_owned=True)
