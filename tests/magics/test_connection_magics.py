@@ -24,7 +24,7 @@ def keyed(emulator: RunningEmulator) -> str:
 
 @pytest.fixture
 def azure(emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The host of a namespace that is no emulator."""
+    """The host of a namespace that counts as one in Azure."""
     monkeypatch.setattr(Connection, "with_credential", Connection.with_credential)  # puts it back
     take_place(emulator.connection_string)
     return HOST

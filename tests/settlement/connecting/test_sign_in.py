@@ -120,7 +120,7 @@ async def test_a_signature_is_confirmed_at_what_it_is_for(emulator: RunningEmula
 
 
 @pytest.mark.parametrize("place", ["", "sbnotebook-sign-in"], ids=["namespace", "entity"])
-async def test_a_key_is_refused_only_where_both_the_namespace_and_an_entity_refuse_it(
+async def test_a_key_that_one_of_two_places_takes_is_confirmed(
     emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """What Azure answers to a token for a whole namespace is not documented."""
@@ -135,7 +135,7 @@ async def test_a_key_is_refused_only_where_both_the_namespace_and_an_entity_refu
     assert (await sign_in(in_azure(emulator.connection_string))).is_confirmed
 
 
-async def test_an_account_that_the_namespace_refuses_may_have_a_role_on_a_queue(emulator: RunningEmulator) -> None:
+async def test_an_account_that_is_refused_may_have_a_role_on_a_queue(emulator: RunningEmulator) -> None:
     credential = Credential()
     assert await sign_in(with_account(emulator, credential)) == SignedIn("anna@example.org", is_confirmed=False)
     assert credential.count == 1, "az takes a second for each token"
