@@ -441,10 +441,11 @@ class Entity(SdkNames):
             message: what :meth:`send` takes for one message.
 
         Returns:
-            Who takes it. Where the connection has no right Manage, the rules cannot be read, and the answer is unknown.
+            The subscriptions that take it. Where the connection has no right Manage, the rules cannot be read, and the
+            answer is unknown.
 
         Raises:
-            DecisionError: this is no topic.
+            DecisionError: this is not a topic.
 
         Example:
             >>> print(connect("emulator").entity("events").receivers_of({"subject": "late"}))  # doctest: +SKIP
@@ -457,7 +458,7 @@ class Entity(SdkNames):
         is_place = self.address == self.address.sends_to
         found = run(Router(self._entity.namespace.connection).receivers, self.address, one) if is_place else None
         if found is None:
-            raise DecisionError(f"{self.address} is no topic: ask a topic who takes a message that you send to it.")
+            raise DecisionError(f"{self.address} is not a topic: ask a topic which subscriptions take a message.")
         return found
 
     # ---------------------------------------------------------------- sending

@@ -67,7 +67,7 @@ def test_who_takes_a_message_is_as_it_then_comes(namespace: Namespace, shared_em
     assert "all (by r0)" in str(place.receivers_of("x"))
 
 
-def test_a_message_that_no_subscription_takes_is_told_loudly(
+def test_a_message_that_no_subscription_takes_has_a_loud_warning(
     namespace: Namespace, shared_emulator: RunningEmulator
 ) -> None:
     topic(shared_emulator, "narrow-route", {"big": [(SqlFilter("size > 5"), None)]})
@@ -115,7 +115,7 @@ def test_forwarding_and_disabled_subscriptions_are_followed(
     sentence = namespace.entity("queue-route").plan_send("x").preview().sentence
     assert "takes" not in sentence
     assert "rules" not in sentence
-    with pytest.raises(DecisionError, match="is no topic"):
+    with pytest.raises(DecisionError, match="is not a topic"):
         namespace.entity("queue-route").receivers_of("x")
 
     shared_emulator.create_topic("disabled-route", TopicOptions())
@@ -185,5 +185,5 @@ def test_without_the_right_manage_nothing_is_guessed(shared_emulator: RunningEmu
 def test_only_a_topic_has_receivers(namespace: Namespace, address: str) -> None:
     if address == "plain-queue":
         namespace.create_queue(address)
-    with pytest.raises(DecisionError, match="is no topic"):
+    with pytest.raises(DecisionError, match="is not a topic"):
         namespace.entity(address).receivers_of("x")
