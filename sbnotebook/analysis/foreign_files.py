@@ -136,7 +136,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 def _refused(where: str, why: str) -> ConfigurationError:
@@ -209,7 +209,7 @@ def _body(value: Any) -> bytes:
 def _life(value: Any) -> timedelta | None:
     found = _TIME_SPAN.fullmatch(_text(value))
     if found is None:
-        raise ValueError(f"{value[:40]!r} is no time span, such as 1.02:03:04")
+        raise ValueError(f"{value[:40]!r} is not a time span, such as 1.02:03:04")
     days, hours, minutes, seconds, fraction = (int(part or 0) for part in found.groups())
     if days >= _LONGEST_LIFE.days:
         return None

@@ -428,8 +428,8 @@ class Namespace(NamespaceEntities):
         """Return the entities and rules as a ``Config.json``, which Microsoft's emulator and ours read.
 
         It has no keys, no messages and no metadata. A warning names each option that the file cannot say, and each
-        limit of Microsoft's emulator that it exceeds: 50 queues and topics, 50 subscriptions of a topic, names of 50
-        characters, 10 deliveries, and messages that live for 1 hour. SQL parameters become literals.
+        limit of Microsoft's emulator that it exceeds. The limits are 50 queues and topics, 50 subscriptions of a
+        topic, names of 50 characters, 10 deliveries, and messages that live for 1 hour. SQL parameters become literals.
 
         Raises:
             azure.core.exceptions.AzureError: the entities could not be read; it needs the right Manage.

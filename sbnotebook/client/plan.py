@@ -47,7 +47,7 @@ class Plan:
         plan: the asynchronous plan that is carried out.
         keeps: an object that must live as long as the plan, such as the batch that holds its messages.
         canary: the messages that go first and are watched; None to carry it out all at once.
-        receivers: tells who takes the messages that it sends, for its preview; None where it sends none.
+        receivers: tells which subscriptions take the messages that it sends, for its preview; None where it sends none.
     """
 
     def __init__(

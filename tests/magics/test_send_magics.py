@@ -36,9 +36,7 @@ def test_send_of_a_text_in_quotes(shell: Shell, orders: str) -> None:
     )
 
 
-def test_a_dry_run_to_a_topic_says_which_subscriptions_take_the_messages(
-    shell: Shell, emulator: RunningEmulator
-) -> None:
+def test_a_dry_run_to_a_topic_says_who_takes_messages(shell: Shell, emulator: RunningEmulator) -> None:
     emulator.create_topic("sent-events")
     rules = [Rule("large", SqlFilter("sys.Label = 'large'"), None)]
     emulator.create_subscription("sent-events", "large", SubscriptionOptions(), rules=rules)

@@ -100,7 +100,7 @@ async def test_the_next_session_and_a_named_one_are_held_alone(namespace: AsyncN
         assert again.session_id == "a"
 
 
-async def test_a_session_id_that_is_too_long_is_refused_before_it_is_sent(namespace: AsyncNamespace) -> None:
+async def test_a_session_id_that_is_too_long_is_refused(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "long-ids", session_messages(["s" * 128]), requires_session=True)
     async with queue.session("s" * 128) as session:
         assert len(await session.receive(1)) == 1
