@@ -52,13 +52,17 @@ def kinds_query(paths: Sequence[str], source: str, rows: str | None = None) -> s
         source: the table.
         rows: the column that numbers the rows, for the kinds that are together in rows.
     """
+    single = [path for path in paths if "[*]" not in path]
     values, kinds = [rows] if rows else [], list[str]()
     for place, path in enumerate(paths):
         is_many, name = "[*]" in path, f"value_{place}_"
-        values.append(f"json_extract({BODY_JSON}, {_quoted(path)})::VARCHAR{'[]' * is_many} AS {name}")
+        value = f"json_extract({BODY_JSON}, {_quoted(path)})" if is_many else f"values_[{single.index(path) + 1}]"
+        values.append(f"{value}::VARCHAR{'[]' * is_many} AS {name}")
         kind = _EACH.format(name, "value", _kind("value"), "|") if is_many else _kind(name)
         kinds.append(kind if rows else f"list(DISTINCT {kind})")
-    inner = f"(SELECT {', '.join(values)} FROM {source})"  # noqa: S608 - the paths are quoted
+    # All paths at once, so that a body is parsed once.
+    extracted = f"*, json_extract({BODY_JSON}, [{', '.join(map(_quoted, single))}]) AS values_" if single else "*"
+    inner = f"(SELECT {', '.join(values)} FROM (SELECT {extracted} FROM {source}))"  # noqa: S608 - the paths are quoted
     numbers, grouped = ([f"list({rows})"], " GROUP BY ALL") if rows else ([], "")
     return f"SELECT {', '.join(numbers + kinds)} FROM {inner}{grouped}"  # noqa: S608 - see above
 

@@ -17,7 +17,7 @@ import os
 import re
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TypedDict, TypeVar, cast
 
@@ -72,6 +72,7 @@ _MOST_GROUPS: Final = 64
 _TOGETHER: Final = 32 * 1024 * 1024
 """Bytes of the batches whose values are looked at together."""
 _FROM: Final = " FROM messages"
+_FIRST: Final = "(FROM messages LIMIT 1000)"
 _PLACE: Final = re.compile(r"\[(\d+),(\d+)\]")
 _NO_COLUMN: Final = re.compile(r"Referenced (?:column|table) \"([^\"]+)\" not found")
 _ADVICE: Final = " You might need to add explicit type casts."
@@ -222,12 +223,13 @@ class _Messages:
 
     def parts(self) -> Iterator[list[Any]]:
         """Yield the batches of the table as they arrive, some together: each query takes a moment to plan."""
-        together: list[Any] = []
+        together, size = list[Any](), 0
         for batch in self._read():
             together.append(batch)
-            if sum(each.nbytes for each in together) >= _TOGETHER:
+            size += batch.nbytes
+            if size >= _TOGETHER:
                 yield together
-                together = []
+                together, size = [], 0
         if together:
             yield together
 
@@ -309,15 +311,25 @@ def _filtered(database: duckdb.DuckDBPyConnection, table: Any, statement: str) -
     return rows.filter(statement.removeprefix(_SELECT).removesuffix(_FROM)).project(INDEX).fetchall()
 
 
+def _known(kinds: Iterable[str | None] | None) -> set[str]:
+    return {kind for kind in kinds or () if kind}
+
+
 def _by_kinds(rows: duckdb.DuckDBPyRelation, paths: list[str]) -> dict[tuple[str, ...], list[int]]:
     """Return the kinds of the values of some paths, each with the rows that have them; none stands for all rows."""
+    # Messages with values of one kind, the usual case, need no lists of rows; often the first show that there are more.
+    for source in (_FIRST, "messages"):
+        found: Any = rows.query("messages", kinds_query(paths, source))
+        kinds = found.fetchall()[0]
+        if any(len(_known(each)) > 1 for each in kinds):
+            break
+    else:
+        return {tuple(kind_of_all(each or ()) for each in kinds): []}
     together: Any = rows.query("messages", kinds_query(paths, "messages", INDEX))
-    found: list[tuple[Any, ...]] = together.fetchall()
-    of_paths = [{kind for kind in kinds if kind} for kinds in list(zip(*found, strict=True))[1:]]
+    found = together.fetchall()
+    of_paths = list(map(_known, list(zip(*found, strict=True))[1:]))
     all_kinds = tuple(map(kind_of_all, of_paths))
-    mixed = [place for place, kinds in enumerate(of_paths) if len(kinds) > 1]
-    if not mixed:
-        return {all_kinds: []}
+    mixed = [place for place, each in enumerate(of_paths) if len(each) > 1]
     groups: dict[tuple[str, ...], list[int]] = {}
     for indexes, *kinds in found:
         own = tuple(kind_of_all([kinds[n]]) if n in mixed else kind for n, kind in enumerate(all_kinds))
