@@ -70,6 +70,15 @@ def test_every_command_is_documented() -> None:
     assert commands == re.findall(r"^\| `sbnotebook (\w+)", page, re.MULTILINE)
 
 
+@pytest.mark.parametrize(
+    "command", [["report"], ["config"], ["triage", "orders/$dlq"], ["probe", "--yes"]], ids=" ".join
+)
+def test_a_host_that_cannot_be_reached_is_a_sentence(command: list[str], tmp_path: Path) -> None:
+    refused = run(*command, "127.0.0.1", XDG_DATA_HOME=str(tmp_path))
+    assert refused.returncode == 2
+    assert refused.stderr == "sbnotebook: Nothing listens at 127.0.0.1: check the name, and the firewall.\n"
+
+
 def test_report_prints_writes_and_fails_above(tmp_path: Path) -> None:
     with running(queues=["orders"]) as emulator, connect(emulator.connection_string) as namespace:
         orders = namespace.entity("orders")
