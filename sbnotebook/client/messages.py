@@ -218,7 +218,7 @@ class DeferredMessages(Messages):
         entity: their entity.
         table: the messages that are in the entity, with all message columns.
         found: their numbers, and those that are in the journal.
-        where_from: the table's caption; None for found in words.
+        where_from: the table's caption; None for ``found`` in words.
     """
 
     def __init__(
