@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import anyio
 from azure.core.exceptions import (
     AzureError,
     HttpResponseError,
@@ -51,8 +50,6 @@ __all__ = [
 ]
 
 _NO_RIGHT: Final = (401, 403)
-_CLOSED_WITHIN: Final = 2.0
-"""Seconds."""
 _AT_ONCE: Final = 8
 """Management operations that wait for their answers at once."""
 _DETAIL: Final = re.compile(r"<Detail>([^<]*)")
@@ -370,13 +367,8 @@ async def delete_queue(connection: Connection, name: str) -> None:
 @asynccontextmanager
 async def client_of(connection: Connection) -> AsyncGenerator[ServiceBusAdministrationClient]:
     """Open the SDK's administration client of a namespace while the block runs."""
-    client = connection.administration_client()
-    try:
+    async with connection.administration_client() as client:
         yield client
-    finally:
-        # Also where the work was cancelled: aiohttp complains of a session that was left open.
-        with anyio.move_on_after(_CLOSED_WITHIN, shield=True):
-            await client.close()
 
 
 @asynccontextmanager
