@@ -24,6 +24,7 @@ from sbnotebook.model import Message
 
 __all__ = ["is_foreign", "read_foreign"]
 
+_MICROSECONDS: Final = re.compile(r"(\.\d{6})\d+")
 _TEXTS: Final = {
     "messageid": "message_id",
     "sessionid": "session_id",
@@ -219,7 +220,7 @@ def _life(value: Any) -> timedelta | None:
 
 def _time(value: Any) -> datetime | None:
     # .NET writes seven digits of a second.
-    text = re.sub(r"(\.\d{6})\d+", r"\1", _text(value))
+    text = _MICROSECONDS.sub(r"\1", _text(value))
     time = datetime.fromisoformat(text)
     if time.year <= 1:  # .NET's DateTime.MinValue
         return None

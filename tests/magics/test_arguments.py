@@ -117,14 +117,6 @@ def test_other_magics_keep_their_own_errors(unconnected: Shell) -> None:
     assert unconnected.error("%lodpy x") == "Line magic function `%lodpy` not found."
 
 
-def test_error_in_a_users_function_keeps_its_traceback(shell: Shell) -> None:
-    shell.run("namespace.create_queue('own-error')\n%sb_send own-error 'text'")
-    shell.run("def fix(message):\n    return message.no_such_attribute")
-    ran = shell.run("%sb_resubmit own-error --edit fix")
-    assert "AttributeError" in ran.out
-    assert "no_such_attribute" in ran.out
-
-
 def test_help_shows_the_arguments_and_an_example(unconnected: Shell) -> None:
     ran = unconnected.run("%sb_peek?")
     assert "--where EXPRESSION" in ran.out

@@ -73,16 +73,6 @@ def test_locked_messages_stay_held_after_an_interrupt(ready: Kernel, emulator: R
     ready.run("%sb_release")
 
 
-def test_failing_function_of_the_users_has_its_traceback(ready: Kernel) -> None:
-    ready.run("namespace = None\ndef fails(message): raise ValueError('mine')")
-    ready.run("%sb_send waiting 'x'")
-    ran = ready.run("%sb_resubmit waiting --edit fails")
-    (error,) = [output for output in ran.outputs if "ename" in output]
-    assert (error["ename"], error["evalue"]) == ("ValueError", "mine")
-    traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error["traceback"]))  # some IPythons colour each word
-    assert "def fails(message)" in traceback
-
-
 @pytest.mark.parametrize(
     ("interrupt", "line"),
     [

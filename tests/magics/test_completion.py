@@ -27,7 +27,7 @@ def ready(kernel: Kernel, emulator: RunningEmulator) -> Kernel:
         ("%sb_send tab-o", ["%sb_send tab-orders"]),
         ("%%sb_send tab-o", ["%%sb_send tab-orders"]),
         ("%sb_resubmit tab-orders/$dlq --to tab-r", ["%sb_resubmit tab-orders/$dlq --to tab-results"]),
-        ("%sb_resubmit tab-orders --ed", ["%sb_resubmit tab-orders --edit"]),
+        ("%sb_resubmit tab-orders --ed", ["%sb_resubmit tab-orders --edit", "%sb_resubmit tab-orders --edit-json"]),
         ("%sb_resubmit tab-orders --dry-run --ma", [
             "%sb_resubmit tab-orders --dry-run --max-resubmits",
             "%sb_resubmit tab-orders --dry-run --max-came-back",

@@ -206,7 +206,7 @@ async def test_what_a_probe_cannot_tell_is_said(service: Service, clock: ManualC
     service.queues_have(enable_partitioning=False)
     finding = (await found(service, clock, BY_NAME["partition-token-batch"]))["partition-token-batch"]
     assert (finding.verdict, finding.saw) == (ProbeVerdict.UNKNOWN, "all messages were in one partition")
-    with_credential = Connection.with_credential("shop.servicebus.windows.net", NoCredential())
+    with_credential = Connection.with_credential("shop.servicebus.windows.net", NoCredential(), write=True)
     run = ProbeRun(with_credential, probes=[BY_NAME["listen-key-counts"]])
     await run.run()
     assert [(each.verdict, each.saw) for each in run.findings] == [

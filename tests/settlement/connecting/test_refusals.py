@@ -377,7 +377,7 @@ async def test_decision_that_is_impossible_is_refused(spaces: Spaces) -> None:
             (DecisionError, "planned on the entity", lambda: batch.settle(Resubmit())),
             (ConfigurationError, "max_in_flight is 1 or more", lambda: batch.settle(Complete(), max_in_flight=0)),
             (ConfigurationError, "at least 0 messages", lambda: batch.receive(-1)),
-            (ConfigurationError, "at least 0 seconds", lambda: batch.receive(1, max_wait=-1)),
+            (ConfigurationError, "max_wait is above 0 seconds", lambda: batch.receive(1, max_wait=-1)),
         ]
         for kind, pattern, act in rows:
             with pytest.raises(kind) as refused:

@@ -50,6 +50,7 @@ _WORD: Final = re.compile(
     re.VERBOSE,
 )
 _NUMBER: Final = re.compile(r"(?:[0-9]++(?:\.[0-9]++)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[0-9]++\.", re.ASCII)
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _KEYWORDS: Final = frozenset(("AND", "OR", "NOT", "IN", "IS", "LIKE", "ESCAPE", "NULL", "TRUE", "FALSE"))
 _TESTS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
@@ -391,7 +392,7 @@ def _words(expression: str) -> list[_Word]:
         raise ConfigurationError(
             f"A SQL expression has at most {MOST_CHARACTERS} characters, this one has {len(expression)}."
         )
-    if not expression.isascii() and re.search("[\ud800-\udfff]", expression):
+    if not expression.isascii() and _SURROGATE.search(expression):
         raise ConfigurationError("The SQL expression has half of a surrogate pair, which is not a character.")
     words: list[_Word] = []
     at = 0
