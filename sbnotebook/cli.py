@@ -158,7 +158,7 @@ def triage(
     refuse_secret(target)
     from sbnotebook.client import connect
 
-    connect(target, archive=False, write=False).close()  # the page would say later what is wrong
+    connect(target, archive=False, write=False).close()  # the page would report a wrong target later
     from sbnotebook.widgets.app_page import TriageRequest
     from sbnotebook.widgets.app_server import serve
 

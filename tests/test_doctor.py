@@ -89,7 +89,9 @@ def test_a_namespace_that_does_not_answer_is_missing(monkeypatch: pytest.MonkeyP
 
 def test_an_ipv6_address_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SBNOTEBOOK_CONNECTION", connection_string("[::1]", closed_port()))
-    assert finding("Connection").found.startswith("The namespace is an IPv6 address, which azure-servicebus cannot read")
+    assert finding("Connection").found.startswith(
+        "The namespace is an IPv6 address, which azure-servicebus cannot read"
+    )
 
 
 @pytest.mark.parametrize("target", [f"SharedAccessKey={KEY}", f"Endpoint=sb://;SharedKey={KEY}", f"no host {KEY}"])

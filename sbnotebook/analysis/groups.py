@@ -335,7 +335,7 @@ def _with_faults(messages: Sequence[ReceivedMessage] | pa.Table, rows: list[_Row
     if isinstance(messages, pa.Table):
         column: Any = messages.column("application_properties").combine_chunks()
         kernels: Any = pc
-        if not kernels.any(kernels.is_in(column.keys, pa.array(header_names(), pa.string()))).as_py():
+        if not kernels.any(kernels.is_in(column.keys, array_of_values(header_names(), pa.string()))).as_py():
             return rows
         properties: list[Any] = [dict(pairs or ()) for pairs in column.to_pylist()]
     else:

@@ -79,7 +79,7 @@ _CASE: Final = ord("{") - ord("[")
 _N, _A, _I, _F = b"naif"
 _MAY_PRECEDE: Final = np.isin(np.arange(256), list(b":[,- \t\r\n"))
 _MAY_FOLLOW: Final = np.isin(np.arange(256), list(b"]},iI \t\r\n"))
-"""Bytes beside NaN or Infinity, as far as they are no text."""
+"""Bytes beside NaN or Infinity, where they are not text."""
 
 _WORK: Final = f"""\
 import sys

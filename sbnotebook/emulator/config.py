@@ -32,6 +32,7 @@ _T = TypeVar("_T")
 # A text, whole or cut off, and then a comment, or a comma that ends a list or an object.
 _TEXT: Final = r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)'
 _COMMENT: Final = re.compile(rf"{_TEXT}|//[^\r\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_NOT_NEW_LINE: Final = re.compile(r"[^\r\n]")  # so that an error names the right line
 _LAST_COMMA: Final = re.compile(rf"{_TEXT}|,(?=\s*[\]}}])", re.DOTALL)
 _NAMESPACE: Final = ("Name", "Queues", "Topics")
 _FILTERS: Final = {"Correlation": "CorrelationFilter", "Sql": "SqlFilter"}
@@ -279,8 +280,7 @@ def _parse(content: bytes) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError:
-        blank = re.compile(r"[^\r\n]")  # so that an error names the right line
-        text = _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else blank.sub(" ", found[0]), text)
+        text = _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else _NOT_NEW_LINE.sub(" ", found[0]), text)
         text = _LAST_COMMA.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
         return json.loads(text, object_pairs_hook=_unique)
 

@@ -46,7 +46,7 @@ _WORDS_OF_OTHERS: Final = {
 _ABOUT_REMOVALS: Final = re.compile(
     r"(?:--|sb_)(?:delete|remove|clear|drop|empty|erase|destroy|wipe|force)", re.IGNORECASE
 )
-"""Names that suggest nothing: what is like them may be another removal than you mean."""
+"""Names that suggest nothing: a similar name may be another removal than you mean."""
 
 
 def parsed(parser: argparse.ArgumentParser, line: str, args: MagicArguments) -> bool:

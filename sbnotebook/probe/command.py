@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from sbnotebook.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -46,16 +48,11 @@ def probe(
     from rich.console import Console
 
     from sbnotebook.client.targets import refuse_secret, resolve
-    from sbnotebook.errors import ConfigurationError
     from sbnotebook.probe.run import ProbeRun
 
     refuse_secret(namespace)
     when = datetime.now(UTC)
-    path = report or Path(f"sbnotebook-probe-{when:%Y%m%d-%H%M%S}.md")
-    if path.exists():
-        raise ConfigurationError(f"{path} exists: say --report with the name of a new file.")
-    if not path.parent.is_dir():
-        raise ConfigurationError(f"There is no folder {path.parent}: say --report with a file in a folder that exists.")
+    path = _new_file(report or Path(f"sbnotebook-probe-{when:%Y%m%d-%H%M%S}.md"))
     console = Console()
     connection = resolve(namespace).connection
     connection.read_only = False  # the command is there to write, into queues of its own, and asks first
@@ -72,6 +69,14 @@ def probe(
         names = ", ".join(sorted(run.left))
         console.print(f"Not removed, so please remove: {names}", highlight=False, markup=False, soft_wrap=True)
     raise typer.Exit(_INTERRUPTED if interrupted else 1 if run.left else 0)
+
+
+def _new_file(path: Path) -> Path:
+    if path.exists():
+        raise ConfigurationError(f"{path} exists: say --report with the name of a new file.")
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"There is no folder {path.parent}: say --report with a file in a folder that exists.")
+    return path
 
 
 async def _tier(connection: Connection) -> str:

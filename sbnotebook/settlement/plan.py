@@ -201,7 +201,7 @@ class CarryOutWithCanary(Protocol):
 
 
 class Once:
-    """Lets a plan be applied once, whichever thread asks first."""
+    """Lets a plan be applied once, by any thread."""
 
     def __init__(self) -> None:
         self._begun = threading.Lock()

@@ -294,7 +294,7 @@ def test_megabytes_of_nonsense_are_refused_within_their_budget(tmp_path: Path, p
     assert process_time() - begun < 15
 
 
-def test_the_shortest_window_of_microsofts_emulator_is_that_of_service_bus(tmp_path: Path) -> None:
+def test_the_shortest_window_of_microsofts_emulator_is_read(tmp_path: Path) -> None:
     queue = {"Name": "q", "Properties": {"DuplicateDetectionHistoryTimeWindow": "PT5S"}}
     path = written(tmp_path, {"UserConfig": {"Namespaces": [{"Queues": [queue]}]}})
     assert read_config(path).queues == {"q": QueueOptions(duplicate_detection_window="20s")}

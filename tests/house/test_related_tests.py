@@ -5,7 +5,7 @@ from __future__ import annotations
 from scripts.related_tests import FAST, ROOT, SLOW, related_tests
 
 
-def test_a_module_has_its_own_tests_first_and_then_those_of_its_users() -> None:
+def test_a_module_has_its_own_tests_before_its_users() -> None:
     found = related_tests(["sbnotebook/emulator/entities/queue.py"])
     assert found[0] == "tests/emulator/entities/test_queue.py"
     assert {"tests/emulator/entities/test_queue_scheduled.py", "tests/emulator/entities/test_registry.py"} < {*found}

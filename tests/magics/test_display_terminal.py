@@ -55,7 +55,7 @@ SHOWN = (
     "resubmit: 1 settled",
     "%sb_undo term --since 7d",
     "There are no interrupted resubmits.",
-    "purge 6 messages of term",
+    "purge 5 messages of term",
     "%sb_nothing",
 )
 

@@ -4,11 +4,9 @@ import base64
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import anyio
 import pytest
-from azure.servicebus._pyamqp.aio import _connection_async  # pyright: ignore[reportPrivateUsage]
 
 from sbnotebook.emulator import ManualClock, Tier, running
 from sbnotebook.emulator.service.conditions import Condition
@@ -119,9 +117,6 @@ def service(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ser
 
 async def found(service: Service, clock: ManualClock, *probes: Probe) -> dict[str, Finding]:
     """Run probes one by one while the emulator's clock is turned for them."""
-    # The SDK knows port 443 only, on which this test may not listen.
-    port = service.websocket_port or urlsplit(service.emulator.http_url).port
-    service.patch.setattr(_connection_async, "WEBSOCKET_PORT", port)
 
     async def wait(seconds: float) -> None:
         if not service.time_passes:

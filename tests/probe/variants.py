@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+from aiohttp import ClientSession
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.amqp.connection import AmqpConnection
@@ -37,7 +39,6 @@ class Service:
     emulator: RunningEmulator
     patch: pytest.MonkeyPatch
     time_passes: bool = True
-    websocket_port: int | None = field(default=None)
 
     def wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
         """Put a function around a method; it gets the method first."""
@@ -419,7 +420,10 @@ def _frames_of(size: int) -> Callable[[Service], None]:
 
 
 def _no_websocket(service: Service) -> None:
-    service.websocket_port = 1
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ConnectionRefusedError
+
+    service.patch.setattr(ClientSession, "ws_connect", refuse)
 
 
 def _nothing_arrives(service: Service) -> None:

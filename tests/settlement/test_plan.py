@@ -105,7 +105,7 @@ def test_a_plan_says_what_it_would_do(decision: Decision, sentence: str) -> None
         ("contoso.servicebus.chinacloudapi.cn", "contoso.servicebus.chinacloudapi.cn"),
     ],
 )
-def test_on_azure_plan_and_question_name_action_count_entity_and_namespace(host: str, place: str) -> None:
+def test_plan_and_question_name_action_count_and_namespace(host: str, place: str) -> None:
     connection = Connection(f"Endpoint=sb://{host}/;SharedAccessKeyName=n;SharedAccessKey=a2V5")
     namespace = AsyncNamespace(connection, archive=None)
     letters = namespace.entity("orders/$dlq")
@@ -385,7 +385,7 @@ async def test_a_plan_that_is_being_applied_is_not_applied_beside_it() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("status", [OutcomeStatus.SKIPPED, OutcomeStatus.UNCONFIRMED])
-async def test_a_plan_that_failed_before_it_did_anything_is_applied_again(status: OutcomeStatus) -> None:
+async def test_a_plan_that_did_nothing_is_applied_again(status: OutcomeStatus) -> None:
     is_full = True
 
     async def refuse(plan: Plan, limits: Limits, progress: Progress | None) -> Report:

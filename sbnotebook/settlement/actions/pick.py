@@ -91,12 +91,7 @@ async def plan_pick(  # noqa: PLR0913 (each option has a name)
     search = Search(bodies=not keeps, max_held=max_held, abandon_rest=abandon_rest)
     given = _by_number(messages, place.address)
     seen = await survey(place, given.keys(), progress)
-    others = seen.standing - len(seen.in_state(MessageState.ACTIVE))
-    if others >= max_held:  # the chosen ones are settled as they come, and need a place
-        raise DecisionError(
-            f"{others:,} other messages are before the last chosen one, and all of them would be locked. Pick from "
-            f"the first ones, or allow more with max_held (it is {max_held:,})."
-        )
+    others = _others(seen, max_held)
     chosen = tuple(
         message or seen.found.get(number) or PeekedMessage(entity=place.address, sequence_number=number)
         for number, message in given.items()
@@ -106,19 +101,21 @@ async def plan_pick(  # noqa: PLR0913 (each option has a name)
         plan = plan_resubmit(place, chosen, decision, edit=edit, search=search, to_namespace=to_namespace)
     else:
         carry_out = _carrying_out(place, seen, search, archived=archived, at_the_end=keeps)
-        speeds, cost = place.namespace.speeds, Cost(others=others)
-        plan = Plan(
-            place.address,
-            decision,
-            chosen,
-            carry_out,
-            total=seen.standing,
-            speeds=speeds,
-            cost=cost,
-            on=place.namespace.in_plans,
-        )
+        total, speeds, cost, on = seen.standing, place.namespace.speeds, Cost(others=others), place.namespace.in_plans
+        plan = Plan(place.address, decision, chosen, carry_out, total=total, speeds=speeds, cost=cost, on=on)
     plan = replace(plan, options=_unusual(archived=archived, abandon_rest=abandon_rest, max_held=max_held))
     return _noted(plan, tuple(_notes(seen, len(chosen), place.address, abandon_rest=abandon_rest)))
+
+
+def _others(seen: Survey, max_held: int) -> int:
+    """Return how many messages are locked beside the chosen ones, which are settled as they come, and need a place."""
+    others = seen.standing - len(seen.in_state(MessageState.ACTIVE))
+    if others >= max_held:
+        raise DecisionError(
+            f"{others:,} other messages are before the last chosen one, and all of them would be locked. Pick from "
+            f"the first ones, or allow more with max_held (it is {max_held:,})."
+        )
+    return others
 
 
 def _unusual(*, archived: bool, abandon_rest: bool, max_held: int) -> Mapping[str, bool | int]:

@@ -64,18 +64,8 @@ def plan_send(
     def describe(rows: int) -> Preview:
         return Preview(_sentence(place, total, decision), first[:rows])
 
-    speeds, cost = place.namespace.speeds, Cost(settlements=0)
-    return Plan(
-        place.address,
-        decision,
-        (),
-        carry_out,
-        describe=describe,
-        total=total,
-        speeds=speeds,
-        cost=cost,
-        on=place.namespace.in_plans,
-    )
+    speeds, cost, on = place.namespace.speeds, Cost(settlements=0), place.namespace.in_plans
+    return Plan(place.address, decision, (), carry_out, describe=describe, total=total, speeds=speeds, cost=cost, on=on)
 
 
 def _sentence(place: Place, count: int | None, decision: Send) -> str:

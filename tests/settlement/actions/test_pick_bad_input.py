@@ -130,9 +130,7 @@ async def test_a_full_archive_is_told_before_a_clone_is_sent(namespace: AsyncNam
 
 
 @pytest.mark.parametrize("is_pick", [False, True])
-async def test_room_in_the_archive_is_for_whole_rows_and_not_only_for_bodies(
-    namespace: AsyncNamespace, *, is_pick: bool
-) -> None:
+async def test_room_in_the_archive_is_for_whole_rows(namespace: AsyncNamespace, *, is_pick: bool) -> None:
     name = f"no-room-for-rows-{is_pick}"
     queue = await filled_queue(namespace, name, 300)
     await namespace.create_queue(f"{name}-to")

@@ -149,7 +149,7 @@ def test_a_full_archive_keeps_nothing_and_says_how_to_go_on(path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 300, 1_000, 1_700, 3_000, 3_700, 4_100, 9_000])
-def test_messages_never_take_more_than_the_room_that_was_required_for_them(path: Path, size: int) -> None:
+def test_messages_take_no_more_than_the_required_room(path: Path, size: int) -> None:
     some = [replace(message(n, b"x" * size), message_id="é" * 60, entity="e" * 200) for n in range(1, 301)]
     with closing(Archive(path)) as archive:
         archive.keep([message(1)])
