@@ -46,18 +46,6 @@ _FEW_KEYS: Final = 16
 def decode(data: bytes | memoryview, offset: int = 0, *, items: int = ITEMS) -> tuple[AmqpValue, int]:
     """Decode the one value that starts at ``offset``.
 
-    Args:
-        data: encoded bytes; what follows the value is left alone.
-        offset: of the value's constructor byte.
-        items: most items of all its lists, maps and arrays together.
-
-    Returns:
-        The value and the offset of the first byte after it.
-
-    Raises:
-        AmqpDecodeError: the bytes are cut short, are not AMQP data, or hold more than a message may: see
-            :mod:`sbnotebook.amqp.limits`.
-
     Example:
         >>> decode(bytes([0x54, 0x07]))
         (7, 2)

@@ -38,10 +38,6 @@ _PAIR32: Final = struct.Struct(">II")
 def encode(value: AmqpValue) -> bytes:
     """Encode one value, in the shortest form of its type.
 
-    Raises:
-        TypeError: a Python type that no AMQP type stands for.
-        OverflowError: a number that its type cannot hold.
-
     Example:
         >>> encode(ULong(7)).hex(), encode("a").hex()
         ('5307', 'a10161')

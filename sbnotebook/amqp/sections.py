@@ -78,18 +78,6 @@ def split(payload: bytes, *, in_order: bool = True, up_to: int = FOOTER + 1) -> 
 
     The values are skipped, so the inside of a section may still turn out to be damaged.
 
-    Args:
-        payload: the message of a transfer, its frames joined.
-        in_order: refuse sections out of order.
-        up_to: look for no sections behind the first of this code or a higher one; by default, find all.
-
-    Returns:
-        The sections in their order; none for an empty payload. Data and sequence
-        may occur several times, each other section once.
-
-    Raises:
-        AmqpDecodeError: the bytes are cut short, are not sections of a message, are out of order, or one comes twice.
-
     Example:
         >>> split(bytes.fromhex("0053754500537845"))
         [Section(code=117, start=0, value_start=3, end=4), Section(code=120, start=4, value_start=7, end=8)]
@@ -151,20 +139,7 @@ def readable_items(payload: bytes, section: Section) -> dict[str, AmqpValue]:
 
 
 def section_value(payload: bytes, section: Section, *, items: int = ITEMS) -> AmqpValue:
-    """Decode the value of one section that :func:`split` found in this payload.
-
-    Args:
-        payload: the message.
-        section: one of its sections.
-        items: most items of all lists, maps and arrays in it together.
-
-    Returns:
-        A list for header and properties, a dict for annotations, application properties and footer,
-        bytes for data, a list for sequence, and any AMQP value for value.
-
-    Raises:
-        AmqpDecodeError: the section holds something that is not AMQP data.
-    """
+    """Decode the value of one section that :func:`split` found in this payload."""
     head = _BINARY_HEADS.get(payload[section.value_start])
     if head is not None:
         return payload[section.value_start + head : section.end]
@@ -177,19 +152,7 @@ def section_value(payload: bytes, section: Section, *, items: int = ITEMS) -> Am
 def section_values(
     payload: bytes, start: int = 0, wanted: Container[int] = SECTIONS
 ) -> tuple[dict[int, AmqpValue], list[Section]]:
-    """Decode a message in one pass, but for its body.
-
-    Args:
-        payload: the message.
-        start: where to begin: 0, or behind the annotations.
-        wanted: the codes of the sections that are decoded; the others are skipped.
-
-    Returns:
-        The values of the sections by their codes, and the places of the sections of the body.
-
-    Raises:
-        AmqpDecodeError: the bytes are not a message.
-    """
+    """Decode a message in one pass, but for its body."""
     values: dict[int, AmqpValue] = {}
     bodies: list[Section] = []
     size, previous = len(payload), MESSAGE_ANNOTATIONS if start else 0

@@ -15,8 +15,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["array_of_flags", "array_of_numbers", "array_of_values"]
-
 _arrow: Final[Any] = pa
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -27,11 +25,6 @@ _MISFITS: Final = (TypeError, ValueError, OverflowError, AttributeError)
 
 def array_of_numbers(numbers: Any, is_null: Any = None, kind: Any = None) -> Any:
     """Return an array of whole numbers.
-
-    Args:
-        numbers: a NumPy array of integers.
-        is_null: which of them are missing, a NumPy array of flags; None for none.
-        kind: the Arrow type, as long as that of the numbers; None for theirs.
 
     Example:
         >>> array_of_numbers(np.array([1, 2]), np.array([False, True])).to_pylist()
@@ -50,10 +43,6 @@ def array_of_flags(flags: Any) -> Any:
 
 def array_of_values(values: Sequence[Any], kind: Any) -> Any:
     """Return an array of Python values, the same as ``pyarrow.array``.
-
-    Args:
-        values: of the type, None where one is missing.
-        kind: the Arrow type.
 
     Example:
         >>> array_of_values(["a", None], pa.string()).to_pylist()

@@ -13,20 +13,6 @@ from typing import Final, NamedTuple
 
 from sbnotebook.model.budget import MATCHED_CHARACTERS
 
-__all__ = [
-    "ANY_GUID",
-    "DIGITS_TO_ONES",
-    "NO_GUID",
-    "Cause",
-    "cause_of",
-    "cause_of_form",
-    "form_without_ids",
-    "masked",
-    "masked_reason",
-    "read_stack_trace",
-    "trace_lines",
-]
-
 _MAX_CAUSE: Final = 200
 _MOST_TEXT: Final = 4_096
 """Characters that are masked: the beginning of a cause identifies it."""
@@ -76,10 +62,6 @@ def cause_of_form(form: str) -> Cause | None:
 
     The patterns of this module look at a digit for being one, with few exceptions. So descriptions that differ in their
     digits have the same cause, unless a digit is left in it, or one of the exceptions may be there.
-
-    Args:
-        form: a description with the same GUID in place of each, and 1 in place of each digit; see
-            :func:`form_without_ids` for its other ids.
 
     Example:
         >>> cause_of_form("Flight 1111 is late"), cause_of_form("HTTP 111")

@@ -16,8 +16,6 @@ from sbnotebook.model.json_text import without_repeats
 from sbnotebook.model.property_text import property_type
 from sbnotebook.model.schema import COLUMNS
 
-__all__ = ["MOST_DIFFERENCES", "Difference", "differences_of"]
-
 MOST_DIFFERENCES: Final = 500
 """Differences that are returned; the last one says that there are more."""
 _APART: Final = frozenset(
@@ -53,10 +51,6 @@ def differences_of(one: Message, other: Message) -> list[Difference]:
     """Return what differs between two messages, besides their places, ids and times.
 
     Bodies are compared value by value where both are JSON, line by line where both are text, and as bytes otherwise.
-
-    Args:
-        one: a message.
-        other: another one.
 
     Example:
         >>> paid, free = Message(body=b'{"sum": 5, "to": ["a"]}'), Message(body=b'{"sum": null, "to": ["a", "b"]}')

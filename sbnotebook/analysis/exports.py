@@ -23,8 +23,6 @@ from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.schema import COLUMNS, ColumnType
 
-__all__ = ["MISFITS", "read_table", "table_of_lines", "write_lines", "write_table", "write_text"]
-
 _ROWS_AT_ONCE: Final = 1_000
 _TYPES: Final = {column.name: column.type for column in COLUMNS}
 MISFITS: Final = (pa.ArrowException, UnicodeError, TypeError, OverflowError)
@@ -50,19 +48,7 @@ _BEGINS_INSIDE: Final = re.compile(r"([;|\t\r\n][\s\"']*+)([=+\-@＝＋－＠]?)
 
 
 def write_table(table: pa.Table, path: Path | str, *, overwrite: bool = False) -> Path:
-    """Write messages to a file that only its owner can read; the file is complete or does not exist.
-
-    Args:
-        table: the messages, with all message columns.
-        path: the file; its ending chooses the format: ``.parquet``, ``.jsonl`` or ``.csv``.
-        overwrite: True to replace an existing file.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        ConfigurationError: there is no such format or folder, or the file exists or cannot be written.
-    """
+    """Write messages to a file that only its owner can read; the file is complete or does not exist."""
     place = Path(path).expanduser()
     write = _WRITERS.get(place.suffix.lower())
     if write is None:
@@ -71,16 +57,7 @@ def write_table(table: pa.Table, path: Path | str, *, overwrite: bool = False) -
 
 
 def write_text(text: str, path: Path, *, overwrite: bool = False) -> Path:
-    """Write a text to a new file, complete or not at all, which only its owner can read.
-
-    Args:
-        text: in any characters.
-        path: the file.
-        overwrite: True to replace an existing file.
-
-    Raises:
-        ConfigurationError: there is no such folder, or the file exists or cannot be written.
-    """
+    """Write a text to a new file, complete or not at all, which only its owner can read."""
     data = text.encode(errors="replace")
     return _written(lambda file: file.write(data), path, overwrite=overwrite)
 
@@ -106,11 +83,7 @@ def _written(write: Callable[[Any], object], place: Path, *, overwrite: bool) ->
 
 
 def read_table(path: Path | str) -> pa.Table:
-    """Read the messages of a Parquet or JSON lines file, with all message columns.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or does not hold messages.
-    """
+    """Read the messages of a Parquet or JSON lines file, with all message columns."""
     place = Path(path).expanduser()
     read = _READERS.get(place.suffix.lower())
     if read is None:
@@ -174,17 +147,7 @@ def _completed(table: pa.Table) -> pa.Table:
 
 
 def write_lines(table: pa.Table, path: Path, head: Mapping[str, Any], *, overwrite: bool = False) -> Path:
-    """Write messages as JSON lines behind a first line of another kind; the file is as :func:`write_table` makes it.
-
-    Args:
-        table: the messages, with all message columns.
-        path: the file.
-        head: an object for the first line.
-        overwrite: True to replace an existing file.
-
-    Raises:
-        ConfigurationError: there is no such folder, or the file exists or cannot be written.
-    """
+    """Write messages as JSON lines behind a first line of another kind; the file is as :func:`write_table` makes it."""
 
     def write(file: Any) -> None:
         file.write(json.dumps(head, separators=(",", ":")).encode() + b"\n")
@@ -194,15 +157,7 @@ def write_lines(table: pa.Table, path: Path, head: Mapping[str, Any], *, overwri
 
 
 def table_of_lines(lines: Iterable[bytes], first: int = 1) -> pa.Table:
-    """Return the messages of JSON lines as a table with all message columns.
-
-    Args:
-        lines: pulled one by one.
-        first: the number of the first line in its file, for errors.
-
-    Raises:
-        ConfigurationError: a line is not a message; or, where a value does not fit its column, one of ``MISFITS``.
-    """
+    """Return the messages of JSON lines as a table with all message columns."""
     parts: list[pa.Table] = [pa.Table.from_pylist([], schema=arrow_schema())]
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=first):

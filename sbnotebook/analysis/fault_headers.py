@@ -13,8 +13,6 @@ from typing import Any, Final
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.budget import MATCHED_CHARACTERS
 
-__all__ = ["FaultHeaders", "add_fault_headers", "fault_of", "header_names"]
-
 _SILENT: Final = frozenset({"", "fault", "dead-letter", "maxdeliverycountexceeded"})
 """Reasons that say nothing, in lower case."""
 _LONGEST_NAME: Final = 500
@@ -114,13 +112,7 @@ def header_names() -> list[str]:
 def fault_of(
     reason: str | None, description: str | None, properties: Mapping[Any, Any]
 ) -> tuple[str | None, str | None]:
-    """Return the reason and the description of a message, from a framework's properties where its own say nothing.
-
-    Args:
-        reason: the dead-letter reason.
-        description: that of the reason.
-        properties: the application properties, which are hostile input. Longer texts are cut.
-    """
+    """Return the reason and the description of a message, from a framework's properties where its own say nothing."""
     if (reason or "").lower() not in _SILENT:
         return reason, description
     for names in _FRAMEWORKS:

@@ -22,8 +22,6 @@ from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import Message
 
-__all__ = ["is_foreign", "read_foreign"]
-
 _MICROSECONDS: Final = re.compile(r"(\.\d{6})\d+")
 _TEXTS: Final = {
     "messageid": "message_id",
@@ -78,14 +76,7 @@ def is_foreign(path: Path) -> bool:
 
 
 def read_foreign(path: Path) -> list[Message]:
-    """Return the messages of a file, to be sent.
-
-    Args:
-        path: a ``.json`` with a list or an object, or a file with an object in each line.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or one of its messages is none; says which.
-    """
+    """Return the messages of a file, to be sent."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ConfigurationError(f"{path} is larger than {_MOST_BYTES:,} bytes: split it.")

@@ -40,23 +40,6 @@ from sbnotebook.settlement.wire.encoded_rows import EncodedRows, encoded_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "arrow_schema",
-    "collect_spark_frame",
-    "in_slices",
-    "messages_from",
-    "messages_of_table",
-    "messages_or_errors",
-    "one_table",
-    "rows_to_send",
-    "table_to_pandas",
-    "tables_of_pages",
-    "to_arrow",
-    "to_pandas",
-    "to_send",
-    "values_of_column",
-]
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ROWS_AT_ONCE: Final = 1_000
 _BYTES_AT_ONCE: Final = 8 * 1024 * 1024
@@ -87,10 +70,6 @@ def arrow_schema() -> pa.Schema:
 def to_arrow(messages: Iterable[Message], unpacking: Allowance | None = None) -> pa.Table:
     """Convert messages to a table with all message columns.
 
-    Args:
-        messages: of any number.
-        unpacking: remaining bytes for packed bodies, for a part of a larger table; None for a separate table.
-
     Example:
         >>> to_arrow([Message(body=b"{}", subject="UA")]).column("subject").to_pylist()
         ['UA']
@@ -107,14 +86,7 @@ async def tables_of_pages(
     progress: Progress | None = None,
     unpacking: Allowance | None = None,
 ) -> AsyncGenerator[pa.Table]:
-    """Yield a table with all message columns for each page that has a requested message.
-
-    Args:
-        pages: of messages, as bytes.
-        cursor: tells which messages are requested.
-        progress: called with the number of messages of each table.
-        unpacking: as for :func:`to_arrow`.
-    """
+    """Yield a table with all message columns for each page that has a requested message."""
     reader = PageColumns(COLUMNS, arrow_schema())
     unpacking = unpacking or Allowance(UNPACKED_BYTES_OF_TABLE)
     async with aclosing(cast("AsyncGenerator[Page]", pages)):
@@ -169,18 +141,7 @@ def values_of_column(column: Any) -> list[Any]:
 
 
 def messages_from(data: Any) -> Iterator[Message]:
-    """Convert data that users give to send to messages, one by one.
-
-    Args:
-        data: a message, a text, bytes, a pandas or Spark frame, an Arrow table or batch, or an iterable of messages,
-            texts, bytes and rows (mappings). Columns with the names of message columns are taken as such. Where there
-            is no column ``body`` or ``body_text``, the columns that are not a part of the message otherwise become a
-            JSON body, with times in ISO 8601 and binary values in base64. A Spark frame is collected first; a large
-            one is better written by Spark itself, with ``frame.write.format("servicebus")``.
-
-    Raises:
-        ConfigurationError: the data is none of these; raised as it is met, nothing after it is pulled.
-    """
+    """Convert data that users give to send to messages, one by one."""
     chunks = _chunks_of(data := collect_spark_frame(data))
     if chunks is not None:
         for rows in chunks:
@@ -195,11 +156,7 @@ def messages_from(data: Any) -> Iterator[Message]:
 
 
 def to_send(data: Any) -> Iterator[Message | EncodedRows]:
-    """Convert data for a sender: as :func:`messages_from`, and most rows of a frame to bytes.
-
-    Raises:
-        ConfigurationError: as :func:`messages_from` does.
-    """
+    """Convert data for a sender: as :func:`messages_from`, and most rows of a frame to bytes."""
     chunks = _chunks_of(data := collect_spark_frame(data))
     if chunks is None:
         yield from messages_from(data)
@@ -369,11 +326,7 @@ def _json(content: Mapping[str, Any]) -> str:
 
 
 def _json_text(value: Any) -> Any:
-    """Return what stands for a value that JSON does not have.
-
-    Raises:
-        ConfigurationError: nothing does: its text would not be what the user meant.
-    """
+    """Return what stands for a value that JSON does not have."""
     if type(value).__name__ in ("NaTType", "NAType"):  # pandas' missing values; NaT is a date, too
         return None
     if isinstance(value, bytes):

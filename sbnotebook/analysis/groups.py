@@ -43,21 +43,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-__all__ = [
-    "CAUSE",
-    "TRAITS",
-    "CauseReader",
-    "Group",
-    "Groups",
-    "Trait",
-    "group_by_cause",
-    "groups_figure",
-    "label",
-    "messages_figure",
-    "timeline_figure",
-    "width_of_bars",
-]
-
 Trait = Literal["reason", "description", "frame", "subject", "source"]
 """A trait that the messages of a group have in common."""
 TRAITS: Final[tuple[Trait, ...]] = ("reason", "description", "frame", "subject", "source")
@@ -155,11 +140,7 @@ class Groups(Sequence[Group]):
         self._groups = tuple(groups)
 
     def plot(self, *, top: int = 20) -> Figure:
-        """Draw how many messages each cause has, as a plotly figure.
-
-        Args:
-            top: how many groups are drawn, the largest.
-        """
+        """Draw how many messages each cause has, as a plotly figure."""
         return groups_figure(self._groups, top)
 
     def to_pandas(self) -> pd.DataFrame:
@@ -220,10 +201,6 @@ class CauseReader:
 
         Descriptions often differ only in ids and numbers. This method gives each a form without them, and reads the
         cause once for each form.
-
-        Args:
-            descriptions: of messages.
-            column: the same in Arrow, if they are from a table.
         """
         if len(descriptions) < _FEW:
             return [*map(self, descriptions)]
@@ -269,18 +246,7 @@ def group_by_cause(
     read: CauseReader | None = None,
     take: Take | None = None,
 ) -> Groups:
-    """Group messages by what they have in common, the largest group first.
-
-    Args:
-        messages: of a dead-letter queue, or a table of them; others form groups without a reason.
-        by: what the messages of a group share: one or more of ``reason``, ``description``, ``frame``, ``subject`` and
-            ``source``.
-        read: reads the causes of a table of which these messages are a part; None for a table of their own.
-        take: returns the messages in some places of the table, for :attr:`Group.messages`.
-
-    Raises:
-        ConfigurationError: ``by`` names something else.
-    """
+    """Group messages by what they have in common, the largest group first."""
     by = (by,) if isinstance(by, str) else by
     if not by or not set(by) <= set(TRAITS):
         wrong = next((str(each) for each in by if each not in TRAITS), "nothing")
@@ -410,13 +376,7 @@ _PLACE_AND_TIME: Final = ("entity", "sequence_number", "enqueued_time")
 
 
 def messages_figure(table: pa.Table, by: Trait = "reason", top: int = 8) -> Figure:
-    """Draw messages over the time at which they were enqueued, stacked by what went wrong with them.
-
-    Args:
-        table: with all message columns.
-        by: the trait of each colour: ``reason``, ``description``, ``frame``, ``subject`` or ``source``.
-        top: how many have a colour of their own; the rest are others.
-    """
+    """Draw messages over the time at which they were enqueued, stacked by what went wrong with them."""
     # The most frequent values have their own colour. Labels do not tell them apart: two may read the same when cut.
     rows = _times_and_values(table, by)
     own = [value for value, _ in Counter(value for _, value in rows).most_common(top)]
@@ -439,12 +399,7 @@ def messages_figure(table: pa.Table, by: Trait = "reason", top: int = 8) -> Figu
 
 
 def groups_figure(groups: Sequence[Group], top: int = 20) -> Figure:
-    """Draw how many messages each cause has, the largest on top.
-
-    Args:
-        groups: the largest first.
-        top: how many are drawn.
-    """
+    """Draw how many messages each cause has, the largest on top."""
     shown = groups[:top]
     rest = f", the {top} largest" if len(groups) > top else ""
     figure = _figure(f"{_counted(sum(group.count for group in groups))} by cause{rest}", "messages", "")
@@ -465,11 +420,7 @@ def groups_figure(groups: Sequence[Group], top: int = 20) -> Figure:
 
 
 def timeline_figure(rows: Sequence[tuple[str, datetime, str]]) -> Figure:
-    """Draw messages over time, a line for each place.
-
-    Args:
-        rows: the place, the time, and the words of each message, of which the words are escaped already.
-    """
+    """Draw messages over time, a line for each place."""
     figure = _figure(f"{_counted(len(rows))} over time", "enqueued (UTC)", "")
     places = list(dict.fromkeys(place for place, _, _ in rows))
     figure.add_scatter(

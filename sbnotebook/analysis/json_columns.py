@@ -14,8 +14,6 @@ from sbnotebook.model.budget import PARSED_CHARACTERS
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MOST_COLUMNS", "json_columns"]
-
 MOST_COLUMNS: Final = 200
 """The fields that most bodies have become columns."""
 _LEVELS: Final = 4
@@ -38,9 +36,6 @@ def json_columns(bodies: Iterable[str | None]) -> pd.DataFrame:
     not JSON has no values. A body that is a list, a number or a text is in the column ``body_json``.
 
     At most 200 fields become columns, those that most bodies have; the others are left out, with a warning.
-
-    Args:
-        bodies: texts of any origin.
 
     Example:
         >>> json_columns(['{"total": 5, "to": {"city": "Oslo"}}', "no JSON"]).to_dict("list")

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any, Final, NamedTuple, cast
 
-__all__ = ["BODY_JSON", "Paths", "kind_of_all", "kinds_query", "parts_of"]
-
 Node = dict[str, Any]
 """A part of an expression, as DuckDB describes it."""
 Step = str | int | Node | None
@@ -45,13 +43,7 @@ def _kind(value: str) -> str:
 
 
 def kinds_query(paths: Sequence[str], source: str, rows: str | None = None) -> str:
-    """Return a query for the kinds of the values of some paths, in one row, or of those together, with their rows.
-
-    Args:
-        paths: of JSON, some with ``[*]``.
-        source: the table.
-        rows: the column that numbers the rows, for the kinds that are together in rows.
-    """
+    """Return a query for the kinds of the values of some paths, in one row, or of those together, with their rows."""
     single = [path for path in paths if "[*]" not in path]
     values, kinds = [rows] if rows else [], list[str]()
     for place, path in enumerate(paths):
@@ -216,15 +208,7 @@ class Paths:
                 waiting += [(part, inner, near) for inner in _keys(part)]
 
     def fit(self, kinds: Sequence[str], bind: Bind) -> None:
-        """Put values of some kinds in the places of the paths, and of other kinds where those do not fit.
-
-        Args:
-            kinds: of each path.
-            bind: see :data:`Bind`.
-
-        Raises:
-            Exception: DuckDB's, where nothing fits.
-        """
+        """Put values of some kinds in the places of the paths, and of other kinds where those do not fit."""
         key = tuple(kinds)
         if key not in self._fitting:
             own = [_own(use, kinds[use.path]) for use in self._uses]

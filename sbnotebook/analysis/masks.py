@@ -47,8 +47,6 @@ from sbnotebook.model.message import (
 )
 from sbnotebook.settlement.wire.layout import PARTITION_KEY
 
-__all__ = ["MASKED_COLUMNS", "Masks", "Step", "change_at", "parse_path"]
-
 M = TypeVar("M", bound=ReceivedMessage)
 
 _PROPERTY: Final = "application_properties."
@@ -340,16 +338,6 @@ def change_at(
     is_meant: bool = False,
 ) -> Any:
     """Return a value with changes at some paths. A path to an object or a list means all values within it.
-
-    Args:
-        value: of JSON or AMQP.
-        paths: each with a name.
-        change: returns the new value for one that is neither an object nor a list.
-        found: gets the names of the paths that lead to a value.
-        is_meant: True to change all values within the value.
-
-    Raises:
-        ValueError: the value is nested deeper than ``amqp.limits.LEVELS``.
 
     Example:
         >>> change_at({"a": [1, {"b": 2}], "b": 3}, [("", parse_path("$..b"))], lambda _: "x", set())

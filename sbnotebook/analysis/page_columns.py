@@ -31,8 +31,6 @@ from sbnotebook.model.schema import Column, values_of
 from sbnotebook.settlement.peek import Page, PeekCursor
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
-__all__ = ["PageColumns"]
-
 _arrow: Final[Any] = pa
 _kernels: Final[Any] = pc
 _MOST_SHAPES: Final = 8
@@ -94,11 +92,6 @@ class PageColumns:
         """Return the wanted messages of a page as columns, and move the cursor behind the page.
 
         The columns are the same as if each message were decoded.
-
-        Args:
-            page: with one message at least.
-            cursor: tells which messages are wanted; for those of a session, the column of sessions is needed.
-            unpacking: the rest of the bytes that packed bodies may take.
         """
         batch, numbers, states = self._all(page, unpacking)
         untyped: Any = batch
@@ -248,13 +241,7 @@ class _Known:
         self._same: dict[str, Any] = {}
 
     def arrays(self, places: Places, texts: dict[str, Any], unpacking: Allowance) -> list[Any]:
-        """Return the columns of messages that have the shape.
-
-        Args:
-            places: of their values.
-            texts: those that differ: see :func:`_texts`.
-            unpacking: the rest of the bytes that packed bodies may take.
-        """
+        """Return the columns of messages that have the shape."""
         differing = self._differing(places, texts, unpacking)
         return [
             differing[field.name](field.type)

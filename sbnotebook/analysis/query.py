@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     from sbnotebook.analysis.query_worker import Answer, Found, Kind, Request
 
-__all__ = ["few_at_once", "filtered", "first_matching", "matching", "result_of", "where"]
-
 M = TypeVar("M", bound=Message)
 
 _MOST_SECONDS: Final = 60.0
@@ -98,17 +96,6 @@ _MOST_CHECKED: Final = 64
 def where(messages: Sequence[M], expression: str | None) -> list[M]:
     """Return the messages for which an expression is true, in their order.
 
-    Args:
-        messages: the messages to filter.
-        expression: over the message columns and ``body_json``, in DuckDB's SQL, for example
-            ``dead_letter_reason = 'Invalid' and body_json->>'$.carrier' = 'UA'``; None for all messages. A missing
-            value makes a comparison neither true nor false, and ``body_json`` is missing where a body is not JSON, is
-            nested deeper than 64 levels, or is longer than 2,000,000 characters.
-
-    Raises:
-        ConfigurationError: the expression is wrong; names the column or the place. Or it takes more than 60 seconds
-            or 1 GB of memory.
-
     Example:
         >>> messages = [Message(body=b'{"n": 1}'), Message(body=b'{"n": 2}')]
         >>> [message.body for message in where(messages, "(body_json->>'$.n')::int > 1")]
@@ -132,17 +119,7 @@ async def first_matching(
     count: int | None,
     limiter: anyio.CapacityLimiter | None = None,
 ) -> pa.Table:
-    """Collect the first so many messages for which an expression is true into a table, and read few pages behind them.
-
-    Args:
-        tables: of the messages of each page: see :func:`sbnotebook.analysis.frames.tables_of_pages`.
-        expression: as for :func:`where`.
-        count: how many messages at most; None for all.
-        limiter: of evaluations at the same time, where several collect; see :func:`few_at_once`.
-
-    Raises:
-        ConfigurationError: the expression is wrong; then no page was read.
-    """
+    """Collect the first messages for which an expression is true into a table, and read few pages behind them."""
     found = [await anyio.to_thread.run_sync(filtered, to_arrow(()), expression, limiter=limiter)]
     waiting: list[pa.Table] = []
     step, left = _FIRST_STEP, count
@@ -170,18 +147,7 @@ def few_at_once() -> anyio.CapacityLimiter:
 
 
 def result_of(table: pa.Table, query: str) -> pa.Table:
-    """Run a query over a table of messages, which it knows as ``messages``; the limits of :func:`where` hold.
-
-    Args:
-        table: with all message columns.
-        query: one SELECT in DuckDB's SQL, over the message columns and ``body_json``. It sees no other table or file.
-
-    Returns:
-        The rows of its result, at most 256 MB.
-
-    Raises:
-        ConfigurationError: the query is wrong. Or it takes more than 60 seconds or 1 GB of memory, messages included.
-    """
+    """Run a query over a table of messages, which it knows as ``messages``; the limits of :func:`where` hold."""
     query = str(query).strip().removesuffix(";")
     if not query.strip():
         raise ConfigurationError(
@@ -360,11 +326,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _ask(
     process: subprocess.Popen[bytes], table: pa.Table, expression: str, deadline: float, kind: Kind = "expression"
 ) -> tuple[Found, bytes]:
-    """Send a request, and return the answer, and the result of a query.
-
-    Raises:
-        ConfigurationError: the expression is wrong, or needs too much time or memory.
-    """
+    """Send a request, and return the answer, and the result of a query."""
     request: Request = {
         "expression": expression,
         "kind": kind,

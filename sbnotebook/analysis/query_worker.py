@@ -123,11 +123,7 @@ class _RefusedError(Exception):
 
 
 def work(memory: int) -> None:
-    """Answer the requests of standard input on standard output, until there are no more.
-
-    Args:
-        memory: bytes that a request may take, beside what DuckDB takes at its start.
-    """
+    """Answer the requests of standard input on standard output, until there are no more."""
     # DuckDB writes a bar of its progress to standard output, which is for answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -211,11 +207,7 @@ class _Messages:
         return _with_json(database, batches.read_all() if whole else batches)
 
     def read_rest(self) -> None:
-        """Read what an expression with a fault has left.
-
-        Raises:
-            MemoryError: there is too little memory for the table; DuckDB says only that it could not read it.
-        """
+        """Read what an expression with a fault has left."""
         if self._is_too_large:
             raise MemoryError
         for _ in self._arriving:
@@ -467,13 +459,7 @@ def _table_of(rows: duckdb.DuckDBPyRelation, query: str, *, is_check: bool) -> A
 
 
 def _described(database: duckdb.DuckDBPyConnection, before: str, text: str) -> list[Any]:
-    """Parse statements with DuckDB, which describes them as JSON without running them.
-
-    Args:
-        database: parses them.
-        before: precedes the text, as many characters as ``SELECT`` and a space.
-        text: is shown in errors.
-    """
+    """Parse statements with DuckDB, which describes them as JSON without running them."""
     import duckdb
 
     try:

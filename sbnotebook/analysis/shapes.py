@@ -45,8 +45,6 @@ from sbnotebook.settlement.wire.layout import (
     TTL,
 )
 
-__all__ = ["Bytes", "Numbers", "Places", "Property", "Shape", "Text", "shape_of"]
-
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
@@ -185,16 +183,7 @@ class Shape:
     turns_active: bool | None
 
     def places(self, buffer: Bytes, starts: Numbers, ends: Numbers) -> Places:
-        """Take all steps through messages.
-
-        Args:
-            buffer: the messages, one behind the other.
-            starts: where each begins.
-            ends: where each ends.
-
-        Returns:
-            The places; those of messages that do not fit mean nothing.
-        """
+        """Take all steps through messages."""
         found = Places(buffer, starts)
         for step in self.steps:
             step(found)

@@ -18,24 +18,6 @@ from sbnotebook.model import Message, MessageState, Outcome, OutcomeStatus, Repo
 from sbnotebook.model.body import json_letters
 from sbnotebook.settlement.plan import Change, Preview
 
-__all__ = [
-    "LOCKED_COLUMNS",
-    "again",
-    "around_difference",
-    "cell_text",
-    "groups_html",
-    "groups_text",
-    "html_table",
-    "messages_html",
-    "messages_text",
-    "preview_html",
-    "preview_text",
-    "printable",
-    "report_html",
-    "report_text",
-    "text_table",
-]
-
 MAX_ROWS: Final = 50
 _MAX_CELL, _ENDING = 120, 40
 """The most characters of a cell, and of the note about a cut: a text with this note is not cut again."""
@@ -109,14 +91,7 @@ def html_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: s
 def text_table(
     headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "", *, one_line: bool = False
 ) -> str:
-    """Return rows as a text table without control characters.
-
-    Args:
-        headers: the columns' names.
-        rows: the cells.
-        caption: a line above the table.
-        one_line: cut long cells, so that each row is one line.
-    """
+    """Return rows as a text table without control characters."""
     from prettytable import PrettyTable, TableStyle
 
     cells = [list(headers), *([printable(cell_text(value)) for value in row] for row in rows)]
@@ -236,11 +211,7 @@ def _reason(skipped: Outcome) -> str:
 
 
 def again(skipped: Outcome) -> str:
-    """Return a sentence, after a space, about running interrupted work again; an empty text where none helps.
-
-    Args:
-        skipped: the outcome of a message that the interrupted work did not come to.
-    """
+    """Return a sentence, after a space, about running interrupted work again; an empty text where none helps."""
     if skipped.verb in _SENDING:
         return " Running it again sends the settled ones again."
     # Clones of dead letters go elsewhere; those of other messages may be among the messages of a new plan.

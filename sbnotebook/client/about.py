@@ -13,8 +13,6 @@ from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.sign_in import sign_in
 
-__all__ = ["About", "about"]
-
 _TIER_WITHIN: Final = 2.0
 """Seconds to wait for the name of the tier, which is optional."""
 
@@ -65,16 +63,7 @@ class About:
 
 
 async def about(connection: Connection, found_by: str) -> About:
-    """Reach the namespace, sign in, and ask for its tier.
-
-    Args:
-        connection: the connection.
-        found_by: how its target was found, in words.
-
-    Raises:
-        ServiceBusConnectionError: the namespace was not reached.
-        ServiceBusAuthenticationError: it refuses the key, or there is no account to sign in with.
-    """
+    """Reach the namespace, sign in, and ask for its tier."""
     signed_in, tier = await sign_in(connection), None
     # A user without the right to ask is connected nevertheless.
     with anyio.move_on_after(_TIER_WITHIN), contextlib.suppress(Exception):

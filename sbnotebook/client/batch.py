@@ -40,8 +40,6 @@ from sbnotebook.settlement.locking.sessions import SessionBatch, SessionState
 from sbnotebook.settlement.locking.wake_up import WakeUp, wake
 from sbnotebook.settlement.namespace import AsyncNamespace
 
-__all__ = ["Keeper", "LockedBatch", "LockedSession", "close_batches"]
-
 _NOT_HELD: Final = (OutcomeStatus.LOCK_LOST, OutcomeStatus.ALREADY_SETTLED, OutcomeStatus.NOT_FOUND)
 _OPEN: Final[WeakSet[LockedBatch]] = WeakSet()
 """Open batches, which are closed when the interpreter ends."""
@@ -72,14 +70,7 @@ class Keeper:
             raise
 
     def close(self, timeout: float | None = None) -> None:
-        """Close the batch and wait until its messages are released.
-
-        Args:
-            timeout: seconds, None for no limit.
-
-        Raises:
-            TimeoutError: it has not ended within so many seconds, and continues.
-        """
+        """Close the batch and wait until its messages are released."""
         self._tell_to_close()
         self._ended.result(timeout)
 
@@ -432,14 +423,7 @@ class LockedSession(LockedBatch):
 
 
 def close_batches(namespace: AsyncNamespace | None = None) -> None:
-    """Close the batches that are still open.
-
-    Args:
-        namespace: only those of this namespace, None for all.
-
-    Raises:
-        Exception: what the close of a batch raised, after all were closed.
-    """
+    """Close the batches that are still open."""
     with contextlib.ExitStack() as all_of_them:
         for batch in list(_OPEN):
             if namespace is None or batch.is_of(namespace):

@@ -13,8 +13,6 @@ from sbnotebook.analysis.groups import Group
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import EntityAddress, ReceivedMessage
 
-__all__ = ["Choice", "chosen", "chosen_by", "chosen_of"]
-
 Choice: TypeAlias = Any
 """Which messages are meant: see :func:`chosen`."""
 M = TypeVar("M", bound=ReceivedMessage)
@@ -29,17 +27,6 @@ _ACCEPTED: Final = "give messages, sequence numbers, a group, or a frame or row 
 def chosen(choice: Choice, address: EntityAddress) -> list[ReceivedMessage | int]:
     """Return the messages that a user means, or where only those are known, their sequence numbers.
 
-    Args:
-        choice: a message, a sequence number, a row or a frame with the column ``sequence_number`` (pandas, Arrow or
-            Spark), a group of :meth:`sbnotebook.client.Messages.groups`, or an outcome. Any iterable of these works,
-            too: a list, a pandas Series, a numpy array, a report. If rows have a column ``entity``, it must be this
-            entity.
-        address: of the entity that the messages are in.
-
-    Raises:
-        ConfigurationError: it is none of these.
-        DecisionError: something in it is of another entity, or has no sequence number.
-
     Example:
         >>> chosen([1, {"sequence_number": 2.0}, range(3, 5)], EntityAddress("orders"))
         [1, 2, 3, 4]
@@ -50,18 +37,7 @@ def chosen(choice: Choice, address: EntityAddress) -> list[ReceivedMessage | int
 def chosen_by(
     choice: Choice | None, where: str | None, address: EntityAddress, peek: Callable[..., Iterable[ReceivedMessage]]
 ) -> list[ReceivedMessage | int]:
-    """Return the messages that a user means by a choice or by an expression.
-
-    Args:
-        choice: as for :func:`chosen`; None with an expression.
-        where: a SQL expression over the message columns; None with a choice.
-        address: of the entity that the messages are in.
-        peek: looks at the messages of the entity.
-
-    Raises:
-        ConfigurationError: neither or both are given, or one is wrong.
-        DecisionError: as for :func:`chosen`.
-    """
+    """Return the messages that a user means by a choice or by an expression."""
     if where is None and choice is not None:
         return chosen(choice, address)
     if where is None or choice is not None:
@@ -70,18 +46,7 @@ def chosen_by(
 
 
 def chosen_of(held: Iterable[M], choice: Choice, address: EntityAddress, kind: type[M]) -> list[M]:
-    """Return those of some messages that a user means; all of them for None.
-
-    Args:
-        held: the messages to choose from.
-        choice: as for :func:`chosen`.
-        address: of the entity that the messages are in.
-        kind: messages of this type are taken as they are, for the service to say what became of them.
-
-    Raises:
-        ConfigurationError: as for :func:`chosen`.
-        DecisionError: as for :func:`chosen`, or a message that is meant is not among them.
-    """
+    """Return those of some messages that a user means; all of them for None."""
     if choice is None:
         return list(held)
     by_number = {message.sequence_number: message for message in held}

@@ -13,18 +13,6 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import DeadLetter, EntityAddress, MessageState
 from sbnotebook.settlement.actions.selection import Filter
 
-__all__ = [
-    "address",
-    "dead_letter",
-    "duration",
-    "message_filter",
-    "message_state",
-    "moment",
-    "start_time",
-    "time_to_come",
-    "whole_number",
-]
-
 _UNITS: Final = {
     "milliseconds": ("ms", "msec", "msecs", "millisecond", "milliseconds"),
     "seconds": ("s", "sec", "secs", "second", "seconds"),
@@ -49,9 +37,6 @@ def duration(text: str | float | timedelta | None) -> timedelta | None:
     """Read a duration from a text such as ``90s``, ``5m``, ``5 minutes`` or ``1h30m``; None stays None.
 
     A number, also as a text, is seconds.
-
-    Raises:
-        ConfigurationError: the text is not a duration.
 
     Example:
         >>> duration("1h30m"), duration("5")
@@ -80,9 +65,6 @@ def start_time(since: str | datetime | timedelta | None) -> datetime | timedelta
     """Read a time such as ``2026-01-31T08:00``, or a duration that counts back from now, such as ``2d``.
 
     A text without a time zone is in this machine's.
-
-    Raises:
-        ConfigurationError: the text is neither.
     """
     if not isinstance(since, str):
         return since
@@ -102,9 +84,6 @@ def moment(time: str | datetime | None) -> datetime | None:
     """Read a time such as ``2026-01-31`` or ``2026-01-31T08:00``, in this machine's time zone unless it has one.
 
     A datetime and None stay as they are.
-
-    Raises:
-        ConfigurationError: the text is not a time.
     """
     if not isinstance(time, str):
         return time
@@ -117,15 +96,7 @@ def moment(time: str | datetime | None) -> datetime | None:
 
 
 def time_to_come(at: str | datetime | None, now: datetime | None = None) -> datetime | None:
-    """Read the time at which messages are to become active; None stays None.
-
-    Args:
-        at: as for :func:`moment`.
-        now: the time now; None for the clock's.
-
-    Raises:
-        ConfigurationError: the text is not a time, or it is more than a minute ago.
-    """
+    """Read the time at which messages are to become active; None stays None."""
     when = moment(at)
     if when is not None and when.tzinfo is not None and when < (now or datetime.now(UTC)) - _GRACE:
         raise ConfigurationError(
@@ -136,11 +107,7 @@ def time_to_come(at: str | datetime | None, now: datetime | None = None) -> date
 
 
 def dead_letter(reason: str | None, description: str | None, error_description: str | None) -> DeadLetter:
-    """Return the decision to dead-letter; ``error_description`` is the SDK's name of the description.
-
-    Raises:
-        ConfigurationError: both names are given.
-    """
+    """Return the decision to dead-letter; ``error_description`` is the SDK's name of the description."""
     if description is not None and error_description is not None:
         raise ConfigurationError("Give description or error_description, which is the SDK's name of it, not both.")
     return DeadLetter(reason, error_description if description is None else description)
@@ -152,22 +119,14 @@ class _HasAddress(Protocol):
 
 
 def address(entity: str | EntityAddress | _HasAddress | None) -> EntityAddress | None:
-    """Read an entity's address, such as ``orders/$dlq``, or return that of an entity; None stays None.
-
-    Raises:
-        InvalidEntityAddressError: the text is not an address.
-    """
+    """Read an entity's address, such as ``orders/$dlq``, or return that of an entity; None stays None."""
     if entity is None or isinstance(entity, (str, EntityAddress)):
         return None if entity is None else EntityAddress.parse(entity)
     return entity.address
 
 
 def message_state(state: str | None) -> MessageState | None:
-    """Read ``active``, ``deferred`` or ``scheduled``; None stays None.
-
-    Raises:
-        ConfigurationError: the text is not a state.
-    """
+    """Read ``active``, ``deferred`` or ``scheduled``; None stays None."""
     if state is None:
         return None
     try:
@@ -177,16 +136,7 @@ def message_state(state: str | None) -> MessageState | None:
 
 
 def whole_number(value: int, name: str, *, least: int = 0) -> int:
-    """Check a number that a user gives.
-
-    Args:
-        value: the number.
-        name: what it is, for the error.
-        least: the lowest allowed number.
-
-    Raises:
-        ConfigurationError: it is something else, or too low.
-    """
+    """Check a number that a user gives."""
     if not isinstance(value, Integral) or value < least:
         hint = "; an expression is given as where=…" if isinstance(value, str) and not value.isdigit() else ""
         raise ConfigurationError(f"{name} is a whole number from {least}, not {str(value)[:40]!r}{hint}.")
@@ -194,10 +144,6 @@ def whole_number(value: int, name: str, *, least: int = 0) -> int:
 
 
 def message_filter(where: str | None) -> Filter | None:
-    """Make a filter of a SQL expression over the message columns; None stays None.
-
-    Raises:
-        ConfigurationError: the expression is wrong.
-    """
+    """Make a filter of a SQL expression over the message columns; None stays None."""
     query.where([], where)  # checks the expression before any message is peeked
     return partial(query.where, expression=where) if where is not None else None

@@ -24,8 +24,6 @@ from sbnotebook.emulator.entities import Tier
 from sbnotebook.errors import ConfigurationError, EmulatorError
 from sbnotebook.model import EntityAddress, PeekedMessage
 
-__all__ = ["read_copy_file", "write_copy_file"]
-
 _ENDING: Final = ".sbcopy"
 _VERSION: Final = 1
 _MARK: Final = "sbcopy"
@@ -42,16 +40,7 @@ _SHOWN: Final = 200
 
 
 def write_copy_file(copy: Copied, path: Path | str, *, overwrite: bool = False) -> Path:
-    """Write a copy to a file that only its owner can read; the file is complete or does not exist.
-
-    Args:
-        copy: its messages are written as they were at first.
-        path: the file, which ends in ``.sbcopy``.
-        overwrite: True to replace an existing file.
-
-    Raises:
-        ConfigurationError: the file has another ending, it exists, or there is no such folder.
-    """
+    """Write a copy to a file that only its owner can read; the file is complete or does not exist."""
     place = Path(path).expanduser()
     if place.suffix.lower() != _ENDING:
         raise ConfigurationError(f"A copy is written to a file that ends in {_ENDING}, not to {place.name[:_SHOWN]!r}.")
@@ -72,14 +61,7 @@ def write_copy_file(copy: Copied, path: Path | str, *, overwrite: bool = False) 
 
 @contextmanager
 def read_copy_file(path: Path | str) -> Generator[Copied]:
-    """Read a copy into a fresh emulator of this process, which ends with the block.
-
-    Args:
-        path: a file that :func:`write_copy_file` wrote.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or is not a copy.
-    """
+    """Read a copy into a fresh emulator of this process, which ends with the block."""
     place = Path(path).expanduser()
     head, messages = _read(place)
     with empty_emulator(head.tier) as (emulator, folder):

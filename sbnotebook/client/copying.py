@@ -23,8 +23,6 @@ from sbnotebook.settlement import Connection, Journal
 from sbnotebook.settlement.administration import replicate, tier_of
 from sbnotebook.settlement.wire.encoding import payload_of
 
-__all__ = ["MOST", "Copied", "copied", "empty_emulator", "messages_to_copy", "put"]
-
 MOST: Final = 10_000
 """Messages of a copy at most: all of them are in memory."""
 _MOST_BYTES: Final = 512 * 1024 * 1024
@@ -92,19 +90,7 @@ class Copied:
 def messages_to_copy(
     choice: Choice | None, where: str | None, most: int | None, address: EntityAddress, peek: Peek
 ) -> list[ReceivedMessage]:
-    """Return the messages that a user means, whole; the entity is only peeked at.
-
-    Args:
-        choice: as for :func:`sbnotebook.client.choosing.chosen`; None for the active messages.
-        where: only active messages for which this SQL expression is true; None with a choice.
-        most: the first so many of these; None for all.
-        address: of the entity that the messages are in.
-        peek: looks at the messages of the entity.
-
-    Raises:
-        ConfigurationError: both a choice and an expression are given, or one is wrong.
-        DecisionError: there are no such messages, too many for a copy, or none that can be read.
-    """
+    """Return the messages that a user means, whole; the entity is only peeked at."""
     if choice is not None and where is not None:
         raise ConfigurationError("Choose the messages by where=…, or by messages, not by both.")
     if choice is None:
@@ -134,17 +120,6 @@ def copied(
 
     The emulator gets the tier of the namespace, and the options, subscriptions and rules of the entities, and of those
     to which they forward. Copies have the numbers, times, states and properties of the messages, and do not expire.
-
-    Args:
-        source: the namespace; it only answers questions.
-        entity: that holds the messages.
-        messages: of this entity.
-        beside: names of further queues and topics to create, without messages.
-        masks: what to replace in the messages before they are copied; None for nothing.
-
-    Raises:
-        DecisionError: a masked path has a value in no message; nothing was copied.
-        azure.core.exceptions.AzureError: the options could not be read; it needs the right Manage.
     """
     masks = masks or Masks()
     messages = _masked(messages, masks)
@@ -172,16 +147,7 @@ def empty_emulator(tier: Tier) -> Generator[tuple[RunningEmulator, Path]]:
 
 
 def put(emulator: RunningEmulator, entity: EntityAddress, messages: Iterable[ReceivedMessage]) -> dict[int, str]:
-    """Put copies of messages into an entity of an emulator.
-
-    Args:
-        emulator: has the entity.
-        entity: gets the messages, with their numbers, times and states.
-        messages: of any origin.
-
-    Returns:
-        The numbers of the messages that cannot be read, with the reason.
-    """
+    """Put copies of messages into an entity of an emulator."""
     unreadable: dict[int, str] = {}
     copies: list[BrokeredMessage] = []
     for message in messages:

@@ -23,8 +23,6 @@ from sbnotebook.settlement.resources import Resources
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SAMPLE", "DeadLetterQueue", "DeadLetters", "look_at"]
-
 SAMPLE: Final = 250
 """Messages of each queue that are peeked at by default; one request returns no more."""
 _COLUMNS: Final = ("entity", "count", "growth", "oldest", "newest", "causes", "problem")

@@ -20,8 +20,6 @@ from sbnotebook.errors import ConfigurationError, DecisionError, InvalidEntityAd
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, EntityAddress, Resubmit
 from sbnotebook.settlement.terms import check_decision
 
-__all__ = ["COLUMNS", "check_columns", "conflicts", "decision_of", "decisions_in", "read_decisions"]
-
 COLUMNS: Final = ("sequence_number", "decision", "reason", "description", "entity")
 """The columns that are read."""
 
@@ -45,15 +43,7 @@ _pc: Any = pac
 
 
 def check_columns(names: Sequence[str], entity: EntityAddress | None) -> None:
-    """Refuse a table that lacks a column.
-
-    Args:
-        names: of its columns.
-        entity: of all messages; None where a column says it.
-
-    Raises:
-        ConfigurationError: columns are missing or repeated; says which.
-    """
+    """Refuse a table that lacks a column."""
     there = [name.lower() for name in names]
     needed = COLUMNS[:2] if entity is not None else (*COLUMNS[:2], "entity")
     missing = [name for name in needed if name not in there]
@@ -70,17 +60,6 @@ def check_columns(names: Sequence[str], entity: EntityAddress | None) -> None:
 
 def read_decisions(table: pa.Table, entity: EntityAddress | None) -> pa.Table:
     """Return decisions in one form, with addresses and verbs as sbnotebook writes them.
-
-    Args:
-        table: with the columns of this module; others are left out.
-        entity: of all messages; None where a column says it.
-
-    Returns:
-        The same number of rows in the same order, with the columns entity, sequence_number, decision, reason,
-        description, and problem: a sentence that says why the row cannot be carried out, null where it can.
-
-    Raises:
-        ConfigurationError: a column is missing or has another type.
 
     Example:
         >>> rows = pa.table({"sequence_number": [7, 8], "decision": ["Dead_Letter", "delete"], "reason": ["Bad", None]})
@@ -116,11 +95,7 @@ def read_decisions(table: pa.Table, entity: EntityAddress | None) -> pa.Table:
 
 
 def conflicts(read: pa.Table) -> pa.Table:
-    """Return the entity and sequence_number of messages with more than one decision.
-
-    Args:
-        read: the result of :func:`read_decisions`.
-    """
+    """Return the entity and sequence_number of messages with more than one decision."""
     places = ["entity", "sequence_number"]
     once: Any = read.group_by([*places, "decision", "reason", "description"], use_threads=False).aggregate([])
     counted: Any = once.group_by(places, use_threads=False).aggregate([([], "count_all")])
@@ -128,11 +103,7 @@ def conflicts(read: pa.Table) -> pa.Table:
 
 
 def decisions_in(read: pa.Table | pa.RecordBatch) -> Iterator[tuple[EntityAddress, int, Decision]]:
-    """Yield the entity, the number and the decision of each message.
-
-    Args:
-        read: the result of :func:`read_decisions`, or a part of it, without rows that have a problem.
-    """
+    """Yield the entity, the number and the decision of each message."""
     places: dict[str, EntityAddress] = {}
     columns: Any = [read.column(name).to_pylist() for name in ("entity", *COLUMNS[:4])]
     for entity, number, verb, reason, description in zip(*columns, strict=True):
@@ -142,14 +113,6 @@ def decisions_in(read: pa.Table | pa.RecordBatch) -> Iterator[tuple[EntityAddres
 
 def decision_of(verb: str, reason: str | None = None, description: str | None = None) -> Decision:
     """Return the decision of a row.
-
-    Args:
-        verb: in any spelling: upper or lower case, with ``_``, ``-``, a space or nothing between words.
-        reason: of a dead letter.
-        description: of a dead letter.
-
-    Raises:
-        DecisionError: there is no such decision.
 
     Example:
         >>> decision_of("DeadLetter", "Bad")

@@ -14,8 +14,6 @@ from sbnotebook.model import PeekedMessage
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MessageDifference", "compare", "last_good", "message_of"]
-
 _MAX_ROWS: Final = 20
 
 
@@ -94,15 +92,7 @@ class MessageDifference(Sequence[Difference]):
 def compare(
     entity: Entity, one: int, other: int | None, other_entity: Entity | None, whole: Entity
 ) -> MessageDifference:
-    """Compare two messages: see :meth:`sbnotebook.client.Namespace.diff`.
-
-    Args:
-        entity: of the first message.
-        one: its sequence number.
-        other: the number of the second message, None for the last good one.
-        other_entity: the entity of the second message, None for the same.
-        whole: the entity to which the first one, if it is a sub-queue, belongs.
-    """
+    """Compare two messages: see :meth:`sbnotebook.client.Namespace.diff`."""
     first = message_of(entity, one)
     if other is None and other_entity is not None:
         raise ConfigurationError("Give the sequence number in the other entity, too.")
@@ -111,11 +101,7 @@ def compare(
 
 
 def message_of(entity: Entity, number: int) -> PeekedMessage:
-    """Return the message with a sequence number.
-
-    Raises:
-        ConfigurationError: there is none.
-    """
+    """Return the message with a sequence number."""
     found = entity.peek(1, from_sequence_number=number, to_sequence_number=number, show_progress=False)
     if not found:
         raise ConfigurationError(
@@ -126,16 +112,7 @@ def message_of(entity: Entity, number: int) -> PeekedMessage:
 
 
 def last_good(entity: Entity, place: Entity, letter: PeekedMessage) -> PeekedMessage:
-    """Return the last message with the subject of a dead letter that was neither dead-lettered nor resubmitted.
-
-    Args:
-        entity: of the dead letter.
-        place: the entity to which that belongs, which is searched.
-        letter: the dead letter.
-
-    Raises:
-        ConfigurationError: there is none, or the message is not in a dead-letter queue.
-    """
+    """Return the last message with the subject of a dead letter that was neither dead-lettered nor resubmitted."""
     if entity.address.sub_queue is None:
         raise ConfigurationError(f"{entity.address} is not a dead-letter queue: give the numbers of two messages.")
     quoted = (letter.subject or "").replace("'", "''")

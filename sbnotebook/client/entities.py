@@ -25,8 +25,6 @@ from sbnotebook.settlement.namespace import AsyncNamespace
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["NamespaceEntities"]
-
 
 class NamespaceEntities(SdkNames):
     """The part of :class:`sbnotebook.client.Namespace` that manages its entities, and looks at many of them at once."""
@@ -34,19 +32,11 @@ class NamespaceEntities(SdkNames):
     _namespace: AsyncNamespace
 
     def entities(self, *, topics: Collection[str] | None = None) -> list[EntityCounts]:
-        """List all entities with their counts, which are management operations: do not call this often.
-
-        Args:
-            topics: the names of those whose subscriptions are listed, too; None for all, each an operation.
-        """
+        """List all entities with their counts, which are management operations: do not call this often."""
         return run(self._namespace.entities, topics)
 
     def counts(self, addresses: str | EntityAddress | Iterable[str | EntityAddress]) -> list[EntityCounts]:
-        """Count the messages of queues and subscriptions, in the given order; a management operation for each.
-
-        Raises:
-            azure.core.exceptions.ResourceNotFoundError: there is no such entity.
-        """
+        """Count the messages of queues and subscriptions, in the given order; a management operation for each."""
         return run(self._namespace.counts, addresses)
 
     def create_queue(
@@ -57,17 +47,7 @@ class NamespaceEntities(SdkNames):
         max_delivery_count: int | None = None,
         requires_session: bool = False,
     ) -> None:
-        """Create a queue.
-
-        Args:
-            name: its name.
-            lock_duration: how long a lock lasts, such as ``"2m"``; None for the service's default of a minute.
-            max_delivery_count: deliveries until a message is dead-lettered, None for the service's default of 10.
-            requires_session: True when each message belongs to a session.
-
-        Raises:
-            azure.core.exceptions.ResourceExistsError: an entity has this name already.
-        """
+        """Create a queue."""
         run(
             self._namespace.create_queue,
             name,
@@ -78,12 +58,6 @@ class NamespaceEntities(SdkNames):
 
     def create_topic(self, name: str) -> None:
         """Create a topic; :meth:`create_subscription` gives it subscriptions.
-
-        Args:
-            name: its name.
-
-        Raises:
-            azure.core.exceptions.ResourceExistsError: an entity has this name already.
 
         Example:
             >>> connect("emulator").create_topic("events")  # doctest: +SKIP
@@ -100,17 +74,6 @@ class NamespaceEntities(SdkNames):
         requires_session: bool = False,
     ) -> None:
         """Create a subscription of a topic, which gets all messages that are sent to the topic.
-
-        Args:
-            topic: the name of its topic.
-            name: its own name.
-            lock_duration: as for :meth:`create_queue`.
-            max_delivery_count: as for :meth:`create_queue`.
-            requires_session: True when each message belongs to a session.
-
-        Raises:
-            azure.core.exceptions.ResourceExistsError: the topic has such a subscription already.
-            azure.core.exceptions.ResourceNotFoundError: there is no such topic.
 
         Example:
             >>> connect("emulator").create_subscription("events", "audit")  # doctest: +SKIP
@@ -137,14 +100,6 @@ class NamespaceEntities(SdkNames):
         those of a sample, the first messages of each queue. The journal of this machine keeps the counts, from which
         the next look tells the growth.
 
-        Args:
-            entities: queues, subscriptions, or topics for their subscriptions; None for all.
-            sample: messages of each queue to peek at, from 1 to 250.
-
-        Raises:
-            ConfigurationError: there is no such entity, or the sample is wrong.
-            azure.core.exceptions.AzureError: the entities cannot be listed; it needs the right Manage.
-
         Example:
             >>> letters = connect("emulator").dead_letters()  # doctest: +SKIP
             >>> [(str(queue.address), queue.count) for queue in letters.above(100)]  # doctest: +SKIP
@@ -170,21 +125,6 @@ class NamespaceEntities(SdkNames):
         Give one or more of ``message_id``, ``correlation_id`` and ``where``: a message has to meet all of them. The
         messages are in the order of their enqueued times. It leaves out sub-queues that Service Bus counts as empty.
 
-        Args:
-            entities: queues, subscriptions, topics for their subscriptions, or sub-queues for these alone; None for
-                all.
-            message_id: the id of a message, which also finds its resubmitted clones; the id of a clone also finds its
-                original and other clones.
-            correlation_id: the correlation id, such as of one order.
-            where: a SQL expression over the message columns.
-            max_messages: messages to find at most.
-            depth: messages of each queue to look at, from its first; None for all.
-            show_progress: False for no bar.
-
-        Raises:
-            ConfigurationError: there is nothing to search for, no such entity, or the expression is wrong.
-            azure.core.exceptions.AzureError: the entities cannot be listed; it needs the right Manage.
-
         Example:
             >>> found = connect("emulator").find(correlation_id="order-4711")  # doctest: +SKIP
             >>> found.timeline()  # doctest: +SKIP
@@ -207,14 +147,6 @@ class NamespaceEntities(SdkNames):
         A clone is waiting in its destination, consumed, or back in a dead-letter queue with the reason. Where more than
         a consumer can be the reason that it is gone, its fate is unknown, and the description says why. It only peeks.
 
-        Args:
-            entity: only originals of this one, such as ``orders/$dlq``; None for all.
-            max_messages: resubmits to look up at most, the last ones. The journal keeps them for 30 days.
-            others: connected namespaces to which clones may have been sent.
-
-        Raises:
-            JournalError: the journal cannot be read.
-
         Example:
             >>> history = connect("emulator").history("orders/$dlq")  # doctest: +SKIP
             >>> [(entry.message_id, entry.reason) for entry in history.came_back]  # doctest: +SKIP
@@ -232,16 +164,6 @@ class NamespaceEntities(SdkNames):
         other_entity: str | EntityAddress | None = None,
     ) -> MessageDifference:
         """Compare two messages: their fields, properties, and the values in JSON bodies. It only peeks.
-
-        Args:
-            entity: where the first message is.
-            one: its sequence number.
-            other: the sequence number of the second message; None to compare a dead letter with the last message of the
-                same subject in its entity that was neither dead-lettered nor resubmitted.
-            other_entity: where the second message is; None for the same entity.
-
-        Raises:
-            ConfigurationError: there is no such message, or none to compare with.
 
         Example:
             >>> connect("emulator").diff("orders/$dlq", 7)  # doctest: +SKIP
@@ -264,15 +186,6 @@ class NamespaceEntities(SdkNames):
         """Run a SQL query over the messages of one or more entities, which it knows as the table ``messages``.
 
         It peeks, so it locks nothing. The column ``entity`` says where a message is.
-
-        Args:
-            query: as for :meth:`sbnotebook.client.Messages.sql`.
-            entities: queues, subscriptions or sub-queues.
-            max_messages: messages of each to look at, None for all.
-            show_progress: False for no bar.
-
-        Raises:
-            ConfigurationError: the query is wrong, takes too long, or no entity is named.
 
         Example:
             >>> connect("emulator").sql(

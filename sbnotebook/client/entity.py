@@ -60,8 +60,6 @@ from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sequence_numbers import spans_of
 from sbnotebook.settlement.terms import Progress
 
-__all__ = ["Entity"]
-
 
 class Entity(SdkNames):
     """One queue, topic, subscription or sub-queue.

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     import anyio
     from plotly.graph_objects import Figure
 
-__all__ = ["MOST_FOUND", "FoundMessages", "Search", "find_messages"]
-
 MOST_FOUND: Final = 1_000
 """Messages that are found at most, by default."""
 _AT_ONCE: Final = 8
@@ -184,18 +182,7 @@ async def find_messages(
     entities: Sequence[EntityAddress] | None = None,
     progress: Progress | None = None,
 ) -> FoundMessages:
-    """Search entities and their sub-queues, several at the same time. Nothing is locked.
-
-    Args:
-        namespace: where they are.
-        search: what for.
-        entities: queues, subscriptions, topics for their subscriptions, or sub-queues for these alone; None for all.
-        progress: called with the number of messages of each page.
-
-    Raises:
-        ConfigurationError: there is no such entity, or the expression is wrong.
-        Exception: the error of the first place, where no place could be searched.
-    """
+    """Search entities and their sub-queues, several at the same time. Nothing is locked."""
     topics = None if entities is None else {each.name for each in entities}
     places = _places(await namespace.entities(topics), entities)
     seen, unpacking, limiter = _Progress(), Allowance(UNPACKED_BYTES_OF_TABLE), few_at_once()

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FramePlan", "FrameRows", "outcomes_in"]
-
 _ON_EXECUTORS: Final = (Complete.verb, DeadLetter.verb, Abandon.verb)
 _FROM_DRIVER: Final = (OutcomeStatus.NOT_FOUND.value, OutcomeStatus.SKIPPED.value)
 _COLUMNS: Final = (
@@ -347,11 +345,7 @@ class FrameRows:
         self._read = 0
 
     def add(self, read: pa.Table) -> None:
-        """Add rows.
-
-        Args:
-            read: the result of :func:`sbnotebook.client.decisions.read_decisions`.
-        """
+        """Add rows."""
         self._read += read.num_rows
         wrong: Any = read.filter(_pc.is_valid(read["problem"]))
         self._wrong_count += wrong.num_rows
@@ -365,11 +359,7 @@ class FrameRows:
             self._file.executemany(_ADD, zip(named, *others, strict=True))
 
     def check(self) -> None:
-        """Refuse rows that cannot be carried out.
-
-        Raises:
-            DecisionError: rows have a problem, or a message has two decisions.
-        """
+        """Refuse rows that cannot be carried out."""
         if self._wrong_count:
             raise DecisionError(
                 f"{self._wrong_count:,} of {self._read:,} rows cannot be carried out, so nothing was done. "
@@ -407,12 +397,7 @@ class FrameRows:
         self._file.execute("UPDATE messages SET status = NULL, repeated = 0")
 
     def end(self, outcomes: pa.Table) -> None:
-        """Keep outcomes.
-
-        Args:
-            outcomes: the result of :func:`sbnotebook.client.settle_task.outcome_table`, with ``repeated``. A status is
-                null where the message has no outcome yet.
-        """
+        """Keep outcomes."""
         for batch in outcomes.to_batches(max_chunksize=_ROWS):
             columns: Any = [batch.column(place).to_pylist() for place in range(batch.num_columns)]
             entities, numbers, *others = columns

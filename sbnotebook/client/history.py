@@ -26,8 +26,6 @@ from sbnotebook.settlement.resources import Resources
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MOST_RESUBMITS", "History", "HistoryEntry", "Remembered", "history_of"]
-
 MOST_RESUBMITS: Final = 1_000
 """Resubmits that are looked up by default, the last ones."""
 _AT_ONCE: Final = 4
@@ -178,15 +176,7 @@ async def history_of(
     others: Iterable[Resources] = (),
     now: datetime | None = None,
 ) -> History:
-    """Look up the fates of the last resubmits of the journal. It peeks, so it locks nothing.
-
-    Args:
-        namespace: of the originals, and of the clones that were not sent to another one.
-        source: the entity of the originals, None for all.
-        most: resubmits at most, the last ones.
-        others: namespaces to which clones may have been sent. A clone in any other namespace has an unknown fate.
-        now: the time, None for that of this machine.
-    """
+    """Look up the fates of the last resubmits of the journal. It peeks, so it locks nothing."""
     identity = await anyio.to_thread.run_sync(namespace.identity)
     read = partial(namespace.journal.resubmits, identity, source.path if source is not None else None, most + 1)
     found = await anyio.to_thread.run_sync(read)
@@ -222,13 +212,7 @@ def _elsewhere(clone_id: str, address: EntityAddress, name: str) -> Fate:
 
 
 def _told(entry: ResubmitEntry, fate: Fate | None, again: ResubmitEntry | None) -> HistoryEntry:
-    """Return a resubmit with the fate of its clone.
-
-    Args:
-        entry: the resubmit.
-        fate: what Service Bus shows of its clone; None where it was not sent.
-        again: the resubmit of that clone.
-    """
+    """Return a resubmit with the fate of its clone."""
     original, times = lineage_of(entry.clone_id)
     status = _NOT_SENT if fate is None else fate.status.value
     place, reason = (None, None) if fate is None else (fate.entity, fate.reason)

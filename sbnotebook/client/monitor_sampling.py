@@ -25,8 +25,6 @@ from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.administration import EntityCounts
 
-__all__ = ["Sample", "Sampler", "newest_number"]
-
 _MOST: Final = 12
 """Entities that are sampled when none is named."""
 _LOOKED_AT: Final = 10
@@ -91,11 +89,7 @@ class Sampler:
         self._last: dict[EntityAddress, Sample] = {}
 
     def sample(self) -> list[Sample]:
-        """Take a sample of each entity.
-
-        Raises:
-            ConfigurationError: there is no such entity.
-        """
+        """Take a sample of each entity."""
         if self._chosen is None:
             self._chosen = self._choose(self._namespace.entities(topics=self._topics()))
         newest = {address: self._newest_before(address) for address in self._chosen}
@@ -150,11 +144,6 @@ class Sampler:
 
 def newest_number(number_at_or_after: Callable[[int], int | None], known: int, step: int) -> int:
     """Find the greatest sequence number of the messages with few peeks.
-
-    Args:
-        number_at_or_after: returns the least number of a message from the given one on, None for none.
-        known: searches above this number, and returns it when there is none.
-        step: the probable distance above it.
 
     Example:
         >>> there = [3, 7, 8, 1000]

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from sbnotebook.client.copying import Copied
     from sbnotebook.client.rehearsal import Consumer, Rehearsal
 
-__all__ = ["Namespace", "NamespaceCopy", "connect", "read_copy"]
-
 
 def connect(
     target: str | Hidden | None = None,

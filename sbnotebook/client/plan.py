@@ -28,8 +28,6 @@ from sbnotebook.settlement.plan import Plan as AsyncPlan
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Plan", "Running", "SendPlan", "count_of"]
-
 _SHOWN: Final = 5
 """Messages that the preview of a send has."""
 _MOST_READ: Final = 100_000
@@ -297,11 +295,7 @@ class SendPlan(Plan):
 
 
 def _read(data: Iterable[Any]) -> list[Message]:
-    """Return the messages of an iterator.
-
-    Raises:
-        ConfigurationError: it gives something else, or too many.
-    """
+    """Return the messages of an iterator."""
     held = [*islice(messages_from(data), _MOST_READ + 1)]
     if len(held) > _MOST_READ:
         raise ConfigurationError(

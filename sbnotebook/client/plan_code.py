@@ -52,8 +52,6 @@ from sbnotebook.model.decision import AUTO, CancelScheduled, Purge
 from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement.plan import Canary, Plan
 
-__all__ = ["CodeOptions", "cell_of", "python_of"]
-
 _PLAIN: Final = re.compile(r"[\w .,:;/()@#%&+=!?-]{1,200}", re.ASCII)
 """A text that a magic takes as it is, in quotes."""
 _PICKS: Final = (Complete, DeadLetter, Abandon, Defer)
@@ -100,15 +98,7 @@ class CodeOptions:
 
 
 def cell_of(plan: Plan, options: CodeOptions) -> str:
-    """Return a plan as a cell with a magic; as Python where no magic says the same.
-
-    Args:
-        plan: messages and a decision.
-        options: what else it says.
-
-    Raises:
-        DecisionError: no code can say the same.
-    """
+    """Return a plan as a cell with a magic; as Python where no magic says the same."""
     _check(plan, options)
     words = _magic(plan)
     if words is None:
@@ -120,15 +110,7 @@ def cell_of(plan: Plan, options: CodeOptions) -> str:
 
 
 def python_of(plan: Plan, options: CodeOptions) -> str:
-    """Return a plan as Python that makes it again, shows it, and applies it.
-
-    Args:
-        plan: messages and a decision.
-        options: what else it says.
-
-    Raises:
-        DecisionError: no code can say the same.
-    """
+    """Return a plan as Python that makes it again, shows it, and applies it."""
     _check(plan, options)
     made = [*_elsewhere(plan), *_messages(plan, options), f"plan = {_call(plan)}{_canary_call(options.canary)}"]
     imports = _imports_of("\n".join(made))
@@ -387,22 +369,12 @@ def _fields(decision: Decision) -> str:
 
 
 def _imports_of(code: str) -> list[str]:
-    """Return the lines that import what the literals in some code need, besides sbnotebook itself.
-
-    Args:
-        code: with literals.
-    """
+    """Return the lines that import what the literals in some code need, besides sbnotebook itself."""
     return [line for name, line in _IMPORTS.items() if name in code]
 
 
 def _literal(value: Any) -> str:
     """Return a value as a literal.
-
-    Args:
-        value: of a decision or of a message.
-
-    Raises:
-        DecisionError: it has a type without a literal.
 
     Example:
         >>> _literal(timedelta(minutes=5)), _literal(UInt(3)), _literal({"a": [1, None]})
@@ -442,12 +414,6 @@ def _other(value: object) -> str:
 
 def _message_literal(message: Message) -> str:
     """Return a message as a call that makes the same message to send.
-
-    Args:
-        message: any message; the place and the state of a received one are left out.
-
-    Raises:
-        DecisionError: a value of it has a type without a literal.
 
     Example:
         >>> _message_literal(Message(body="hello", subject="greeting"))

@@ -26,8 +26,6 @@ from sbnotebook.model import Report
 from sbnotebook.settlement.terms import Progress
 from sbnotebook.settlement.watch import Tell, Watch, ignore_outcomes, in_flight
 
-__all__ = ["Interrupts", "Work", "collecting_seldom", "portal", "progress_bar", "run"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -136,19 +134,11 @@ class Work(Generic[T]):
         self._portal = portal()
 
     def start(self) -> Future[T]:
-        """Start it; separate from making it, so that an interrupt that comes meanwhile has something to cancel.
-
-        Returns:
-            Its result, or InterruptedError when it was cancelled.
-        """
+        """Start it; separate from making it, so that an interrupt that comes meanwhile has something to cancel."""
         return self._portal.start_task_soon(self.until_the_end)
 
     async def until_the_end(self) -> T:
-        """Await the function on the background loop, watched.
-
-        Raises:
-            InterruptedError: it was cancelled.
-        """
+        """Await the function on the background loop, watched."""
         try:
             with only_frames_of_the_user(), collecting_seldom(), self._watch, anyio.CancelScope() as self._scope:
                 return await self._function(*self._args)
@@ -168,11 +158,7 @@ class Work(Generic[T]):
             self._scope.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended, and return whether it has.
-
-        Args:
-            timeout: seconds, None for no limit.
-        """
+        """Wait until it has ended, and return whether it has."""
         return self._ended.wait(timeout)
 
     @property
@@ -213,11 +199,7 @@ class Interrupts:
             work.cancel()
 
     def start(self, work: Work[T]) -> Future[T]:
-        """Start work that :meth:`interrupt` then cancels.
-
-        Raises:
-            InterruptedError: it was interrupted before.
-        """
+        """Start work that :meth:`interrupt` then cancels."""
         with self._lock:
             is_due, self._is_due = self._is_due, False
             if is_due:
@@ -246,11 +228,6 @@ def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) 
     KeyboardInterrupt. Its attribute ``report`` has the outcomes of messages sent or settled so far, and a note
     summarises them: see :mod:`sbnotebook.settlement.watch`. Other exceptions that end work also have a report when
     anything was sent or settled.
-
-    Args:
-        function: an asynchronous function.
-        args: its arguments.
-        kwargs: its keyword arguments.
     """
     work, interrupts = Work(partial(function, *args, **kwargs)), _INTERRUPTS.get()
     try:
@@ -275,16 +252,7 @@ def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) 
 
 @contextmanager
 def progress_bar(what: str, total: int | None, *, shown: bool = True) -> Generator[Progress | None]:
-    """Show a progress bar when the work of a block takes longer than a second.
-
-    Args:
-        what: the words in front of it.
-        total: the number of messages, None when it is not known.
-        shown: False for no bar at all.
-
-    Yields:
-        The function that advances it; None when no bar can be shown.
-    """
+    """Show a progress bar when the work of a block takes longer than a second."""
     # In a file a bar would only be many lines; a notebook's kernel draws one although it has no terminal.
     if not shown or not (sys.stderr.isatty() or "ipykernel" in sys.modules):
         yield None

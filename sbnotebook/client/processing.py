@@ -19,8 +19,6 @@ from sbnotebook.settlement.processing.process import Processing as AsyncProcessi
 from sbnotebook.settlement.processing.run import ProcessOptions
 from sbnotebook.settlement.processing.status import ProcessStatus
 
-__all__ = ["Processing", "process_options"]
-
 _COLUMNS = (
     "worker",
     "session_id",
@@ -122,11 +120,7 @@ def process_options(
     by_session: bool,
     archived: bool,
 ) -> ProcessOptions:
-    """Return the options of a run, as :meth:`sbnotebook.client.Entity.process` takes them.
-
-    Raises:
-        ConfigurationError: ``max_wait`` is not a duration.
-    """
+    """Return the options of a run, as :meth:`sbnotebook.client.Entity.process` takes them."""
     wait = duration(max_wait)
     return ProcessOptions(
         policy=policy or Policy(),

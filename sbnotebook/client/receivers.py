@@ -33,8 +33,6 @@ from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.subscription_rules import PlacedRules, Route, RuleDescription, route_or_reason
 from sbnotebook.settlement.wire.encoding import payload_of
 
-__all__ = ["Receiver", "Receivers", "Router", "clones_sent", "receivers_sentence", "sent_to"]
-
 _HOPS: Final = 4
 """Entities to which Service Bus forwards a message one after the other. Source: its documentation, "Autoforwarding"."""
 _MOST: Final = 1_000
@@ -118,12 +116,7 @@ class Router:
         self._compiled: dict[EntityAddress, list[Rule] | str] = {}
 
     async def receivers(self, to: EntityAddress, message: Message) -> Receivers | None:
-        """Return who takes a message; None where the destination is a queue that forwards to no topic.
-
-        Args:
-            to: the queue or topic.
-            message: as it is sent.
-        """
+        """Return who takes a message; None where the destination is a queue that forwards to no topic."""
         if not await self.may_reach_topic(to):
             return None
         return await self._followed(Receivers(to, (), {}, {}), to.name, payload_of(message), _HOPS)
@@ -267,14 +260,7 @@ def _value(value: Any) -> Any:
 async def receivers_sentence(
     router: Router, to: EntityAddress, messages: Iterable[Message], *, is_topic: bool = False
 ) -> str:
-    """Return who takes messages that a plan sends, in sentences; empty for a queue.
-
-    Args:
-        router: of the namespace of the destination.
-        to: the destination.
-        messages: as they are sent; the first 1,000 are looked at.
-        is_topic: whether the destination is known to be a topic.
-    """
+    """Return who takes messages that a plan sends, in sentences; empty for a queue."""
     route = await router.route(to.name)
     if isinstance(route, str):
         return f"{'' if is_topic else f'If {to} is a topic: '}It is unknown which subscriptions take them: {route}."
@@ -326,12 +312,7 @@ async def sent_to(entity: AsyncEntity, messages: Iterable[Message]) -> str:
 
 
 async def clones_sent(namespace: Resources, plan: Plan) -> str:
-    """Return who takes the clones of a resubmit, or the messages of an undo, in sentences; empty for queues.
-
-    Args:
-        namespace: of the destination.
-        plan: the resubmit, or the undo.
-    """
+    """Return who takes the clones of a resubmit, or the messages of an undo, in sentences; empty for queues."""
     decision, source = plan.decision, plan.entity
     to = decision.to if isinstance(decision, (Resubmit, Undo)) else None
     if to is None or not plan.messages:

@@ -41,8 +41,6 @@ from sbnotebook.settlement.processing.policy import Policy, PolicyRow, Then
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Consumer", "Rehearsal", "RehearsalResult", "Rehearsed", "rehearse"]
-
 Consumer = Function | str | Sequence[str]
 """A function that is called with each message; or a command, which gets the connection string of the emulator in the
 environment variables SERVICEBUS_CONNECTION_STRING and SBNOTEBOOK_CONNECTION."""
@@ -135,17 +133,6 @@ def rehearse(
 
     :func:`sbnotebook.client.copying.copied` makes the copies. A delay of the plan is left out. A message at which a
     function raises an exception is dead-lettered at once.
-
-    Args:
-        namespace: of the plan; it only answers questions.
-        plan: a resubmit.
-        consumer: processes the clones; None for none.
-        timeout: for how long a command may run.
-
-    Raises:
-        ConfigurationError: the consumer cannot be started.
-        DecisionError: the plan cannot be rehearsed.
-        azure.core.exceptions.AzureError: the options could not be read; it needs the right Manage.
     """
     _check(namespace, plan, consumer)
     decision = plan.decision

@@ -12,8 +12,6 @@ from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
 from sbnotebook.settlement.connecting.failures import explained
 
-__all__ = ["in_words", "scrubbed", "secrets_of"]
-
 _MAX_TEXT: Final = 1000
 _SECRET_PARTS: Final = frozenset({"sharedaccesskey", "sharedaccesssignature"})
 
@@ -67,12 +65,7 @@ class scrubbed(ContextDecorator):  # noqa: N801 (used like a function)
 
 
 def in_words(error: BaseException, secrets: Iterable[str] = ()) -> str:
-    """Return the text of an error, with the name of its type unless it is one of sbnotebook's own.
-
-    Args:
-        error: the error; of a group, its first.
-        secrets: texts to hide besides those that look like secrets.
-    """
+    """Return the text of an error, with the name of its type unless it is one of sbnotebook's own."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
     if isinstance(error, SbNotebookError):

@@ -29,18 +29,6 @@ from sbnotebook.settlement.actions.deferred import check_decision_of_deferred
 from sbnotebook.settlement.actions.reach import LOCKED
 from sbnotebook.settlement.pace import InFlight
 
-__all__ = [
-    "OUTCOMES",
-    "MessageKey",
-    "SettleTask",
-    "TaskStorage",
-    "outcome_table",
-    "outcomes_of",
-    "packed",
-    "settle_deferred_rows",
-    "unpacked",
-]
-
 MessageKey = tuple[str, int]
 """The address of an entity as text and the sequence number of a message in it."""
 
@@ -93,11 +81,7 @@ class TaskStorage:
         return cls(journal.path, archive.path, archive.retention, archive.max_bytes)
 
     def namespace(self, connection: Connection) -> AsyncNamespace:
-        """Return a namespace of this process.
-
-        Raises:
-            ConfigurationError: this process runs on another machine than the journal.
-        """
+        """Return a namespace of this process."""
         if self.journal is None:
             return AsyncNamespace(connection, archive=None)
         if socket.gethostname() != self.machine:
@@ -109,15 +93,7 @@ class TaskStorage:
         return AsyncNamespace(connection, journal=Journal(self.journal), archive=archive)
 
     def require_archive(self, decisions: Iterable[Decision], otherwise: str) -> None:
-        """Refuse to complete messages on a cluster, where nothing can archive them.
-
-        Args:
-            decisions: on the messages.
-            otherwise: how you say that nothing shall be archived.
-
-        Raises:
-            ConfigurationError: one of the decisions is to complete, and there is no journal.
-        """
+        """Refuse to complete messages on a cluster, where nothing can archive them."""
         if self.journal is None and any(isinstance(decision, Complete) for decision in decisions):
             raise ConfigurationError(
                 "Spark runs on a cluster, where an archive on a worker's disk is not durable, so completed "
@@ -148,14 +124,7 @@ class SettleTask(Shipped):
     is_repeated: bool = False
 
     def settle(self, batches: Iterable[pa.RecordBatch]) -> Generator[tuple[pa.RecordBatch, list[Outcome]]]:
-        """Settle messages; yield some rows at a time, with an outcome for each.
-
-        Args:
-            batches: rows with the columns of :mod:`sbnotebook.client.decisions`.
-
-        Raises:
-            ConfigurationError: a column is missing, or completed messages could not be archived.
-        """
+        """Settle messages; yield some rows at a time, with an outcome for each."""
         with scrubbed(self.target.secrets), collecting_seldom():
             namespace = self.storage.namespace(self.target.connection())
             try:
@@ -233,14 +202,7 @@ def _decision(entity: str, verb: str, reason: str | None, description: str | Non
 async def settle_deferred_rows(
     namespace: AsyncNamespace, decided: Mapping[MessageKey, Decision], *, max_in_flight: InFlight, journalled: bool
 ) -> dict[MessageKey, Outcome]:
-    """Settle deferred messages by their numbers; return an outcome for each, even if an entity cannot be reached.
-
-    Args:
-        namespace: of the entities.
-        decided: complete, dead-letter or abandon, by message.
-        max_in_flight: settlements that wait for their answer at once.
-        journalled: False to leave this machine's journal alone.
-    """
+    """Settle deferred messages by their numbers; return an outcome for each, even if an entity cannot be reached."""
     by_entity: dict[str, dict[int, Decision]] = {}
     for (entity, number), decision in decided.items():
         by_entity.setdefault(entity, {})[number] = decision
@@ -262,12 +224,7 @@ async def settle_deferred_rows(
 
 
 def outcome_table(outcomes: Iterable[Outcome], *, repeated: bool | None = None) -> pa.Table:
-    """Return outcomes as a table with the columns of :data:`OUTCOMES`.
-
-    Args:
-        outcomes: of messages.
-        repeated: the value of one more column with this name; None for no such column.
-    """
+    """Return outcomes as a table with the columns of :data:`OUTCOMES`."""
     listed = list(outcomes)
     columns: list[list[Any]] = [
         [str(outcome.entity) for outcome in listed],
@@ -286,10 +243,6 @@ def outcome_table(outcomes: Iterable[Outcome], *, repeated: bool | None = None) 
 
 def packed(table: pa.Table, count: int) -> pa.Table:
     """Return rows as a table with one column of bytes, which Spark's Java hands on without reading them.
-
-    Args:
-        table: the rows.
-        count: how many of them become one row.
 
     Example:
         >>> unpacked(packed(pa.table({"n": [1, 2, 3]}), 2))["n"].to_pylist()

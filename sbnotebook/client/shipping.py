@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Shipped", "reduced"]
-
 
 class Shipped:
     """An object whose arrival on a worker without sbnotebook raises one sentence instead of a stack of Spark's.
@@ -21,11 +19,7 @@ class Shipped:
 
 
 def reduced(shipped: object) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
-    """Return how to make an object again, for its ``__reduce__``.
-
-    Args:
-        shipped: an object whose attributes are all in its ``__dict__``.
-    """
+    """Return how to make an object again, for its ``__reduce__``."""
     from pyspark import cloudpickle
 
     as_spark_does: Any = cloudpickle  # the object may hold functions that no module has

@@ -14,16 +14,6 @@ from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
 
-__all__ = [
-    "EMULATOR",
-    "ENVIRONMENT_VARIABLES",
-    "NamespaceTarget",
-    "Target",
-    "notebook_variable",
-    "refuse_secret",
-    "resolve",
-]
-
 EMULATOR: Final = "emulator"
 ENVIRONMENT_VARIABLES: Final = ("SBNOTEBOOK_CONNECTION", "SERVICEBUS_CONNECTION_STRING")
 _CONNECTION_STRING: Final = "a connection string"
@@ -89,13 +79,7 @@ class NamespaceTarget:
         return secrets_of(self.text)
 
     def connection(self) -> Connection:
-        """Make a connection for this process.
-
-        Raises:
-            ConfigurationError: the target cannot be used here, such as the driver's emulator on another machine, where
-                a new and empty one would be started.
-            EmulatorStartError: the emulator could not be started.
-        """
+        """Make a connection for this process."""
         if _form(self.text) == EMULATOR and self.machine != socket.gethostname():
             raise ConfigurationError(
                 "The emulator runs on the machine of Spark's driver only, and a worker on another machine needs it: "
@@ -108,11 +92,7 @@ class NamespaceTarget:
 
 
 def refuse_secret(target: str | Hidden | None) -> None:
-    """Check that a target from the command line is not a connection string.
-
-    Raises:
-        ConfigurationError: it is one.
-    """
+    """Check that a target from the command line is not a connection string."""
     target = hidden(target)
     if target is not None and _form(target) == _CONNECTION_STRING:
         raise ConfigurationError(
@@ -122,19 +102,7 @@ def refuse_secret(target: str | Hidden | None) -> None:
 
 
 def resolve(target: str | Hidden | None = None, credential: Any = None, *, allow_remote: bool = False) -> Target:
-    """Resolve a target to a connection.
-
-    Args:
-        target: ``emulator``, ``NAMESPACE.servicebus.windows.net``, ``env:VARIABLE``, ``secret:SCOPE/KEY`` (Databricks)
-            or a connection string. None takes the first of the environment variables SBNOTEBOOK_CONNECTION and
-            SERVICEBUS_CONNECTION_STRING that is set, and the emulator when none is.
-        credential: a token credential for a namespace's host name, azure.identity's DefaultAzureCredential when None.
-        allow_remote: whether an emulator may be on another machine. Everything goes there unencrypted.
-
-    Raises:
-        ConfigurationError: the target is none of these, or a variable or secret is missing.
-        EmulatorStartError: the emulator could not be started.
-    """
+    """Resolve a target to a connection."""
     target = hidden(target)
     if target is None:
         return _default(credential, allow_remote=allow_remote)

@@ -10,8 +10,6 @@ from weakref import WeakSet
 
 from sbnotebook.model import Report
 
-__all__ = ["warn_after_cells", "warn_of_unread", "watched"]
-
 R = TypeVar("R", bound=Report)
 
 _MOST: Final = 100
@@ -25,9 +23,6 @@ def watched(report: R) -> R:
     """Return a report, and let the end of the cell warn of its failures if the user has not looked at it by then.
 
     In a script, the end of the program warns.
-
-    Args:
-        report: of work that has ended.
     """
     if not report.ok:
         said = str(report)
@@ -41,11 +36,7 @@ def watched(report: R) -> R:
 
 
 def warn_after_cells(shell: Any) -> None:
-    """Let a shell call :func:`warn_of_unread` after each cell.
-
-    Args:
-        shell: a notebook's or a terminal's; None for no shell.
-    """
+    """Let a shell call :func:`warn_of_unread` after each cell."""
     if shell is not None and shell not in _shells:
         _shells.add(shell)
         shell.events.register("post_run_cell", warn_of_unread)

@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-__all__ = ["SdkNames", "mirrors"]
-
 _LOCK: Final = "lock(10) locks messages, peek() looks at them, and process(function) consumes them"
 _SETTLE: Final = "lock messages with lock(10) and settle them with batch.{0}(…), or settle chosen ones with pick(…)"
 _ENTITY: Final = 'entity("orders") sends, and locks, settles and looks at messages'
@@ -58,9 +56,6 @@ class SdkNames:
 
 def mirrors(verb: object) -> Callable[[F], F]:
     """Give a synchronous verb the docstring of the asynchronous verb that does its work.
-
-    Args:
-        verb: an asynchronous function or method, or a property.
 
     Example:
         >>> @mirrors(sorted)

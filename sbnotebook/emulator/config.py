@@ -70,12 +70,6 @@ def read_config(path: Path) -> Config:
     """Read the entities of all namespaces of a configuration file.
 
     A property that is left out has the default of Service Bus, not of Microsoft's emulator.
-
-    Args:
-        path: the file.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or its content is not valid.
     """
     try:
         document = _parse(path.read_bytes())
@@ -98,17 +92,7 @@ def read_config(path: Path) -> Config:
 
 
 def apply_config(registry: Registry, config: Config, now: int) -> None:
-    """Create the entities of a configuration, or update their options and rules. Messages stay.
-
-    Args:
-        registry: the entities.
-        config: the entities to create or update; others stay as they are.
-        now: ms.
-
-    Raises:
-        ConfigurationError: an entity cannot be created or updated.
-        EmulatorError: a queue has the name of a topic, or a topic that of a queue.
-    """
+    """Create the entities of a configuration, or update their options and rules. Messages stay."""
     try:
         _apply_queues(registry, config, now)
         _apply_topics(registry, config, now)

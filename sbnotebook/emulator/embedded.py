@@ -71,20 +71,11 @@ class RunningEmulator:
         return self._server.broker.faults
 
     def counts(self, path: str) -> Counts:
-        """Return the numbers of messages that a queue or subscription holds now.
-
-        Raises:
-            EmulatorError: there is no such queue or subscription, or the emulator has ended.
-        """
+        """Return the numbers of messages that a queue or subscription holds now."""
         return self._call(lambda: self._receiving(path).counts)
 
     def create_queue(self, name: str, options: QueueOptions | None = None) -> None:
-        """Create a queue.
-
-        Raises:
-            InvalidEntityAddressError: it cannot have this name.
-            EmulatorError: there is an entity of this name, or the emulator has ended.
-        """
+        """Create a queue."""
         self._change(lambda registry, now: registry.create_queue(name, options, now=now))
 
     def create_topic(self, name: str, options: TopicOptions | None = None) -> None:
@@ -99,18 +90,7 @@ class RunningEmulator:
         *,
         rules: Sequence[Rule] | None = None,
     ) -> None:
-        """Create a subscription.
-
-        Args:
-            topic: name of its topic.
-            name: its name.
-            options: None for the defaults.
-            rules: rules that select its messages; None for all messages.
-
-        Raises:
-            InvalidEntityAddressError: it cannot have this name.
-            EmulatorError: there is no such topic, or it has such a subscription, or the emulator has ended.
-        """
+        """Create a subscription."""
 
         def create(registry: Registry, now: int) -> None:
             found = registry.find_topic(topic)
@@ -121,11 +101,7 @@ class RunningEmulator:
         self._change(create)
 
     def delete(self, path: str) -> None:
-        """Remove a queue, topic or subscription with all its messages.
-
-        Raises:
-            EmulatorError: there is no such entity, or the emulator has ended.
-        """
+        """Remove a queue, topic or subscription with all its messages."""
 
         def delete(registry: Registry, _now: int) -> None:
             entity = registry.find(path)
@@ -136,32 +112,15 @@ class RunningEmulator:
         self._change(delete)
 
     def template(self) -> list[dict[str, Any]]:
-        """Return the entities with their options and rules as plain JSON values, without messages and keys.
-
-        Raises:
-            EmulatorError: the emulator has ended.
-        """
+        """Return the entities with their options and rules as plain JSON values, without messages and keys."""
         return self._call(lambda: template_of(self._server.broker.registry))
 
     def create_from(self, template: Sequence[Any]) -> None:
-        """Create the entities that :meth:`template` of another emulator returned, also where a stranger changed it.
-
-        Raises:
-            ConfigurationError: an entity cannot be created; those before it are there.
-            EmulatorError: the emulator has ended.
-        """
+        """Create the entities that :meth:`template` of another emulator returned, also where a stranger changed it."""
         self._change(lambda registry, now: create_from(registry, template, now))
 
     def put(self, path: str, messages: Iterable[BrokeredMessage]) -> None:
-        """Put messages into an entity or a sub-queue as they are, with their numbers and times.
-
-        Args:
-            path: a queue, a subscription or a sub-queue.
-            messages: active or deferred, and in a queue also scheduled; no lock holds them.
-
-        Raises:
-            EmulatorError: there is no such entity, or the emulator has ended.
-        """
+        """Put messages into an entity or a sub-queue as they are, with their numbers and times."""
 
         def put(registry: Registry, now: int) -> None:
             found = registry.find(path)
@@ -179,15 +138,7 @@ class RunningEmulator:
         self._change(put)
 
     def lose_locks(self, path: str | None = None) -> None:
-        """Drop all locks, of sessions too. No delivery counts as failed.
-
-        Args:
-            path: a queue, subscription or sub-queue; None for all entities.
-
-        Raises:
-            ConfigurationError: there is no such entity.
-            EmulatorError: the emulator has ended.
-        """
+        """Drop all locks, of sessions too. No delivery counts as failed."""
         self._break("lose_locks", path)
 
     def close_links(self, path: str | None = None) -> None:
@@ -207,11 +158,7 @@ class RunningEmulator:
         self._break("freeze", path)
 
     def freeze_new(self) -> None:
-        """Stop answering new connections until ``thaw``.
-
-        Raises:
-            EmulatorError: the emulator has ended.
-        """
+        """Stop answering new connections until ``thaw``."""
         self._break("freeze_new")
 
     def thaw(self) -> None:
@@ -219,19 +166,11 @@ class RunningEmulator:
         self._break("thaw")
 
     def use_clock(self, clock: Clock) -> None:
-        """Use another clock from now on, until ``reset``. With a ``ManualClock`` time stands still.
-
-        Raises:
-            EmulatorError: the emulator has ended.
-        """
+        """Use another clock from now on, until ``reset``. With a ``ManualClock`` time stands still."""
         self._call(lambda: self._server.broker.use_clock(clock))
 
     def reset(self) -> None:
-        """Return to an empty namespace: no entity, no fault, no connection, and the clock of the start.
-
-        Raises:
-            EmulatorError: the emulator has ended.
-        """
+        """Return to an empty namespace: no entity, no fault, no connection, and the clock of the start."""
 
         async def reset() -> None:
             broker = self._server.broker
@@ -306,22 +245,6 @@ def running(  # noqa: PLR0913 - all that a namespace can be started with
     key: str | None = None,
 ) -> Generator[RunningEmulator]:
     """Run an emulator while the block runs, in a thread with its own event loop.
-
-    Args:
-        queues: queues to create: names, or options by name.
-        topics: topics to create: the names of their subscriptions by name.
-        data_dir: folder for the messages; None keeps them in memory only.
-        clock: time; None for the machine's, a ``ManualClock`` to move it by hand.
-        port: for AMQP and HTTP; 0 picks a free one.
-        tier: tier of the namespace, which decides its features and limits.
-        token_clock: clock by which the tokens of clients expire; None for the machine's, by which clients
-            make them.
-        keys: more keys for the whole namespace, beside that of the connection string.
-        key: the key of the connection string; None for a well-known one, which every user of this machine can use.
-
-    Raises:
-        EmulatorError: it cannot start; or, at the end of the block, messages could not be kept.
-        ConfigurationError: a queue cannot be created.
 
     Example:
         >>> with running(queues=["orders"]) as emulator:

@@ -12,13 +12,7 @@ _ROUND_TRIP = 2
 
 
 def at_a_distance(protocol: asyncio.Protocol, delay: Callable[[], float]) -> asyncio.Protocol:
-    """Return a protocol for a socket that passes everything on to another, later.
-
-    Args:
-        protocol: serves the connection. It may hand it over to another with ``set_protocol`` of its transport.
-        delay: gives the seconds that bytes take from now on, in each direction. Opening the connection takes twice
-            that time, as over a network. Bytes arrive in the order in which they were sent.
-    """
+    """Return a protocol for a socket that passes everything on to another, later."""
     return _Line(protocol, delay)
 
 

@@ -70,11 +70,7 @@ class EmulatorState:
     secret: str = field(repr=False)
 
     def write(self, data_dir: Path) -> None:
-        """Write the state into the data directory, in one step, to a file that only its owner can read.
-
-        Raises:
-            EmulatorStartError: it cannot be written.
-        """
+        """Write the state into the data directory, in one step, to a file that only its owner can read."""
         draft = None
         try:
             descriptor, draft = tempfile.mkstemp(prefix=f"{_STATE_FILE}.", dir=data_dir)
@@ -94,11 +90,7 @@ class EmulatorState:
 
     @classmethod
     def read(cls, data_dir: Path) -> EmulatorState | None:
-        """Read the state in the data directory, of an emulator that may have ended since.
-
-        Returns:
-            None if there is none, or another user has written it.
-        """
+        """Read the state in the data directory, of an emulator that may have ended since."""
         try:
             with (data_dir / _STATE_FILE).open("rb") as file:
                 if not belongs_to_user(os.fstat(file.fileno())):
@@ -121,16 +113,6 @@ def ensure_running(data_dir: Path | None = None) -> str:
     """Find the emulator of a data directory, or start it, and keep it running as long as this process lives.
 
     An emulator that was started by hand is found, too. It runs until it is ended by hand.
-
-    Args:
-        data_dir: directory of its messages; None for the user's own directory.
-
-    Returns:
-        Its connection string.
-
-    Raises:
-        EmulatorStartError: the data directory cannot be used or belongs to another user, or the emulator did not
-            start; then the message has the end of its log.
     """
     directory = (data_dir or default_data_dir()).resolve()
     try:
@@ -149,17 +131,7 @@ def ensure_running(data_dir: Path | None = None) -> str:
 
 
 def stop(data_dir: Path | None = None) -> bool:
-    """End the emulator of a data directory, even if it is in use, and wait until it has closed its store.
-
-    Args:
-        data_dir: directory of its messages; None for the user's own directory.
-
-    Returns:
-        False if none was running.
-
-    Raises:
-        EmulatorError: it did not end.
-    """
+    """End the emulator of a data directory, even if it is in use, and wait until it has closed its store."""
     directory = (data_dir or default_data_dir()).resolve()
     state = EmulatorState.read(directory)
     _, lease = _leases.pop(directory, ("", None))

@@ -21,11 +21,6 @@ _SUBJECT: Final = "sbnotebook emulator"
 def prove(secret: str, port: int, challenge: str) -> str:
     """Return what answers a challenge, as hexadecimal digits.
 
-    Args:
-        secret: of the emulator.
-        port: where the challenge arrived, so that another emulator's answer proves nothing.
-        challenge: what the program sent, a new one each time.
-
     Example:
         >>> prove("secret", 5672, "a") == prove("secret", 5673, "a")
         False
@@ -34,10 +29,9 @@ def prove(secret: str, port: int, challenge: str) -> str:
 
 
 def prove_lease(secret: str) -> str:
-    """Return what a program sends with a lease, to show that it has read the secret. No challenge has it as its answer.
+    """Return what a program sends with a lease, to show that it has read the secret.
 
-    Args:
-        secret: of the emulator.
+    No challenge has it as its answer.
     """
     return hmac.digest(secret.encode(), b"sbnotebook lease", "sha256").hex()
 
@@ -46,8 +40,5 @@ def belongs_to_user(status: os.stat_result) -> bool:
     """Return whether a file or folder belongs to the user of this process or to an administrator.
 
     On Windows, files have no such number. There, other users cannot open files below a user's profile.
-
-    Args:
-        status: what :func:`os.stat` returned for it.
     """
     return sys.platform == "win32" or status.st_uid in (0, os.getuid())

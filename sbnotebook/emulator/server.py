@@ -192,14 +192,7 @@ class EmulatorServer:
         self._stopping.set()
 
     async def serve(self, *, end_after_unused: float | None = None) -> None:
-        """Wait until the server has to stop.
-
-        Args:
-            end_after_unused: seconds without any client after which it stops; None for never.
-
-        Raises:
-            EmulatorError: the store failed.
-        """
+        """Wait until the server has to stop."""
         tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._stopping.wait())]
         if end_after_unused is not None:
             unused = self._leases.wait_until_unused(end_after_unused, lambda: bool(self._broker.peers))

@@ -9,8 +9,6 @@ from typing import Final
 
 from sbnotebook.errors import InvalidEntityAddressError, near_match
 
-__all__ = ["EntityAddress", "SubQueue"]
-
 # Service Bus takes letters, numbers, periods, hyphens and underscores at every place of a segment, and in some cases
 # tildes (MassTransit issues 1267, 1929 and 4778). A segment of periods alone would be lost from a URL.
 _SEGMENT: Final = r"(?!\.+(?:/|\Z))[\w.~-][\w.~$-]*"

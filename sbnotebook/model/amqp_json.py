@@ -28,8 +28,6 @@ from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model.json_text import JsonNumber, read_json, write_json
 from sbnotebook.model.property_text import from_text, property_type, text_and_type
 
-__all__ = ["json_of", "value_of"]
-
 _DECIMALS: Final = (Decimal32, Decimal64, Decimal128)
 _SHOWN: Final = 60
 
@@ -78,13 +76,6 @@ def _text_of(data: bytes) -> str | None:
 
 def value_of(text: str, before: AmqpValue) -> AmqpValue:
     """Return edited JSON as an AMQP value.
-
-    Args:
-        text: the JSON.
-        before: the value that :func:`json_of` wrote.
-
-    Raises:
-        DecisionError: it is not JSON, or a number or text does not fit the AMQP type that the value has.
 
     Example:
         >>> value_of('{"carrier": "UPS", "new": 1.5}', {"carrier": Symbol("UA")})

@@ -21,8 +21,6 @@ from uuid import UUID
 
 from sbnotebook.errors import DecisionError
 
-__all__ = ["DATA_CONTRACT", "read_binary_xml", "rewrite_binary_xml"]
-
 DATA_CONTRACT: Final = "http://schemas.microsoft.com/2003/10/Serialization/"
 """The namespace of the wrappers around simple values."""
 
@@ -128,15 +126,7 @@ def read_binary_xml(data: bytes) -> str | bytes | None:
 
 
 def rewrite_binary_xml(data: bytes, value: str | bytes) -> bytes:
-    """Return a document with other texts; its elements stay, and so does each record whose text is the same.
-
-    Args:
-        data: the document.
-        value: what :func:`read_binary_xml` shall return for it.
-
-    Raises:
-        DecisionError: the elements would differ, or a time, an id or bytes in it.
-    """
+    """Return a document with other texts; its elements stay, and so does each record whose text is the same."""
     reader = _Reader(data)
     before = reader.document()
     if "nil=" in reader.pieces[0].xml:

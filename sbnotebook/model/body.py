@@ -29,21 +29,6 @@ from sbnotebook.model.body_decoders import decoded_by_plugin, has_decoders
 from sbnotebook.model.budget import PARSED_CHARACTERS, Allowance
 from sbnotebook.model.packing import UNKNOWN, mark_names, pack, packings, unpacked
 
-__all__ = [
-    "UNUSUAL_STARTS",
-    "BodyType",
-    "Form",
-    "Marks",
-    "body_of_text",
-    "body_text",
-    "decode_body",
-    "edited_body",
-    "fault_of_bytes",
-    "is_usually_utf8",
-    "json_letters",
-    "read_form",
-]
-
 _XML_STRING: Final = re.compile(
     rf'(\s*(?:<\?xml[^>]*\?>\s*)?<string xmlns="{re.escape(DATA_CONTRACT)}">)(.*)(</string>\s*)', re.DOTALL
 )
@@ -86,16 +71,7 @@ class BodyType(StrEnum):
 
 
 def decode_body(body: bytes, body_type: BodyType) -> AmqpValue:
-    """Decode the body to an AMQP value: bytes for data, the value, or the list of sequences.
-
-    Args:
-        body: for data the bytes themselves; otherwise the AMQP encoding of the value, or of the
-            sequences one behind the other.
-        body_type: how to read them.
-
-    Raises:
-        AmqpDecodeError: the bytes are not what the type says.
-    """
+    """Decode the body to an AMQP value: bytes for data, the value, or the list of sequences."""
     if body_type is BodyType.DATA:
         return body
     values = decode_all(body)
@@ -177,11 +153,7 @@ class Form:
     note: str = ""
 
     def encode(self, text: str) -> bytes:
-        """Return the body of this form that holds a text.
-
-        Raises:
-            DecisionError: the form cannot hold it, and why.
-        """
+        """Return the body of this form that holds a text."""
         if self.fault:
             raise DecisionError(self.fault)
         packed: Any = text
@@ -236,14 +208,7 @@ def body_text(
 def read_form(
     body: bytes, marks: Marks, unpacking: Allowance | None = None, *, is_for_edit: bool = False
 ) -> tuple[str | None, Form]:
-    """Return the text of a body, None where it is not text, and its form.
-
-    Args:
-        body: as for :func:`decode_body`.
-        marks: what the message says of it.
-        unpacking: as for :func:`body_text`.
-        is_for_edit: unpack all of the body, up to the limit of a table.
-    """
+    """Return the text of a body, None where it is not text, and its form."""
     if marks.body_type is BodyType.DATA:
         if body[:1] not in _UNUSUAL and marks.is_usual:
             # The body of most messages is their text as it is.
@@ -449,12 +414,7 @@ def body_of_text(
     properties: Mapping[str, Any] | None = None,
     body_type: BodyType = BodyType.DATA,
 ) -> bytes:
-    """Return the body of a text, in the charset and the compression that are named.
-
-    Raises:
-        UnicodeEncodeError: the charset has not all characters of the text.
-        DecisionError: the compression is one that sbnotebook cannot write, or the body is AMQP sequences.
-    """
+    """Return the body of a text, in the charset and the compression that are named."""
     if body_type is BodyType.VALUE:
         return encode(text)
     if body_type is BodyType.SEQUENCE:
@@ -472,15 +432,6 @@ def body_of_text(
 
 def edited_body(body: bytes, before: Marks, after: Marks, text: str) -> bytes:
     """Return another text in the form of a body.
-
-    Args:
-        body: as it is.
-        before: what the message says of it.
-        after: what the edited message says of the new body: a compression or a charset that changes is used.
-        text: the new text.
-
-    Raises:
-        DecisionError: it cannot be packed like the body, and why.
 
     Example:
         >>> edited_body("Größe".encode("utf-16"), Marks(), Marks(), "Maß").decode("utf-16")
@@ -532,14 +483,7 @@ def _adapted(form: Form, before: Marks, after: Marks) -> Form:
 
 
 def fault_of_bytes(body: bytes, before: Marks, new: bytes, after: Marks) -> str | None:
-    """Return why bytes cannot take the place of a body, such as plain bytes for compressed ones; None if they can.
-
-    Args:
-        body: as it is.
-        before: what the message says of it.
-        new: the bytes of an edit.
-        after: what the edited message says of them.
-    """
+    """Return why bytes cannot take the place of a body, such as plain bytes for compressed ones; None if they can."""
     if new == body and before == after:
         return None
     old, form = read_form(body, before, is_for_edit=True)

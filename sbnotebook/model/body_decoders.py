@@ -19,8 +19,6 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Final
 
-__all__ = ["decoded_by_plugin", "has_decoders"]
-
 _GROUP: Final = "sbnotebook.body_decoders"
 _BodyDecoder = Callable[[bytes, str | None], str | None]
 """Takes the bytes of a body and its content type; gives its text, or None when the body is not its own."""

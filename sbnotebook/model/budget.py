@@ -9,17 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "BYTES_AHEAD",
-    "CAUSE_SECONDS_OF_TABLE",
-    "MATCHED_CHARACTERS",
-    "PARSED_CHARACTERS",
-    "UNPACKED_BYTES",
-    "UNPACKED_BYTES_OF_TABLE",
-    "UNPACKED_TIMES",
-    "Allowance",
-]
-
 # ------------------------------------------------------------ one message
 
 UNPACKED_BYTES: Final = 1024 * 1024

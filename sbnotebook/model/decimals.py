@@ -12,8 +12,6 @@ from __future__ import annotations
 from decimal import Context, Decimal
 from typing import Final
 
-__all__ = ["decimal_bytes", "decimal_text"]
-
 # By the number of bytes: bits of the exponent and its bias, and the digits of the significand.
 _LAYOUTS: Final = {4: (8, 101, 7), 8: (10, 398, 16), 16: (14, 6176, 34)}
 _BIAS: Final = 6176
@@ -27,10 +25,6 @@ _EXACT: Final = Context(prec=40, Emin=-99_999, Emax=99_999)
 
 def decimal_text(data: bytes, *, is_of_net: bool = False) -> str | None:
     """Return a decimal as text; None where the text would not lead back to the same bytes.
-
-    Args:
-        data: the bytes of the decimal, as on the wire.
-        is_of_net: read it as .NET writes it.
 
     Example:
         >>> decimal_text(bytes.fromhex("303c000000000000000000000000006e"))
@@ -74,14 +68,6 @@ def _value(data: bytes, *, is_of_net: bool) -> Decimal | None:
 
 def decimal_bytes(value: Decimal, size: int, *, is_of_net: bool = False) -> bytes:
     """Return the bytes of a decimal.
-
-    Args:
-        value: the decimal.
-        size: 4, 8 or 16 bytes.
-        is_of_net: write it as .NET does.
-
-    Raises:
-        OverflowError: it has too many digits, or too large an exponent, for so many bytes.
 
     Example:
         >>> decimal_bytes(Decimal("1.10"), 16).hex()

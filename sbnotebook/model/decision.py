@@ -10,24 +10,6 @@ from typing import ClassVar, Final, Literal
 from sbnotebook.errors import DecisionError
 from sbnotebook.model.address import EntityAddress
 
-__all__ = [
-    "AUTO",
-    "MAX_RESUBMITS",
-    "Abandon",
-    "CancelScheduled",
-    "Complete",
-    "DeadLetter",
-    "Decision",
-    "Defer",
-    "MaxResubmits",
-    "Purge",
-    "Release",
-    "Resubmit",
-    "Send",
-    "SettleEach",
-    "Undo",
-]
-
 AUTO: Final = "auto"
 """Let sbnotebook choose."""
 MAX_RESUBMITS: Final = 5

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-__all__ = ["duration_text"]
-
 _UNITS: Final = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000))
 """Units and their microseconds."""
 _SECOND: Final = 1_000_000
@@ -16,10 +14,6 @@ _SECONDS_BELOW: Final = 120 * _SECOND
 
 def duration_text(duration: timedelta | float, *, rounded: bool = False) -> str:
     """Return a duration as you would write it for an option, such as ``1m30s``.
-
-    Args:
-        duration: a timedelta, or seconds.
-        rounded: for an estimate: whole seconds below two minutes, whole minutes below a day, and whole hours above.
 
     Example:
         >>> duration_text(timedelta(minutes=90)), duration_text(timedelta(days=2)), duration_text(0.25)

@@ -17,20 +17,6 @@ from typing import Any, Final, NamedTuple, Self, cast
 from sbnotebook.errors import DecisionError
 from sbnotebook.model.budget import PARSED_CHARACTERS
 
-__all__ = [
-    "JsonNumber",
-    "Path",
-    "json_document",
-    "json_text",
-    "parse_path",
-    "read_json",
-    "remove_at",
-    "rewrite_json",
-    "set_at",
-    "without_repeats",
-    "write_json",
-]
-
 Path = tuple[str | int, ...]
 """Names of an object's members and places in a list, from the outside to the inside."""
 
@@ -96,9 +82,6 @@ def json_document(text: str) -> Any:
 
     ``NaN`` and ``Infinity``, which are not JSON, are read as numbers: many clients write them.
 
-    Raises:
-        ValueError: the text is not JSON, has a name twice in an object, or is nested too deep.
-
     Example:
         >>> json_document('{"fare": 1.10, "seats": 12345678901234567890}')
         {'fare': 1.1, 'seats': 12345678901234567890}
@@ -110,11 +93,7 @@ def json_document(text: str) -> Any:
 
 
 def read_json(text: str | None) -> Any:
-    """Return the value of a body that is JSON: see :func:`json_document`.
-
-    Raises:
-        DecisionError: it is not, and why.
-    """
+    """Return the value of a body that is JSON: see :func:`json_document`."""
     if text is None:
         raise DecisionError("The body is not text, and so not JSON.")
     if len(text) > _MOST_CHARACTERS:
@@ -131,13 +110,6 @@ def _fault(error: ValueError) -> str:
 
 def write_json(value: Any, *, ascii_only: bool = False) -> str:
     """Return a value as JSON, in one line. Numbers that were read are written as they were.
-
-    Args:
-        value: dicts with texts as keys, lists, texts, numbers, truth values and None.
-        ascii_only: write other characters as escapes.
-
-    Raises:
-        DecisionError: JSON has nothing for a value, such as a date, a set or NaN.
 
     Example:
         >>> write_json({"fare": JsonNumber("1.10"), "name": "José"})
@@ -194,13 +166,6 @@ def _number(value: Any) -> str:
 
 def rewrite_json(text: str, value: Any) -> str:
     """Return a document with another value, in which everything that is equal stays as it was written.
-
-    Args:
-        text: the document.
-        value: what it says now.
-
-    Raises:
-        DecisionError: the text has a name twice in an object, or JSON has nothing for a value.
 
     Example:
         >>> rewrite_json('{"fare": 1.10,  "carrier": "DHL"}', {"fare": JsonNumber("1.10"), "carrier": "UPS"})
@@ -392,14 +357,6 @@ def json_text(text: str) -> str:
 
 def set_at(text: str, path: Path, value: str) -> str:
     """Return the document with another value at a path. A missing member is added.
-
-    Args:
-        text: the document.
-        path: where.
-        value: in JSON.
-
-    Raises:
-        DecisionError: the document is not JSON, or has no place for the path.
 
     Example:
         >>> set_at('{"fare": 1.10, "carrier": {"code": "??"}}', ("carrier", "code"), '"UA"')

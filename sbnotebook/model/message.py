@@ -22,24 +22,6 @@ from sbnotebook.model.address import EntityAddress
 from sbnotebook.model.body import BodyType, Marks, body_of_text, body_text, decode_body, edited_body, read_form
 from sbnotebook.model.json_text import read_json, rewrite_json, write_json
 
-__all__ = [
-    "ANNOTATION_EXTRAS",
-    "DATA_SECTIONS",
-    "EXTRAS",
-    "HEADER_EXTRAS",
-    "PROPERTY_EXTRAS",
-    "PROPERTY_NAMES",
-    "UNREADABLE",
-    "LockedMessage",
-    "Message",
-    "MessageState",
-    "PeekedMessage",
-    "ReceivedMessage",
-    "extras_from_bytes",
-    "extras_to_bytes",
-    "time_text",
-]
-
 DEAD_LETTER_REASON: Final = "DeadLetterReason"
 DEAD_LETTER_ERROR_DESCRIPTION: Final = "DeadLetterErrorDescription"
 RESUBMIT_COUNT: Final = "ResubmitCount"
@@ -382,11 +364,7 @@ def extras_to_bytes(extras: Mapping[str, AmqpValue]) -> bytes | None:
 
 
 def extras_from_bytes(data: bytes | bytearray | None) -> dict[str, AmqpValue]:
-    """Decode the extras that :func:`extras_to_bytes` encoded.
-
-    Raises:
-        ConfigurationError: the bytes are something else.
-    """
+    """Decode the extras that :func:`extras_to_bytes` encoded."""
     if not data:
         return {}
     try:

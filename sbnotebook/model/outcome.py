@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from sbnotebook.model.address import EntityAddress
 
-__all__ = ["Fate", "FateStatus", "Outcome", "OutcomeStatus", "frame_of_outcomes"]
-
 # Texts stay objects, which may hold half a character of a broken sender.
 _TYPES: Final = {
     "entity": "object",
@@ -88,11 +86,7 @@ class Outcome:
 
 
 def frame_of_outcomes(outcomes: Iterable[Outcome]) -> Any:
-    """Return a pandas frame with a row for each outcome, and the fields of :class:`Outcome` as columns.
-
-    Args:
-        outcomes: of any number.
-    """
+    """Return a pandas frame with a row for each outcome, and the fields of :class:`Outcome` as columns."""
     # By name: the model needs the standard library only, and this function alone needs pandas.
     pd: Any = import_module("pandas")
     rows = [[getattr(outcome, name) for name in _TYPES] for outcome in outcomes]

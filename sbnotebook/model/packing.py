@@ -17,8 +17,6 @@ from typing import Any, Final, NamedTuple
 
 from sbnotebook.model.budget import UNPACKED_BYTES, UNPACKED_BYTES_OF_TABLE, UNPACKED_TIMES, Allowance
 
-__all__ = ["UNKNOWN", "Unpacked", "mark_names", "pack", "packings", "unpacked"]
-
 GZIP, DEFLATE, RAW_DEFLATE = "gzip", "deflate", "deflate without its envelope"
 _WINDOWS: Final = {GZIP: zlib.MAX_WBITS | 16, DEFLATE: zlib.MAX_WBITS, RAW_DEFLATE: -zlib.MAX_WBITS}
 _MAGIC: Final = b"\x1f\x8b\x08"
@@ -99,14 +97,7 @@ def _split(text: str) -> list[str]:
 def unpacked(
     body: bytes, names: list[str], unpacking: Allowance | None, *, is_for_edit: bool = False
 ) -> Unpacked | None:
-    """Unpack a body; None for one that is not packed in a way that is known.
-
-    Args:
-        body: the bytes.
-        names: what the message says: see :func:`packings`.
-        unpacking: the rest of the bytes that the packed bodies of a table may take; None for one body alone.
-        is_for_edit: unpack all of it, up to the limit of a table.
-    """
+    """Unpack a body; None for one that is not packed in a way that is known."""
     free = min(UNPACKED_TIMES * len(body), UNPACKED_BYTES_OF_TABLE)
     most = UNPACKED_BYTES_OF_TABLE if is_for_edit else max(UNPACKED_BYTES, free)
     if unpacking is not None:

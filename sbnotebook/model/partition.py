@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["end_of_partition", "partition_of", "start_of_partition"]
-
 _SHIFT: Final = 48
 
 

@@ -38,8 +38,6 @@ from sbnotebook.amqp.types import type_names
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.decimals import decimal_bytes, decimal_text
 
-__all__ = ["from_text", "property_type", "text_and_type", "to_text"]
-
 _CLASSES: Final = {name: kind for kind, name in type_names.items()}
 _NESTED: Final = frozenset({"list", "map", "array", "described"})
 _DECIMALS: Final[dict[type, str]] = {Decimal32: "decimal32", Decimal64: "decimal64", Decimal128: "decimal128"}
@@ -277,14 +275,6 @@ def _duration_ticks(text: str) -> int:
 
 def from_text(text: Any, kind: str | None) -> AmqpValue:
     """Return the value of a text that :func:`to_text` made.
-
-    Args:
-        text: the text.
-        kind: the name of the value's type, such as ``long``, as :func:`property_type` writes it; None leaves the text
-            as it is.
-
-    Raises:
-        ConfigurationError: the text is not a value of this type, or there is no such type.
 
     Example:
         >>> type_name(from_text("5", "ulong"))

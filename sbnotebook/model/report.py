@@ -16,8 +16,6 @@ from sbnotebook.model.address import EntityAddress
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.outcome import Outcome, OutcomeStatus, frame_of_outcomes
 
-__all__ = ["Report", "RunSpeed", "Tally"]
-
 _CHUNK: Final = 1024
 _TIMED: Final = 100
 """Outcomes from which on the speed of a run says something."""

@@ -23,19 +23,6 @@ from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.model.message import Message, MessageState, PeekedMessage, extras_from_bytes, extras_to_bytes
 from sbnotebook.model.property_text import from_text, property_type, to_text
 
-__all__ = [
-    "COLUMNS",
-    "PEEKED_COLUMNS",
-    "SENT_COLUMNS",
-    "Column",
-    "ColumnType",
-    "columns_of",
-    "message_from_row",
-    "messages_from_columns",
-    "peeked_from_columns",
-    "values_of",
-]
-
 _E = TypeVar("_E", bound=StrEnum)
 _SHOWN: Final = 60
 
@@ -146,12 +133,7 @@ _NOTHING: Final[Mapping[str, AmqpValue]] = MappingProxyType({})
 
 
 def columns_of(messages: Iterable[Message], unpacking: Allowance | None = None) -> dict[str, list[Any]]:
-    """Return the messages as columns: a list of values by column name, all of the same length.
-
-    Args:
-        messages: of a table.
-        unpacking: remaining bytes for the packed bodies of the table; None for a new table.
-    """
+    """Return the messages as columns: a list of values by column name, all of the same length."""
     held = list(messages)
     allowance = unpacking or Allowance(UNPACKED_BYTES_OF_TABLE)
     return {column.name: values_of(column, held, allowance) for column in COLUMNS}
@@ -167,16 +149,7 @@ def values_of(column: Column, messages: Sequence[Message], unpacking: Allowance)
 
 
 def message_from_row(row: Mapping[str, Any]) -> Message:
-    """Build the message that a sender would write, from a row with some or all of the columns.
-
-    Args:
-        row: values by column name. The body is ``body``, or ``body_text`` where there is no ``body``; columns
-            that only the service can set are ignored, and so are columns of other names. Whether the bytes of a
-            value or sequence body are AMQP is found out when the message is sent.
-
-    Raises:
-        ConfigurationError: a value does not fit its column.
-    """
+    """Build the message that a sender would write, from a row with some or all of the columns."""
     fields: dict[str, Any] = {name: _text_in(row, name) for name in _SENT_TEXTS}
     fields["time_to_live"] = _life(row)
     fields["scheduled_enqueue_time"] = _time(row, "scheduled_enqueue_time")
@@ -187,15 +160,7 @@ def message_from_row(row: Mapping[str, Any]) -> Message:
 
 
 def messages_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> list[Message]:
-    """Build a message from each row as :func:`message_from_row` does, several times as fast.
-
-    Args:
-        columns: values by column name, those of :data:`SENT_COLUMNS` that there are.
-        count: how many rows there are.
-
-    Raises:
-        ConfigurationError: a value does not fit its column.
-    """
+    """Build a message from each row as :func:`message_from_row` does, several times as fast."""
     return [
         Message(
             body=body,
@@ -221,16 +186,7 @@ def messages_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> l
 
 
 def peeked_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> list[PeekedMessage]:
-    """Build the message that was peeked from each row, with what the service set.
-
-    Args:
-        columns: values of their column's type by column name, times in UTC. A column may be missing where it has no
-            value; only ``entity`` and ``sequence_number`` may not, and they have a value in each row.
-        count: how many rows there are.
-
-    Raises:
-        ConfigurationError: a value does not fit its column.
-    """
+    """Build the message that was peeked from each row, with what the service set."""
     entities = {text: EntityAddress.parse(text) for text in {*columns["entity"]}}
     states = {text: _choice({"state": text}, "state", MessageState.ACTIVE) for text in {*columns.get("state", ())}}
     own = (columns.get(name) or repeat(None, count) for name in _PEEKED_COLUMNS)

@@ -160,14 +160,7 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def markdown(findings: Sequence[Finding], *, host: str, tier: str, when: datetime) -> str:
-    """Return the report of a run.
-
-    Args:
-        findings: without names and secrets.
-        host: of the namespace, of which only the public part is shown.
-        tier: of the namespace.
-        when: of the run.
-    """
+    """Return the report of a run."""
     from sbnotebook.probe.probe import kind_of_host
 
     versions = f"sbnotebook {version('sbnotebook')}, azure-servicebus {version('azure-servicebus')}"

@@ -87,14 +87,7 @@ def words_of(error: BaseException | None) -> str:
 
 
 def probe(name: str, expectation: str, *, operations: int, seconds: int = 5) -> Callable[[_Look], Probe]:
-    """Make a function a probe.
-
-    Args:
-        name: see :class:`Probe`, as are the others.
-        expectation: what sbnotebook takes for granted.
-        operations: about how many operations it costs.
-        seconds: about how long it takes.
-    """
+    """Make a function a probe."""
 
     def make(look: _Look) -> Probe:
         return Probe(name, expectation, look, operations, seconds)
@@ -104,10 +97,6 @@ def probe(name: str, expectation: str, *, operations: int, seconds: int = 5) -> 
 
 def without_names(text: str, host: str) -> str:
     """Return a text without secrets, and with NAMESPACE in place of the namespace's own name.
-
-    Args:
-        text: such as the text of an error, with its host and its tracking id.
-        host: of the namespace.
 
     Example:
         >>> without_names("Shop.servicebus.windows.net:5671, SystemTracker:shop:queue", "shop.servicebus.windows.net")

@@ -31,11 +31,7 @@ _VERDICTS: Final = {True: ProbeVerdict.EXPECTED, False: ProbeVerdict.DIFFERENT, 
 
 
 async def tier_to_probe(connection: Connection) -> str:
-    """Return the tier of a namespace, such as Standard.
-
-    Raises:
-        ConfigurationError: the namespace cannot be probed.
-    """
+    """Return the tier of a namespace, such as Standard."""
     try:
         tier = await tier_of(connection)
     except AzureError as error:
@@ -74,11 +70,7 @@ class ProbeRun:
     left: set[str] = field(default_factory=set[str], init=False)
 
     async def run(self) -> None:
-        """Run the probes, and remove what they have made, also when this is cancelled.
-
-        Raises:
-            ReadOnlyError: the connection is read-only.
-        """
+        """Run the probes, and remove what they have made, also when this is cancelled."""
         self.connection.require_writing()
         limiter = anyio.CapacityLimiter(self.side_by_side)
         try:

@@ -82,13 +82,7 @@ class Site:
         await self._stack.aclose()
 
     async def queue(self, *, lock: float = 60, is_second: bool = False, **options: Any) -> str:
-        """Make a queue, and return its name.
-
-        Args:
-            is_second: whether it is the other one of a probe that needs two.
-            lock: seconds that a lock lasts; Azure takes 5 to 300.
-            options: more of the SDK's ``create_queue``.
-        """
+        """Make a queue, and return its name."""
         name = second_name(self._name) if is_second else self._name
         self._made.add(name)
         async with client_of(self.connection) as client:
@@ -133,16 +127,7 @@ class Site:
     async def take(
         self, receiver: ServiceBusReceiver, count: int, *, within: float = 10
     ) -> list[ServiceBusReceivedMessage]:
-        """Receive as many messages, in order.
-
-        Args:
-            receiver: open.
-            count: how many.
-            within: seconds to wait for each next ones.
-
-        Raises:
-            NotArrivedError: fewer came.
-        """
+        """Receive as many messages, in order."""
         found: list[ServiceBusReceivedMessage] = []
         while len(found) < count:
             more = await receiver.receive_messages(max_message_count=count - len(found), max_wait_time=within)
@@ -158,16 +143,7 @@ class Site:
     async def settle(
         self, receiver: ServiceBusReceiver, operation: str, messages: Sequence[ServiceBusReceivedMessage]
     ) -> list[Exception | None]:
-        """Settle messages over their link, a range of them by one frame.
-
-        Args:
-            receiver: it received them.
-            operation: ``complete``, ``abandon``, ``defer``, ``dead-letter`` or ``release``.
-            messages: in the order of their deliveries.
-
-        Returns:
-            The error of each, None for one that was confirmed.
-        """
+        """Settle messages over their link, a range of them by one frame."""
         found: list[Exception | None] = [None] * len(messages)
         parts = ranges(messages)
 

@@ -28,27 +28,6 @@ from sbnotebook.settlement.in_parallel import in_parallel
 if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-__all__ = [
-    "DestinationDescription",
-    "EntityCounts",
-    "client_of",
-    "counts_of",
-    "create_queue",
-    "create_subscription",
-    "create_topic",
-    "delete_queue",
-    "describe",
-    "detects_duplicates",
-    "explaining",
-    "list_entities",
-    "lock_duration",
-    "name_of_target",
-    "queue_or_topic",
-    "replicate",
-    "takes_all",
-    "tier_of",
-]
-
 _NO_RIGHT: Final = (401, 403)
 _AT_ONCE: Final = 8
 """Management operations that wait for their answers at once."""
@@ -125,12 +104,7 @@ class DestinationDescription:
 
 
 async def describe(connection: Connection, name: str) -> DestinationDescription:
-    """Return what a queue or topic does with messages that are sent to it.
-
-    Raises:
-        azure.core.exceptions.ResourceNotFoundError: there is no such entity.
-        azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
-    """
+    """Return what a queue or topic does with messages that are sent to it."""
     async with client_of(connection) as client, explaining(connection, EntityAddress(name)):
         found, is_topic = await queue_or_topic(client, name)
         places, addresses = [found], [EntityAddress(name)]
@@ -152,24 +126,14 @@ async def describe(connection: Connection, name: str) -> DestinationDescription:
 
 
 async def takes_all(connection: Connection, subscription: EntityAddress) -> bool:
-    """Return whether a subscription gets all messages of its topic, because one of its rules is true for all.
-
-    Raises:
-        azure.core.exceptions.ResourceNotFoundError: there is no such subscription.
-        azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
-    """
+    """Return whether a subscription gets all messages of its topic, because one of its rules is true for all."""
     async with client_of(connection) as client, explaining(connection, subscription):
         rules = client.list_rules(subscription.name, subscription.subscription or "")
         return any([isinstance(rule.filter, TrueRuleFilter) async for rule in rules])
 
 
 async def lock_duration(connection: Connection, address: EntityAddress) -> timedelta:
-    """Return for how long a message of a queue or subscription stays locked without a renewal.
-
-    Raises:
-        azure.core.exceptions.ResourceNotFoundError: there is no such entity.
-        azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
-    """
+    """Return for how long a message of a queue or subscription stays locked without a renewal."""
     async with client_of(connection) as client, explaining(connection, address):
         if address.subscription is not None:
             found: Any = await client.get_subscription(address.name, address.subscription)
@@ -179,12 +143,7 @@ async def lock_duration(connection: Connection, address: EntityAddress) -> timed
 
 
 async def detects_duplicates(connection: Connection, name: str) -> bool:
-    """Return whether a queue or topic drops messages whose IDs it has seen lately.
-
-    Raises:
-        azure.core.exceptions.ResourceNotFoundError: there is no such entity.
-        azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
-    """
+    """Return whether a queue or topic drops messages whose IDs it has seen lately."""
     async with client_of(connection) as client, explaining(connection, EntityAddress(name)):
         found, _ = await queue_or_topic(client, name)
         return bool(found.requires_duplicate_detection)
@@ -210,10 +169,6 @@ async def list_entities(connection: Connection, topics: Collection[str] | None =
     The service throttles management operations, so do not call it often. A hundred queues take one operation, and so
     do a hundred topics and a hundred subscriptions of a topic.
     Source: Service Bus documentation, "Message counters" and "Throttling operations".
-
-    Args:
-        connection: the namespace.
-        topics: list the subscriptions of these topics only; None for all.
     """
     wanted = None if topics is None else {name.casefold() for name in topics}
     async with client_of(connection) as client, explaining(connection):
@@ -243,11 +198,7 @@ def _name(counts: EntityCounts) -> str:
 
 
 async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) -> list[EntityCounts]:
-    """Return the counts of queues and subscriptions, in the given order; each takes a management operation.
-
-    Raises:
-        azure.core.exceptions.ResourceNotFoundError: there is no such entity.
-    """
+    """Return the counts of queues and subscriptions, in the given order; each takes a management operation."""
     found: list[EntityCounts] = []
     async with client_of(connection) as client:
         for address in addresses:
@@ -264,11 +215,7 @@ async def _counts(client: ServiceBusAdministrationClient, address: EntityAddress
 
 
 async def tier_of(connection: Connection) -> str:
-    """Return the namespace's tier, such as Standard or Premium.
-
-    Raises:
-        azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
-    """
+    """Return the namespace's tier, such as Standard or Premium."""
     async with client_of(connection) as client:
         return str((await client.get_namespace_properties()).messaging_sku)
 
@@ -281,19 +228,7 @@ async def create_queue(
     max_delivery_count: int | None = None,
     requires_session: bool = False,
 ) -> None:
-    """Create a queue.
-
-    Args:
-        connection: the namespace.
-        name: the queue's name.
-        lock_duration: of its messages; None for the service's default of a minute.
-        max_delivery_count: deliveries until a message is dead-lettered; None for the service's default of 10.
-        requires_session: whether each message belongs to a session, and messages are received session by session.
-
-    Raises:
-        azure.core.exceptions.ResourceExistsError: an entity of this name exists.
-        ReadOnlyError: the connection is read-only.
-    """
+    """Create a queue."""
     connection.require_writing()
     options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
     async with client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
@@ -301,12 +236,7 @@ async def create_queue(
 
 
 async def create_topic(connection: Connection, name: str) -> None:
-    """Create a topic.
-
-    Raises:
-        azure.core.exceptions.ResourceExistsError: an entity of this name exists.
-        ReadOnlyError: the connection is read-only.
-    """
+    """Create a topic."""
     connection.require_writing()
     async with client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
         await client.create_topic(name)
@@ -321,21 +251,7 @@ async def create_subscription(
     max_delivery_count: int | None = None,
     requires_session: bool = False,
 ) -> None:
-    """Create a subscription of a topic, which gets all messages that are sent to the topic.
-
-    Args:
-        connection: the namespace.
-        topic: the topic's name.
-        name: the subscription's name.
-        lock_duration: as for :func:`create_queue`.
-        max_delivery_count: as for :func:`create_queue`.
-        requires_session: as for :func:`create_queue`.
-
-    Raises:
-        azure.core.exceptions.ResourceExistsError: the topic has such a subscription.
-        azure.core.exceptions.ResourceNotFoundError: there is no such topic.
-        ReadOnlyError: the connection is read-only.
-    """
+    """Create a subscription of a topic, which gets all messages that are sent to the topic."""
     connection.require_writing()
     options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
     address = EntityAddress.parse(f"{topic}/subscriptions/{name}")
@@ -354,11 +270,7 @@ def _given(
 
 
 async def delete_queue(connection: Connection, name: str) -> None:
-    """Delete a queue with all of its messages, for good.
-
-    Raises:
-        ReadOnlyError: the connection is read-only.
-    """
+    """Delete a queue with all of its messages, for good."""
     connection.require_writing()
     async with client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
         await client.delete_queue(name)
@@ -375,16 +287,7 @@ async def client_of(connection: Connection) -> AsyncGenerator[ServiceBusAdminist
 async def explaining(
     connection: Connection, address: EntityAddress | None = None, *, parent: EntityAddress | None = None
 ) -> AsyncGenerator[None]:
-    """Raise the SDK's errors, whose texts have the service's XML, with a sentence that says what to do.
-
-    Args:
-        connection: the namespace.
-        address: the entity that the block is about.
-        parent: the entity that has to be there to create it, and so is missing where one is; None for the same.
-
-    Raises:
-        azure.core.exceptions.AzureError: of the same class.
-    """
+    """Raise the SDK's errors, whose texts have the service's XML, with a sentence that says what to do."""
     try:
         yield
         connection.has_answered = True
@@ -459,15 +362,6 @@ async def replicate(source: Connection, target: Connection, names: Iterable[str]
     """Create queues and topics of a namespace in an empty one, with their subscriptions, rules and forwarding targets.
 
     Keys, metadata, the size of the entity and its automatic deletion are left out. The source only answers questions.
-
-    Args:
-        source: the namespace that has them.
-        target: the namespace that gets them.
-        names: of queues and topics.
-
-    Raises:
-        azure.core.exceptions.ResourceNotFoundError: the source has no such entity.
-        azure.core.exceptions.AzureError: a request failed; it needs the right Manage on the source.
     """
     async with client_of(source) as asked, client_of(target) as told:
         made: set[str] = set()

@@ -15,8 +15,6 @@ from sbnotebook.settlement.administration import client_of, explaining, name_of_
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.subscription_rules import RuleDescription, described
 
-__all__ = ["config_of"]
-
 _NAME: Final = "sbemulatorns"
 """The only name that Microsoft's emulator takes for a namespace."""
 _MOST, _LONGEST, _MOST_DELIVERIES, _LONGEST_LIFE = 50, 50, 10, timedelta(hours=1)
@@ -51,14 +49,7 @@ _PARAMETER: Final = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\[[^\]]*\]|@\w+")
 
 
 async def config_of(connection: Connection) -> tuple[dict[str, Any], list[str]]:
-    """Return the entities and rules of a namespace as a ``Config.json``, and what it cannot say, or its readers refuse.
-
-    Args:
-        connection: the namespace, which only answers questions.
-
-    Raises:
-        azure.core.exceptions.AzureError: a request failed; it needs the right Manage.
-    """
+    """Return the entities and rules of a namespace as a ``Config.json``, and what it leaves out or readers refuse."""
     notes: list[str] = []
     async with client_of(connection) as client, explaining(connection):
         queues = [_entity(each, _COMMON | _RECEIVING, notes) async for each in client.list_queues()]
@@ -160,9 +151,6 @@ def _sql(name: str, expression: str) -> dict[str, Any]:
 
 def _inlined(expression: str, parameters: Mapping[str, Any]) -> str:
     """Return an expression with its parameters as literals, which the file has no place for.
-
-    Raises:
-        ValueError: a value has no literal.
 
     Example:
         >>> _inlined("size > @least AND name <> '@least'", {"@least": 5})

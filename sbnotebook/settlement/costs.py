@@ -14,8 +14,6 @@ from typing import Final
 from sbnotebook.model import Message
 from sbnotebook.model.durations import duration_text
 
-__all__ = ["Cost", "Speeds"]
-
 _BILLED: Final = 64 * 1024
 """Bytes of one operation."""
 _LEAST: Final = 100
@@ -46,10 +44,6 @@ class Cost:
         """Return the operations of a plan, as a sentence; an empty text for a plan of few messages.
 
         Locks that are renewed, and attempts that are repeated, cost more.
-
-        Args:
-            messages: of the plan.
-            count: how many there are, if ``messages`` are only the first of them.
         """
         count = len(messages) if count is None else count
         if count + self.others < _LEAST:
@@ -76,23 +70,12 @@ class Speeds:
         self._speeds: dict[str, float] = {}
 
     def note(self, verb: str, count: int, seconds: float) -> None:
-        """Remember a run that was complete and that no rate held back. A run of few messages says nothing.
-
-        Args:
-            verb: the action.
-            count: messages of the run.
-            seconds: from its start to its end.
-        """
+        """Remember a run that was complete and that no rate held back. A run of few messages says nothing."""
         if count >= _LEAST_MEASURED and seconds > 0:
             self._speeds[verb] = count / seconds
 
     def estimate(self, verb: str, count: int) -> str:
-        """Return how long an action takes, as a sentence; an empty text where no run was measured.
-
-        Args:
-            verb: the action.
-            count: messages of the plan.
-        """
+        """Return how long an action takes, as a sentence; an empty text where no run was measured."""
         speed = self._speeds.get(verb)
         if speed is None or not count:
             return ""

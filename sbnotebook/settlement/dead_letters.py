@@ -28,8 +28,6 @@ from sbnotebook.settlement.peek import PAGE, Peeker
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sequence_numbers import last_number
 
-__all__ = ["AT_ONCE", "DeadLetterLook", "choose_entities", "look_at_dead_letters"]
-
 AT_ONCE: Final = 32
 """Queues that are peeked at the same time, at most."""
 _WITHOUT_BODIES: Final = (HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES)
@@ -63,19 +61,6 @@ async def look_at_dead_letters(
     """Look at the dead-letter queues of a namespace that have messages, or had some at the last look.
 
     It locks nothing, and keeps the counts in the journal for the next look.
-
-    Args:
-        namespace: where they are.
-        entities: queues, subscriptions, or topics for their subscriptions; None for all entities.
-        sample: messages of each to peek at, 250 at most.
-        now: the time of this look; None for the time of this machine.
-
-    Returns:
-        A look at each queue, the largest first, and the number of entities that were counted.
-
-    Raises:
-        ConfigurationError: there is no such entity.
-        azure.core.exceptions.AzureError: the entities cannot be listed; it needs the right Manage.
     """
     topics = None if entities is None else {each.name for each in entities}
     listed = choose_entities(await list_entities(namespace.connection, topics), entities)
@@ -91,15 +76,7 @@ async def look_at_dead_letters(
 def choose_entities(
     listed: Sequence[EntityCounts], entities: Collection[EntityAddress] | None = None
 ) -> list[EntityCounts]:
-    """Return the queues and subscriptions that addresses name; a topic names its subscriptions.
-
-    Args:
-        listed: all entities with their counts.
-        entities: the addresses, None for all; the sub-queue of an address does not count.
-
-    Raises:
-        ConfigurationError: there is no such entity.
-    """
+    """Return the queues and subscriptions that addresses name; a topic names its subscriptions."""
     places = [counts for counts in listed if counts.kind != "topic"]
     if entities is None:
         return places

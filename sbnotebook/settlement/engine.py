@@ -41,8 +41,6 @@ from sbnotebook.settlement.watch import Tell, flying, ignore_outcomes, reporting
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-__all__ = ["BESIDE", "GROUP", "PickReport", "Run", "carry_out"]
-
 GROUP: Final = 200
 """Messages that take their steps together, at most."""
 BESIDE: Final = 4
@@ -138,21 +136,7 @@ class Run:
         finish_within: float = math.inf,
         beside: int = 0,
     ) -> None:
-        """Take messages through their steps, group by group.
-
-        Args:
-            messages: messages of the plan, or the locked ones of the same numbers.
-            steps: carries out the action on a group, and returns the outcome of each of its messages in their order;
-                None for those that were not attempted.
-            size: messages in a group, at most.
-            finish_within: seconds that a group may still take after an interrupt; without a limit by default.
-            beside: groups that may be in progress when this returns, so that the action looks for the next one
-                meanwhile. At most one if ``max_in_flight`` is a number, which limits all of them together. Call
-                :meth:`finish` before what holds the messages is closed.
-
-        Raises:
-            Exception: what the steps raised; for a group in progress, the next call raises it.
-        """
+        """Take messages through their steps, group by group."""
         size = self.group_size(size)
         if self.limits.max_in_flight != AUTO:
             beside = min(beside, 1)
@@ -177,11 +161,7 @@ class Run:
         return min(size, self._pace.at_once or size)
 
     async def finish(self) -> None:
-        """Wait until no group is in progress.
-
-        Raises:
-            Exception: what the steps of the group raised.
-        """
+        """Wait until no group is in progress."""
         await self._let_end()
         error, self._error = self._error, None
         if error is not None:
@@ -218,13 +198,7 @@ class Run:
         await anyio.lowlevel.checkpoint_if_cancelled()
 
     def end(self, messages: Iterable[ReceivedMessage], status: OutcomeStatus, why: str) -> None:
-        """Give messages an outcome that the service did not give.
-
-        Args:
-            messages: messages of the plan, or others of the same numbers.
-            status: the outcome.
-            why: the reason, in a sentence.
-        """
+        """Give messages an outcome that the service did not give."""
         ended = list(messages)
         self.note(ended, [outcome_for(message, self._decision_of(message), status, why) for message in ended])
 
@@ -261,11 +235,7 @@ class Run:
             self._outcomes.pop(self._position(message), None)
 
     def stop(self, why: str) -> None:
-        """Begin nothing more.
-
-        Args:
-            why: the reason, in a sentence, for the messages that were not attempted.
-        """
+        """Begin nothing more."""
         self.stopped = self.stopped or f"{why} {self._decision.verb.capitalize()} again to continue."
 
     def _interrupt(self) -> None:
@@ -393,21 +363,5 @@ def carry_out(
     progress: Progress | None = None,
     rest: Report | None = None,
 ) -> Awaitable[Report]:
-    """Carry out an action on messages. Without messages, it asks nothing of Service Bus.
-
-    Args:
-        messages: the messages, in the order of the report.
-        decision: the action on them.
-        look: the action: looks for the messages, and hands them to :meth:`Run.take` with their steps.
-        limits: how fast.
-        progress: called with the number of messages that were finished.
-        rest: an empty report for an action that locks other messages to reach these; the report is a
-            :class:`PickReport` then.
-
-    Returns:
-        An outcome for each message. After an error that ends the run, messages that were not attempted are SKIPPED.
-
-    Raises:
-        Exception: an error before any outcome, or an error that is not a failure of the service.
-    """
+    """Carry out an action on messages. Without messages, it asks nothing of Service Bus."""
     return Run(messages, decision, limits, progress, rest).carry_out(look)

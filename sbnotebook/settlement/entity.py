@@ -47,8 +47,6 @@ from sbnotebook.settlement.sequence_numbers import spans_of
 from sbnotebook.settlement.terms import Progress, check_decision
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
-__all__ = ["AsyncEntity"]
-
 
 class AsyncEntity(Place):
     """One queue, topic, subscription or sub-queue, and its actions.

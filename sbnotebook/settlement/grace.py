@@ -12,8 +12,6 @@ import anyio
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-__all__ = ["Grace"]
-
 
 class Grace:
     """Lets blocks of a piece of work continue for some seconds after the work was cancelled.
@@ -54,11 +52,6 @@ class Grace:
         """Run a block that continues for some seconds after the work was cancelled; then it ends without an error.
 
         Look for the cancellation behind it (``anyio.lowlevel.checkpoint_if_cancelled``).
-
-        Args:
-            seconds: after the cancellation.
-            at_most: seconds after which it is cancelled in any case; ``cancelled_caught`` of the returned scope shows
-                that.
         """
         # One scope for both: a second one around each transfer takes as long as packing its messages.
         now = anyio.current_time()

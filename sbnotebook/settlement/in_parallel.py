@@ -7,19 +7,12 @@ from typing import TypeVar, cast
 
 import anyio
 
-__all__ = ["in_parallel"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 async def in_parallel(function: Callable[[T], Awaitable[R]], items: Iterable[T], at_once: int) -> list[R]:
     """Call an asynchronous function for each item, and return the results in the order of the items.
-
-    Args:
-        function: called for each item. Its first error cancels the other calls, and is raised.
-        items: the items.
-        at_once: how many calls may wait at the same time.
 
     Example:
         >>> async def double(number: int) -> int:

@@ -18,8 +18,6 @@ from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.resources import Resources
 
-__all__ = ["AsyncNamespace"]
-
 
 class AsyncNamespace(Resources):
     """A Service Bus namespace. Use it as an asynchronous context manager, or call :meth:`close`.

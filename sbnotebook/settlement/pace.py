@@ -12,19 +12,6 @@ import anyio.lowlevel
 
 from sbnotebook.errors import ConfigurationError
 
-__all__ = [
-    "AUTO",
-    "MOST_SENDERS",
-    "AllowedRate",
-    "Flight",
-    "InFlight",
-    "Pace",
-    "Pause",
-    "Window",
-    "check_in_flight",
-    "transfers",
-]
-
 InFlight: TypeAlias = int | Literal["auto"]
 """Transfers or settlements that wait for their answer at once: a number, or as many as the network bears."""
 AUTO: Final = "auto"
@@ -390,15 +377,7 @@ class Window:
         self.waiting -= 1
 
     def answered(self, seconds: float, *, in_flight: int, count: int = 1, at_least: float | None = None) -> None:
-        """Learn from an answer.
-
-        Args:
-            seconds: between the settlement and its answer.
-            in_flight: how many settlements waited for their answers meanwhile.
-            count: messages that it settled.
-            at_least: seconds that it surely took; for the rest, the answer may have waited here to be read. None for
-                all of them.
-        """
+        """Learn from an answer."""
         if self.is_fixed:
             return
         self._remember(seconds)
@@ -449,10 +428,6 @@ def transfers(limit: InFlight) -> int:
 
 
 def check_in_flight(limit: object) -> None:
-    """Refuse an invalid limit of the transfers in progress.
-
-    Raises:
-        ConfigurationError: says which can.
-    """
+    """Refuse an invalid limit of the transfers in progress."""
     if limit != AUTO and (not isinstance(limit, int) or limit < 1):
         raise ConfigurationError('max_in_flight is 1 or more, or "auto".')

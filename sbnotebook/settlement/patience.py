@@ -16,8 +16,6 @@ from sbnotebook.model import EntityAddress, OutcomeStatus
 from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
 from sbnotebook.settlement.sdk.errors import condition_of
 
-__all__ = ["PATIENCE", "is_transient", "patiently"]
-
 T = TypeVar("T")
 
 PATIENCE: Final = 60.0
@@ -33,18 +31,7 @@ async def patiently(
     patience: float = PATIENCE,
     only_busy: bool = False,
 ) -> T:
-    """Call a function, and call it again when there is no answer.
-
-    Args:
-        attempt: a function that may safely be called twice.
-        arguments: of the function.
-        address: the entity that it asks.
-        patience: seconds after which the error is raised.
-        only_busy: whether to call again only when Service Bus answers that it is busy.
-
-    Raises:
-        ServiceBusError: Service Bus refused the request, or did not answer for so long.
-    """
+    """Call a function, and call it again when there is no answer."""
     until, pause = anyio.current_time() + patience, _FIRST_PAUSE
     while True:
         try:

@@ -25,8 +25,6 @@ from sbnotebook.settlement.patience import PATIENCE, patiently
 from sbnotebook.settlement.sdk import links, management
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
-__all__ = ["AT_ONCE", "PAGE", "Page", "PeekCursor", "Peeker", "covered_up_to"]
-
 PAGE: Final = 250
 """Messages asked for at once; the service gives no more (azure-sdk-for-python issue 26643), and often fewer."""
 
@@ -48,13 +46,6 @@ def covered_up_to(first: int, numbers: Iterable[int]) -> int:
 
     A page begins in the requested partition, and continues in others at its end. They come one after
     the other, but not in the order of their numbers.
-
-    Args:
-        first: the number from which on was asked.
-        numbers: those of the page.
-
-    Returns:
-        A number of the partition of ``first``; its end where the page has nothing of it.
 
     Example:
         >>> covered_up_to(5, [6, 9, 3 << 48 | 1]), covered_up_to(5, []) == end_of_partition(0)
@@ -129,24 +120,13 @@ class Peeker:
     def payload_pages_of(
         self, sequence_numbers: Iterable[int], *, patience: float = 0.0
     ) -> AsyncIterator[list[tuple[bytes, PeekedMessage]]]:
-        """Yield the AMQP bytes of messages, page after page, each with what Service Bus wrote into the message.
-
-        Args:
-            sequence_numbers: in any order. Of other messages, only those close by are peeked.
-            patience: seconds to retry while Service Bus does not answer.
-        """
+        """Yield the AMQP bytes of messages, page after page, each with what Service Bus wrote into the message."""
         return self._pages_of(sequence_numbers, (), patience)
 
     async def messages_of(
         self, sequence_numbers: Iterable[int], sections: Collection[int] = SECTIONS, *, patience: float = 0.0
     ) -> dict[int, PeekedMessage]:
-        """Return messages by sequence number; messages that are not in this entity are left out.
-
-        Args:
-            sequence_numbers: in any order. Of other messages, only those close by are peeked.
-            sections: the sections to read: see :func:`peeked_from_payload`.
-            patience: seconds to retry while Service Bus does not answer.
-        """
+        """Return messages by sequence number; messages that are not in this entity are left out."""
         pages = self.pages_of(sequence_numbers, sections, patience=patience)
         return {message.sequence_number: message async for page in pages for message in page}
 
@@ -224,15 +204,7 @@ class Peeker:
         state: MessageState | None = None,
         session_id: str | None = None,
     ) -> AsyncIterator[list[PeekedMessage]]:
-        """Yield page after page to the end, or until there were ``max_messages``.
-
-        Args:
-            from_sequence_number: where to begin, included.
-            to_sequence_number: where to stop, included; None for the end of the entity.
-            max_messages: messages at most, None for all.
-            state: only messages in this state.
-            session_id: only messages of this session, which stays unlocked; None for all.
-        """
+        """Yield page after page to the end, or until there were ``max_messages``."""
         cursor = PeekCursor(from_sequence_number, to_sequence_number, max_messages, state, session_id)
         # Service Bus counts each message that is peeked, and lets a whole second pass when it has returned as many as
         # the tier allows (documentation, "Throttling operations in Azure Service Bus").
@@ -248,14 +220,7 @@ class Peeker:
         patience: float = PATIENCE,
         only_busy: bool = False,
     ) -> AsyncIterator[Page]:
-        """Yield page after page, not read yet, while the cursor wants more.
-
-        Args:
-            cursor: moved behind each page; its :meth:`PeekCursor.take` counts messages that the reader took.
-            session_id: only messages of this session, which stays unlocked; None for all.
-            patience: seconds to retry while Service Bus does not answer the first time; later, a minute.
-            only_busy: whether to try again only when Service Bus answers that it is busy.
-        """
+        """Yield page after page, not read yet, while the cursor wants more."""
         before = self._read_before if self._browser is not None and links.is_ready(self._browser) else None
         ahead = _Ahead(lambda first, count: self._page_once(first, count, session_id), before)
         most, given = cursor.max_messages or 0, 0
@@ -303,11 +268,7 @@ class Page:
     payloads: list[bytes]
 
     def messages(self, sections: Collection[int] = SECTIONS) -> list[PeekedMessage]:
-        """Return the messages, each with a number.
-
-        Args:
-            sections: the sections to read: see :func:`peeked_from_payload`.
-        """
+        """Return the messages, each with a number."""
         return _numbered([peeked_from_payload(each, self.entity, sections) for each in self.payloads], self.first)
 
     def behind(self, number: int) -> Page:
@@ -418,12 +379,7 @@ class _Ahead:
         return max(self._span, PAGE), self._largest, max(self._at_once - 1, 0)
 
     def ask(self, cursor: PeekCursor, not_taken: int = 0) -> None:
-        """Request as many ranges as may be in progress, and as the cursor wants.
-
-        Args:
-            cursor: of the reader.
-            not_taken: messages that the reader got, and that the cursor does not count.
-        """
+        """Request as many ranges as may be in progress, and as the cursor wants."""
         first = self._under_way[-1].end if self._under_way else cursor.next_number
         asked = not_taken + sum(stretch.asked for stretch in self._under_way)
         end = end_of_partition(partition_of(cursor.next_number))
@@ -454,12 +410,7 @@ class _Ahead:
         return None
 
     def learn(self, page: Page, following: int) -> None:
-        """Learn from a page that is of use how far pages reach.
-
-        Args:
-            page: not empty.
-            following: the number behind it.
-        """
+        """Learn from a page that is of use how far pages reach."""
         self._used += 1
         self._largest = max(sum(map(len, page.payloads)), self._largest // 2)
         last, count = page.last_number, len(page.payloads)

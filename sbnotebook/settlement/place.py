@@ -14,8 +14,6 @@ from sbnotebook.settlement.peek import Page, PeekCursor
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress
 
-__all__ = ["Place"]
-
 
 class Place:
     """A queue, topic, subscription or sub-queue, with its pages and locks.
@@ -68,16 +66,7 @@ class Place:
         session_id: str | None = None,
         progress: Progress | None = None,
     ) -> list[PeekedMessage]:
-        """Look at messages without locking them.
-
-        Args:
-            max_messages: how many at most, None for all of them.
-            from_sequence_number: where to begin, included.
-            to_sequence_number: where to stop, included; None for the end.
-            state: only messages in this state.
-            session_id: only messages of this session, which is not locked by that.
-            progress: called with the number of messages of each page.
-        """
+        """Look at messages without locking them."""
         found: list[PeekedMessage] = []
         pages = self.namespace.peeker(self.address).pages(
             from_sequence_number=from_sequence_number,
@@ -102,14 +91,7 @@ class Place:
         archived: bool = True,
         recorded: bool = True,
     ) -> LockedBatch:
-        """Return an empty batch to lock messages with; open it as an asynchronous context manager.
-
-        Args:
-            renew_for: for how long locks are renewed.
-            verb: the action that its settlements are part of, for the archive.
-            archived: False where completed messages are removed for good.
-            recorded: False if nothing is recorded on this machine, because another part does it.
-        """
+        """Return an empty batch to lock messages with; open it as an asynchronous context manager."""
         namespace = self.namespace
         return LockedBatch(
             namespace.connection,
@@ -120,11 +102,7 @@ class Place:
         )
 
     def bodiless_batch(self, *, renew_for: timedelta = DEFAULT_RENEW_FOR) -> BodilessBatch:
-        """Return an empty batch that keeps no bodies, and records nothing on this machine.
-
-        Args:
-            renew_for: for how long locks are renewed.
-        """
+        """Return an empty batch that keeps no bodies, and records nothing on this machine."""
         namespace = self.namespace
         return BodilessBatch(namespace.connection, self.address, renew_for=renew_for, clock=namespace.clock)
 
@@ -137,15 +115,7 @@ class Place:
         archived: bool = True,
         journalled: bool = True,
     ) -> AheadBatch:
-        """Return an empty batch to lock ahead with, in a session where the entity requires one.
-
-        Args:
-            verb: the action that its settlements are part of, for the archive.
-            renew_for: for how long locks are renewed.
-            session_id: the session to lock ahead in, None for the whole entity.
-            archived: False where completed messages are removed for good.
-            journalled: False on a machine whose journal no user reads.
-        """
+        """Return an empty batch to lock ahead with, in a session where the entity requires one."""
         namespace = self.namespace
         records = namespace.records(verb, archived=archived, journalled=journalled)
         where = namespace.connection, self.address
@@ -165,11 +135,7 @@ class Place:
     def session(
         self, session_id: str, *, renew_for: timedelta = DEFAULT_RENEW_FOR, archived: bool = True
     ) -> SessionBatch:
-        """Return a session by its name; open it as an asynchronous context manager to hold it alone.
-
-        Raises:
-            DecisionError: a sub-queue, which has no sessions.
-        """
+        """Return a session by its name; open it as an asynchronous context manager to hold it alone."""
         return self._session(session_id, renew_for=renew_for, archived=archived)
 
     def next_session(

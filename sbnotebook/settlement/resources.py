@@ -23,8 +23,6 @@ from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.waits import Waits
 
-__all__ = ["Resources"]
-
 
 class Resources:
     """What the actions of one namespace share; warm connections are opened on first use.
@@ -70,9 +68,6 @@ class Resources:
         """Return the identity of the namespace in local files. Call it in a thread: the first call asks an emulator.
 
         See :func:`sbnotebook.settlement.connecting.identity.identity_of`.
-
-        Raises:
-            ServiceBusConnectionError: the emulator does not answer.
         """
         if self._identity is None:
             self._identity = identity_of(self.connection)
@@ -87,24 +82,14 @@ class Resources:
         return self._pools.setdefault(address, SenderPool(self.connection, address))
 
     async def require_room(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Refuse to remove messages that the archive has no room for.
-
-        Raises:
-            ArchiveError: they do not fit, or the archive cannot be used.
-        """
+        """Refuse to remove messages that the archive has no room for."""
         if self.archive is not None:
             await anyio.to_thread.run_sync(_require_room, self.archive, messages)
 
     def records(
         self, verb: str = Complete.verb, *, archived: bool = True, journalled: bool = True
     ) -> tuple[Record, ...]:
-        """Return the local records to write around each settlement of one batch.
-
-        Args:
-            verb: the action that the settlements are part of, for the archive.
-            archived: False where messages are removed for good.
-            journalled: False on a cluster's worker, whose journal no user reads; nothing is deferred there.
-        """
+        """Return the local records to write around each settlement of one batch."""
         wake_ups = WakeUps(self.pool, self.clock or SystemClock())
         always = (DeferralRecord(self.deferral_ledger), wake_ups) if journalled else ()
         if self.archive is None or not archived:
@@ -127,11 +112,7 @@ class Resources:
         return Looks(self.journal.database, self.identity)
 
     async def close(self) -> None:
-        """Close all connections and files. Close the batches that are still open first.
-
-        Raises:
-            Exception: what the close of a part raised, after all were closed.
-        """
+        """Close all connections and files. Close the batches that are still open first."""
         peekers, self._peekers = list(self._peekers.values()), {}
         pools, self._pools = list(self._pools.values()), {}
         errors: list[Exception] = []

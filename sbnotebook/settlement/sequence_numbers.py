@@ -17,8 +17,6 @@ from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.place import Place
 
-__all__ = ["NextNumber", "first_numbers", "last_number", "last_numbers", "next_number_of", "spans_of"]
-
 NextNumber = Callable[[int], Awaitable[int | None]]
 """Returns the first sequence number from this one on that has a message, None when there is none."""
 
@@ -28,23 +26,14 @@ _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 async def spans_of(entity: Place) -> list[tuple[int, int]]:
-    """Return the first and the last sequence number of each partition that has messages now, in their order.
-
-    Args:
-        entity: a queue, a subscription, or a sub-queue.
-    """
+    """Return the first and the last sequence number of each partition that has messages now, in their order."""
     next_number = next_number_of(entity)
     firsts = [each async for each in first_numbers(next_number)]
     return [(first, await last_number(first, end_of_partition(partition), next_number)) for partition, first in firsts]
 
 
 def next_number_of(entity: Place, patience: float = 0.0) -> NextNumber:
-    """Return a function that finds the next sequence number of an entity by peeking one message.
-
-    Args:
-        entity: a queue, a subscription, or a sub-queue.
-        patience: seconds to retry while Service Bus does not answer.
-    """
+    """Return a function that finds the next sequence number of an entity by peeking one message."""
     peeker = entity.namespace.peeker(entity.address)
 
     async def next_number(number: int) -> int | None:
@@ -55,13 +44,7 @@ def next_number_of(entity: Place, patience: float = 0.0) -> NextNumber:
 
 
 async def last_numbers(next_number: NextNumber, known: Mapping[int, int] = _NOTHING) -> dict[int, int]:
-    """Return the last sequence number that has a message, by partition; partitions without messages are left out.
-
-    Args:
-        next_number: asks Service Bus: about twice the binary logarithm of the numbers in each partition, and once for
-            each partition without new messages.
-        known: numbers by partition to pass over; they stay in the answer where no message follows them.
-    """
+    """Return the last sequence number that has a message, by partition; partitions without messages are left out."""
     lasts = dict(known)
     async for partition, first in first_numbers(next_number, known):
         lasts[partition] = await last_number(first, end_of_partition(partition), next_number)
@@ -91,14 +74,7 @@ async def first_numbers(next_number: NextNumber, known: Mapping[int, int] = _NOT
 
 
 async def last_number(first: int, end: int, next_number: NextNumber, step: int = _FIRST_STEP) -> int:
-    """Return the last number up to ``end`` that has a message; search in growing steps, then by halving.
-
-    Args:
-        first: a number that has a message.
-        end: where to stop, included.
-        next_number: asks Service Bus.
-        step: the first step, 1 where ``first`` is probably the last.
-    """
+    """Return the last number up to ``end`` that has a message; search in growing steps, then by halving."""
     low, high = first, end + 1
     while high - low > 1:
         asked = low + step if low + step < high else (low + high) // 2

@@ -13,8 +13,6 @@ from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.administration import client_of, explaining, name_of_target, queue_or_topic
 from sbnotebook.settlement.connecting.connection import Connection
 
-__all__ = ["PlacedRules", "Route", "RuleDescription", "described", "route_of", "route_or_reason"]
-
 _FIELDS: Final = {
     "correlation_id": "correlation_id",
     "message_id": "message_id",
@@ -93,14 +91,6 @@ class Route:
 
 async def route_of(connection: Connection, name: str) -> Route:
     """Return where a queue or topic passes on its messages.
-
-    Args:
-        connection: the namespace.
-        name: of the queue or topic.
-
-    Raises:
-        azure.core.exceptions.ResourceNotFoundError: there is no such entity.
-        azure.core.exceptions.AzureError: the request failed; it needs the right Manage.
 
     Source: "EntityStatus Enumeration" in Microsoft's reference, for disabled subscriptions.
     """

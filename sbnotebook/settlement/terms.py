@@ -17,8 +17,6 @@ from sbnotebook.model import (
     SubQueue,
 )
 
-__all__ = ["Progress", "check_decision", "check_wait", "is_same", "outcome_for", "outcome_until_now"]
-
 _UNDER_WAY: Final = "It was in progress when it was interrupted, and may be done or not."
 
 Progress = Callable[[int], None]
@@ -26,11 +24,7 @@ Progress = Callable[[int], None]
 
 
 def check_decision(decision: Decision, entity: EntityAddress) -> None:
-    """Refuse a decision that the service would refuse for every message.
-
-    Raises:
-        DecisionError: says what to do instead.
-    """
+    """Refuse a decision that the service would refuse for every message."""
     if not _is_decision(decision):
         raise DecisionError("A decision is one of sbnotebook's own, such as Complete() or DeadLetter(reason).")
     if isinstance(decision, DeadLetter) and entity.sub_queue is SubQueue.DEAD_LETTER:
@@ -42,11 +36,7 @@ def check_decision(decision: Decision, entity: EntityAddress) -> None:
 
 
 def check_wait(seconds: float) -> None:
-    """Refuse a wait in which no message can come: the answer of Service Bus takes its time.
-
-    Raises:
-        ConfigurationError: it is not above 0 seconds.
-    """
+    """Refuse a wait in which no message can come: the answer of Service Bus takes its time."""
     if not 0 < seconds < float("inf"):
         raise ConfigurationError(f"max_wait is above 0 seconds, such as 5; {seconds} is not.")
 
@@ -78,14 +68,7 @@ def outcome_for(
 
 
 def outcome_until_now(message: ReceivedMessage, decision: Decision, why: str, *, begun: bool) -> Outcome:
-    """Return the outcome of one message of which nothing is known yet.
-
-    Args:
-        message: which one.
-        decision: the action on it.
-        why: it was not attempted, in a sentence.
-        begun: it is in progress, and its outcome is unknown.
-    """
+    """Return the outcome of one message of which nothing is known yet."""
     status = OutcomeStatus.UNCONFIRMED if begun else OutcomeStatus.SKIPPED
     return outcome_for(message, decision, status, _UNDER_WAY if begun else why)
 

@@ -18,8 +18,6 @@ from typing import Final, Self
 from sbnotebook.model import Outcome, Report
 from sbnotebook.settlement.pace import Flight
 
-__all__ = ["Tell", "Watch", "flying", "ignore_outcomes", "in_flight", "reporting"]
-
 Tell = Callable[[Iterable[Outcome]], object]
 """Is given outcomes as they come."""
 
@@ -98,11 +96,7 @@ def in_flight() -> Flight:
 
 @contextmanager
 def flying() -> Generator[Flight]:
-    """Count the messages of this block that wait for answers, for its watchers and for its report.
-
-    Returns:
-        A block that is given the count.
-    """
+    """Count the messages of this block that wait for answers, for its watchers and for its report."""
     token = _FLIGHT.set(in_flight())
     try:
         yield in_flight()

@@ -28,8 +28,6 @@ from sbnotebook.settlement import AsyncEntity
 from sbnotebook.settlement.locking.bodiless import BodilessBatch
 from sbnotebook.settlement.patience import PATIENCE, patiently
 
-__all__ = ["BatchLocker"]
-
 _LOG: Final = logging.getLogger(__name__)
 _FIRST_WAIT, _MORE_WAIT = 1.0, 0.25
 """Seconds to wait for the first message of a micro-batch, and for more of them."""
@@ -86,9 +84,6 @@ class BatchLocker:
         """Lock messages for a micro-batch; none when none come within a second.
 
         Messages beyond the limit of bytes stay locked, for the next micro-batch.
-
-        Args:
-            max_messages: how many at most.
         """
         self.batch.forget_ended()
         if self._is_past and not self.batch.messages and await self.is_at_end():
@@ -108,11 +103,7 @@ class BatchLocker:
             await anyio.sleep(_LEFT_PAUSE)
 
     async def lock_ahead(self, max_messages: int) -> None:
-        """Lock messages for the micro-batch after the one that is held, as far as both have room.
-
-        Args:
-            max_messages: how many at most.
-        """
+        """Lock messages for the micro-batch after the one that is held, as far as both have room."""
         await self._receive(max_messages + len(self.batch.messages), self._first_wait)
         await self._release_beyond()
 
@@ -172,12 +163,7 @@ class BatchLocker:
     def whole_batch(
         self, max_messages: int, *, passing_over: Callable[[LockedMessage], bool]
     ) -> tuple[LockedMessage, ...]:
-        """Return as many messages as a micro-batch takes; none if fewer are locked.
-
-        Args:
-            max_messages: how many.
-            passing_over: tells which messages belong to another micro-batch.
-        """
+        """Return as many messages as a micro-batch takes; none if fewer are locked."""
         chosen, is_whole = self._chosen(max_messages, passing_over)
         return chosen if is_whole else ()
 
@@ -234,10 +220,6 @@ class BatchLocker:
         """Defer messages; return the numbers of those that are deferred now, for certain.
 
         The others come again: their locks were lost, or Service Bus refused to defer them.
-
-        Raises:
-            SbNotebookError: the outcome of some deferrals cannot be found out.
-            ConfigurationError: the entity dead-letters deferred messages.
         """
         if self._is_tried or not messages:
             return self._with_warning(messages, await self._defer(messages))
@@ -279,15 +261,7 @@ class BatchLocker:
         return sorted(deferred)
 
     async def settle_until_known(self, decision: Decision, messages: Sequence[LockedMessage]) -> dict[int, Outcome]:
-        """Settle messages, again and again where there is no answer; return their outcomes by number.
-
-        Args:
-            decision: defer or complete.
-            messages: that are locked.
-
-        Raises:
-            SbNotebookError: the outcome of some settlements cannot be found out within a minute.
-        """
+        """Settle messages, again and again where there is no answer; return their outcomes by number."""
         outcomes: dict[int, Outcome] = {}
         todo, until = list(messages), anyio.current_time() + PATIENCE
         while todo:

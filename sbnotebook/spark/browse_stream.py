@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["BrowseOffset", "BrowseStream", "Budget", "end_of_batch"]
-
 _LOG: Final = logging.getLogger(__name__)
 _ORDER_OF_DEATH: Final = (
     "Messages keep their numbers in %s, which they come to in any order: one that comes there behind another with a "
@@ -97,15 +95,7 @@ class BrowseStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._until = run(last_numbers, next_number_of(self._entity()))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (Spark's name)
-        """Return where the next micro-batch ends.
-
-        Args:
-            start: where it begins.
-            limit: how many messages at most.
-
-        Returns:
-            The offset, equal to ``start`` when there are no messages.
-        """
+        """Return where the next micro-batch ends."""
         with scrubbed(self._options.namespace.secrets):
             before = BrowseOffset.parse(start, self._options.entity)
             after = before.reading(run(self._reached, before, limit))
@@ -138,12 +128,7 @@ class BrowseStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return latest.reading(run(self._last_numbers, latest, PATIENCE)).as_dict()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangesOfTask]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Divide the numbers of a micro-batch among tasks.
-
-        Args:
-            start: where it begins.
-            end: where it ends.
-        """
+        """Divide the numbers of a micro-batch among tasks."""
         with scrubbed(self._options.namespace.secrets):
             entity = self._options.entity
             spans = BrowseOffset.parse(start, entity).spans_to(BrowseOffset.parse(end, entity))
@@ -206,15 +191,7 @@ class BrowseOffset:
 
     @classmethod
     def parse(cls, offset: Mapping[str, Any], entity: EntityAddress) -> Self:
-        """Return the offset that :meth:`as_dict` wrote.
-
-        Args:
-            offset: from a checkpoint.
-            entity: the stream's.
-
-        Raises:
-            ConfigurationError: it is of another entity, or of another kind of stream.
-        """
+        """Return the offset that :meth:`as_dict` wrote."""
         try:
             read = {int(partition): int(number) for partition, number in offset["read"].items()}
             found = cls(EntityAddress.parse(offset["entity"]), int(offset["first"]), read)
@@ -303,14 +280,6 @@ async def end_of_batch(
 
     Where most numbers have a message, a micro-batch takes as many numbers as it may take messages: that is never too
     many, and only a few messages are peeked. Where messages are rare, or their sizes count, each one is peeked.
-
-    Args:
-        entity: of the messages.
-        read: the last numbers of the micro-batch before, by partition.
-        budget: how much to take.
-        first: the lowest number to read.
-        until: where to stop by partition, included, reading no other partition; None for no end.
-        patience: seconds to retry while Service Bus does not answer.
     """
     ask = next_number_of(entity, patience)
     reached = dict(read)

@@ -10,8 +10,6 @@ from typing import Any, Final, Self
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, ReceivedMessage
 
-__all__ = ["BatchMessage", "ConsumeOffset", "ranges_of"]
-
 _RANGE: Final = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?", re.ASCII)
 _AT_LEAST_ONCE: Final = "at-least-once"
 _MOST: Final = 10_000_000
@@ -34,12 +32,7 @@ class BatchMessage:
 
     @classmethod
     def of(cls, message: ReceivedMessage, size: int | None = None) -> Self:
-        """Return the facts of a message.
-
-        Args:
-            message: read completely, unless the size is given.
-            size: about how many bytes it has, if known.
-        """
+        """Return the facts of a message."""
         if size is None:
             properties = message.application_properties
             size = 1 + len(message.body) + sum(len(name) + len(str(value)) for name, value in properties.items())
@@ -70,16 +63,7 @@ class ConsumeOffset:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], entity: EntityAddress, *, is_locked: bool = False) -> Self:
-        """Read an offset out of a checkpoint.
-
-        Args:
-            given: the offset as Spark read it.
-            entity: the entity that is consumed now.
-            is_locked: whether the stream delivers at least once now.
-
-        Raises:
-            ConfigurationError: the checkpoint is another stream's.
-        """
+        """Read an offset out of a checkpoint."""
         try:
             offset = cls(
                 EntityAddress.parse(given["entity"]),

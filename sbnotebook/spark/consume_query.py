@@ -29,8 +29,6 @@ from sbnotebook.spark.micro_batches import MicroBatches, pages_up_to
 from sbnotebook.spark.options import Delivery, Orphans, StreamOptions
 from sbnotebook.spark.session_batches import SessionLocker
 
-__all__ = ["ConsumeQuery", "OrphanScan"]
-
 T = TypeVar("T")
 
 _MAX_BYTES: Final = 256 << 20
@@ -130,15 +128,7 @@ class ConsumeQuery:
             self._scan.except_for(offset.numbers)
 
     def divide(self, numbers: Sequence[int], count: int) -> list[list[int]]:
-        """Divide the messages of the last plan among tasks, each session to one of them.
-
-        Args:
-            numbers: of the messages, in order.
-            count: tasks at most.
-
-        Returns:
-            Numbers in order; one empty list for no messages.
-        """
+        """Divide the messages of the last plan among tasks, each session to one of them."""
         sessions = self._locker.sessions if isinstance(self._locker, SessionLocker) else None
         if sessions is None:
             count = max(1, min(count, len(numbers)))

@@ -76,8 +76,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["ConsumeStream", "DeferredRange", "be_sole_consumer"]
-
 _COLLECT_EVERY: Final = 5_000
 """New objects after which Python looks for cycles. A search visits thousands of locks, and took a sixth of the time."""
 _LOG: Final = logging.getLogger(__name__)
@@ -132,9 +130,6 @@ class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow
         """Return how many messages a micro-batch has at most; sbnotebook limits its bytes.
 
         Spark calls this for each source of a query before it asks the first one for messages.
-
-        Raises:
-            ConfigurationError: another stream of this driver consumes the entity.
         """
         self._claim()
         return ReadMaxRows(self._options.max_messages)
@@ -145,19 +140,7 @@ class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow
             self._opened().take_only_what_is_there()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (Spark's name)
-        """Remove the messages of ``start``, which are durable, and lock those of the next micro-batch.
-
-        Args:
-            start: the offset up to which everything is durable.
-            limit: how many messages at most.
-
-        Returns:
-            The offset of the next micro-batch, or ``start`` when there are no messages.
-
-        Raises:
-            ConfigurationError: the trigger is once, or the checkpoint is not this stream's.
-            SbNotebookError: Service Bus does not answer, or refuses the request.
-        """
+        """Remove the messages of ``start``, which are durable, and lock those of the next micro-batch."""
         with self._scrubbed():
             if isinstance(limit, ReadAllAvailable):
                 raise ConfigurationError(
@@ -175,12 +158,6 @@ class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow
         Spark has no other place for it: its stream of a Python data source reports no ``metrics``, and its name is that
         of a Java object. Source: PythonMicroBatchStreamWithAdmissionControl of Spark 4.3, which does not implement
         ReportsSourceMetrics.
-
-        Returns:
-            ``entity``. ``locked``, ``deferred`` and ``removed``, the messages for which this process did that.
-            ``inFlight``, the messages that are locked or deferred now. ``backlog``, the number of messages that wait
-            behind the micro-batch, where the connection has the right Manage. ``orphans``, the number of deferred
-            messages that belong to no micro-batch, when the entity was searched.
         """
         with self._scrubbed():
             return None if self._query is None else self._query.progress()
@@ -190,15 +167,7 @@ class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow
         start: dict[str, Any],  # noqa: ARG002 (the end says it all)
         end: dict[str, Any],
     ) -> list[DeferredRange]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Defer the messages of a micro-batch, whose offset is in the checkpoint now, and divide them among tasks.
-
-        Args:
-            start: where it begins.
-            end: its offset; it may come from another process.
-
-        Raises:
-            SbNotebookError: some messages are gone, or it is not certain that they are deferred.
-        """
+        """Defer the messages of a micro-batch, whose offset is in the checkpoint now, and divide them among tasks."""
         with self._scrubbed():
             offset = self._offset(end)
             query = self._opened()
@@ -237,14 +206,7 @@ class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow
     # ---------------------------------------------------------------- in the workers
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """Peek the messages of one partition, the same again for a repeated task or a second action.
-
-        Args:
-            partition: one of :meth:`partitions`.
-
-        Raises:
-            SbNotebookError: some of them are gone.
-        """
+        """Peek the messages of one partition, the same again for a repeated task or a second action."""
         options, numbers = self._options, partition.numbers
         missing = set(numbers)
         with self._scrubbed():
@@ -285,17 +247,6 @@ def be_sole_consumer(host: str, entity: EntityAddress, ends_within: float = _END
 
     The lock is that of a SQLite file, which the operating system releases when the process ends in any way. Call it as
     often as you like.
-
-    Args:
-        host: of the namespace.
-        entity: a queue, a subscription, or a sub-queue.
-        ends_within: seconds to wait for another process, which may just end; 10 by default.
-
-    Returns:
-        The lock; None where this machine has no place for it, as the log says then.
-
-    Raises:
-        ConfigurationError: another process of this driver consumes the entity, and has not ended in time.
     """
     place = f"{platform.node()} {os.getppid()} {host.lower()} {entity.path.lower()}"
     file = f"{hashlib.sha256(place.encode()).hexdigest()[:32]}.sqlite"

@@ -5,19 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 
-__all__ = ["log_on_driver"]
-
 
 def log_on_driver(logger: logging.Logger, level: int, text: str) -> None:
     """Log a sentence, so that the driver's log shows it: Spark passes on the standard error of this process.
 
     Without a handler, Python shows warnings only. So a handler is added where there is none, which shows the results
     of successful writes, too.
-
-    Args:
-        logger: of the module that says it.
-        level: such as ``logging.INFO``.
-        text: without secrets.
     """
     if not logger.hasHandlers():
         handler = logging.StreamHandler(sys.stderr)

@@ -29,8 +29,6 @@ from sbnotebook.spark.driver_log import log_on_driver
 from sbnotebook.spark.schema import arrow_schema_for
 from sbnotebook.spark.task_context import local_properties
 
-__all__ = ["OUTCOME_COLUMNS", "FailureFile", "FailuresFolder"]
-
 OUTCOME_COLUMNS: Final = ("outcome_status", "outcome_condition", "outcome_description")
 """The columns that are written beside a row's own."""
 
@@ -70,16 +68,7 @@ class FailuresFolder:
 
     @classmethod
     def prepared(cls, path: str | None, schema: StructType, *, is_stream: bool) -> Self | None:
-        """Return the folder of a write, ready to be written to; None where there is no path. Call it on the driver.
-
-        Args:
-            path: the option ``failuresPath``.
-            schema: of the rows.
-            is_stream: whether a stream writes.
-
-        Raises:
-            ConfigurationError: the folder cannot be written to, or Parquet has no type for a column.
-        """
+        """Return the folder of a write, ready to be written to; None where there is no path. Call it on the driver."""
         if path is None:
             return None
         folder = cls(path, is_stream)
@@ -97,14 +86,7 @@ class FailuresFolder:
         return (password,) if password else ()
 
     def prepare(self, schema: StructType) -> None:
-        """Make the folder, and check that such rows can be written to it, before anything is sent or settled.
-
-        Args:
-            schema: of the rows.
-
-        Raises:
-            ConfigurationError: the folder cannot be written to, or Parquet has no type for a column.
-        """
+        """Make the folder, and check that such rows can be written to it, before anything is sent or settled."""
         try:
             rows = pa.Table.from_batches([], arrow_schema_for(_without_outcomes(schema)))
             filesystem, folder = self._open()
@@ -116,11 +98,7 @@ class FailuresFolder:
             raise ConfigurationError(f"failuresPath cannot be written: {error}.") from None
 
     def file(self) -> FailureFile:
-        """Return the file of the task that runs here.
-
-        Raises:
-            ConfigurationError: the folder is not the one that the driver made.
-        """
+        """Return the file of the task that runs here."""
         filesystem, folder = self._open()
         there: Any = filesystem.get_file_info(f"{folder}/{self._no_rows}")
         if there.type is not pafs.FileType.File:
@@ -131,12 +109,7 @@ class FailuresFolder:
         return FailureFile(_File(filesystem, folder, f"failed-{job}-{task:05d}.parquet"), job)
 
     def remove_rest(self, jobs: Collection[str | None], tasks: int) -> None:
-        """Remove the files of a micro-batch that ran before with more tasks. Call it on the driver.
-
-        Args:
-            jobs: those of the files of its tasks, which are one and the same.
-            tasks: how many tasks it has now.
-        """
+        """Remove the files of a micro-batch that ran before with more tasks. Call it on the driver."""
         if not self.is_stream:
             return  # no other write has files of the same name
         try:

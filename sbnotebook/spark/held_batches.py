@@ -33,8 +33,6 @@ from sbnotebook.spark.batch_locking import BatchLocker
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
 from sbnotebook.spark.micro_batches import report_loss, those_of
 
-__all__ = ["HeldBatches"]
-
 _LOG: Final = logging.getLogger(__name__)
 _PAUSE: Final = 1.0
 _MOST_DONE: Final = 200_000
@@ -83,15 +81,7 @@ class HeldBatches:
         return len(self.locker.batch.messages)
 
     async def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
-        """Begin to complete the durable messages, and lock the next micro-batch.
-
-        Args:
-            start: everything up to here is durable.
-            max_messages: of the next micro-batch.
-
-        Returns:
-            Its offset; start, when there are no messages and the durable ones are completed.
-        """
+        """Begin to complete the durable messages, and lock the next micro-batch."""
         await self._wait_for_ahead()
         locked, self._next = self._next, None
         if locked is not None and locked.start == start:
@@ -158,10 +148,6 @@ class HeldBatches:
         """Return the numbers of the messages of a micro-batch whose offset is in the checkpoint.
 
         When this returns, the messages of the micro-batch before are completed.
-
-        Raises:
-            ConfigurationError: the checkpoint is not that of this entity.
-            SbNotebookError: it is not known whether messages of the micro-batch before are completed.
         """
         await self._wait_for_completing()
         if self._planned is None or self._planned[0] != end:

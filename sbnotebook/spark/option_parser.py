@@ -268,12 +268,6 @@ def _sentence_about(name: str, here: str, known: Collection[str], elsewhere: Map
 
     Spark hands on the names of options in lower case. The sentence spells them as the user most likely did.
 
-    Args:
-        name: of the option, in lower case.
-        here: where it was given, such as ``spark.read``.
-        known: the options that exist here.
-        elsewhere: options by where they exist.
-
     Example:
         >>> _sentence_about("startingoffsets", "spark.read", ["entity", "fromSequenceNumber"], {})
         "There is no option 'startingOffsets' in spark.read; use fromSequenceNumber."

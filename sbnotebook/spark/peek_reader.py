@@ -33,17 +33,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "BatchBuilder",
-    "PeekReader",
-    "RangesOfTask",
-    "SequenceRange",
-    "divide",
-    "plan_tasks",
-    "prefetched",
-    "read_ranges",
-]
-
 T = TypeVar("T")
 
 _ROWS, _BYTES = 2000, 4 << 20
@@ -118,15 +107,6 @@ def read_ranges(
     """Yield messages, and peek the next ones while some are converted. The connection stays open for the next task.
 
     Where Service Bus stops answering in the middle, peek again for a minute.
-
-    Args:
-        target: the namespace.
-        entity: that holds the messages.
-        ranges: of their sequence numbers.
-        batches: makes the columns; only the sections that they need are read.
-        max_messages: messages at most, None for all.
-        state: only messages in this state.
-        patience: seconds to retry while Service Bus does not answer.
     """
     with warm_namespace(target) as namespace:
         peeker, builder = namespace.peeker(entity), BatchBuilder(batches)
@@ -146,11 +126,7 @@ def read_ranges(
 
 
 def prefetched(pages: AsyncIterator[T]) -> Generator[T]:
-    """Yield the items of an asynchronous iterator, which gets the next one on the background loop meanwhile.
-
-    Args:
-        pages: none of them is None.
-    """
+    """Yield the items of an asynchronous iterator, which gets the next one on the background loop meanwhile."""
     work = Work(anext, pages, None)
     following = work.start()
     try:
@@ -237,10 +213,6 @@ class RangesOfTask(InputPartition):
 def divide(spans: Sequence[tuple[int, int]], count: int) -> list[list[SequenceRange]]:
     """Divide spans of numbers into lists of ranges with about the same count of numbers.
 
-    Args:
-        spans: first and last numbers, both included.
-        count: of the lists, at most.
-
     Example:
         >>> divide([(1, 4), (11, 12)], 2)
         [[SequenceRange(first=1, last=3)], [SequenceRange(first=4, last=4), SequenceRange(first=11, last=12)]]
@@ -266,11 +238,6 @@ async def plan_tasks(count: int, whole: SequenceRange, next_number: NextNumber) 
 
     The tasks read to the last message of each partition of the entity and no further, so that a read ends although
     more messages come.
-
-    Args:
-        count: of the tasks; fewer where there are fewer sequence numbers, and one without ranges where no message is.
-        whole: the range of numbers.
-        next_number: asks Service Bus: as for :func:`last_numbers`, and for several tasks a few times for each.
     """
     spans = await _spans(whole, next_number)
     if count == 1:

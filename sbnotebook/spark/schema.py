@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from sbnotebook.model.budget import Allowance
     from sbnotebook.settlement.peek import Page, PeekCursor
 
-__all__ = ["MessageBatches", "arrow_schema_for", "arrow_type", "message_schema"]
-
 _TYPES: Final[dict[ColumnType, DataType]] = {
     ColumnType.STRING: StringType(),
     ColumnType.INT: IntegerType(),
@@ -111,11 +109,7 @@ def _column(field: StructField) -> Column:
 
 
 def arrow_schema_for(schema: StructType) -> Any:
-    """Return the Arrow schema for one of Spark, with times in UTC.
-
-    Raises:
-        PySparkTypeError: Spark does not hand one of the types to Python.
-    """
+    """Return the Arrow schema for one of Spark, with times in UTC."""
     try:
         return to_arrow_schema(schema, timezone="UTC")
     except TypeError:  # before Spark 4.2 the time zone cannot be given, and is UTC
@@ -123,11 +117,7 @@ def arrow_schema_for(schema: StructType) -> Any:
 
 
 def arrow_type(kind: DataType) -> Any:
-    """Return the Arrow type for one of Spark, with times in UTC.
-
-    Raises:
-        PySparkTypeError: Spark does not hand such a type to Python.
-    """
+    """Return the Arrow type for one of Spark, with times in UTC."""
     try:
         return to_arrow_type(kind, timezone="UTC")
     except TypeError:

@@ -49,8 +49,6 @@ from sbnotebook.spark.options import WriteOptions
 from sbnotebook.spark.schema import arrow_type
 from sbnotebook.spark.task_context import in_flight_of_task, refuse_speculation, warm_namespace
 
-__all__ = ["SendWriter", "SentMessages", "check_sent_columns"]
-
 _LOG: Final = logging.getLogger(__name__)
 _UNSENDABLE: Final = "amqp:encode-error"
 _DESCRIPTION: Final = 500
@@ -115,11 +113,7 @@ class SendWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
     # ------------------------------------------------------------------ in a task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessages:
-        """Send the rows of one task.
-
-        Raises:
-            SbNotebookError: not all could be sent, and there is no folder for those that failed; says how many were.
-        """
+        """Send the rows of one task."""
         options, failures = self._options, self._failures
         with scrubbed(options.namespace.secrets + (failures.secrets if failures else ())):
             refuse_speculation(options)
@@ -151,12 +145,7 @@ class SendWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
     # ------------------------------------------------------------------ on the driver
 
     def commit(self, messages: list[SentMessages | None], batchId: int | None = None) -> None:  # noqa: N803 # pyright: ignore[reportIncompatibleMethodOverride]
-        """Log how many messages were sent, refused or unknown.
-
-        Args:
-            messages: the results of the tasks.
-            batchId: of a stream's micro-batch.
-        """
+        """Log how many messages were sent, refused or unknown."""
         tasks = [message for message in messages if message is not None]
         if self._failures is not None:
             self._failures.remove_rest([task.job for task in tasks], len(messages))
@@ -173,12 +162,7 @@ class SendWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
         log_on_driver(_LOG, logging.WARNING, f"{text}{may}; their rows are in failuresPath. The first: {first}")
 
     def abort(self, messages: list[SentMessages | None], batchId: int | None = None) -> None:  # noqa: N803 # pyright: ignore[reportIncompatibleMethodOverride]
-        """Log how many messages were sent although the write failed; they stay sent.
-
-        Args:
-            messages: the results of the tasks that ended well, None for the others.
-            batchId: of a stream's micro-batch.
-        """
+        """Log how many messages were sent although the write failed; they stay sent."""
         ended = [message.count for message in messages if message is not None]
         text = (
             "%sThe write to %s failed, but sent messages stay there: %s messages of %s successful tasks. For the other "
@@ -342,13 +326,6 @@ class _RowsOnTheirWay(Tally):
 
 def check_sent_columns(schema: StructType) -> None:
     """Refuse a frame whose rows cannot be sent as the user means them.
-
-    Args:
-        schema: the frame's.
-
-    Raises:
-        ConfigurationError: a message column has a wrong type, a column would be lost, or there is nothing that could be
-            a body.
 
     Example:
         >>> check_sent_columns(StructType().add("message_id", "string").add("carrier", "string"))

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sbnotebook.client import Namespace
     from sbnotebook.client.targets import NamespaceTarget
 
-__all__ = ["is_elsewhere", "load", "register", "session"]
-
 _LOG: Final = Path(__file__).absolute().with_name("log4j2.properties").as_uri()
 _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
@@ -47,13 +45,6 @@ def session(say: Callable[[str], None] = print) -> SparkSession:
 
     A local session runs on all cores of this machine, listens on no outside address, and runs its Python workers with
     this Python (PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON are set to it), in UTC.
-
-    Args:
-        say: receives a sentence about which session it is.
-
-    Raises:
-        ConfigurationError: there is no Java that Spark can start, no package for Spark Connect, or only Databricks
-            Connect without a session.
 
     Example:
         >>> spark = session()  # doctest: +SKIP
@@ -93,15 +84,6 @@ def register(spark: SparkSession, *connection_strings: str, allow_remote: bool =
     Spark Connect, which Databricks' shared and serverless compute use, shows every option in its UI and event log, the
     connection string, too. A connection string that you register is shown nowhere. The option
     ``fullyQualifiedNamespace`` finds it by its host, in all sessions of this process.
-
-    Args:
-        spark: classic or of Spark Connect.
-        connection_strings: of the namespaces that will be named by their hosts.
-        allow_remote: True for an emulator on another machine. Everything goes there unencrypted.
-
-    Raises:
-        ConfigurationError: a connection string cannot be read, or is of an emulator on another machine; or the driver
-            has no Python where the workers have theirs.
 
     Example:
         >>> register(spark, "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=…")  # doctest: +SKIP
@@ -170,18 +152,6 @@ def load(
     This is ``%sb_spark`` as a function. The frame peeks again each time it is used, unless you cache it. The connection
     string is in no option and is shown nowhere, not even by Spark Connect. Without a connection string, the workers
     sign in with their own DefaultAzureCredential.
-
-    Args:
-        namespace: where the entity is.
-        entity: ``orders``, ``orders/$dlq``, ``events/subscriptions/audit``.
-        where: only messages for which this expression over the message columns is true, in the SQL of Spark. Then
-            ``maxMessages`` counts the messages that match.
-        spark: the session; None for the current one, or a new one on this machine.
-        say: receives a sentence about which session it is, and about a session that cannot reach the namespace.
-        options: those of :mod:`sbnotebook.spark.options` to read, such as ``partitions=4``; None for one not given.
-
-    Raises:
-        ConfigurationError: an option is wrong, the entity's address is, or there is no Spark.
 
     Example:
         >>> letters = load(namespace, "orders/$dlq", partitions=4)  # doctest: +SKIP

@@ -35,8 +35,6 @@ from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.sequence_numbers import last_numbers, next_number_of
 from sbnotebook.spark.micro_batches import pages_up_to
 
-__all__ = ["SessionLocker", "by_session"]
-
 _LOG: Final = logging.getLogger(__name__)
 _AT_ONCE: Final = 8
 """Sessions that are taken at once."""
@@ -90,11 +88,7 @@ class SessionLocker:
     # ---------------------------------------------------------------- choosing
 
     async def lock(self, max_messages: int) -> tuple[PeekedMessage, ...]:
-        """Return the messages for a micro-batch, and lock nothing; none when none come within a second.
-
-        Args:
-            max_messages: how many at most.
-        """
+        """Return the messages for a micro-batch, and lock nothing; none when none come within a second."""
         give_up = anyio.current_time() + _WAIT
         while True:
             chosen, others = await self._first(max_messages)
@@ -139,23 +133,12 @@ class SessionLocker:
         """Defer messages; return the numbers of those that are deferred now, for certain.
 
         The others come again: another receiver holds their session, or has taken them.
-
-        Raises:
-            SbNotebookError: a session of which some are deferred cannot be taken.
         """
         doubtful = await self._of_each(by_session(messages), self._defer_in)
         return await self.those_deferred([message.sequence_number for message in messages], doubtful)
 
     async def those_deferred(self, numbers: Iterable[int], doubtful: Sessions | None = None) -> list[int]:
-        """Return the numbers of messages that are deferred, when no message of their sessions is left between them.
-
-        Args:
-            numbers: of a micro-batch.
-            doubtful: messages with a deferral without an answer, by session.
-
-        Raises:
-            SbNotebookError: a session of which some are deferred cannot be taken.
-        """
+        """Return the numbers of messages that are deferred, when no message of their sessions is left between them."""
         numbers, give_up = list(numbers), anyio.current_time() + _TAKEN_WITHIN
         doubtful = doubtful or {}
         while True:
@@ -193,11 +176,7 @@ class SessionLocker:
     # ---------------------------------------------------------------- removing
 
     async def delete(self, sequence_numbers: Iterable[int]) -> None:
-        """Remove deferred messages; ignore those that are gone.
-
-        Raises:
-            SbNotebookError: another receiver holds a session for too long; its messages stay.
-        """
+        """Remove deferred messages; ignore those that are gone."""
         left, give_up, looks = set(sequence_numbers), anyio.current_time() + _TAKEN_WITHIN, 0
         while left and looks < _LOOKS:
             found = [message for message in await self._peek(left) if message.state is MessageState.DEFERRED]

@@ -29,8 +29,6 @@ from sbnotebook.spark.task_context import attempt_number, in_flight_of_task, is_
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["SettleWriter", "SettledRows"]
-
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -55,12 +53,7 @@ class SettledRows(WriterCommitMessage):
     job: str | None = None
 
     def add(self, outcomes: Sequence[Outcome], *, is_repeated: bool) -> list[int]:
-        """Count outcomes; return the positions of those that failed.
-
-        Args:
-            outcomes: of rows.
-            is_repeated: whether the same rows came before, so that messages may be gone.
-        """
+        """Count outcomes; return the positions of those that failed."""
         failed: list[int] = []
         for row, outcome in enumerate(outcomes):
             if outcome.ok:
@@ -103,12 +96,7 @@ class SettleWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
     # ------------------------------------------------------------------ in a task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SettledRows:
-        """Settle by the rows of one task; those that fail are counted, and fail the job when all tasks have ended.
-
-        Raises:
-            ConfigurationError: completed messages could not be archived, or the options cannot be met; nothing was
-                done.
-        """
+        """Settle by the rows of one task; those that fail are counted, and fail the job when all tasks have ended."""
         failures = self._failures
         with scrubbed(self._options.namespace.secrets + (failures.secrets if failures else ())):
             refuse_speculation(self._options)
@@ -151,15 +139,7 @@ class SettleWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
     # ------------------------------------------------------------------ on the driver
 
     def commit(self, messages: list[SettledRows | None], batchId: int | None = None) -> None:  # noqa: N803 # pyright: ignore[reportIncompatibleMethodOverride]
-        """Log how many messages were settled.
-
-        Args:
-            messages: the results of the tasks.
-            batchId: of a stream's micro-batch.
-
-        Raises:
-            SbNotebookError: rows failed, and there is no ``failuresPath``; says how many.
-        """
+        """Log how many messages were settled."""
         tasks = [message for message in messages if message is not None]
         if self._failures is not None:
             self._failures.remove_rest([task.job for task in tasks], len(messages))
@@ -182,12 +162,7 @@ class SettleWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
             raise SbNotebookError(f'{text}. The first: {first} - option("failuresPath", FOLDER) keeps such rows.')
 
     def abort(self, messages: list[SettledRows | None], batchId: int | None = None) -> None:  # noqa: N803 # pyright: ignore[reportIncompatibleMethodOverride]
-        """Log how many messages were settled although the write failed; they stay settled.
-
-        Args:
-            messages: the results of the tasks that ended well, None for the others.
-            batchId: of a stream's micro-batch.
-        """
+        """Log how many messages were settled although the write failed; they stay settled."""
         settled = sum(message.settled for message in messages if message is not None)
         text = (
             "%sThe write failed; %s messages of %s that tasks settled before stay so, and others may be settled, too."

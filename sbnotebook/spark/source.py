@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sbnotebook.spark.send_writer import SendWriter
     from sbnotebook.spark.settle_writer import SettleWriter
 
-__all__ = ["ServiceBusDataSource"]
-
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -96,11 +94,7 @@ class ServiceBusDataSource(DataSource):
 
     @_with_clear_errors
     def reader(self, schema: StructType) -> PeekReader:
-        """Return a reader that peeks.
-
-        Args:
-            schema: the columns that the user wants.
-        """
+        """Return a reader that peeks."""
         from sbnotebook.spark.options import ReadOptions
         from sbnotebook.spark.peek_reader import PeekReader
 
@@ -108,11 +102,7 @@ class ServiceBusDataSource(DataSource):
 
     @_with_clear_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        """Return a stream that browses or consumes.
-
-        Args:
-            schema: the columns that the user wants.
-        """
+        """Return a stream that browses or consumes."""
         from sbnotebook.spark.browse_stream import BrowseStream
         from sbnotebook.spark.consume_stream import ConsumeStream
         from sbnotebook.spark.options import Mode, StreamOptions
@@ -122,30 +112,14 @@ class ServiceBusDataSource(DataSource):
 
     @_with_clear_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Return a writer that sends or settles.
-
-        Args:
-            schema: the frame's columns.
-            overwrite: whether to replace existing rows.
-
-        Raises:
-            ConfigurationError: messages cannot be replaced.
-        """
+        """Return a writer that sends or settles."""
         if overwrite:
             raise ConfigurationError('Messages can only be added to an entity: write.mode("append").')
         return self._writer(schema, is_stream=False)
 
     @_with_clear_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        """Return a writer that sends or settles each micro-batch.
-
-        Args:
-            schema: the frame's columns.
-            overwrite: whether to replace existing rows.
-
-        Raises:
-            ConfigurationError: messages cannot be replaced.
-        """
+        """Return a writer that sends or settles each micro-batch."""
         if overwrite:
             raise ConfigurationError('Messages can only be added to an entity: outputMode("append").')
         return self._writer(schema, is_stream=True)

@@ -22,18 +22,6 @@ from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.patience import is_transient
 from sbnotebook.spark.options import Operation, WriteOptions
 
-__all__ = [
-    "attempt_number",
-    "close_warm",
-    "in_flight_of_task",
-    "is_local",
-    "local_properties",
-    "refuse_missing_entity",
-    "refuse_speculation",
-    "tasks_at_once",
-    "warm_namespace",
-]
-
 _LOCAL: Final = re.compile(r"local(?:\[(?P<cores>[0-9]+|\*)(?:, *[0-9]+)?\])?")
 _ON_THIS_MACHINE: Final = re.compile(r"local-cluster\[(?P<workers>[0-9]+),(?P<cores>[0-9]+),[0-9]+\]")
 _INITIAL: Final = ("spark.executor.instances", "spark.dynamicAllocation.initialExecutors")
@@ -55,12 +43,7 @@ def is_local() -> bool:
 
 
 def refuse_speculation(options: WriteOptions) -> None:
-    """Refuse to run where Spark may run a task twice at the same time: both attempts would send its messages.
-
-    Raises:
-        ConfigurationError: ``spark.speculation`` is on, and ``allowSpeculation`` is not. A task finds this before it
-            does anything.
-    """
+    """Refuse to run where Spark may run a task twice at the same time: both attempts would send its messages."""
     settings = local_properties()
     # Spark never speculates in a local session. Source: its TaskSchedulerImpl, start().
     is_possible = not _LOCAL.fullmatch(settings.get("spark.master", "")) and not options.allow_speculation
@@ -76,9 +59,6 @@ def refuse_missing_entity(options: WriteOptions) -> None:
     """Refuse to write where there is no such entity, or where this connection has no right to. Call it on the driver.
 
     If Service Bus does not answer now, the tasks ask again.
-
-    Raises:
-        SbNotebookError: says which entity, and what to do.
     """
     with scrubbed(options.namespace.secrets), warm_namespace(options.namespace) as namespace:
         run(_open, namespace, options)
@@ -102,15 +82,7 @@ def attempt_number() -> int:
 
 
 def in_flight_of_task(options: WriteOptions) -> int:
-    """Return how many transfers this task may have in flight.
-
-    Args:
-        options: ``maxInFlight`` holds for each task; ``maxInFlightTotal`` is divided by the tasks that can run at once.
-
-    Raises:
-        ConfigurationError: it is not known how many tasks can run at once, or there are more of them than transfers.
-            Every task of a write finds this before it does anything.
-    """
+    """Return how many transfers this task may have in flight."""
     total, context = options.max_in_flight_total, TaskContext.get()
     if total is None or context is None:
         return min(options.max_in_flight, total or options.max_in_flight)
@@ -130,11 +102,6 @@ def in_flight_of_task(options: WriteOptions) -> int:
 
 def tasks_at_once(settings: Mapping[str, str], cpus: int = 1) -> int | None:
     """Return how many tasks can run at once, None where the settings do not say.
-
-    Args:
-        settings: of the session, by their names; source: Spark's documentation, "Submitting Applications" (master
-            URLs), "Spark Configuration", and "Spark Standalone Mode" (resource scheduling).
-        cpus: cores that each task takes.
 
     Example:
         >>> tasks_at_once({"spark.master": "local[4]"})
@@ -175,9 +142,6 @@ def warm_namespace(target: NamespaceTarget) -> Generator[AsyncNamespace]:
     Spark runs many tasks one after the other in the same worker, and opening ten senders takes longer than sending some
     thousand messages. The namespace is closed where the block raises. The senders' own pool finds out which
     connections are broken, or were idle for too long.
-
-    Args:
-        target: the namespace.
     """
     connection = target.connection()  # each time, because a local emulator may be another one by now
     key = connection.connection_string or str(connection.host)

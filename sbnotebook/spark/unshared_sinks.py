@@ -16,8 +16,6 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SinkWatch", "warn_of_unshared_sinks"]
-
 _LOG: Final = logging.getLogger(__name__)
 _FILES: Final = re.compile(r"(?:FileSink|DeltaSink)\[(?P<path>.+)\]")
 _STATEFUL: Final = re.compile(
@@ -40,11 +38,7 @@ _WATCHED: Final[set[str]] = set()
 
 
 def warn_of_unshared_sinks(spark: SparkSession) -> None:
-    """Warn of each later stream of Service Bus that writes files to a local path, before it reads anything.
-
-    Args:
-        spark: a classic session; nothing is done for one on this machine.
-    """
+    """Warn of each later stream of Service Bus that writes files to a local path, before it reads anything."""
     context = spark.sparkContext
     if not str(context.master).startswith("local") and str(context.applicationId) not in _WATCHED:
         spark.streams.addListener(SinkWatch(spark))

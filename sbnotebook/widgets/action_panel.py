@@ -38,8 +38,6 @@ from sbnotebook.widgets.table.message_view import MessageView
 from sbnotebook.widgets.table.rows import Table
 from sbnotebook.widgets.text_view import Block, TextView, cell, heading, paragraph
 
-__all__ = ["ActionPanel"]
-
 _ROWS: Final = 5
 _MAX_AGAIN: Final = 4
 _UNDO, _TWICE = "Undo", "Restore the originals (duplicates)"
@@ -139,18 +137,7 @@ class ActionPanel(Panel):
         max_in_flight: InFlight = AUTO,
         rate: float | None = None,
     ) -> Callable[[str], None]:
-        """Show a plan, to be confirmed. While another is being carried out it is refused, with a word.
-
-        Args:
-            make: makes it, in a thread of its own; a progress bar of its own would be seen nowhere.
-            hidden: how many of its messages are not seen in the table, because a filter hides them.
-            title: above it, "" for none.
-            max_in_flight: transfers or settlements that wait for their answer at once.
-            rate: messages a second at most, None for no limit.
-
-        Returns:
-            A function that takes the plan back while it is not confirmed, and shows the reason that it is given.
-        """
+        """Show a plan, to be confirmed. While another is being carried out it is refused, with a word."""
         with self._lock:
             if self._stage is _Stage.RUNNING:
                 self._add(paragraph("Another plan is being carried out: wait for its end, or cancel it.", "warning"))
@@ -173,11 +160,7 @@ class ActionPanel(Panel):
         return lambda why: self._take_back(turn, why)
 
     def on_report(self, callback: Callable[[Report], object]) -> Callable[[], None]:
-        """Call a function with the report of each plan that was carried out; gives a function that ends it.
-
-        Args:
-            callback: called in a thread of its own.
-        """
+        """Call a function with the report of each plan that was carried out; gives a function that ends it."""
         return self._on_report.add(callback)
 
     @property
@@ -250,11 +233,7 @@ class ActionPanel(Panel):
                 self._code.offer(self._chosen(self._plan), target=target, rate=self._limits.rate)
 
     def _chosen(self, plan: Plan) -> Plan:
-        """Return a plan with the canary that is chosen.
-
-        Raises:
-            ConfigurationError: a field cannot be used.
-        """
+        """Return a plan with the canary that is chosen."""
         canary = self._trial.canary
         return plan if canary is None else plan.with_canary(**asdict(canary))
 

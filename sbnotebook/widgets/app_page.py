@@ -12,8 +12,6 @@ from sbnotebook.client.namespace import Namespace
 from sbnotebook.client.targets import resolve
 from sbnotebook.widgets.triage import Triage
 
-__all__ = ["TriageRequest", "show"]
-
 VARIABLE: Final = "SBNOTEBOOK_TRIAGE"
 """The environment variable that tells a kernel what to show: the notebook and the list of processes say nothing."""
 _CLEAN_UP: Final = 15.0
@@ -39,11 +37,7 @@ class TriageRequest:
     folder: str = "."
 
     def namespace(self) -> Namespace:
-        """Return the namespace of the target.
-
-        Raises:
-            ConfigurationError: it cannot be found.
-        """
+        """Return the namespace of the target."""
         found = resolve(self.target)
         if self.write is not None:
             found.connection.read_only = not self.write

@@ -31,8 +31,6 @@ from voila.tornado.kernel_websocket_handler import VoilaKernelWebsocketHandler
 
 from sbnotebook.widgets.app_page import TriageRequest
 
-__all__ = ["serve"]
-
 _HOST: Final = "127.0.0.1"
 _KERNEL: Final = "python3"
 _HAS_SOCKET_FILES: Final = sys.platform != "win32"
@@ -161,17 +159,7 @@ class _App(Voila):
 
 
 def serve(wanted: TriageRequest, *, port: int = 0, is_opened: bool = True) -> None:
-    """Serve the panel until it is interrupted.
-
-    Args:
-        wanted: what it shows.
-        port: where it listens on this machine, 0 for any that is free.
-        is_opened: whether a browser is opened.
-
-    Raises:
-        ConfigurationError: the namespace cannot be found, or the entity is not an address.
-        azure.servicebus.exceptions.ServiceBusError: there is no such entity, or it cannot be read.
-    """
+    """Serve the panel until it is interrupted."""
     with wanted.namespace() as namespace:  # report errors here, and not in the page
         namespace.entity(wanted.entity).peek(1, show_progress=False)
     wanted.keep()

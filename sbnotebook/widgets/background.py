@@ -31,8 +31,6 @@ from sbnotebook.widgets.front_end import thread_class
 if TYPE_CHECKING:
     import threading
 
-__all__ = ["Callbacks", "answer_at_once", "must_wait", "sentence", "start"]
-
 _ROUTE: Final = "_reply_subshell_for"
 """The attribute of a comm that ipykernel reads for the subshell of a message."""
 _FEATURE: Final = "kernel subshells"
@@ -85,11 +83,6 @@ T = TypeVar("T")
 def start(work: Callable[[], T], *, done: Callable[[T], object], failed: Callable[[str], object]) -> threading.Thread:
     """Do work in a thread of its own.
 
-    Args:
-        work: does it.
-        done: is given the result, in that thread.
-        failed: is given a sentence that says what went wrong, in that thread.
-
     Example:
         >>> start(lambda: 6 * 7, done=print, failed=print).join()
         42
@@ -107,11 +100,7 @@ def start(work: Callable[[], T], *, done: Callable[[T], object], failed: Callabl
 
 
 def sentence(error: BaseException) -> str:
-    """Return what went wrong, in one sentence without secrets.
-
-    Args:
-        error: of ours, of the service, or of a user's function.
-    """
+    """Return what went wrong, in one sentence without secrets."""
     if isinstance(error, SbNotebookError):
         return scrub(str(error))
     return f"{type(error).__name__}: {explained(error)}" if isinstance(error, Exception) else type(error).__name__
@@ -121,9 +110,6 @@ def answer_at_once(widget: widgets.Widget) -> None:
     """Have the kernel answer a widget, and all that is or comes into it, also while a cell runs.
 
     Without a kernel, or in one without subshells, this does nothing: see :func:`must_wait`.
-
-    Args:
-        widget: of ours; its callbacks are called in the subshell's thread, one after the other.
     """
     if _kernel() is not None:
         _send_to(_subshell(), widget)

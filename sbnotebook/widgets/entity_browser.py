@@ -20,8 +20,6 @@ from sbnotebook.widgets.forms.send_form import SendForm
 from sbnotebook.widgets.panel import NO_MATHEMATICS, Panel, button, panel_style, row, set_shown, text
 from sbnotebook.widgets.table.message_view import MessageView
 
-__all__ = ["Browser"]
-
 _CHOOSE: Final = "Choose a queue, a subscription or its dead letters at the left."
 _TOPIC: Final = "A topic keeps no messages of its own: choose one of its subscriptions, or send a message to it."
 _OPEN, _CLOSE = "Send a message…", "Close the form"

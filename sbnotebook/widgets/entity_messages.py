@@ -27,8 +27,6 @@ from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_view import MessageView
 
-__all__ = ["EntityMessages", "PeekBar", "View"]
-
 _T = TypeVar("_T")
 _DEFAULT_COUNT: Final = 250
 _MOST: Final = 100_000
@@ -113,11 +111,7 @@ class PeekBar(widgets.VBox):
         return self._listed[place] if self.view is View.SESSIONS and place is not None else None
 
     def read(self) -> PeekRequest:
-        """Return which messages to peek at.
-
-        Raises:
-            ConfigurationError: the number to begin with is none.
-        """
+        """Return which messages to peek at."""
         first = self.first.value.strip() or "1"
         if not first.isdecimal():
             raise ConfigurationError("From # is a sequence number, such as 1.")
@@ -127,11 +121,7 @@ class PeekBar(widgets.VBox):
     # ------------------------------------------------------------ display
 
     def show_views(self, address: EntityAddress) -> None:
-        """Offer the views that an entity has, and show all of its messages.
-
-        Args:
-            address: of a queue, a subscription or a sub-queue.
-        """
+        """Offer the views that an entity has, and show all of its messages."""
         views = list(View)
         if address.subscription is not None:
             views.remove(View.SCHEDULED)  # which are in the topic
@@ -158,12 +148,7 @@ class PeekBar(widgets.VBox):
             self.say(_NO_SESSION if ids else "No session has active messages or a state.")
 
     def count_sessions(self, counts: Mapping[str, int], *, is_end: bool) -> None:
-        """Show how many messages each session has.
-
-        Args:
-            counts: by session, of the messages that were looked at until now.
-            is_end: whether these are all messages.
-        """
+        """Show how many messages each session has."""
         self._counts, self._counted_all = counts, is_end
         self._quietly(self._list_sessions, self.session)
 
@@ -184,14 +169,7 @@ class PeekBar(widgets.VBox):
         return f"{name} · {least}{count:,} {'message' if count == 1 else 'messages'}"
 
     def say(self, words: str, problem: str = "", *, is_busy: bool = False, follows: bool = False) -> None:
-        """Say how far looking is.
-
-        Args:
-            words: in words.
-            problem: the fault of the request.
-            is_busy: whether peeking is in progress, so that it can be stopped.
-            follows: whether messages may follow.
-        """
+        """Say how far looking is."""
         self.status.value, self.problem.value = words, problem
         set_shown(self.problem, shown=bool(problem))
         set_shown(self.stop, shown=is_busy)
@@ -252,11 +230,7 @@ class EntityMessages(widgets.VBox):
         super().__init__([self.bar, self.table, self._hint, self._selected], layout={"min_width": "0"})
 
     def look_into(self, entity: Entity) -> None:
-        """Show an entity's messages, the first ones at first.
-
-        Args:
-            entity: a queue, a subscription or a sub-queue.
-        """
+        """Show an entity's messages, the first ones at first."""
         with self._lock:
             self.stop()
             self._entity = entity

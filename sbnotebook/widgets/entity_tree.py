@@ -21,8 +21,6 @@ from sbnotebook.widgets import background
 from sbnotebook.widgets.front_end import module, style
 from sbnotebook.widgets.panel import button, row, text
 
-__all__ = ["EntityList", "EntityTree"]
-
 _EVERY: Final = 30.0
 """Seconds between two questions for the counts, which are management operations, while the tree is visible."""
 _SHARE: Final = 20

@@ -24,8 +24,6 @@ from typing import Any, Final
 import anywidget
 import ipywidgets
 
-__all__ = ["Patience", "Rich", "RichOrPlain", "is_in_marimo", "module", "panel_of", "style", "thread_class"]
-
 _FOLDER: Final = Path(__file__).with_name("static")
 _IMPORT: Final = re.compile(r"""^import\s[^;"']{0,300}+["']\./[^"'\n]++["'];?[ \t]*\n""", re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?!default\b)", re.MULTILINE)
@@ -39,13 +37,6 @@ _PLAIN_AFTER: Final = 15.0
 def module(*names: str) -> str:
     """Join files of JavaScript to one ES module.
 
-    Args:
-        names: of files in ``static``, each after those that it imports when it is loaded. The last has the default
-            export.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-
     Example:
         >>> "import" in module("transport.js")
         False
@@ -58,12 +49,6 @@ def module(*names: str) -> str:
 @cache
 def style(*names: str) -> str:
     """Join files of CSS.
-
-    Args:
-        names: of files in ``static``.
-
-    Raises:
-        FileNotFoundError: there is no such file.
 
     Example:
         >>> "sbn-table" in style("message_table.css")

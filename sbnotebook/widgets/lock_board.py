@@ -26,8 +26,6 @@ from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_view import MessageView
 from sbnotebook.widgets.table.rows import MessageKey, keys_of
 
-__all__ = ["ENDED", "HELD", "LOST", "LockBoard", "LockChanges", "LockFollower"]
-
 HELD: Final = "held"
 LOST: Final = "lost"
 ENDED: Final = "no longer held"

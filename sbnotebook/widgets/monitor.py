@@ -28,8 +28,6 @@ from sbnotebook.widgets.panel import Panel, button, panel_style, row, text
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Monitor", "pause_after"]
-
 _KEPT: Final = 500
 """Samples of each entity that are kept, here and in the browser: 42 minutes at one in five seconds."""
 _SHARE: Final = 5
@@ -254,11 +252,6 @@ class Monitor(Panel):
 
 def pause_after(every: float, took: float, failures: int) -> float:
     """Return the seconds to the next sample: more if Service Bus is slow, and more with each failure.
-
-    Args:
-        every: seconds that were asked for.
-        took: seconds that the last sample took.
-        failures: samples that failed, one after the other until now.
 
     Example:
         >>> pause_after(5, 0.1, 0), pause_after(5, 3, 0), pause_after(5, 0.1, 2), pause_after(5, 0.1, 20)

@@ -12,19 +12,6 @@ import traitlets
 from sbnotebook.widgets.background import answer_at_once
 from sbnotebook.widgets.front_end import Rich, RichOrPlain, is_in_marimo, module, panel_of, style
 
-__all__ = [
-    "NO_MATHEMATICS",
-    "SCRIPTS",
-    "THROUGH",
-    "Panel",
-    "button",
-    "close_all",
-    "panel_style",
-    "row",
-    "set_shown",
-    "text",
-]
-
 # Jupyter would render text between two dollar signs as mathematics: orders/$dlq and events/$dlq.
 NO_MATHEMATICS: Final = ("mathjax_ignore", "tex2jax_ignore")
 THROUGH: Final = "sbn-through"
@@ -70,12 +57,7 @@ def panel_style() -> widgets.HTML:
 
 
 def text(value: str = "", *kinds: str) -> widgets.Label:
-    """Make a text of any origin, over as many lines as it needs.
-
-    Args:
-        value: the text; it is shown as it is.
-        kinds: ``title``, ``strong``, ``quiet`` or ``problem``.
-    """
+    """Make a text of any origin, over as many lines as it needs."""
     label = widgets.Label(value)
     for name in ("sbn-text", *NO_MATHEMATICS, *(f"sbn-{kind}" for kind in kinds)):
         label.add_class(name)
@@ -83,15 +65,7 @@ def text(value: str = "", *kinds: str) -> widgets.Label:
 
 
 def button(name: str, tooltip: str, clicked: Callable[[], object], *, icon: str = "", kind: str = "") -> widgets.Button:
-    """Make a button as wide as its name.
-
-    Args:
-        name: on it.
-        tooltip: what a click does, in a sentence.
-        clicked: is called for each click, on any thread.
-        icon: a name of Font Awesome's.
-        kind: ``primary``, ``success``, ``info``, ``warning`` or ``danger``.
-    """
+    """Make a button as wide as its name."""
     made = widgets.Button(
         description=name, tooltip=tooltip, icon=icon, button_style=kind, layout=widgets.Layout(width="auto")
     )

@@ -11,8 +11,6 @@ from sbnotebook.client import Entity
 from sbnotebook.client.messages import Messages
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 
-__all__ = ["PeekProgress", "PeekRequest", "peek_in_steps"]
-
 _FIRST_STEP: Final = 250
 _LARGEST_STEP: Final = 8_000
 
@@ -66,18 +64,7 @@ def peek_in_steps(
     advance: Callable[[PeekProgress], object] = lambda _: None,
     stop: Event | None = None,
 ) -> PeekProgress:
-    """Peek until as many messages as wanted are found, or the end is reached.
-
-    Args:
-        entity: where.
-        ask: which ones.
-        part: is called with each part of the messages.
-        advance: called after each step with the progress.
-        stop: ends it after the step that it is in.
-
-    Raises:
-        ConfigurationError: the expression is wrong.
-    """
+    """Peek until as many messages as wanted are found, or the end is reached."""
     Messages().where(ask.where)  # a wrong expression fails before anything is peeked at
     unpacking = Allowance(UNPACKED_BYTES_OF_TABLE)
     looked, step = PeekProgress(next_number=ask.from_sequence_number), _FIRST_STEP

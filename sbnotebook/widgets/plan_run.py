@@ -18,8 +18,6 @@ from sbnotebook.widgets.plan_text import REMOVING
 from sbnotebook.widgets.table.rows import MessageKey, Table
 from sbnotebook.widgets.text_view import cell
 
-__all__ = ["PlanEnd", "PlanRun", "Speed", "key_of", "removed_by", "status_of"]
-
 _TICK: Final = 0.1
 """Seconds between two looks, so that nothing on the screen changes more than ten times a second."""
 _WINDOW: Final = 5.0
@@ -190,11 +188,7 @@ def _words(status: OutcomeStatus, why: str) -> str:
 
 
 def status_of(work: PlanRun) -> str:
-    """Return how far a plan is, in a line of text.
-
-    Args:
-        work: the plan that is carried out.
-    """
+    """Return how far a plan is, in a line of text."""
     told = sum(work.counts.values())
     # Messages to send are in no entity yet, and have no outcomes by number.
     done = told if work.plan.messages else work.running.done

@@ -23,18 +23,6 @@ from sbnotebook.widgets.pretty import json_layout, weight
 from sbnotebook.widgets.table.row_packing import title_of
 from sbnotebook.widgets.text_view import Block, TextView, cell, code_block, heading, paragraph, rows_block
 
-__all__ = [
-    "REMOVING",
-    "FailureGroup",
-    "PlanCode",
-    "can_resume",
-    "can_undo",
-    "changes_table",
-    "failure_groups",
-    "plan_blocks",
-    "report_blocks",
-]
-
 REMOVING: Final = frozenset({"cancel", "complete", "dead-letter", "purge", "resubmit"})
 """Verbs after which a message has left its entity."""
 _SENDING: Final = frozenset({Send.verb, Undo.verb})
@@ -105,16 +93,7 @@ def plan_blocks(
     title: str = "",
     rate: float | None = None,
 ) -> list[Block]:
-    """Describe the plan in words and numbers, with its first messages and what an edit changes in them.
-
-    Args:
-        plan: which one.
-        preview: of it.
-        namespace: where it is carried out.
-        hidden: how many of its messages are not seen in the table, because a filter hides them.
-        title: above it, "" for the plan's own verb.
-        rate: messages a second at most, None for no limit.
-    """
+    """Describe the plan in words and numbers, with its first messages and what an edit changes in them."""
     blocks = [heading(title)] if title else []
     blocks.append(paragraph(f"{preview.sentence[:1].upper()}{preview.sentence[1:]}"))
     if rate is not None:
@@ -190,12 +169,7 @@ def _short(value: object) -> object:
 
 
 def changes_table(changes: Sequence[Change], caption: str = "") -> Block:
-    """Return what an edit changes, as removed and added lines.
-
-    Args:
-        changes: fields of messages before and after.
-        caption: above it.
-    """
+    """Return what an edit changes, as removed and added lines."""
     rows: list[list[object]] = []
     room = _MAX_CHANGES
     for change in changes:
@@ -230,13 +204,7 @@ def _laid_out(text: str) -> list[str]:
 
 
 def report_blocks(report: Report, plan: Plan, *, cancelled: bool = False) -> list[Block]:
-    """Say how many messages ended in which way, what remains, and what to do about it.
-
-    Args:
-        report: of the plan.
-        plan: that was carried out.
-        cancelled: whether the user stopped it.
-    """
+    """Say how many messages ended in which way, what remains, and what to do about it."""
     tone = "good" if report.ok else "warning"
     if cancelled and not report:
         return [heading(f"{plan.verb.capitalize()} was cancelled"), paragraph("Nothing was done yet.")]
@@ -304,11 +272,7 @@ class FailureGroup(NamedTuple):
 
 
 def failure_groups(report: Report) -> list[FailureGroup]:
-    """Group the messages that a report says were not settled, the largest group first, and skipped messages last.
-
-    Args:
-        report: of any plan. sbnotebook masks its first 1,000 reasons, and takes the others as they are.
-    """
+    """Group the messages that a report says were not settled, the largest group first, and skipped messages last."""
     reasons: dict[str, str] = {}
     groups: dict[tuple[OutcomeStatus, str], FailureGroup] = {}
     for each in report.failures:
@@ -368,13 +332,7 @@ class PlanCode(widgets.VBox):
         return "".join(block.get("text", "") for block in self.view.blocks)
 
     def offer(self, plan: Plan, *, target: str | None, rate: float | None) -> None:
-        """Offer the code of a plan; nothing is shown for a plan without code.
-
-        Args:
-            plan: the plan.
-            target: where it is carried out, as for :func:`sbnotebook.connect`.
-            rate: messages a second at most, None for no limit.
-        """
+        """Offer the code of a plan; nothing is shown for a plan without code."""
         self.forget()
         try:
             self._texts = {"cell": plan.as_cell(rate=rate), "python": plan.as_python(target=target, rate=rate)}

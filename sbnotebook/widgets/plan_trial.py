@@ -24,8 +24,6 @@ from sbnotebook.widgets.text_view import Block, heading, paragraph, rows_block
 if TYPE_CHECKING:
     from sbnotebook.client.rehearsal import Consumer, Rehearsal, Rehearsed
 
-__all__ = ["PlanTrial", "canary_blocks", "rehearsal_blocks"]
-
 _DEFAULT: Final = Canary()
 _MOST: Final = 10_000
 """Messages of a canary at most."""
@@ -103,11 +101,7 @@ class PlanTrial(widgets.VBox):
         )
 
     def offer(self, plan: Plan) -> None:
-        """Offer to try a plan; nothing is shown for a plan that sends no clones.
-
-        Args:
-            plan: the plan, all of it at once.
-        """
+        """Offer to try a plan; nothing is shown for a plan that sends no clones."""
         self.forget()
         self._total = len(plan)
         set_shown(self, shown=plan.asynchronous.with_canary is not None and len(plan) > 0)
@@ -120,11 +114,7 @@ class PlanTrial(widgets.VBox):
 
     @property
     def canary(self) -> Canary | None:
-        """Return the chosen canary; None for none.
-
-        Raises:
-            ConfigurationError: a field cannot be used; the form shows the same sentence.
-        """
+        """Return the chosen canary; None for none."""
         if not self.wants_canary.value:
             return None
         try:
@@ -134,11 +124,7 @@ class PlanTrial(widgets.VBox):
             raise
 
     def named_consumer(self) -> Consumer | None:
-        """Return the function or the command that the user named; None for none.
-
-        Raises:
-            ConfigurationError: the notebook has none of that name; the form shows the same sentence.
-        """
+        """Return the function or the command that the user named; None for none."""
         name = self.consumer.value.strip() if self._is_naming else ""
         if not name:
             return None
@@ -167,11 +153,7 @@ class PlanTrial(widgets.VBox):
 
 
 def rehearsal_blocks(rehearsal: Rehearsal) -> list[Block]:
-    """Describe a rehearsal: how many messages ended in which way and why, and each of the first ones.
-
-    Args:
-        rehearsal: of a plan.
-    """
+    """Describe a rehearsal: how many messages ended in which way and why, and each of the first ones."""
     from sbnotebook.client.rehearsal import RehearsalResult
 
     counts = ", ".join(f"{count:,} {result}" for result, count in rehearsal.counts.items())
@@ -206,11 +188,7 @@ def _numbers(found: list[Rehearsed]) -> str:
 
 
 def canary_blocks(report: Report) -> list[Block]:
-    """Describe what became of the canaries of a resubmit; nothing for another report.
-
-    Args:
-        report: of a plan.
-    """
+    """Describe what became of the canaries of a resubmit; nothing for another report."""
     if not isinstance(report, CanaryReport) or not report.fates:
         return []
     counts = Counter((fate.status, fate.reason or "", fate.description or "") for fate in report.fates)

@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 from sbnotebook.model.body import json_letters
 from sbnotebook.model.budget import PARSED_CHARACTERS
 
-__all__ = ["JsonPath", "Layout", "cut", "hex_lines", "json_layout", "json_places", "visible", "weight", "xml_layout"]
-
 JsonPath = tuple[str | int, ...]
 """Names of an object's members and places in a list, from the outside to the inside."""
 
@@ -78,10 +76,6 @@ def weight(text: str) -> int:
 def cut(text: str, most: int) -> tuple[str, bool]:
     """Return the beginning of a text that fits in so many bytes of a message, and whether the rest is missing.
 
-    Args:
-        text: of visible characters.
-        most: bytes.
-
     Example:
         >>> cut("abcdef", 5)
         ('abc', True)
@@ -138,10 +132,6 @@ def json_layout(text: str, most: int) -> Layout:
 def json_places(text: str, most_lines: int) -> list[tuple[int, JsonPath]]:
     """Return the line of the layout and the path of each text, number, boolean and null.
 
-    Args:
-        text: that was laid out as JSON.
-        most_lines: lines that are looked at.
-
     Example:
         >>> json_places('{"a": [1, 2.50], "b": {}, "c": null}', 100)
         [(2, ('a', 0)), (3, ('a', 1)), (6, ('c',))]
@@ -186,10 +176,6 @@ def _string_of(token: str) -> str:
 
 def xml_layout(text: str, most: int) -> Layout:
     """XML with a line for each element. Nothing is resolved: no entity, no address.
-
-    Args:
-        text: that may be XML.
-        most: bytes that the layout may take in a message to the browser.
 
     Example:
         >>> print(xml_layout("<order id='1'><carrier>UA</carrier><note/></order>", 1000).text)

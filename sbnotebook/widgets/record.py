@@ -27,8 +27,6 @@ from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.table.rows import RowModel
 from sbnotebook.widgets.text_view import Block, cell, paragraph, rows_block
 
-__all__ = ["Record", "causes_block"]
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_CAUSES: Final = 50
 _MAX_CHARACTERS: Final = 300_000
@@ -71,14 +69,7 @@ class Record:
         return f'<div class="sbn-record-{self._id} mathjax_ignore tex2jax_ignore">{style}{self._html}</div>'
 
     def display_below(self, panel: Panel) -> None:
-        """Display a panel, and the record below it.
-
-        Args:
-            panel: has the CSS class :attr:`owner`.
-
-        Raises:
-            NotImplementedError: there is no kernel, so IPython shows the panel as text.
-        """
+        """Display a panel, and the record below it."""
         if "ipykernel" not in sys.modules:
             raise NotImplementedError
         bundle: Any = panel._repr_mimebundle_()  # pyright: ignore[reportPrivateUsage]
@@ -98,11 +89,7 @@ class Record:
         panel.children = (*panel.children, self._part)
 
     def show(self, blocks: Sequence[Block]) -> None:
-        """Replace the record, wherever it is displayed; any thread may.
-
-        Args:
-            blocks: its sentences and tables. Texts are escaped, and secrets of connection strings left out.
-        """
+        """Replace the record, wherever it is displayed; any thread may."""
         shown = _html(blocks)
         with self._lock:
             if shown != self._html:
@@ -143,14 +130,7 @@ def _scrubbed(value: object) -> object:
 
 
 def causes_block(model: RowModel) -> Block | None:
-    """Return a table of the causes, with the number of messages that are left, the first and last time, and notes.
-
-    Args:
-        model: the rows.
-
-    Returns:
-        The table; None while the causes of some rows are not known.
-    """
+    """Return a table of the causes, with the number of messages that are left, the first and last time, and notes."""
     with model.lock:
         rows, found, notes, resubmits = model.rows, model.causes, model.notes, model.resubmits.copy()
         removed = rows.removed.copy()

@@ -17,8 +17,6 @@ from sbnotebook.widgets.panel import THROUGH, button, close_all, row, set_shown,
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.table.rows import MessageKey, Table
 
-__all__ = ["SelectionBar"]
-
 _NONE: Final = "No message is selected. Tick rows, or select all that are shown."
 _WAITING: Final = (
     "While a cell runs, all buttons and forms wait until it ends: this kernel answers them between cells. You can "

@@ -17,8 +17,6 @@ from sbnotebook.analysis import tables
 from sbnotebook.widgets.front_end import Rich, RichOrPlain, module, style
 from sbnotebook.widgets.pretty import visible
 
-__all__ = ["Block", "TextView", "Tone", "cell", "code_block", "heading", "paragraph", "rows_block"]
-
 _MOST: Final = 400
 """Characters of a cell."""
 _MOST_SAID: Final = 4_000
@@ -61,12 +59,6 @@ def rows_block(
     columns: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "", *, is_open: bool = True
 ) -> Block:
     """Make a table below a caption that opens and closes it.
-
-    Args:
-        columns: their names.
-        rows: cells of any kind; a list of marked lines is shown as what changes.
-        caption: above it; without one there is nothing to open.
-        is_open: whether the rows are seen at first.
 
     Example:
         >>> rows_block(["number", "change"], [[7, [("-", "old"), ("+", "new")]]])["rows"]

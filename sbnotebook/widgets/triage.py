@@ -34,8 +34,6 @@ from sbnotebook.widgets.table.message_view import MessageView
 from sbnotebook.widgets.table.rows import MessageKey
 from sbnotebook.widgets.text_view import heading, paragraph
 
-__all__ = ["Triage", "TriageHeader", "UnfinishedBanner"]
-
 _READ_ONLY: Final = (
     "Writing is off: you can make plans, but not carry them out. To act, turn it on with %sb_connect --write, with "
     "sbnotebook triage --write, or in Python with connect(…, write=True)."
@@ -96,11 +94,7 @@ class TriageHeader(widgets.VBox):
         self._switch(is_loading=True)
 
     def expect(self, about: int) -> None:
-        """Say about how many messages there are by the service's count; any thread may.
-
-        Args:
-            about: the count, 0 while unknown.
-        """
+        """Say about how many messages there are by the service's count; any thread may."""
         self._about = about
         self._bar.max = max(about, 1)
 
@@ -112,12 +106,7 @@ class TriageHeader(widgets.VBox):
         set_shown(self._bar, shown=is_known)
 
     def end(self, words: str, *, is_fresh: bool = True) -> None:
-        """Show that peeking has ended.
-
-        Args:
-            words: on the current view, such as how many messages.
-            is_fresh: whether it was peeked at now; else it is the earlier view.
-        """
+        """Show that peeking has ended."""
         if is_fresh:
             self._peeked_at = f"{datetime.now(UTC):%H:%M:%S}"
         self.say(words)

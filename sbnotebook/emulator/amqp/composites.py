@@ -232,15 +232,7 @@ def encode_composite(value: Any) -> bytes:
 
 
 def decode_composite(data: bytes, offset: int = 0) -> tuple[Any, int]:
-    """Decode the composite that starts at ``offset``.
-
-    Returns:
-        The composite and the offset of the first byte after it.
-
-    Raises:
-        AmqpDecodeError: the bytes are not AMQP data.
-        ProtocolViolationError: not a known composite, or a field is missing or has a wrong type.
-    """
+    """Decode the composite that starts at ``offset``."""
     quick = _decode_quickly(data, offset)
     if quick is not None:
         return quick

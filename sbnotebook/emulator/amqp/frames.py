@@ -75,11 +75,7 @@ class FrameReader:
         return self._buffer[start : self._offset]
 
     def next_frame(self) -> Frame | None:
-        """Return the next frame; None until all of it has arrived.
-
-        Raises:
-            ProtocolViolationError: the frame is larger than allowed, or its header makes no sense.
-        """
+        """Return the next frame; None until all of it has arrived."""
         # The header, which says how long the frame is.
         start = self._offset
         if len(self._buffer) - start < HEADER_SIZE:

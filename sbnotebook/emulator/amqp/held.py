@@ -51,11 +51,7 @@ class Pool:
             self._shares.pop(share, None)
 
     def shrink(self, adding: Share) -> None:
-        """Drop connections until the limit is kept.
-
-        Raises:
-            ProtocolViolationError: the one that ``adding`` belongs to has to end.
-        """
+        """Drop connections until the limit is kept."""
         while self.limit is not None and self.size > self.limit and self._shares:
             victim = next(iter(self._shares)) if self._drops_oldest else max(self._shares, key=lambda each: each.size)
             text = f"The connections of all clients hold more than {self.limit} bytes, and this one has to make room."
@@ -82,11 +78,7 @@ class Share:
         self._has_left = False
 
     def add(self, size: int) -> None:
-        """Count more bytes, or fewer if ``size`` is below 0.
-
-        Raises:
-            ProtocolViolationError: they are too many, and the connection has to end.
-        """
+        """Count more bytes, or fewer if ``size`` is below 0."""
         if self._has_left:
             return
         self.size += size
@@ -158,11 +150,7 @@ class HeldMemory:
         self.state, self.messages = (Share(pool, limit, drop) for limit in limits)
 
     def add_handle(self) -> None:
-        """Count one more handle.
-
-        Raises:
-            ProtocolViolationError: there are too many.
-        """
+        """Count one more handle."""
         self.handles += 1
         if self.handles > _MAX_HANDLES:
             raise ProtocolViolationError(

@@ -119,14 +119,7 @@ class Link:
         properties: dict[str, AmqpValue] | None = None,
         max_message_size: int = 0,
     ) -> None:
-        """Answer the peer's attach: the link is attached now.
-
-        Args:
-            source: sent back instead of the peer's own source, for example with another filter.
-            properties: link properties to send back.
-            max_message_size: bytes; 0 for no limit. A longer message from the peer is rejected with
-                ``amqp:link:message-size-exceeded``; it is not kept and causes no event.
-        """
+        """Answer the peer's attach: the link is attached now."""
         if self.state is LinkState.ATTACHING:
             self._max_message_size = max_message_size
             self._answer_attach(source or self.source or Source(), self.target or Target(), properties)
@@ -401,16 +394,6 @@ class SendingLink(Link):
         """Send one message, in as many frames as it needs, for one credit.
 
         Frames for which the session's window has no room wait.
-
-        Args:
-            delivery_tag: 1 to 32 bytes, unique among the link's unsettled deliveries. For
-                azure-servicebus it is the lock token, 16 bytes, also when settled.
-            payload: the encoded message.
-            settled: the peer need not answer (receive-and-delete).
-            message_format: 0 for one message.
-
-        Raises:
-            ValueError: there is no credit; look at ``credit`` first.
         """
         if not self.attached or self._credit <= 0:
             raise ValueError(f"The peer gave no credit on the link {self.name!r}.")
@@ -419,13 +402,7 @@ class SendingLink(Link):
         self._session.deliver(self, delivery_tag, payload, settled=settled, message_format=message_format)
 
     def report(self, delivery_tag: bytes, state: DeliveryState, *, settled: bool) -> None:
-        """Report the state of a delivery that may change again: a transaction may be rolled back.
-
-        Args:
-            delivery_tag: of the delivery.
-            state: its state now.
-            settled: whether to write that the delivery is settled. Nevertheless, it is not forgotten.
-        """
+        """Report the state of a delivery that may change again: a transaction may be rolled back."""
         self._session.report_delivery(self, delivery_tag, state, settled=settled)
 
     def settle(self, delivery_tag: bytes, outcome: DeliveryState) -> None:

@@ -59,18 +59,7 @@ def offer() -> bytes:
 
 
 def answer_init(body: bytes, log_in: LogIn) -> tuple[bytes, bool]:
-    """Answer the client's only SASL frame.
-
-    Args:
-        body: of the frame.
-        log_in: asked for the name and the password that PLAIN brings.
-
-    Returns:
-        The body of the answer, and whether the client is accepted.
-
-    Raises:
-        AmqpDecodeError, ProtocolViolationError: the frame is not a sasl-init.
-    """
+    """Answer the client's only SASL frame."""
     init, end = decode_composite(body)
     if not isinstance(init, SaslInit) or end != len(body):
         raise ProtocolViolationError("A sasl-init frame was expected.")

@@ -98,11 +98,7 @@ class Admission:
         self._seen.update(sorted(seen, key=lambda entry: entry[1]))
 
     def check(self, messages: Sequence[SentMessage]) -> None:
-        """Check that all of these messages can be taken in.
-
-        Raises:
-            RefusedError: one of them cannot, so none is to be.
-        """
+        """Check that all of these messages can be taken in."""
         options, path = self._destination.options, self._destination.path
         if not options.status.can_send:
             text = f"Messaging entity '{path}' is currently disabled for sending."
@@ -120,9 +116,6 @@ class Admission:
     def check_batch(self, messages: Sequence[SentMessage]) -> None:
         """Check that messages may come in one batch: those for a partitioned entity have one key.
 
-        Raises:
-            RefusedError: they have several.
-
         Source: amqpnetlite issue 120 and azure-sdk-for-python issue 21955, with these texts.
         """
         options = self._destination.options
@@ -135,14 +128,7 @@ class Admission:
         return self._destination.record.next_number(self._partition(sent))
 
     def take(self, sent: SentMessage, now: int, forwarded: Forwarded | None = None, number: int | None = None) -> int:
-        """Take a checked message in, unless it is a duplicate, and return its sequence number.
-
-        Args:
-            sent: the message.
-            now: ms.
-            forwarded: set for a message that another entity forwards.
-            number: its sequence number, if it has one already; None for a new one.
-        """
+        """Take a checked message in, unless it is a duplicate, and return its sequence number."""
         destination = self._destination
         destination.record.accessed_time = now
         # Number and date the message.
@@ -178,14 +164,6 @@ class Admission:
     ) -> DeadLetterReason | None:
         """Take in a copy of a message that another entity forwards.
 
-        Args:
-            message: with its payload.
-            now: ms.
-            dead_letter_source: path of the entity that dead-lettered the message; None if none did.
-
-        Returns:
-            None once the copy is taken in, otherwise the reason why it is not.
-
         Source: Service Bus documentation, "Chaining Service Bus entities with autoforwarding".
         """
         if message.hops >= MAX_HOPS:
@@ -204,14 +182,6 @@ class Admission:
 
     def transfer(self, sent: SentMessage, target: str, now: int) -> tuple[BrokeredMessage, DeadLetterReason | None]:
         """Number a message here and send it on to another entity, for which it came here in a transaction.
-
-        Args:
-            sent: the message.
-            target: name of the queue or topic.
-            now: ms.
-
-        Returns:
-            The message, and the reason why it did not arrive; None if it did.
 
         Source: Service Bus documentation, "Overview of Service Bus transaction processing", "Transfers and send via".
         """

@@ -104,12 +104,7 @@ class Box:
         return render(message, self._log.payload(message), **options)
 
     def receive(self, now: int, session: MessageSession | None = None) -> BrokeredMessage | None:
-        """Lock the available message with the smallest sequence number; None if there is none.
-
-        Args:
-            now: ms.
-            session: from this session, which the client holds.
-        """
+        """Lock the available message with the smallest sequence number; None if there is none."""
         self._owner.record.accessed_time = now
         message = self._log.take_ready() if session is None else session.take_ready()
         if message is not None:
@@ -163,11 +158,7 @@ class Box:
         return None if message is None else message.sequence_number
 
     def check_properties(self, token: UUID, now: int, properties: Mapping[str, AmqpValue]) -> None:
-        """Check that a locked message can have these application properties.
-
-        Raises:
-            RefusedError: it would be too large.
-        """
+        """Check that a locked message can have these application properties."""
         message = self._find_held(token, now)
         if message is not None and properties:
             with_application_properties(self._log.payload(message), properties)
@@ -189,13 +180,7 @@ class Box:
         return self._settle(token, Event.RELEASE, now)
 
     def abandon(self, token: UUID, now: int, properties: Mapping[str, AmqpValue] | None = None) -> bool:
-        """Give a locked message back; the delivery counts as failed, except in a sub-queue. A deferred one stays so.
-
-        Args:
-            token: of the lock.
-            now: ms.
-            properties: application properties to set.
-        """
+        """Give a locked message back; the delivery counts as failed, except in a sub-queue. A deferred one stays so."""
         return self._settle(token, Event.ABANDON, now, properties=properties)
 
     def defer(self, token: UUID, now: int, properties: Mapping[str, AmqpValue] | None = None) -> bool:
@@ -212,17 +197,7 @@ class Box:
         return self._settle(token, Event.DEAD_LETTER, now, why=why, properties=properties)
 
     def delete(self, count: int, before: int, now: int, session: MessageSession | None = None) -> int:
-        """Remove messages that can be received, the oldest first.
-
-        Args:
-            count: at most so many.
-            before: ms; only those that came in earlier.
-            now: ms.
-            session: of this session alone.
-
-        Returns:
-            How many were removed.
-        """
+        """Remove messages that can be received, the oldest first."""
         self._owner.record.accessed_time = now
         found = self._log.walk()
         if not self._owner.is_partitioned:

@@ -65,15 +65,5 @@ class Context(Protocol):
     def forward(
         self, message: BrokeredMessage, target: str, now: int, dead_letter_source: str | None
     ) -> DeadLetterReason | None:
-        """Send a message, with its payload, on to another queue or topic.
-
-        Args:
-            message: stays where it is; the caller removes it.
-            target: name of the queue or topic.
-            now: ms.
-            dead_letter_source: path of the entity that dead-lettered the message; None if none did.
-
-        Returns:
-            None once the message has arrived, otherwise the reason why it cannot.
-        """
+        """Send a message, with its payload, on to another queue or topic."""
         ...

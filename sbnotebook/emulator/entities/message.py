@@ -199,12 +199,6 @@ def read_sent(payload: bytes) -> SentMessage:
     Sections may come in any order, as in Azure, and are put in their places: azure-servicebus for Python writes the
     delivery annotations last, rhea for JavaScript the footer before the body. Delivery annotations stay: in Service
     Bus they reach the receiver.
-
-    Args:
-        payload: one encoded message.
-
-    Raises:
-        AmqpDecodeError: the bytes are not a message.
     """
     sections = split(payload, in_order=False)
     # Put the sections in their places, and read the message again.
@@ -267,15 +261,7 @@ def with_message_id(message: SentMessage) -> bytes:
 
 
 def map_items(payload: bytes, start: int) -> list[tuple[bytes, bytes]]:
-    """Cut an encoded map into its items, each an encoded key and an encoded value.
-
-    Args:
-        payload: bytes that hold the map.
-        start: offset of the map's constructor byte.
-
-    Raises:
-        AmqpDecodeError: no whole map begins there.
-    """
+    """Cut an encoded map into its items, each an encoded key and an encoded value."""
     end = skip(payload, start)
     _expect(payload[start] in _MAPS, "application properties must be a map")
     # After the constructor come the size and the count, of one byte each or of four.

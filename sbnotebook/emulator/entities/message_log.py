@@ -237,12 +237,7 @@ class MessageLog:
         self.expect_expiry(message)
 
     def put_back(self, message: BrokeredMessage, order: str) -> None:
-        """Give a ready message another place than that of its number, until it is taken.
-
-        Args:
-            message: that is in here.
-            order: ``front``, ``place`` (by its number) or ``back``, behind all messages that are here now.
-        """
+        """Give a ready message another place than that of its number, until it is taken."""
         number = message.sequence_number
         shelf = self._shelves.get(number // SHELF)
         if order == "place" or shelf is None or number not in shelf.ready:

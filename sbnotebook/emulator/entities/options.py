@@ -109,12 +109,6 @@ def forwarding_target(text: str) -> str:
 def parse_duration(text: str) -> int:
     """Read an ISO 8601 duration of days, hours, minutes and seconds.
 
-    Returns:
-        Milliseconds.
-
-    Raises:
-        ConfigurationError: the text is not such a duration.
-
     Example:
         >>> parse_duration("PT1M30S")
         90000
@@ -461,15 +455,6 @@ def options_of(kind: type[Options]) -> dict[str, Option[Any, Any]]:
 
 def read_options(kind: type[_O], texts: Mapping[str, str], known: _O | None = None) -> _O:
     """Read the options of an entity.
-
-    Args:
-        kind: the options of a queue, a topic or a subscription.
-        texts: the text of each option by its name in Service Bus. Those of other kinds of entities are ignored; a
-            missing or empty one has its default.
-        known: the options of an entity that exists already; None for a new one.
-
-    Raises:
-        ConfigurationError: an option cannot be read, is out of its range, or cannot be changed any more.
 
     Example:
         >>> read_options(QueueOptions, {"LockDuration": "PT30S"}).lock_duration

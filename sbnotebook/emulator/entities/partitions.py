@@ -32,10 +32,6 @@ def tour(log: MessageLog, sequence_number: int) -> Iterator[BrokeredMessage]:
     The partitions follow each other in an order of their own, not by number, as observed at the service. A client that
     continues after the last message of each page reaches all partitions; a client that continues after the largest
     sequence number does not.
-
-    Args:
-        log: of the entity.
-        sequence_number: where to begin, included.
     """
     first = sequence_number >> PARTITION_SHIFT
     for partition in _ORDER[_ORDER.index(first) :] if first in _ORDER else ():

@@ -205,18 +205,7 @@ class ReceivingEntity(Recorded, Box):
     # ------------------------------------------------------------------------------------- sessions
 
     def accept_session(self, session_id: str | None, now: int) -> tuple[MessageSession, UUID] | None:
-        """Lock a session for a client.
-
-        Args:
-            session_id: of the session; None for the session that has waited for the longest time.
-            now: ms.
-
-        Returns:
-            The session, and the client's token; None if no session has messages and no holder.
-
-        Raises:
-            RefusedError: another client holds this session, or the entity has no sessions.
-        """
+        """Lock a session for a client."""
         sessions = self._sessions()
         session = sessions.next_free() if session_id is None else sessions.find_or_create(session_id)
         if session is None:
@@ -243,11 +232,7 @@ class ReceivingEntity(Recorded, Box):
         return until
 
     def held_session(self, session_id: str, now: int) -> MessageSession:
-        """Return the session of this id, which a client must hold.
-
-        Raises:
-            RefusedError: no client holds it, or the entity has no sessions.
-        """
+        """Return the session of this id, which a client must hold."""
         session = self._sessions().get(session_id)
         if session is None or not session.is_held(now):
             text = "The session lock has expired on the MessageSession. Accept a new MessageSession."

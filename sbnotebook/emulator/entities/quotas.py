@@ -46,11 +46,7 @@ class Quotas(NamedTuple):
     has_topics: bool
 
     def message_size(self, wanted_kb: int | None) -> int:
-        """Return the limit of one message in bytes.
-
-        Args:
-            wanted_kb: kilobytes that the entity allows; None for the limit of the tier.
-        """
+        """Return the limit of one message in bytes."""
         return self.max_message_size if wanted_kb is None else min(wanted_kb * _KILOBYTE, self.max_large_message_size)
 
 

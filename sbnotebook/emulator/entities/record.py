@@ -34,24 +34,14 @@ class EntityRecord:
         return max(self.updated_time, self.accessed_time or self.created_time)
 
     def next_number(self, partition: int | None = None) -> int:
-        """Return a new sequence number.
-
-        Args:
-            partition: the number begins with it; None for an entity without partitions.
-        """
+        """Return a new sequence number."""
         self.last_sequence_number += 1
         if partition is None:
             return self.last_sequence_number
         return (partition % PARTITIONS) << PARTITION_SHIFT | self.last_sequence_number
 
     def kept(self, path: str, options: Options, **more: Any) -> EntityKept:
-        """Return the change that makes the store keep the entity as it is now.
-
-        Args:
-            path: the entity path.
-            options: the entity's options.
-            more: added to the description, for example the rules of a subscription.
-        """
+        """Return the change that makes the store keep the entity as it is now."""
         description = {**options_to_json(options), **more}
         return EntityKept(self.entity_id, self.kind, path, description, self.created_time, self.updated_time)
 

@@ -130,18 +130,7 @@ class Registry:
     # -------------------------------------------------------------------- making, changing, removing
 
     def create_queue(self, name: str, options: QueueOptions | None = None, *, now: int = 0) -> Queue:
-        """Create a queue.
-
-        Args:
-            name: its name.
-            options: how it treats its messages; None for the defaults.
-            now: ms.
-
-        Raises:
-            InvalidEntityAddressError: it cannot have this name.
-            EntityExistsError: there is an entity of this name.
-            RefusedError: the tier does not have what the options ask for, or no room for one more.
-        """
+        """Create a queue."""
         options = _sized(options or QueueOptions())
         self._check_tier(options)
         name = self._new_name(name)
@@ -167,20 +156,7 @@ class Registry:
         now: int = 0,
         rules: Sequence[Rule] | None = None,
     ) -> Subscription:
-        """Create a subscription.
-
-        Args:
-            topic: of this topic.
-            name: its name.
-            options: how it treats its messages; None for the defaults.
-            now: ms.
-            rules: which messages it gets; None for all.
-
-        Raises:
-            InvalidEntityAddressError: it cannot have this name.
-            EntityExistsError: the topic has a subscription of this name.
-            RefusedError: the topic has as many subscriptions as it can have.
-        """
+        """Create a subscription."""
         options = _lasting(options or SubscriptionOptions())
         if EntityAddress.parse(f"{topic.path}/subscriptions/{name}").subscription != name:
             raise InvalidEntityAddressError(f"{name[:80]!r} cannot be the name of a subscription.")
@@ -219,9 +195,6 @@ class Registry:
 
     def check_targets(self, *options: Options) -> None:
         """Check the queues and topics to which entities with these options forward.
-
-        Raises:
-            RefusedError: one of them does not exist, or is a queue to which an entity with sessions is to forward.
 
         Sources: Service Bus documentation, "Chaining Service Bus entities with autoforwarding"; azure-service-bus issue
         203, with this text, and issues 317 and 660. An entity with sessions may forward its dead letters
@@ -323,17 +296,7 @@ class Registry:
     def forward(
         self, message: BrokeredMessage, target: str, now: int, dead_letter_source: str | None
     ) -> DeadLetterReason | None:
-        """Send a message, with its payload, on to another queue or topic.
-
-        Args:
-            message: stays where it is; the caller removes it.
-            target: name or address of the queue or topic.
-            now: ms.
-            dead_letter_source: path of the entity that dead-lettered the message; None if none did.
-
-        Returns:
-            None once the message has arrived, otherwise the reason why it cannot.
-        """
+        """Send a message, with its payload, on to another queue or topic."""
         name = forwarding_target(target)
         destination = self._entities.get(name.casefold())
         if destination is None:

@@ -85,15 +85,6 @@ def render(
 ) -> bytes:
     """Return the encoded message as a client gets it.
 
-    Args:
-        message: the broker's record of it.
-        payload: its bytes as they were received.
-        is_delivery: it goes out over a receiver's link, with its lock token and without its state, in place of being
-            the answer to a request. A message that was scheduled says that it is scheduled still.
-        with_lock: add the end of the lock; for the client that holds it.
-        keeps_scheduled: say of an active message that was scheduled that it is scheduled still, as a delivery does.
-        without_body: leave out the body, and say its size in a delivery annotation.
-
     Sources: the live tests of azure-servicebus, test_message.py, which count the annotations and bytes of a delivery.
     From @azure/service-bus for JavaScript: serviceBusClient.spec.ts for the omitted body and the delivery annotations
     of every peeked message. For the state, sendAndSchedule.spec.ts (azure-sdk-for-js 19357).
@@ -175,13 +166,7 @@ def _header(message: BrokeredMessage, sent: list[Any]) -> bytes:
 
 
 def with_dead_letter_reason(payload: bytes, reason: str | None, description: str | None) -> bytes:
-    """Return the encoded message with the application properties that explain its dead-lettering.
-
-    Args:
-        payload: one encoded message.
-        reason: for ``DeadLetterReason``; None leaves it out.
-        description: for ``DeadLetterErrorDescription``; None leaves it out.
-    """
+    """Return the encoded message with the application properties that explain its dead-lettering."""
     return _with_items(payload, {_REASON: reason, _DESCRIPTION: description})
 
 
@@ -189,10 +174,6 @@ def with_time_to_live(message: BrokeredMessage, payload: bytes) -> bytes:
     """Return the encoded message with the time to live that its entity gave it, if the sender asked for more or none.
 
     Sources: Service Bus documentation, "Message expiration"; a forwarded message keeps it (azure-sdk-for-net 6748).
-
-    Args:
-        message: the broker's record of it.
-        payload: its bytes.
     """
     if message.expires_at is None:
         return payload
@@ -208,11 +189,7 @@ def with_time_to_live(message: BrokeredMessage, payload: bytes) -> bytes:
 
 
 def with_application_properties(payload: bytes, properties: Mapping[str, AmqpValue]) -> bytes:
-    """Return the encoded message with these application properties set; all others stay.
-
-    Raises:
-        RefusedError: they would be more than a message may have.
-    """
+    """Return the encoded message with these application properties set; all others stay."""
     changed = _with_items(payload, {encode(str(name)): value for name, value in properties.items()})
     excess = read_sent(changed).excess
     if excess is not None:

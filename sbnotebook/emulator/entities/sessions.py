@@ -135,12 +135,7 @@ class Sessions:
             self._free.setdefault(session.session_id, session)
 
     def put_back(self, message: BrokeredMessage, order: str) -> None:
-        """Give a message that came back, and is available again, its place.
-
-        Args:
-            message: of a session.
-            order: ``front``, ``place`` (by its number) or ``back``.
-        """
+        """Give a message that came back, and is available again, its place."""
         session = self._sessions.get(message.session_id or "")
         if session is not None and message.sequence_number in session.ready_numbers:
             if order == "front":

@@ -92,17 +92,7 @@ _NOTHING: Final = StoredBox(shelves=[], deferred=0, scheduled=[])
 
 
 def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: int) -> None:
-    """Restore an empty registry from a snapshot; locks are not kept.
-
-    Args:
-        registry: gets the entities.
-        snapshot: everything but the messages.
-        storage: loads the messages when they are asked for.
-        now: ms.
-
-    Raises:
-        EmulatorError: the parts of the snapshot do not fit together.
-    """
+    """Restore an empty registry from a snapshot; locks are not kept."""
     registry.residency.storage = storage
     # The entities and their boxes.
     by_id: dict[int, AnyEntity] = {}

@@ -32,27 +32,14 @@ _MALFORMED: Final = (SbNotebookError, AttributeError, KeyError, OverflowError, T
 
 
 def template_of(registry: Registry) -> list[dict[str, Any]]:
-    """Return the entities with their options and rules as plain JSON values, in the order of their creation.
-
-    Args:
-        registry: the entities.
-    """
+    """Return the entities with their options and rules as plain JSON values, in the order of their creation."""
     topics = registry.topics
     entities: list[AnyEntity] = [*registry.queues, *topics, *(each for topic in topics for each in topic.subscriptions)]
     return [_described(entity) for entity in sorted(entities, key=attrgetter("record.entity_id"))]
 
 
 def create_from(registry: Registry, template: Sequence[Any], now: int) -> None:
-    """Create the entities of a template. Its values may come from a stranger: all of them are checked.
-
-    Args:
-        registry: gets the entities.
-        template: as :func:`template_of` returns it.
-        now: ms.
-
-    Raises:
-        ConfigurationError: an entity cannot be created; those before it are there.
-    """
+    """Create the entities of a template. Its values may come from a stranger: all of them are checked."""
     for each in template:
         try:
             _create(registry, each, now)

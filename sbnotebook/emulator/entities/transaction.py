@@ -69,16 +69,7 @@ class Transaction:
     def send(
         self, destination: Queue | Topic, messages: Sequence[SentMessage], via: Queue | Topic | None = None
     ) -> None:
-        """Send messages that were checked.
-
-        Args:
-            destination: the queue or topic.
-            messages: one, or those of a batch.
-            via: the entity that takes them in the transaction and sends them on; None for the destination.
-
-        Raises:
-            RefusedError: they do not fit into this transaction.
-        """
+        """Send messages that were checked."""
         root = via or destination
         self._join(root, (root.admission.keyed_partition(message) for message in messages))
         self._count(messages)
@@ -92,11 +83,7 @@ class Transaction:
         self._add(partial(_check_is_there, via), lambda now: [via.transfer(each, target, now) for each in messages])
 
     def schedule(self, destination: Queue | Topic, messages: Sequence[SentMessage]) -> list[int]:
-        """Schedule messages that were checked, and return their sequence numbers.
-
-        Raises:
-            RefusedError: they do not fit into this transaction.
-        """
+        """Schedule messages that were checked, and return their sequence numbers."""
         self._join(destination, (destination.admission.keyed_partition(message) for message in messages))
         self._count(messages)
         numbers = [destination.admission.next_number(message) for message in messages]
@@ -109,17 +96,7 @@ class Transaction:
         return numbers
 
     def settle(self, entity: Receivable, token: UUID, act: _Step, now: int) -> None:
-        """Settle a locked message.
-
-        Args:
-            entity: where it is.
-            token: of its lock.
-            act: settles it, given the time then (ms).
-            now: ms.
-
-        Raises:
-            RefusedError: the lock is lost, or this does not fit into this transaction.
-        """
+        """Settle a locked message."""
         if token in self.tokens:
             raise RefusedError(Refusal.NOT_ALLOWED, "The message is settled in this transaction already.")
         number = entity.number_of(token, now)
@@ -130,25 +107,12 @@ class Transaction:
         self._add(partial(_check_is_held, entity, token), act)
 
     def do(self, entity: ReceivingEntity | Topic, check: _Step, act: _Step) -> None:
-        """Do anything else to an entity.
-
-        Args:
-            entity: the entity.
-            check: raises RefusedError if it cannot be done any more, given the time (ms).
-            act: does it.
-
-        Raises:
-            RefusedError: it does not fit into this transaction.
-        """
+        """Do anything else to an entity."""
         self._join(root_of(entity), ())
         self._add(check, act)
 
     def commit(self, now: int) -> None:
-        """Carry everything out.
-
-        Raises:
-            RefusedError: something cannot be done any more, so nothing was done.
-        """
+        """Carry everything out."""
         if self.failure is not None:
             raise RefusedError(Refusal.NOT_ALLOWED, self.failure)
         for check in self._checks:

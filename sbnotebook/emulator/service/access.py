@@ -94,14 +94,7 @@ class NamespaceAccess:
         self._registry = registry
 
     def grant(self, token: str) -> Grant:
-        """Check a token, and return its claims.
-
-        Args:
-            token: ``SharedAccessSignature sr=…&sig=…&se=…&skn=…``.
-
-        Raises:
-            AccessRefusedError: the token is not valid.
-        """
+        """Check a token, and return its claims."""
         fields = _fields(token)
         scope = _scope(unquote_plus(fields["sr"]))
         rule, entity = self._signer(fields, scope)
@@ -112,12 +105,7 @@ class NamespaceAccess:
         return Grant(scope, entity, rule.claims, until)
 
     def log_in(self, key_name: str, key: str) -> Grant | None:
-        """Return the claims of a key, of the namespace or of an entity; None if there is no such key.
-
-        Args:
-            key_name: its name.
-            key: its value, the first or the second.
-        """
+        """Return the claims of a key, of the namespace or of an entity; None if there is no such key."""
         rules: list[tuple[AuthorizationRule, str | None]] = [(rule, None) for rule in self.rules]
         for entity in self._registry.entities:
             rules += [(rule, entity.path.casefold()) for rule in entity.options.authorization_rules]
@@ -131,10 +119,6 @@ class NamespaceAccess:
         """Check that an entity exists, given its address or that of its management node.
 
         For a subscription its topic is enough: Azure refuses the link instead (azure-sdk-for-net 6943).
-
-        Raises:
-            EntityNotFoundError: it does not exist. The error names the address as it is given, as in Azure
-                (azure-service-bus 451; serviceBusClient.spec.ts of @azure/service-bus for JavaScript).
         """
         path = _scope(address).removesuffix(MANAGEMENT)
         topic, is_subscription, _ = path.partition(_SUBSCRIPTIONS)
@@ -144,16 +128,7 @@ class NamespaceAccess:
             raise EntityNotFoundError(f"The messaging entity '{asked[:_MAX_ADDRESS]}' could not be found.")
 
     def require_manage(self, host: str, path: str, token: str | None) -> None:
-        """Check that a token allows administration at a path.
-
-        Args:
-            host: by which the client reaches the namespace.
-            path: the entity, or something of it; "" for the whole namespace.
-            token: ``SharedAccessSignature sr=…&sig=…&se=…&skn=…``; None if the client sent none.
-
-        Raises:
-            AccessRefusedError: there is no token, it is not valid, or it does not grant Manage at this path.
-        """
+        """Check that a token allows administration at a path."""
         if token is None:
             header = "'Authorization: SharedAccessSignature …'"
             raise AccessRefusedError(f"MissingToken: Send a header {header}, signed with a key that may manage.")
@@ -219,16 +194,7 @@ class ConnectionAccess:
         return namespace_of(self._host.partition(":")[0])
 
     def put_token(self, token: str, audience: str = "") -> None:
-        """Accept a token, which replaces an earlier one for the same audience.
-
-        Args:
-            token: ``SharedAccessSignature sr=…&sig=…&se=…&skn=…``.
-            audience: address for which the client needs the token; an address without a scheme is ignored.
-
-        Raises:
-            AccessRefusedError: the token is not valid, or not for this audience.
-            EntityNotFoundError: the token is valid, but for an entity that does not exist; it is not accepted.
-        """
+        """Accept a token, which replaces an earlier one for the same audience."""
         grant = self._namespace.grant(token)
         address = audience if "://" in audience else f"sb://{self._host}/{grant.scope}"
         path = _scope(address)
@@ -252,15 +218,7 @@ class ConnectionAccess:
         return grant is not None
 
     def require(self, path: str, *claims: str) -> None:
-        """Check that the connection has one of these claims.
-
-        Args:
-            path: the entity, or its management node.
-            claims: any of them is enough.
-
-        Raises:
-            AccessRefusedError: no token of the connection grants one of them.
-        """
+        """Check that the connection has one of these claims."""
         now, wanted = self._clock.now(), frozenset(claims)
         if not any(grant.until > now and grant.allows(path, wanted) for grant in self._grants.values()):
             raise AccessRefusedError(_unauthorized(self._host, path, *claims))

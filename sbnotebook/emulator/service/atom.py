@@ -40,12 +40,7 @@ class Entry(NamedTuple):
 
 
 def read_description(body: bytes) -> ET.Element:
-    """Return the description in an entry.
-
-    Raises:
-        ConfigurationError: the body is not an entry, or declares a document type. Without one there are no
-            entities, so nothing in the body can grow when it is read, and nothing else is opened for it.
-    """
+    """Return the description in an entry."""
     try:
         text = body.decode("utf-8-sig")
         if "<!DOCTYPE" in text:
@@ -66,15 +61,7 @@ def entry(item: Entry) -> bytes:
 
 
 def feed(title: str, address: str, now: int, items: Iterable[Entry], next_page: str | None) -> bytes:
-    """Return a page of descriptions.
-
-    Args:
-        title: of the list.
-        address: the URL of the page.
-        now: ms.
-        items: the descriptions.
-        next_page: the URL of the next page, if there is one.
-    """
+    """Return a page of descriptions."""
     root = ET.Element(f"{ATOM}feed")
     add_text(root, f"{ATOM}title", title).set("type", "text")
     add_text(root, f"{ATOM}id", address)

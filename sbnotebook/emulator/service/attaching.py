@@ -40,15 +40,7 @@ _AnyEntity = AnyEntity | Receivable | None
 
 
 def attach(peer: LinkPeer, link: _AnyLink) -> LinkHandler | None:
-    """Accept a link, or refuse it.
-
-    Args:
-        peer: the connection.
-        link: the link that the client wants to attach.
-
-    Returns:
-        The handler of the link's events; None if it was refused.
-    """
+    """Accept a link, or refuse it."""
     if isinstance(link.target, Coordinator) and isinstance(link, ReceivingLink):
         return attach_coordinator(peer, link)
     # Refuse links that no token allows.

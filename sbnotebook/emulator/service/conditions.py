@@ -79,11 +79,6 @@ def condition_for(error: RefusedError) -> Condition:
 
 
 def with_tracking_id(sentence: str, tracker: str = "emulator") -> str:
-    """Return a description as Service Bus writes it, with a tracking ID.
-
-    Args:
-        sentence: the description.
-        tracker: what the request was for, such as the host and path of its address.
-    """
+    """Return a description as Service Bus writes it, with a tracking ID."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{sentence} TrackingId:{uuid4()}, SystemTracker:{tracker}, Timestamp:{now}"

@@ -145,15 +145,7 @@ _O = TypeVar("_O", bound=Options)
 def describe_entity(
     entity: AnyEntity, namespace: str, tier: Tier, version: str, *, is_write: bool = False
 ) -> ET.Element:
-    """Return the description of an entity.
-
-    Args:
-        entity: the entity.
-        namespace: the host by which the client reaches it, for the absolute addresses of forwarding.
-        tier: decides the size limit of messages where the entity does not say it.
-        version: the version of the interface that the client speaks, such as ``2021-05``.
-        is_write: the description answers a request that has written it, and so has no counts.
-    """
+    """Return the description of an entity."""
     kind, order = _kind(entity)
     root = ET.Element(f"{SERVICE_BUS}{kind}Description")
     texts = _option_texts(entity.options, namespace) | _state_texts(entity, version, is_write=is_write)
@@ -190,19 +182,7 @@ def describe_namespace(name: str, tier: Tier, created_time: int) -> ET.Element:
 
 
 def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier: Tier, version: str, now: int) -> _O:
-    """Read the options in a description.
-
-    Args:
-        kind: the options of a queue, a topic or a subscription.
-        description: a missing element has its default, an unknown one is ignored.
-        known: the options of an entity that exists already; None for a new one.
-        tier: only Premium has a size limit of messages other than its own.
-        version: the version of the interface that the client speaks.
-        now: ms, the time of new keys.
-
-    Raises:
-        ConfigurationError: a property cannot be read, is out of range, or cannot be changed any more.
-    """
+    """Read the options in a description."""
     texts = {element.tag.removeprefix(SERVICE_BUS): (element.text or "").strip() for element in description}
     if "MaxMessageSizeInKilobytes" in texts and version < _LARGE_MESSAGES_SINCE:
         raise ConfigurationError(f"MaxMessageSizeInKilobytes needs api-version {_LARGE_MESSAGES_SINCE} or later.")
@@ -246,16 +226,7 @@ def describe_rule(rule: Rule) -> ET.Element:
 
 
 def read_rule(name: str, description: ET.Element, now: int) -> Rule:
-    """Read a rule.
-
-    Args:
-        name: its name.
-        description: its filter and action; without a filter it lets every message through.
-        now: ms, the time of its creation.
-
-    Raises:
-        ConfigurationError: the name or the description cannot be used.
-    """
+    """Read a rule."""
     filter_, action = (description.find(SERVICE_BUS + part) for part in ("Filter", "Action"))
     texts = {place: element.text or "" for place, element in _kept_texts(description)}
     return Rule(name, _read_filter(filter_), _read_action(action), now, texts)

@@ -87,13 +87,7 @@ _O = TypeVar("_O", bound=Options)
 
 
 def add_entity_routes(router: web.UrlDispatcher, broker: Broker, pages: Mapping[str, Handler]) -> None:
-    """Add the routes of the administration. Add them last: an entity can have almost any name.
-
-    Args:
-        router: gets the routes.
-        broker: the namespace.
-        pages: the emulator's own pages under addresses that an entity can have, too.
-    """
+    """Add the routes of the administration. Add them last: an entity can have almost any name."""
     routes = _EntityRoutes(broker)
     for path, page in pages.items():
         router.add_get(path, routes.page_or_entity(page))

@@ -14,15 +14,7 @@ from sbnotebook.errors import ConfigurationError
 
 
 def lose_locks(broker: Broker, path: str | None = None) -> None:
-    """Drop all locks, as when the service moves an entity. No delivery counts as failed.
-
-    Args:
-        broker: the namespace.
-        path: a queue, subscription or sub-queue; None for all entities.
-
-    Raises:
-        ConfigurationError: there is no such entity.
-    """
+    """Drop all locks, as when the service moves an entity. No delivery counts as failed."""
     now = broker.advance()
     for entity in _named(broker, path):
         if isinstance(entity, Receivable):
@@ -70,21 +62,7 @@ def thaw(broker: Broker) -> None:
 
 
 def change_faults(broker: Broker, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Change the faults as a JSON object says.
-
-    Args:
-        broker: the namespace.
-        document: persistent faults by name, and by path under ``entities``. A fault that happens at once has an entity
-            path as its value, or true for the whole namespace. ``{"reset": true}`` ends all earlier faults. One
-            object may hold all of them: ``{"accept_delay_ms": 80, "entities": {"orders":
-            {"reject_nth": 3}}, "lose_locks": "orders"}``.
-
-    Returns:
-        The persistent faults.
-
-    Raises:
-        ConfigurationError: a fault or its value is not valid; then nothing is changed.
-    """
+    """Change the faults as a JSON object says."""
     standing = dict(document)
     acts = [(act, _target(broker, name, standing.pop(name))) for name, act in _ACTS.items() if name in standing]
     switches = [name for name in _SWITCHES if _is_asked(name, standing.pop(name, None))]

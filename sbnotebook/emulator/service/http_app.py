@@ -77,14 +77,7 @@ class ProcessLeases:
 
 
 def application(broker: Broker, leases: ProcessLeases, *, secret: str, host_names: Iterable[str]) -> web.Application:
-    """Return the HTTP side of a namespace.
-
-    Args:
-        broker: the namespace.
-        leases: counts the processes that hold ``GET /lease`` open.
-        secret: proves to its owner which emulator this is.
-        host_names: names of this machine under which it may be asked, beside ``localhost``.
-    """
+    """Return the HTTP side of a namespace."""
     admin = _Admin(broker, leases, secret)
     middlewares = [answer_errors, refuse_other_names(host_names), authorize(broker.access), expect_body]
     app = web.Application(middlewares=middlewares, client_max_size=_MAX_BODY)

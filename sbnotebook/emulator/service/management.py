@@ -161,11 +161,7 @@ class ManagementNode:
         return partial(transactional, transaction=request.transaction)
 
     def _arguments(self, body: dict[Any, Any], request: Request) -> dict[Any, Any]:
-        """Return the arguments of a request, with the session of its link if it names only the link.
-
-        Raises:
-            RefusedError: only the holder of a session can ask for this, and the link does not hold the session.
-        """
+        """Return the arguments of a request, with the session of its link if it names only the link."""
         name = request.application_properties.get(_LINK_NAME)
         if not isinstance(self.entity, ReceivingEntity) or self.entity.sessions is None or not isinstance(name, str):
             return body
@@ -236,12 +232,7 @@ def _message_operations(entity: Receivable, broker: Broker) -> dict[str, _Operat
 
 
 def _scheduling_operations(destination: Queue | Topic, max_size: int) -> dict[str, _Transactional]:
-    """Return the operations of entities that messages are sent to.
-
-    Args:
-        destination: the queue or topic.
-        max_size: limit in bytes for all messages of one request.
-    """
+    """Return the operations of entities that messages are sent to."""
 
     def schedule(body: dict[str, Any], now: int, transaction: Transaction | None = None) -> Reply:
         messages: list[SentMessage] = [read_sent(item["message"]) for item in body["messages"]]

@@ -74,9 +74,6 @@ def refuse_other_names(names: Iterable[str]) -> Middleware:
     """Return the middleware that refuses requests for a host name that is not in the list.
 
     Addresses are always accepted: a page cannot make one resolve to another.
-
-    Args:
-        names: more names of this machine.
     """
     accepted = _NAMES.union(map(_plain, names))
 

@@ -58,14 +58,7 @@ class Transactions:
         return {token for each in self._open.values() for token in each.transaction.tokens}
 
     def declare(self, link: Link) -> bytes:
-        """Begin a transaction, and return its id.
-
-        Args:
-            link: the control link, with which the transaction ends at the latest.
-
-        Raises:
-            RefusedError: too many are open.
-        """
+        """Begin a transaction, and return its id."""
         if len(self._open) >= _MAX_OPEN:
             raise RefusedError(Refusal.QUOTA_EXCEEDED, f"A connection has at most {_MAX_OPEN} open transactions.")
         # As those that Azure was seen to give.
@@ -74,11 +67,7 @@ class Transactions:
         return txn_id
 
     def find(self, txn_id: bytes) -> Transaction:
-        """Return a transaction for an operation; from the first one on its time runs.
-
-        Raises:
-            RefusedError: this connection has no such transaction, or its messages are too large.
-        """
+        """Return a transaction for an operation; from the first one on its time runs."""
         self._forget_ended(txn_id)
         found = self._open.get(txn_id)
         if found is None:
@@ -99,20 +88,12 @@ class Transactions:
         return self._open[transaction.txn_id].link if any(token in each.tokens for each in others) else None
 
     def commit(self, txn_id: bytes, now: int) -> None:
-        """Carry a transaction out, which ends it.
-
-        Raises:
-            RefusedError: there is none with this id, or it was rolled back, because something cannot be done any more.
-        """
+        """Carry a transaction out, which ends it."""
         self._forget_ended(txn_id)
         self._end(txn_id).transaction.commit(now)
 
     def discard(self, txn_id: bytes) -> None:
-        """Roll a transaction back because its client wants that.
-
-        Raises:
-            RefusedError: there is none with this id.
-        """
+        """Roll a transaction back because its client wants that."""
         self._forget_ended(txn_id)
         self._end(txn_id)
 
@@ -163,15 +144,7 @@ class ViaEntities:
         self._vias.setdefault(link.session, [])
 
     def attach(self, link: Link, root: Queue | Topic) -> Queue | Topic | None:
-        """Note that a link to an entity, or its management node, is attached.
-
-        Args:
-            link: the link.
-            root: the queue or topic.
-
-        Returns:
-            The entity that accepts the messages of transactions; None for a session without one.
-        """
+        """Note that a link to an entity, or its management node, is attached."""
         via = self._vias.setdefault(link.session, None)
         if via is None:
             return None
@@ -180,10 +153,6 @@ class ViaEntities:
         return via[0]
 
     def check_receiver(self, link: Link, root: Queue | Topic) -> None:
-        """Check that messages can be received over a new link.
-
-        Raises:
-            RefusedError: another entity accepts the messages of transactions on this session.
-        """
+        """Check that messages can be received over a new link."""
         if self.attach(link, root) not in (None, root):
             raise RefusedError(Refusal.NOT_ALLOWED, SPANS_ENTITIES)

@@ -80,19 +80,7 @@ SCHEMA: Final = f"BEGIN;{_TABLES}{_STAMP}COMMIT;"
 
 @contextmanager
 def open_database(directory: Path) -> Generator[sqlite3.Connection]:
-    """Open the file of a data directory; a missing one is created.
-
-    Args:
-        directory: made if it is missing, readable by its owner only.
-
-    Yields:
-        The database; at the end it is closed, and the next emulator may have it.
-
-    Raises:
-        EmulatorError: the file is not one of the emulator's, or has another format. It is left as it was.
-        sqlite3.DatabaseError: it is damaged, or in use. It is left as it was.
-        OSError: the directory cannot be used.
-    """
+    """Open the file of a data directory; a missing one is created."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = directory / FILE_NAME
     # Before any other check: if two emulators start at once, one waits here.

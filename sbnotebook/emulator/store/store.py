@@ -87,14 +87,7 @@ class Store:
         self.close()
 
     def load(self, now: int) -> Snapshot:
-        """Read the snapshot that a registry is restored from: summaries, no messages.
-
-        Args:
-            now: ms; message ids whose time has passed by then are left out.
-
-        Raises:
-            EmulatorError: the file is damaged.
-        """
+        """Read the snapshot that a registry is restored from: summaries, no messages."""
         try:
             snapshot = _read_snapshot(self._database, now)
             orphans = _read_orphans(self._database)
@@ -116,35 +109,21 @@ class Store:
         self._database.execute("UPDATE identity SET id = ?", (identity,))
 
     def load_shelf(self, box: int, shelf: int) -> list[BrokeredMessage]:
-        """Read the messages of a shelf in order; those payloads that are large are None.
-
-        Raises:
-            EmulatorError: the file is damaged; nothing more is kept from now on.
-        """
+        """Read the messages of a shelf in order; those payloads that are large are None."""
         try:
             return _read_shelf(self._database, box, shelf)
         except (sqlite3.Error, ValueError) as error:
             raise self._failed(error) from error
 
     def load_payload(self, box: int, sequence_number: int) -> bytes:
-        """Read the payload of an existing message.
-
-        Raises:
-            EmulatorError: the file is damaged; nothing more is kept from now on.
-        """
+        """Read the payload of an existing message."""
         try:
             return _read_payload(self._database, box, sequence_number)
         except (sqlite3.Error, ValueError) as error:
             raise self._failed(error) from error
 
     def apply(self, changes: Sequence[Change]) -> None:
-        """Write these changes, all of them or none.
-
-        Raises:
-            sqlite3.Error: they are not kept, for example because the disk is full.
-            ValueError: they are not kept, because a new message came without its payload.
-            EmulatorError: an earlier read failed, so that the entities may lack messages.
-        """
+        """Write these changes, all of them or none."""
         if self._failure is not None:
             raise self._failure
         if not changes:
@@ -179,16 +158,7 @@ def _without(snapshot: Snapshot, gone: set[int]) -> Snapshot:
 
 
 def _read_snapshot(database: sqlite3.Connection, now: int) -> Snapshot:
-    """Read everything that the entities are restored from, except for the messages.
-
-    Args:
-        database: the open file.
-        now: ms; message ids whose time has passed by then are left out.
-
-    Raises:
-        sqlite3.DatabaseError: the file is damaged.
-        ValueError: it has something that the emulator never wrote.
-    """
+    """Read everything that the entities are restored from, except for the messages."""
     entities = [
         StoredEntity(entity_id, kind, path, json.loads(description), *rest)
         for entity_id, kind, path, description, *rest in database.execute(
@@ -209,12 +179,7 @@ def _read_orphans(database: sqlite3.Connection) -> set[int]:
 
 
 def _read_shelf(database: sqlite3.Connection, box: int, shelf: int) -> list[BrokeredMessage]:
-    """Read the messages of a shelf in order, without those payloads that are large.
-
-    Raises:
-        sqlite3.DatabaseError: the file is damaged.
-        ValueError: it has something that the emulator never wrote.
-    """
+    """Read the messages of a shelf in order, without those payloads that are large."""
     return [
         BrokeredMessage(number, first_number, enqueued, _checked(payload, size), size, MessageState(state), *rest)
         for number, first_number, enqueued, payload, size, state, *rest in database.execute(
@@ -224,12 +189,7 @@ def _read_shelf(database: sqlite3.Connection, box: int, shelf: int) -> list[Brok
 
 
 def _read_payload(database: sqlite3.Connection, box: int, sequence_number: int) -> bytes:
-    """Read the payload of an existing message.
-
-    Raises:
-        sqlite3.DatabaseError: the file is damaged.
-        ValueError: the message is not there, or has lost its payload.
-    """
+    """Read the payload of an existing message."""
     row = database.execute(_PAYLOAD, (box, sequence_number)).fetchone()
     size, payload = row or (0, None)
     if payload is None or len(payload) != size:

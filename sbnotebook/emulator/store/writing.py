@@ -100,12 +100,7 @@ class Writer:
         }
 
     def write(self, changes: Iterable[Change]) -> None:
-        """Write these changes, and remove some of the remains of deleted entities.
-
-        Raises:
-            sqlite3.Error: nothing of it may be committed, and this writer must not be used again.
-            ValueError: a new message came without its payload; the same holds.
-        """
+        """Write these changes, and remove some of the remains of deleted entities."""
         takers = self._takers
         for change in changes:
             takers[type(change)](change)

@@ -42,8 +42,6 @@ from sbnotebook.settlement.sdk.transactions import DischargeUnansweredError, Tra
 from sbnotebook.settlement.terms import is_same, outcome_for
 from sbnotebook.settlement.wire.encoding import payload_of
 
-__all__ = ["Atomic", "check_atomic"]
-
 _OVER_AFTER: Final = timedelta(seconds=130)
 """From when a commit was not answered. Service Bus rolls a transaction back two minutes after its first operation
 (documentation, "Overview of transaction processing"), which was before that."""
@@ -71,16 +69,7 @@ _NOT_SEEN: Final = "The connection was lost during the commit, and the original 
 
 
 def check_atomic(address: EntityAddress, decision: Resubmit, messages: Sequence[ReceivedMessage]) -> None:
-    """Refuse a resubmit that cannot be done in transactions.
-
-    Args:
-        address: of the originals.
-        decision: with its destination.
-        messages: the originals.
-
-    Raises:
-        DecisionError: the reason, in a sentence.
-    """
+    """Refuse a resubmit that cannot be done in transactions."""
     own = address.sends_to
     if address.sub_queue is not SubQueue.DEAD_LETTER:
         raise DecisionError(f"atomic is for messages of a dead-letter queue, and {address} is none. {_NOT_HERE}")
@@ -115,12 +104,7 @@ class Atomic:
         self._used = self._clock.now()
 
     async def open(self) -> TransactionLine:
-        """Open the connection, if it is not open.
-
-        Raises:
-            DecisionError: the namespace or the entity has no transactions.
-            ServiceBusError: it could not be opened.
-        """
+        """Open the connection, if it is not open."""
         if self._line is None:
             own, to = self._address.sends_to, self._decision.to or self._address.sends_to
             via = None if to == own else self._connection.sender(own)
@@ -143,19 +127,7 @@ class Atomic:
             await _close(line)
 
     async def move(self, run: Run, holder: Holder, pairs: Sequence[tuple[LockedMessage, Message]]) -> list[Outcome]:
-        """Send clones and complete their originals, one after the other.
-
-        Args:
-            run: stopped where the connection cannot be opened any more.
-            holder: holds the originals.
-            pairs: each original with its clone.
-
-        Returns:
-            An outcome for each, in their order.
-
-        Raises:
-            SbNotebookError: the archive cannot be written. The run has the earlier outcomes.
-        """
+        """Send clones and complete their originals, one after the other."""
         outcomes: list[Outcome] = []
         for original, clone in pairs:
             if run.stopped is not None:

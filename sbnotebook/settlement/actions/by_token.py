@@ -17,8 +17,6 @@ from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.terms import Progress, check_decision
 
-__all__ = ["Lock", "plan_by_token"]
-
 Lock = LockedMessage | tuple[int, UUID | str]
 """A message as it was locked, or its sequence number and lock token."""
 
@@ -30,15 +28,6 @@ def plan_by_token(
 
     The token alone decides which message is settled; the number names it in the report and in the archive. A lock that
     has ended has the outcome LOCK_LOST, and so has a token that never was one.
-
-    Args:
-        entity: that holds the messages.
-        decision: complete, abandon, dead-letter or defer.
-        locks: the messages.
-        batch: makes an empty batch of the entity.
-
-    Raises:
-        DecisionError: the decision is not possible, or an argument is not a lock of this entity.
     """
     check_decision(decision, entity)
     if isinstance(decision, Release):

@@ -26,8 +26,6 @@ from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress, outcome_for
 from sbnotebook.settlement.watch import Watch, reporting
 
-__all__ = ["CanaryReport", "apply_with_canary"]
-
 _SHOWN_REASONS: Final = 3
 _SHOWN_TEXT: Final = 80
 _REFUSED: Final = (SbNotebookError, AzureError, OSError)
@@ -67,19 +65,6 @@ async def apply_with_canary(
 
     The others follow only if the fate of each canary is known. Meanwhile, they are not locked; they are locked when
     they follow.
-
-    Args:
-        place: the entity of the originals.
-        to_namespace: of the destination.
-        plan: a resubmit.
-        canary: how many, for how long, and how many may come back.
-        limits: how fast.
-        progress: called with the number of messages that were finished.
-        seen: called with the number of canaries whose fate became known.
-
-    Raises:
-        DecisionError: clones cannot be watched there; nothing was sent.
-        Exception: as for a plan without a canary; nothing was sent.
     """
     trial = _Trial(place, plan, canary, limits, progress)
     return await trial.run(to_namespace, seen or _unseen)

@@ -34,12 +34,6 @@ def clone_of(message: ReceivedMessage, decision: Resubmit, edit: Edit | None, no
     place, enqueued time and count. So it is the same for each attempt of the same resubmit, and differs from all other
     messages. So the service's duplicate detection drops it only when the same resubmit has brought it there before.
 
-    Args:
-        message: the original.
-        decision: carries the delay.
-        edit: changes the original first, None for nothing. A time that it sets is kept where there is no delay.
-        now: what the delay is counted from.
-
     Source: Service Bus documentation, "Duplicate detection".
     """
     edited = edited_by(edit, message) if edit else message

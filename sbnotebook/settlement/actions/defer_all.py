@@ -17,8 +17,6 @@ from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.terms import Progress
 
-__all__ = ["plan_defer_all"]
-
 _BY_NUMBER: Final = (
     "From then on they can only be received by sequence number. The numbers are written to the journal of this machine "
     "before."
@@ -26,21 +24,7 @@ _BY_NUMBER: Final = (
 
 
 async def plan_defer_all(place: Place, chosen: Chosen, progress: Progress | None = None) -> Plan:
-    """Peek at all messages, and return a plan to defer active ones. Messages that come later stay active.
-
-    Args:
-        place: a queue, a subscription, or a sub-queue.
-        chosen: selects the messages; only active ones, for every state that it names.
-        progress: told of every page that is peeked, in messages.
-
-    Returns:
-        The plan. Applying it defers the messages in order, and writes the numbers of each group to disk first. It locks
-        and releases other messages between them. After an interruption, a new plan continues with the remaining
-        messages.
-
-    Raises:
-        DecisionError: too many other messages are between them.
-    """
+    """Peek at all messages, and return a plan to defer active ones. Messages that come later stay active."""
     seen = await select(place, replace(chosen, state=MessageState.ACTIVE), progress)
     seen.check_reach("deferred")
     sentence = seen.sentence(Defer.verb, place, _BY_NUMBER)

@@ -38,16 +38,6 @@ from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.terms import Progress, check_decision, outcome_for
 
-__all__ = [
-    "Deferrals",
-    "Standing",
-    "check_decision_of_deferred",
-    "compared",
-    "find_deferred",
-    "plan_deferred",
-    "plan_deferred_each",
-]
-
 
 class Standing(StrEnum):
     """What the journal and the entity say of a deferred message."""
@@ -108,12 +98,7 @@ class Deferrals(Generic[D]):
 
 
 async def find_deferred(place: Place, progress: Progress | None = None) -> Deferrals[PeekedMessage]:
-    """Compare the journal with the entity, which is peeked to its end.
-
-    Args:
-        place: the entity.
-        progress: called with the number of messages of each page.
-    """
+    """Compare the journal with the entity, which is peeked to its end."""
 
     async def look() -> dict[int, PeekedMessage]:
         found: dict[int, PeekedMessage] = {}
@@ -127,12 +112,7 @@ async def find_deferred(place: Place, progress: Progress | None = None) -> Defer
 
 
 async def compared(place: Place, look: Callable[[], Awaitable[Mapping[int, D]]]) -> Deferrals[D]:
-    """Compare the journal with the messages that are deferred in an entity.
-
-    Args:
-        place: the entity.
-        look: returns the messages that are deferred there now, or what stands for them, by number.
-    """
+    """Compare the journal with the messages that are deferred in an entity."""
     ledger, entity = place.namespace.deferral_ledger, place.address
     # A message that is deferred or settled meanwhile must not look as if it were gone.
     before = await anyio.to_thread.run_sync(ledger.entries, entity)
@@ -151,17 +131,7 @@ async def compared(place: Place, look: Callable[[], Awaitable[Mapping[int, D]]])
 
 
 def plan_deferred(place: Place, messages: Iterable[ReceivedMessage], decision: Decision) -> Plan:
-    """Return a plan to settle deferred messages, which are locked by their numbers.
-
-    Args:
-        place: the entity that holds them.
-        messages: which ones, as they were peeked.
-        decision: complete, dead-letter or abandon; resubmit them with
-            :func:`sbnotebook.settlement.actions.resubmit.plan_resubmit`.
-
-    Raises:
-        DecisionError: the decision is not possible for deferred messages, or one of them is not deferred here.
-    """
+    """Return a plan to settle deferred messages, which are locked by their numbers."""
     check_decision_of_deferred(decision, place.address)
     chosen = tuple(messages)
     others = [m for m in chosen if m.entity != place.address or m.state is not MessageState.DEFERRED]
@@ -176,17 +146,7 @@ def plan_deferred(place: Place, messages: Iterable[ReceivedMessage], decision: D
 def plan_deferred_each(
     place: Place, decisions: Mapping[int, Decision], *, archived: bool = True, journalled: bool = True
 ) -> Plan:
-    """Return a plan to settle deferred messages of which only the numbers are known, each as it was decided.
-
-    Args:
-        place: the entity that holds them.
-        decisions: complete, dead-letter or abandon, by sequence number.
-        archived: False where completed messages are removed for good.
-        journalled: False where this machine's journal is not to know of it.
-
-    Raises:
-        DecisionError: a decision is not possible for deferred messages.
-    """
+    """Return a plan to settle deferred messages of which only the numbers are known, each as it was decided."""
     for decision in set(decisions.values()):
         check_decision_of_deferred(decision, place.address)
     state = MessageState.DEFERRED
@@ -252,11 +212,7 @@ def _settling(run: Run, decision: Decision) -> Steps:
 
 
 def check_decision_of_deferred(decision: Decision, entity: EntityAddress) -> None:
-    """Refuse a decision that is not possible for deferred messages.
-
-    Raises:
-        DecisionError: says what to do instead.
-    """
+    """Refuse a decision that is not possible for deferred messages."""
     if not isinstance(decision, Complete | DeadLetter | Abandon):
         raise DecisionError(
             f"To {decision.verb} deferred messages is not possible: complete, dead-letter, abandon or resubmit them."

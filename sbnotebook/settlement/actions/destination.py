@@ -17,8 +17,6 @@ from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.resources import Resources
 
-__all__ = ["Destination", "destinations_of"]
-
 _NONE: Final[Mapping[str, Resources]] = MappingProxyType({})
 
 
@@ -107,12 +105,7 @@ class Destination:
 def destinations_of(
     namespace: Resources, others: Mapping[str, Resources] = _NONE
 ) -> Callable[[tuple[str, EntityAddress]], Destination | None]:
-    """Gives the destinations of clones, each of which is asked once what it does with messages.
-
-    Args:
-        namespace: of the originals; its name is empty.
-        others: more namespaces, by identity. The destination in any other is None.
-    """
+    """Gives the destinations of clones, each of which is asked once what it does with messages."""
 
     @cache
     def destination(place: tuple[str, EntityAddress]) -> Destination | None:

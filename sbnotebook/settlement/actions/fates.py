@@ -30,8 +30,6 @@ from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sequence_numbers import first_numbers, last_numbers, next_number_of
 
-__all__ = ["Fates", "SentClone", "lineage_of"]
-
 _READ: Final = (PROPERTIES, APPLICATION_PROPERTIES)
 _EXPIRED: Final = "it may have expired"
 _CLONE_ID: Final = re.compile(r"~(\d{1,10})-[0-9a-f]{16}\Z")
@@ -111,9 +109,6 @@ class Fates:
         Clones get higher numbers: a number is given as a message is sent, and a dead-letter queue either keeps it or
         gives one of its own.
         Source: Service Bus documentation, "Message sequencing and timestamps".
-
-        Raises:
-            azure.core.exceptions.AzureError: a place cannot be looked into.
         """
         for place in await self._destination.places():
             self._lasts[place] = await last_numbers(next_number_of(Place(self._namespace, place)))
@@ -122,10 +117,6 @@ class Fates:
         """Return the fates of clones by their ids.
 
         A peek may miss a message now and then, so look twice before you rely on a clone that is not to be found.
-
-        Args:
-            clones: which ones.
-            now: the time, to know which of them have expired.
         """
         wanted = {clone.message_id: clone for clone in clones}
         doubts: dict[str, None] = {}

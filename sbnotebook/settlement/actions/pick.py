@@ -65,25 +65,6 @@ async def plan_pick(  # noqa: PLR0913 (each option has a name)
     Making it peeks from the head to the last of them, so that its preview tells what will be locked. Applying it locks
     ahead in order, settles the chosen ones as they come, and releases the others in the end, so that no delivery count
     of theirs changes. Chosen messages that are deferred are received by their numbers.
-
-    Args:
-        place: a queue, a subscription, or a sub-queue.
-        messages: the messages as they were peeked, or their sequence numbers.
-        decision: complete, abandon, dead-letter, defer or resubmit.
-        edit: gives the message to send for each message that is resubmitted.
-        abandon_rest: abandon messages that cannot be released in the end, because their link was lost. It is available
-            at once then, and its delivery count goes up at once; otherwise both happen when its lock ends.
-        max_held: messages that are held at once at most: those that are not chosen are held to the end.
-        archived: False to complete messages permanently; resubmitted messages are always archived.
-        to_namespace: of the destination of a resubmit; None for the same.
-        progress: told of every page that is peeked, in messages.
-
-    Returns:
-        The plan; applying it gives a :class:`PickReport`.
-
-    Raises:
-        DecisionError: the decision or a message cannot be picked here, or at least ``max_held`` other messages are
-            before the last one.
     """
     _check(decision, place.address, edit)
     # A message that is abandoned at once would come again next: it is kept to the end, and not read.

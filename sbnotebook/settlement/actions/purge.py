@@ -19,26 +19,9 @@ from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.terms import Progress
 
-__all__ = ["plan_purge"]
-
 
 async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, progress: Progress | None = None) -> Plan:
-    """Peek at all messages, and return a plan to remove those that are meant. Messages that come later stay.
-
-    Args:
-        place: a queue, a subscription, or a sub-queue.
-        chosen: which messages.
-        archived: False to remove them for good.
-        progress: told of every page that is peeked, in messages.
-
-    Returns:
-        The plan. Applying it writes the messages to the archive and removes them. It removes active messages in order,
-        and locks and releases other messages between them. It removes deferred messages by their numbers, and cancels
-        scheduled ones. After an interruption, a new plan continues with the remaining messages.
-
-    Raises:
-        DecisionError: too many other messages are between them.
-    """
+    """Peek at all messages, and return a plan to remove those that are meant. Messages that come later stay."""
     seen = await select(place, chosen, progress)
     seen.check_reach("removed")
     sentence = seen.sentence(Purge.verb, place, await _kept(place, seen, archived=archived))

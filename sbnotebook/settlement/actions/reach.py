@@ -43,8 +43,6 @@ from sbnotebook.settlement.patience import PATIENCE
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.terms import Progress, is_same, outcome_for
 
-__all__ = ["GONE", "LOCKED", "NOT_DEFERRED", "SCHEDULED", "Holder", "Reach", "settling"]
-
 GONE: Final = "It is not there any more: it was settled, or it has expired."
 LOCKED: Final = (
     "Not attempted: it exists but could not be locked: another receiver has its lock, or an earlier lock has not "
@@ -149,13 +147,7 @@ class Reach:
         self.run.rest = self.run.rest or Report()
 
     def active(self, messages: Sequence[ReceivedMessage], *, from_head: bool = False) -> Awaitable[None]:
-        """Lock active messages in their order, and take them through their steps as they come.
-
-        Args:
-            messages: the messages.
-            from_head: no other messages were between them when the plan was made, so later ones are not held to the
-                end.
-        """
+        """Lock active messages in their order, and take them through their steps as they come."""
         return self._wherever(messages, self._from_head if from_head else self._ahead)
 
     async def deferred(self, messages: Sequence[ReceivedMessage]) -> None:
@@ -168,11 +160,7 @@ class Reach:
             self.run.end(held, OutcomeStatus.SKIPPED, LOCKED)
 
     async def get_ready(self) -> None:
-        """Wait until messages may be locked; at once if they may.
-
-        Raises:
-            Exception: what :attr:`ready` raises; then nothing is locked.
-        """
+        """Wait until messages may be locked; at once if they may."""
         ready, self.ready = self.ready, None
         if ready is not None:
             await ready()

@@ -15,8 +15,6 @@ from sbnotebook.settlement.actions.destination import Destination
 from sbnotebook.settlement.locking.renewal import Clock
 from sbnotebook.settlement.memory.journal import Journal, OriginalKey, ResubmitEntry, ResubmitState
 
-__all__ = ["Recall", "Recalled", "Verdict"]
-
 _SEND_WITHIN: Final = timedelta(minutes=2)
 """The least remaining time in which the destination drops duplicates, for a clone to be sent again."""
 _MAX_DESCRIPTION: Final = 500
@@ -88,13 +86,7 @@ class Recall:
     async def of(
         self, namespace: str, originals: Sequence[OriginalKey], *, can_make_edited: bool = True
     ) -> list[Recalled]:
-        """Return the records of some originals, one for each.
-
-        Args:
-            namespace: the identity of the namespace that the originals are in.
-            originals: which ones.
-            can_make_edited: False where an earlier edit is not known any more.
-        """
+        """Return the records of some originals, one for each."""
         earlier = await anyio.to_thread.run_sync(self._journal.find_begun, namespace, originals)
         begun = [earlier.get(original) for original in originals]
         there = await self._clones_there([entry for entry in begun if entry is not None])

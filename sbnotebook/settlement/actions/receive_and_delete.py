@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from sbnotebook.settlement.place import Place
 
-__all__ = ["VERB", "WARNING", "receive_and_delete"]
-
 VERB: Final = "receive and delete"
 WARNING: Final = (
     "Receive-and-delete removes each message as Service Bus sends it: a message lost on the way cannot be "
@@ -65,11 +63,7 @@ class _Taken:
             self._unkept.append((message, payload))
 
     async def keep(self) -> None:
-        """Write the received messages to the archive.
-
-        Raises:
-            ArchiveError: it cannot be written; the messages are in the list still.
-        """
+        """Write the received messages to the archive."""
         fresh, self._unkept = self._unkept, []
         if fresh and self._archive is not None:
             # Must not be interrupted between the two.
@@ -95,25 +89,7 @@ async def receive_and_delete(
     into: list[PeekedMessage] | None = None,
     progress: Progress | None = None,
 ) -> list[PeekedMessage]:
-    """Receive messages that are removed as they are sent.
-
-    Args:
-        entity: a queue, a subscription, or a sub-queue of one.
-        count: how many at most. What arrives beyond is given, too: it is gone from the entity.
-        max_wait: seconds to wait for the first.
-        archived: whether they are written to the archive, if there is one, as they arrive.
-        into: a list that they are put into as they arrive, so that the caller has them when it is cancelled.
-        progress: told of messages as they arrive.
-
-    Returns:
-        The messages. When the connection breaks or the archive fails after some have arrived, these are returned with
-        a warning that says why there are no more.
-
-    Raises:
-        ConfigurationError: a number that cannot be.
-        ArchiveError: the archive is full or cannot be used; nothing was received.
-        ServiceBusError: the SDK's own; nothing was received.
-    """
+    """Receive messages that are removed as they are sent."""
     if count < 1:
         raise ConfigurationError("Receive at least 1 message.")
     check_wait(max_wait)

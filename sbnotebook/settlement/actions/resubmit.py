@@ -31,8 +31,6 @@ from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_func
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress
 
-__all__ = ["plan_resubmit", "resubmit"]
-
 _ATOMIC_GROUP: Final = 1
 """Messages that take their steps together where each has a transaction of its own, which may take minutes."""
 
@@ -46,20 +44,7 @@ def plan_resubmit(
     search: Search | None = None,
     to_namespace: Resources | None = None,
 ) -> Plan:
-    """Return a plan to send clones of messages and to complete the originals.
-
-    Args:
-        place: the entity of the originals.
-        messages: the originals, as they were peeked.
-        decision: where to, how much later and how often; by default to the entity itself, at once.
-        edit: gives the message to send for each message.
-        search: how far to look for them.
-        to_namespace: of the destination; None for the same.
-
-    Raises:
-        DecisionError: the messages cannot go there.
-        ReadOnlyError: the connection to either namespace is read-only.
-    """
+    """Return a plan to send clones of messages and to complete the originals."""
     decision = _elsewhere(place, decision, to_namespace)
     decision = replace(decision or Resubmit(), to=(decision.to if decision else None) or place.address.sends_to)
     chosen = tuple(messages)
@@ -119,19 +104,6 @@ async def resubmit(
 
     A message whose edit fails is left where it is, with an outcome that says so. Deferred messages are received by
     their numbers.
-
-    Args:
-        place: the entity of the originals.
-        run: whose messages they are.
-        messages: which of them.
-        decision: the plan's; without a destination it is the entity itself, or its topic.
-        edit: changes the message to send.
-        only_begun: finish what an earlier run has begun, and leave the others alone.
-        search: how far to look for them.
-        to_namespace: of the destination; None for the same.
-
-    Raises:
-        azure.servicebus.exceptions.ServiceBusError: the entity or the destination cannot be used; nothing was done.
     """
     steps = ResubmitSteps(
         place.namespace, place.address, run, decision, edit, only_begun=only_begun, to_namespace=to_namespace

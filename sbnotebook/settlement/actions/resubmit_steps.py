@@ -42,8 +42,6 @@ from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import outcome_for
 
-__all__ = ["TOO_OFTEN", "ResubmitSteps"]
-
 TOO_OFTEN: Final = "ResubmittedTooOften"
 """The reason with which a message is dead-lettered that was resubmitted ``max_resubmits`` times."""
 _MAX_DESCRIPTION: Final = 500
@@ -125,12 +123,7 @@ class ResubmitSteps:
         self._is_broken = False
 
     async def open(self) -> None:
-        """Open a connection, so that a destination that cannot be sent to raises here.
-
-        Raises:
-            DecisionError: there are no transactions here, and the decision wants them.
-            ServiceBusError: the destination cannot be sent to.
-        """
+        """Open a connection, so that a destination that cannot be sent to raises here."""
         if self._atomic is not None:
             await self._atomic.open()
             return
@@ -154,17 +147,6 @@ class ResubmitSteps:
 
         Several groups may be in progress: each sends its clones when the groups that began before have sent theirs. So
         clones are sent in the order of their originals, and those of one group at a time.
-
-        Args:
-            holder: holds and settles them.
-            locked: the originals.
-
-        Returns:
-            An outcome for each, in their order; None for those that were not sent because the run was stopped before.
-
-        Raises:
-            SbNotebookError: the journal or the archive cannot be written. The run knows of which messages the clone was
-                sent.
         """
         turn, self._turn = self._turn, anyio.Event()
         sent = self._turn

@@ -27,8 +27,6 @@ from sbnotebook.settlement.plan import Change, Limits, Plan, Preview
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress
 
-__all__ = ["plan_resume"]
-
 _FINISHED: Final = "nothing to send or complete: the clone was sent, and the original is gone already"
 _GONE: Final = "nothing: the original is gone, and its clone is not to be found"
 _UNSEEN: Final = "nothing: the original is gone, and its clone could not be looked for"
@@ -98,13 +96,6 @@ async def plan_resume(
     again, provided that the destination's duplicate detection would still drop a second one. Otherwise the original
     stays, with the outcome UNCONFIRMED. If the original is gone and its clone could not be looked for, the resubmit
     stays unfinished.
-
-    Args:
-        place: the entity of the originals.
-        resend_unknown: send again also what may have arrived and been consumed, unless it was edited.
-        max_wait: seconds to wait for originals that are still locked.
-        others: namespaces to which clones may have been sent. A clone that may be in any other namespace is neither
-            looked for nor sent again.
     """
     namespace, decision = place.namespace, Resubmit(resend_unknown=resend_unknown)
     identity = await anyio.to_thread.run_sync(namespace.identity)

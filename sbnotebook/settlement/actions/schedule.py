@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
     from sbnotebook.settlement.place import Place
 
-__all__ = ["cancel_scheduled", "plan_cancel_scheduled", "schedule_many", "timed"]
-
 _CANNOT_LOOK: Final = frozenset({"amqp:not-allowed", "amqp:not-implemented"})
 """How a topic refuses to show its messages."""
 _GONE: Final = "It is not scheduled any more: it became active, or was cancelled."
@@ -76,17 +74,7 @@ _TIMELESS: Final = "A message is scheduled for a time: give at= or delay=, or se
 def timed(
     messages: Iterable[Message], at: datetime | None, delay: timedelta | None, now: datetime | None = None
 ) -> Iterator[Message]:
-    """Yield messages with the time at which they are to become active.
-
-    Args:
-        messages: the scheduled messages.
-        at: when, with a time zone; None for each message's own ``scheduled_enqueue_time``.
-        delay: how much later than now instead.
-        now: what the delay is counted from, None for this moment.
-
-    Raises:
-        DecisionError: the time is not clear; for a message that has none it is raised as that is met.
-    """
+    """Yield messages with the time at which they are to become active."""
     if at is not None and delay is not None:
         raise DecisionError("Give at= or delay=, not both.")
     if at is not None and at.tzinfo is None:
@@ -113,21 +101,7 @@ async def schedule_many(
     delay: timedelta | None = None,
     **options: Unpack[SendOptions],
 ) -> Report:
-    """Send messages that become active later, and wait for the confirmation of each.
-
-    Args:
-        pool: senders to the entity.
-        messages: as for :func:`sbnotebook.settlement.sending.delivery.send_many`.
-        at: when they become active, with a time zone; None for each message's own ``scheduled_enqueue_time``.
-        delay: how much later than now instead.
-        options: as for sending.
-
-    Returns:
-        An outcome for each message, with the sequence number by which it is cancelled.
-
-    Raises:
-        DecisionError: the time is not clear.
-    """
+    """Send messages that become active later, and wait for the confirmation of each."""
     return await deliver_many(pool, timed(messages, at, delay), _SCHEDULE, **options)
 
 
@@ -152,17 +126,6 @@ def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int
 
     They are kept in the archive first, where there is one. Those of a topic cannot be kept: Service Bus does not show
     them.
-
-    Args:
-        place: the queue or topic.
-        messages: as they were peeked, or their sequence numbers.
-        archived: False to remove them for good.
-
-    Returns:
-        The plan; its report has NOT_FOUND for a message that became active meanwhile.
-
-    Raises:
-        DecisionError: a message is not in this entity, or is not scheduled.
     """
     chosen = {message.sequence_number: message for message in (_chosen(place.address, each) for each in messages)}
 
@@ -186,14 +149,7 @@ def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int
 async def cancel_scheduled(
     place: Place, run: Run, messages: Sequence[ReceivedMessage], *, archived: bool = True
 ) -> None:
-    """Cancel scheduled messages as a part of a run.
-
-    Args:
-        place: the queue or topic.
-        run: whose messages they are.
-        messages: which of them.
-        archived: False to remove them for good.
-    """
+    """Cancel scheduled messages as a part of a run."""
     cancelling = _Cancelling(place, run, archived=archived)
     limit = run.limits.max_in_flight
     size = GROUP if limit == AUTO else limit

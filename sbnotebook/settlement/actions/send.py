@@ -17,8 +17,6 @@ from sbnotebook.settlement.terms import Progress
 if TYPE_CHECKING:
     from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
-__all__ = ["plan_send"]
-
 
 def plan_send(
     place: Place,
@@ -31,19 +29,7 @@ def plan_send(
     total: int | None = None,
     shown: Iterable[Message] = (),
 ) -> Plan:
-    """Return a plan to send messages, at once or later.
-
-    Args:
-        place: the queue or topic that they are sent to.
-        messages: gives the messages, or rows of them that are encoded already; called when the plan is applied. What
-            it gives is pulled as there is room, so that all of them need not be in memory.
-        decision: when they become active; at once by default.
-        own_times: schedule each message for its own ``scheduled_enqueue_time``.
-        batch_size: messages in one transfer at most, None for as many as fit.
-        tally: notes the outcomes and makes the report; None for a report that keeps them all.
-        total: how many messages there are, None where that is not known.
-        shown: the first messages, for the preview.
-    """
+    """Return a plan to send messages, at once or later."""
     decision = decision or Send()
     first = tuple(shown)
 

@@ -43,8 +43,6 @@ from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.terms import Progress, outcome_for
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
-__all__ = ["UndoRequest", "plan_undo"]
-
 _GROUP: Final = 500
 """Messages that are marked and sent together, and not interrupted: each group takes at least a round trip."""
 _GROUP_BYTES: Final = 4 * 1024 * 1024
@@ -124,16 +122,7 @@ class _Found:
 
 
 async def plan_undo(namespace: Resources, wanted: UndoRequest) -> Plan:
-    """Return a plan to send removed messages back: the same bodies and typed properties, with new sequence numbers.
-
-    Args:
-        namespace: where they were removed.
-        wanted: which of them, and where to.
-
-    Raises:
-        ConfigurationError: this namespace has no archive.
-        DecisionError: there is nothing to send back, all of it was resubmitted, or it has to be said where to.
-    """
+    """Return a plan to send removed messages back: the same bodies and typed properties, with new sequence numbers."""
     archive = namespace.archive
     if archive is None:
         raise ConfigurationError(

@@ -143,9 +143,6 @@ def administration_host(host: str) -> str:
 
     sbnotebook's emulator answers AMQP and HTTP at one port, Microsoft's at 5672 and 5300. Source: Service Bus
     documentation, "Test locally by using the Service Bus emulator", "Interact with the emulator".
-
-    Args:
-        host: with the port of AMQP.
     """
     places = (host, f"{host.rpartition(':')[0] or host}:{_ADMINISTRATION_PORT}")
     return next((place for place in places if _speaks_http(place)), host)

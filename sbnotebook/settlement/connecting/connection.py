@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
     from azure.servicebus.exceptions import ServiceBusError
 
-__all__ = ["TRANSPORT_VARIABLE", "Connection", "is_over_websocket", "scrub", "tls_context"]
-
 # A secret's name, the separator (as text, JSON, HTML or in a URL), and the secret. All in
 # lower case: to ignore case takes the engine three times as long.
 _QUOTES: Final = r"(?:\\*[\"']|&quot;|&#x27;|&#39;|%(?:25)*2[27])*"
@@ -63,10 +61,6 @@ TRANSPORT_VARIABLE: Final = "SBNOTEBOOK_TRANSPORT"
 
 def scrub(text: str, most: int | None = None) -> str:
     """Return a text without the secrets of connection strings and tokens.
-
-    Args:
-        text: of any length; the time grows with it, or with ``most`` where that is less.
-        most: characters to return at most, 0 or more; None for all. What could be half of a token is not shown.
 
     Example:
         >>> scrub("Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=abc=")
@@ -417,14 +411,6 @@ class _InThreads:
 
 def is_over_websocket(said: str | None = None, *, is_emulator: bool = False) -> bool:
     """Return whether to use a WebSocket on port 443 instead of AMQP on port 5671.
-
-    Args:
-        said: the TransportType of the connection string, one of `TRANSPORTS`, which goes before the
-            environment; None where it has none.
-        is_emulator: whether to ignore the environment.
-
-    Raises:
-        ConfigurationError: the transport of the environment has an unknown name.
 
     Example:
         >>> is_over_websocket("amqpwebsockets")

@@ -11,19 +11,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from sbnotebook.errors import ConfigurationError
 
-__all__ = [
-    "EMULATOR_HOSTS",
-    "TRANSPORTS",
-    "ConnectionString",
-    "Hidden",
-    "canonical_host",
-    "hidden",
-    "host_of",
-    "is_loopback",
-    "read",
-    "refuse_remote_emulator",
-]
-
 EMULATOR_HOSTS: Final = "SBNOTEBOOK_EMULATOR_HOSTS"
 """The environment variable with the hosts of emulators that you trust, beside this machine, separated by commas."""
 TRANSPORTS: Final = {"amqp": False, "amqptcp": False, "websocket": True, "amqpwebsockets": True}
@@ -135,9 +122,6 @@ class ConnectionString:
 def read(given: str | Hidden) -> ConnectionString:
     """Read a connection string.
 
-    Raises:
-        ConfigurationError: a part is wrong. The text says which, and shows nothing of it.
-
     Example:
         >>> read("Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5")
         ConnectionString(host='shop.servicebus.windows.net', entity_path=None, key_name='root')
@@ -150,11 +134,7 @@ def read(given: str | Hidden) -> ConnectionString:
 
 
 def host_of(endpoint: str | Hidden) -> str:
-    """Return the host name of an endpoint or a host name.
-
-    Raises:
-        ConfigurationError: it is none.
-    """
+    """Return the host name of an endpoint or a host name."""
     endpoint = hidden(endpoint)
     host, problem = _host(endpoint.reveal())
     if problem:
@@ -183,12 +163,6 @@ def refuse_remote_emulator(host: str) -> None:
     way. Microsoft's clients are meant to take it for the local host only (azure-sdk-for-js, issue 28549, "Emulator
     connection string support"); those for Python do not check. Microsoft's documentation has it for other containers,
     too: "Test locally by using the Service Bus emulator".
-
-    Args:
-        host: with a port or without.
-
-    Raises:
-        ConfigurationError: it is on another machine.
     """
     name = urlsplit(f"//{host}").hostname or ""
     trusted = {each.strip().lower() for each in os.environ.get(EMULATOR_HOSTS, "").split(",")}
@@ -202,9 +176,6 @@ def refuse_remote_emulator(host: str) -> None:
 
 def canonical_host(host: str) -> str:
     """Return the one spelling of a host name: in lower case, without a final dot or a port that means nothing.
-
-    Args:
-        host: a host name, with a port or without.
 
     Example:
         >>> canonical_host("Shop.servicebus.windows.net.:5671"), canonical_host("127.0.0.1:5672")

@@ -28,8 +28,6 @@ from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.sdk import errors
 
-__all__ = ["explained", "is_broken_off", "is_refusal", "outcome_of_error"]
-
 _ANSWER: Final = re.compile(r"\AService request failed\. b([\"'])(.*)\1\. Error condition: \S++ Status Code: \d++\.?\Z")
 """The SDK's text for an answer of a management node: the bytes of the answer, between words of its own."""
 _TRACKING_ID: Final = re.compile(r"(?i)tracking-?id\s*[:=]\s*([^,\s]+)")
@@ -119,10 +117,6 @@ def explained(error: BaseException, secrets: Iterable[str] = ()) -> str:
 
     When a token is refused, as for an entity that does not exist, azure-servicebus says only that there was an error.
     The service's own words are in the exception inside.
-
-    Args:
-        error: the exception.
-        secrets: texts to hide besides those that look like secrets.
     """
     inner = getattr(error, "inner_exception", None)
     text = f"{error} {inner}" if isinstance(error, ServiceBusAuthenticationError) and inner else str(error)

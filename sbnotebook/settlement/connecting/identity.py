@@ -43,9 +43,6 @@ def key_of(parsed: ConnectionString) -> str:
 def account_of(token: str) -> str:
     """Return the account that a token names. Only the service verifies it.
 
-    Args:
-        token: a JSON Web Token. No other kind names an account.
-
     Example:
         >>> account_of("e30.eyJ1cG4iOiAiYW5uYUBleGFtcGxlLm9yZyJ9.c2ln")
         'anna@example.org'
@@ -78,12 +75,6 @@ def identity_of(connection: Connection) -> str:
     A namespace in Azure is known by its host name. The emulator gets another port each time it starts on demand, so it
     keeps an identity with its messages: ``emulator:`` and that. Microsoft's emulator has none, and is known by
     ``address:`` and its address.
-
-    Args:
-        connection: not changed, and not opened.
-
-    Raises:
-        ServiceBusConnectionError: the emulator does not answer.
     """
     address = canonical_host(connection.host)
     if not connection.is_emulator:

@@ -27,8 +27,6 @@ from sbnotebook.model import EntityAddress
 if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-__all__ = ["is_missing", "known_addresses", "missing", "refusal", "said", "service_words", "unreachable"]
-
 _NOT_FOUND: Final = 404
 _REFUSED: Final = frozenset({400, 401, 403})
 _LIST_SESSIONS: Final = "get-message-sessions"
@@ -65,11 +63,6 @@ def is_missing(error: ServiceBusError) -> bool:
 def missing(address: EntityAddress, host: str, known: Collection[str] = ()) -> str:
     """Return that an entity does not exist, and the near match.
 
-    Args:
-        address: the entity.
-        host: the namespace.
-        known: the addresses in the namespace, as far as they are known.
-
     Example:
         >>> missing(EntityAddress("ordres"), "HOST", ["orders", "events"])
         "There is no queue or topic 'ordres' in HOST (did you mean orders?): %sb_entities or entities() lists all."
@@ -81,13 +74,7 @@ def missing(address: EntityAddress, host: str, known: Collection[str] = ()) -> s
 
 
 def unreachable(host: str, words: str, *, is_emulator: bool) -> str | None:
-    """Return why a host cannot be reached, and what to do; None for another reason, which may pass.
-
-    Args:
-        host: the namespace.
-        words: of the operating system.
-        is_emulator: whether the namespace is an emulator.
-    """
+    """Return why a host cannot be reached, and what to do; None for another reason, which may pass."""
     if _NO_SUCH_HOST.search(words):
         return f"There is no host {host}: check the namespace's name, and the network of this machine."
     if _NOTHING_LISTENS.search(words):
@@ -97,13 +84,7 @@ def unreachable(host: str, words: str, *, is_emulator: bool) -> str | None:
 
 
 def refusal(error: ServiceBusError, address: EntityAddress, host: str) -> str | None:
-    """Return why an entity refuses everything, and what to do; None for another error, which may pass.
-
-    Args:
-        error: of opening a sender or a receiver.
-        address: the entity.
-        host: the namespace.
-    """
+    """Return why an entity refuses everything, and what to do; None for another error, which may pass."""
     status, words = _answer(error)
     place = f"{_kind(address)} {str(address)!r}"
     if status in _REFUSED or isinstance(error, ServiceBusAuthorizationError):
@@ -152,13 +133,7 @@ def _kind(address: EntityAddress) -> str:
 async def known_addresses(
     client: ServiceBusAdministrationClient, address: EntityAddress, *, within: float = _LISTED_WITHIN
 ) -> list[str]:
-    """Return addresses of a namespace that a misspelt address may mean, as far as the connection may list them.
-
-    Args:
-        client: of the namespace. Listing needs the right Manage.
-        address: tells whether subscriptions and sub-queues are of interest.
-        within: seconds that the listing may take; what it found until then is returned.
-    """
+    """Return addresses of a namespace that a misspelt address may mean, as far as the connection may list them."""
     found: list[str] = []
     # Without the right to list, or without a quick answer, there is only less to suggest.
     with anyio.move_on_after(within), contextlib.suppress(AzureError, OSError):

@@ -94,19 +94,7 @@ class _Credential:
 
 
 async def sign_in(connection: Connection) -> SignedIn:
-    """Open a connection to the namespace, put a token, and close it again.
-
-    Args:
-        connection: anything that it has opened stays open.
-
-    Returns:
-        The identity. It is not confirmed where the service gave no clear answer, or refused a Microsoft Entra ID
-        account, which may have a role on a single queue only.
-
-    Raises:
-        ServiceBusConnectionError: the host was not reached, or did not answer in time.
-        ServiceBusAuthenticationError: the service refuses the key, or the credential gives no token.
-    """
+    """Open a connection to the namespace, put a token, and close it again."""
     parsed, path = connection.parsed, _path(connection)
     answer = await _put_token(connection, path)
     if answer.status == _REFUSED and parsed is not None:

@@ -30,15 +30,6 @@ from sbnotebook.settlement.terms import Progress
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-__all__ = [
-    "DEFAULT_MAX_HELD",
-    "AheadBatch",
-    "LockedAhead",
-    "Search",
-    "SessionAheadBatch",
-    "needs_session",
-]
-
 DEFAULT_MAX_HELD: Final = 50_000
 """Messages held at once at most; each takes about a kilobyte here, and is renewed at least twice a lock."""
 _CHUNK: Final = 3_000
@@ -57,19 +48,7 @@ class AheadBatch(LockedBatch):
     """A batch that keeps only the locks of messages that are not wanted."""
 
     async def lock_ahead(self, count: int, wanted: Container[int], *, max_wait: float) -> tuple[LockedMessage, ...]:
-        """Lock more messages.
-
-        Args:
-            count: how many at most.
-            wanted: sequence numbers; all other messages come with their number and their lock token alone.
-            max_wait: seconds to wait for the first.
-
-        Returns:
-            The messages that were locked by this call, in the order in which they came.
-
-        Raises:
-            BatchClosedError: the batch is closed.
-        """
+        """Lock more messages."""
         waited = 0.0
         locked: tuple[LockedMessage, ...] = ()
         try:
@@ -122,15 +101,7 @@ class AheadBatch(LockedBatch):
         return oldest is not None and not settling.is_on_link(self._open_receiver(), oldest.received)
 
     async def give_back(self, wanted: Container[int], *, abandon: bool) -> Report:
-        """Release everything that is held.
-
-        Args:
-            wanted: sequence numbers of messages that the report leaves out.
-            abandon: abandon messages that cannot be released, which raises their delivery counts.
-
-        Returns:
-            An outcome for each of the others, also for those whose lock was lost before.
-        """
+        """Release everything that is held."""
         await self.ask_no_more()
         chosen = [hold.message for hold in self._held if hold.message.sequence_number in wanted]
         others = [hold.message for hold in self._held if hold.message.sequence_number not in wanted]
@@ -260,15 +231,7 @@ class LockedAhead:
         return sum((link.rest or link.batch.release_report or Report() for link in self._links), Report())
 
     async def find(self) -> tuple[LockedMessage, ...]:
-        """Lock ahead until some of the chosen messages have come.
-
-        Returns:
-            These messages; none when the search has ended. Then :attr:`missing`, :attr:`left` and :attr:`stopped`
-            tell which did not come, and why.
-
-        Raises:
-            ServiceBusError: the SDK's own, where the entity cannot be opened or read.
-        """
+        """Lock ahead until some of the chosen messages have come."""
         while self.left and self.stopped is None:
             if early := tuple(self._early.pop(number) for number in self.left & self._early.keys()):
                 self.left -= {message.sequence_number for message in early}

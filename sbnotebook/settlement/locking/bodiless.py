@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from azure.servicebus import ServiceBusReceivedMessage
 
-__all__ = ["BodilessBatch"]
-
 
 class BodilessBatch(LockedBatch):
     """A batch that reads what Service Bus wrote into each message, and drops the rest. It records nothing."""
@@ -42,15 +40,6 @@ class BodilessBatch(LockedBatch):
 
         Where Service Bus refuses a request because of one lost lock, other outcomes may stay unknown. After a
         settlement that has no answer the rest is skipped, and stays held: complete it by another call.
-
-        Args:
-            messages: each once.
-
-        Returns:
-            The outcome of each message by its sequence number.
-
-        Raises:
-            BatchClosedError: the batch is closed.
         """
         self._open_receiver()
         run, decision = object(), Complete()

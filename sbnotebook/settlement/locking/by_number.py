@@ -34,14 +34,6 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = [
-    "DeferredDeleter",
-    "Removal",
-    "receive_those_there",
-    "same_partition_chunks",
-    "those_deferred",
-]
-
 _CANNOT_ALL_BE_HAD: Final = (MessageNotFoundError, MessageLockLostError, MessageSizeExceededError)
 """What a request for several messages is refused with, that may be granted for some of them."""
 _CHUNK: Final = 100
@@ -109,10 +101,6 @@ async def those_deferred(peeker: Peeker, sequence_numbers: Iterable[int]) -> lis
 def same_partition_chunks(sequence_numbers: Iterable[int], size: int) -> Iterator[list[int]]:
     """Yield the numbers in order, each once, in chunks of one partition: Service Bus takes no others.
 
-    Args:
-        sequence_numbers: in any order.
-        size: numbers in a chunk at most.
-
     Example:
         >>> [[hex(number) for number in chunk] for chunk in same_partition_chunks([2, 1, 2, 1 << 48, 3], 2)]
         [['0x1', '0x2'], ['0x3'], ['0x1000000000000']]
@@ -153,20 +141,11 @@ class DeferredDeleter:
         self._opening = anyio.Lock()
 
     async def open(self) -> None:
-        """Open the link.
-
-        Raises:
-            ServiceBusError: it could not be opened, such as that of an entity that requires sessions.
-        """
+        """Open the link."""
         await self._ready()
 
     async def delete(self, sequence_numbers: Iterable[int]) -> None:
-        """Remove messages; ignore those that are gone or not deferred.
-
-        Raises:
-            SbNotebookError: some of them are locked by another receiver, and stay.
-            ServiceBusError: Service Bus refuses the request or does not answer; some messages may be removed.
-        """
+        """Remove messages; ignore those that are gone or not deferred."""
         left = list(sequence_numbers)
         for pause in _PAUSES:
             await anyio.sleep(pause)
@@ -182,16 +161,7 @@ class DeferredDeleter:
         )
 
     async def remove(self, sequence_numbers: Iterable[int], ends: Removal) -> None:
-        """Remove the messages that no other receiver holds. Several tasks may do so at once.
-
-        Args:
-            sequence_numbers: those of the messages.
-            ends: gets the numbers of the messages that are or may be gone, also if this raises.
-
-        Raises:
-            ServiceBusError: Service Bus refuses the request, or does not answer for a minute. Some messages may be
-                removed.
-        """
+        """Remove the messages that no other receiver holds. Several tasks may do so at once."""
         for chunk in same_partition_chunks(sequence_numbers, _CHUNK):
             try:
                 await self._remove(chunk, ends, frozenset())
@@ -224,13 +194,7 @@ class DeferredDeleter:
         return [] if removed else list(chunk)
 
     async def _remove(self, chunk: Sequence[int], ends: Removal, doubts: frozenset[int]) -> None:
-        """Remove messages of a chunk.
-
-        Args:
-            chunk: numbers of one partition.
-            ends: gets the numbers of the messages that are gone.
-            doubts: numbers of an earlier request without an answer.
-        """
+        """Remove messages of a chunk."""
         if not chunk:
             return
         unanswered: set[int] = set()

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["DEFAULT_RENEW_FOR", "PER_LINK", "LockedBatch"]
-
 DEFAULT_RENEW_FOR: Final = timedelta(minutes=30)
 _SLICE: Final = 1.0
 """Seconds of waiting between two such chances."""

@@ -10,8 +10,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["LockEvent", "LockEventKind", "LockEvents", "LockWatcher"]
-
 _LOGGER: Final = logging.getLogger(__name__)
 _KEPT: Final = 1_000
 

@@ -16,8 +16,6 @@ from sbnotebook.settlement.terms import outcome_for
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
 
-__all__ = ["HeldMessages", "Hold", "renew_after", "shortest_period"]
-
 _STILL_HELD: Final = frozenset({OutcomeStatus.FAILED, OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED})
 _LEFT: Final = "Its lock was left to end by itself."
 _REMEMBERED: Final = 100_000
@@ -40,12 +38,7 @@ _SHORT: Final = timedelta(seconds=20)
 
 
 def shortest_period(seen: timedelta, left: timedelta) -> timedelta:
-    """Return how long a lock lasts: the shortest time seen, because a clock that is set back shows longer ones.
-
-    Args:
-        seen: what this function returned before; five minutes at first.
-        left: the time from the request for the lock to its end, as the service said it.
-    """
+    """Return how long a lock lasts: the shortest time seen, because a clock that is set back shows longer ones."""
     return min(seen, left if left <= _LONGEST + _SHORT else 3 * _SHORT)
 
 
@@ -110,23 +103,13 @@ class Hold:
         self.extend(asked, self.locked_until)
 
     def extend(self, asked: datetime, locked_until: datetime) -> None:
-        """Note that the lock was renewed.
-
-        Args:
-            asked: when that was asked for.
-            locked_until: when it ends, as the service said it.
-        """
+        """Note that the lock was renewed."""
         self.locked_until = locked_until
         self.renewals += 1
         self.lasts, self.ends, self._period, self._due, self._due_of_many = _times(asked, locked_until, self._period)
 
     def is_due(self, now: datetime, *, held: int) -> bool:
-        """Return whether the lock is to be renewed.
-
-        Args:
-            now: the time.
-            held: how many locks are held with it. Each renewal counts against what a namespace can do in a second.
-        """
+        """Return whether the lock is to be renewed."""
         # One request renews many locks, and is refused where one of them is settled meanwhile.
         is_settled_now = self.asked_at is not None and not self.is_silent(now)
         return not is_settled_now and now >= (self._due if held <= _MANY else self._due_of_many)
@@ -200,11 +183,7 @@ class HeldMessages:
         return tuple(lost)
 
     def check_ours(self, messages: Iterable[ReceivedMessage]) -> list[LockedMessage]:
-        """Return messages that were locked here.
-
-        Raises:
-            DecisionError: at least one of them is a stranger.
-        """
+        """Return messages that were locked here."""
         ours: list[LockedMessage] = []
         strangers: list[ReceivedMessage] = []
         for message in messages:
@@ -227,16 +206,7 @@ class HeldMessages:
         return self.of(message) is not None or number == message.sequence_number
 
     def note(self, hold: Hold, outcome: Outcome, *, was_in_doubt: bool) -> Outcome:
-        """Record the outcome of an attempt to settle.
-
-        Args:
-            hold: the lock.
-            outcome: of this attempt alone.
-            was_in_doubt: whether an earlier attempt is without an answer.
-
-        Returns:
-            The outcome of the message after all attempts: if an earlier one may have settled it, it stays unconfirmed.
-        """
+        """Record the outcome of an attempt to settle."""
         if was_in_doubt and not outcome.ok:
             text = f"{_MAY_BE_DONE} Since then: {outcome.description or outcome.status}"
             known = replace(outcome, status=OutcomeStatus.UNCONFIRMED, description=text)
@@ -249,12 +219,7 @@ class HeldMessages:
         return known
 
     def lose(self, hold: Hold, why: str = "The lock ended before.") -> None:
-        """Note that the lock ended, if it is still held.
-
-        Args:
-            hold: the lock.
-            why: in a sentence, for the report.
-        """
+        """Note that the lock ended, if it is still held."""
         if self._holds.get(hold.message.sequence_number) is hold:
             self._end(hold, OutcomeStatus.UNCONFIRMED if hold.in_doubt else OutcomeStatus.LOCK_LOST, why)
 

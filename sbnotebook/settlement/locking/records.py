@@ -33,8 +33,6 @@ from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.sdk import receivers
 from sbnotebook.settlement.wire.conversion import payload_of, peeked_from_payload
 
-__all__ = ["DeferralRecord", "Record", "RemovalRecord", "archived_from"]
-
 _LOGGER: Final = logging.getLogger(__name__)
 _Place = tuple[EntityAddress, int]
 """An entity and a sequence number."""
@@ -47,21 +45,11 @@ class Record(Protocol):
     """A local record of settlements, written before they are attempted and again when their outcomes are known."""
 
     async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
-        """Record the intended settlements; they are on disk when this returns.
-
-        Raises:
-            SbNotebookError: it cannot be written; then these messages are not settled.
-        """
+        """Record the intended settlements; they are on disk when this returns."""
         ...
 
     async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None:
-        """Record the outcomes.
-
-        Args:
-            decision: the one that was carried out.
-            holds: those that were given before. Others may be in progress meanwhile.
-            outcomes: by lock token; messages that are missing were not attempted.
-        """
+        """Record the outcomes."""
         ...
 
 
@@ -120,11 +108,7 @@ class RemovalRecord:
         """The rows of messages that are being completed."""
 
     async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
-        """Keep messages that are about to be completed, on disk before this returns.
-
-        Raises:
-            ArchiveError: they cannot be kept; then they are not completed.
-        """
+        """Keep messages that are about to be completed, on disk before this returns."""
         if not isinstance(decision, Complete):
             return
         payloads = await self._payloads(holds)
@@ -186,14 +170,7 @@ class RemovalRecord:
 
 
 def archived_from(message: ReceivedMessage, payload: bytes, namespace: str, verb: str) -> ArchivedMessage:
-    """Return what the archive keeps of a message.
-
-    Args:
-        message: as it was read.
-        payload: its AMQP bytes.
-        namespace: its identity.
-        verb: what removes it.
-    """
+    """Return what the archive keeps of a message."""
     return ArchivedMessage(
         namespace=namespace,
         entity=message.entity.path,
@@ -206,11 +183,7 @@ def archived_from(message: ReceivedMessage, payload: bytes, namespace: str, verb
 
 
 def room_of(message: ReceivedMessage) -> int:
-    """Return how many bytes of the archive a message takes at most, before it is received.
-
-    Args:
-        message: as it was peeked, or locked.
-    """
+    """Return how many bytes of the archive a message takes at most, before it is received."""
     try:
         size = len(payload_of(message))
     except Exception:  # noqa: BLE001 (a message that cannot be sent again is kept as it came)

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["Clock", "Links", "Renewal", "Renewing", "SystemClock"]
-
 _TICK: Final = 1.0
 """Seconds between two looks at the locks."""
 _CHUNK: Final = 200
@@ -129,11 +127,7 @@ class Links:
 
     @contextlib.asynccontextmanager
     async def one(self, wait: float) -> AsyncGenerator[ServiceBusReceiver]:
-        """Return a receiver to renew over.
-
-        Args:
-            wait: seconds to wait for the batch's own at most, where no other one is open yet.
-        """
+        """Return a receiver to renew over."""
         self._used_spare = False
         own = None if self._avoids_own or self.is_silent else self._next_own()
         if own is not None and links.is_open(own) and await self._acquired(wait if self._spare is None else 0):
@@ -167,11 +161,7 @@ class Links:
         self._avoids_own = not self._used_spare
 
     async def probe(self, renewed: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Return to the batch's own receiver, if it is avoided and answers again.
-
-        Args:
-            renewed: locks that were renewed just now, so that nothing is lost where it does not answer.
-        """
+        """Return to the batch's own receiver, if it is avoided and answers again."""
         own = self._next_own()
         if not (self._avoids_own and renewed and own is not None and links.is_open(own)):
             return

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.locking.renewal import Clock
     from sbnotebook.settlement.locking.settle import Settling
 
-__all__ = ["SessionBatch", "SessionState", "session_ids"]
-
 SessionState = bytes | str | dict[str, Any] | list[Any] | None
 """What a session's state can be set to: bytes, a text, what becomes JSON, or None for no state."""
 
@@ -53,17 +51,7 @@ _PEEKS: Final = 5
 async def session_ids(
     connection: Connection, address: EntityAddress, *, updated_after: datetime | None = None
 ) -> list[str]:
-    """List the sessions of an entity that have active messages or a state, in the order of Service Bus.
-
-    Args:
-        connection: the namespace.
-        address: a queue or a subscription with sessions.
-        updated_after: only sessions whose state was set after this time.
-
-    Raises:
-        DecisionError: a sub-queue, which has no sessions.
-        ServiceBusError: the entity has none, or cannot be reached.
-    """
+    """List the sessions of an entity that have active messages or a state, in the order of Service Bus."""
     _refuse_sub_queue(address)
     found = connection.session_ids(address, state_updated_after=updated_after)
     # The list may change while the service reads it page by page, so a session may appear twice.
@@ -133,11 +121,7 @@ class SessionBatch(LockedBatch):
         return self._lock.locked_until
 
     async def get_state(self) -> bytes | None:
-        """Return the session's state; None when it has none.
-
-        Raises:
-            SessionLockLostError: the session is not held any more.
-        """
+        """Return the session's state; None when it has none."""
         async with self._busy:
             state: Any = await self._held_receiver().session.get_state()
         return None if state is None else bytes(state)
@@ -148,11 +132,7 @@ class SessionBatch(LockedBatch):
         return None if state is None else state.decode(errors="backslashreplace")
 
     async def get_state_json(self) -> Any:
-        """Return the session's state, parsed as JSON; None when it has none.
-
-        Raises:
-            DecisionError: it is not JSON.
-        """
+        """Return the session's state, parsed as JSON; None when it has none."""
         state = await self.get_state()
         try:
             return None if state is None else json.loads(state)
@@ -160,28 +140,13 @@ class SessionBatch(LockedBatch):
             raise DecisionError("The session's state is not JSON: read it as text or as bytes.") from None
 
     async def set_state(self, state: SessionState) -> None:
-        """Give the session another state, which stays when its messages are gone; None takes it away.
-
-        Raises:
-            SessionLockLostError: the session is not held any more.
-        """
+        """Give the session another state, which stays when its messages are gone; None takes it away."""
         content = state if state is None or isinstance(state, (str, bytes)) else json.dumps(state)
         async with self._busy:
             await self._held_receiver().session.set_state(content)
 
     async def standing_before(self, sequence_number: int) -> set[int] | None:
-        """Return the numbers of the session's messages that can be received and are smaller than that of a held one.
-
-        Args:
-            sequence_number: of the held message, which a peek shows, too: an empty answer, as Azure gives now and then
-                (azure-sdk-for-python issue 39459), is not trusted.
-
-        Returns:
-            Their numbers; None when it is not known. Of sessions with many deferred messages it is not.
-
-        Raises:
-            SessionLockLostError: the session is not held any more.
-        """
+        """Return the numbers of the session's messages that can be received and are smaller than that of a held one."""
         standing: set[int] = set()
         first, now = (partition_of(sequence_number) << 48) + 1, self.clock.now()
         for _ in range(_PEEKS):
@@ -225,15 +190,7 @@ class SessionBatch(LockedBatch):
         return receiver
 
     async def receive(self, count: int, *, max_wait: float = 5.0, more_wait: float = 1.0) -> tuple[LockedMessage, ...]:
-        """Lock more messages of the session, in their order: see :meth:`LockedBatch.receive`.
-
-        Returns:
-            The messages that were locked by this call, at most as many as one link holds.
-
-        Raises:
-            SessionLockLostError: the session is not held any more.
-            DecisionError: 5,000 messages of the session are not settled: Service Bus sends no more of them.
-        """
+        """Lock more messages of the session, in their order: see :meth:`LockedBatch.receive`."""
         receiver = self._held_receiver()
         room = max(self.per_link - settling.unsettled(receiver), receivers.waiting(receiver))
         if room <= 0:

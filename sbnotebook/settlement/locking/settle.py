@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.locking.records import Record
     from sbnotebook.settlement.peek import Peeker
 
-__all__ = ["ActElsewhere", "RunsInTurn", "Settling", "group_size", "settled_elsewhere"]
-
 ActElsewhere: TypeAlias = "Callable[[Hold], Awaitable[Outcome]]"
 """Settles a message over another connection, given its lock, and returns the outcome."""
 
@@ -496,21 +494,7 @@ def _is_unclear(error: Exception | None) -> bool:
 async def settled_elsewhere(
     held: HeldMessages, records: Sequence[Record], decision: Decision, message: LockedMessage, act: ActElsewhere
 ) -> Outcome:
-    """Have a message settled over another connection than that of its batch.
-
-    Args:
-        held: the messages of the batch.
-        records: written around each settlement.
-        decision: on the message.
-        message: one of the batch.
-        act: settles it.
-
-    Returns:
-        The outcome of the message.
-
-    Raises:
-        SbNotebookError: the records cannot be written; then it is not settled.
-    """
+    """Have a message settled over another connection than that of its batch."""
     hold = held.of(message)
     if hold is None:
         return held.outcome_of(message, decision)

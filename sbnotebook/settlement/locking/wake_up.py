@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.locking.lock_table import Hold
     from sbnotebook.settlement.locking.renewal import Clock
 
-__all__ = ["SUBJECT", "WakeUp", "WakeUps", "wake"]
-
 SUBJECT: Final = "sbnotebook.wake-up"
 """The subject by which a wake-up message is known."""
 _MAX_BODY: Final = 4_096
@@ -76,14 +74,7 @@ class WakeUp:
         return cls(message.entity, message.sequence_number, time_text(message.enqueued_time))
 
     def message(self, due: datetime, *, deferral: int, session_id: str | None = None) -> Message:
-        """Return the wake-up message.
-
-        Args:
-            due: when it becomes active.
-            deferral: which deferral of the message it is for, its delivery count: tried again, the same deferral has
-                a wake-up with the same id, which duplicate detection drops; the next deferral has another.
-            session_id: the session of the deferred message.
-        """
+        """Return the wake-up message."""
         said = {
             "entity": self.entity.path,
             "sequence_number": self.sequence_number,
@@ -108,16 +99,6 @@ async def wake(batch: LockedBatch, wake_up: WakeUp) -> LockedMessage | None:
     """Lock the deferred message that a wake-up is for.
 
     Settle it first, and complete the wake-up after it: then a crash in between leaves the wake-up, which comes again.
-
-    Args:
-        batch: open, on the entity of the deferred message.
-        wake_up: what the wake-up message says.
-
-    Returns:
-        The message, held by the batch; None when it is not deferred there any more, or is locked by another receiver.
-
-    Raises:
-        DecisionError: the message is in another entity.
     """
     if batch.address != wake_up.entity:
         raise DecisionError(f"The wake-up is for a message of {wake_up.entity}, and the batch is of {batch.address}.")
@@ -143,11 +124,7 @@ class WakeUps:
         self._clock = clock
 
     async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
-        """Send the wake-ups, and wait until each is confirmed.
-
-        Raises:
-            SettlementFailedError: one of them is not; then nothing is deferred, and those that were sent do no harm.
-        """
+        """Send the wake-ups, and wait until each is confirmed."""
         if not isinstance(decision, Defer) or decision.wake_after is None:
             return
         due = self._clock.now() + decision.wake_after

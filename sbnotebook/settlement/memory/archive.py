@@ -371,12 +371,7 @@ class _Kept(Protocol):
 
 
 def room_for(payload: int, message: _Kept) -> int:
-    """Return how many bytes of the archive a message takes at most.
-
-    Args:
-        payload: how many AMQP bytes it has.
-        message: has the names that its row repeats.
-    """
+    """Return how many bytes of the archive a message takes at most."""
     entity, message_id = str(message.entity).encode(), (message.message_id or "").encode(errors="replace")
     row = payload + _ROW_BYTES + len(entity) + len(message_id)
     return (_PAGE // (_PAGE // row) if row <= _PAGE else row + _PAGE) + _INDEX_BYTES + len(entity)
@@ -387,16 +382,7 @@ def _unusable(path: Path, error: Exception) -> ArchiveError:
 
 
 def archive_of(setting: Archive | bool | None, folder: Path) -> Archive | None:
-    """Return the archive that a setting means; None for none.
-
-    Args:
-        setting: an archive; True for the one in ``folder``, unless SBNOTEBOOK_ARCHIVE is off in the environment;
-            False or None for none.
-        folder: where the journal is.
-
-    Raises:
-        ConfigurationError: SBNOTEBOOK_ARCHIVE is neither on nor off.
-    """
+    """Return the archive that a setting means; None for none."""
     if isinstance(setting, Archive):
         return setting
     value = os.environ.get("SBNOTEBOOK_ARCHIVE", "").strip().casefold()

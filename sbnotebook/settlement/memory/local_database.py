@@ -56,9 +56,6 @@ class LocalDatabase:
         """Write everything inside to disk when the block ends; nothing of it when the block raises.
 
         Threads take turns, and one that holds it must not begin another inside.
-
-        Raises:
-            ConfigurationError: the file is something else, or is of another version; it is left as it is.
         """
         try:
             with self._lock:
@@ -148,11 +145,6 @@ def insert_rows(database: sqlite3.Connection, insert: str, rows: Sequence[Sequen
 
     Around each step of a statement, Python lets other threads run. Beside a busy event loop, a thread waits up to 5 ms
     until it runs again, so 200 statements take a second.
-
-    Args:
-        database: in a transaction, so that no other process inserts rows in between.
-        insert: the statement up to ``VALUES``, for a table whose rows have consecutive ids.
-        rows: the values, as many for each.
 
     Example:
         >>> database = sqlite3.connect(":memory:")

@@ -73,15 +73,7 @@ class Notes:
         self._namespace = namespace
 
     def write(self, fingerprint: str, text: str) -> None:
-        """Keep a note on a cause, on disk before this returns; an empty one is removed.
-
-        Args:
-            fingerprint: the cause's, as groups of messages have it.
-            text: the note, of 2,000 characters at most; it takes the place of an earlier one.
-
-        Raises:
-            ConfigurationError: the note is too long, or is not text that can be stored.
-        """
+        """Keep a note on a cause, on disk before this returns; an empty one is removed."""
         key = (self._namespace().casefold(), _checked(fingerprint, "A fingerprint", _MAX_FINGERPRINT))
         note = _checked(text.strip(), "A note", MAX_NOTE)
         with self._database.transaction() as database:
@@ -102,11 +94,6 @@ class Notes:
         """Count messages that were resubmitted, on disk before this returns.
 
         A count begins anew when its last resubmit is more than 30 days ago.
-
-        Args:
-            entity: that held them.
-            counts: by the fingerprint of their cause.
-            now: the time of the resubmit, with a time zone.
         """
         place, time = self._place(entity), now.astimezone(UTC)
         with self._database.transaction() as database:
@@ -160,12 +147,7 @@ class Looks:
         self._namespace = namespace
 
     def replace(self, counts: Mapping[EntityAddress, int], now: datetime) -> dict[EntityAddress, Look]:
-        """Keep the counts of queues for the next look, and return those of the last one.
-
-        Args:
-            counts: by the address of the queue; other queues keep theirs.
-            now: the time of this look, with a time zone.
-        """
+        """Keep the counts of queues for the next look, and return those of the last one."""
         namespace = self._namespace().casefold()
         wanted = {address.path.casefold(): address for address in counts}
         rows = [(namespace, path, counts[each], now.astimezone(UTC).isoformat()) for path, each in wanted.items()]

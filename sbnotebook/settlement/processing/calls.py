@@ -19,8 +19,6 @@ from sbnotebook.settlement.locking.renewal import Clock
 from sbnotebook.settlement.memory.seen import Seen, key_of
 from sbnotebook.settlement.processing.policy import End, Fault, RejectMessage, SkipMessage, StopProcessing
 
-__all__ = ["AnyFunction", "AsyncFunction", "CallGroup", "EndedCall", "Function", "FunctionCaller", "LostCalls"]
-
 Function = Callable[[LockedMessage], object]
 """Does the work for one message; raises SkipMessage, RejectMessage or StopProcessing to say how it ended."""
 AsyncFunction = Callable[[LockedMessage], Awaitable[object]]
@@ -69,12 +67,7 @@ class LostCalls:
         self._calls: dict[int, tuple[EndedCall, int]] = {}
 
     def keep(self, ended: EndedCall, index: int) -> None:
-        """Keep a call until its message comes again.
-
-        Args:
-            ended: the call.
-            index: the position of the message in the report.
-        """
+        """Keep a call until its message comes again."""
         message = ended.message
         bare = LockedMessage(
             entity=message.entity,

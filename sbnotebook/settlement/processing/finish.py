@@ -39,8 +39,6 @@ from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import outcome_for
 
-__all__ = ["Finisher", "can_retry"]
-
 _IN_SESSION: Final = 50
 """Settlements of a session that wait for their answer at once. It ends too soon to learn what the network bears."""
 _PAUSES: Final = (0.0, 1.0, 5.0)
@@ -87,16 +85,7 @@ class Finisher:
         """A local error that ends the run, such as a full disk."""
 
     async def settle(self, batch: LockedBatch, ends: Sequence[EndedCall]) -> list[Outcome]:
-        """Settle messages by the policy.
-
-        Args:
-            batch: the batch that holds them.
-            ends: how their functions ended.
-
-        Returns:
-            An outcome for each message, in the same order. If the function did not return, the outcome's description
-            says how it ended.
-        """
+        """Settle messages by the policy."""
         # A message whose envelope was not confirmed is not settled: the refusal is its outcome.
         envelopes = await self._send_envelopes(batch, ends) if self._pools else {}
         outcomes = {token: outcome for token, outcome in envelopes.items() if not outcome.ok}

@@ -23,8 +23,6 @@ from sbnotebook.settlement.processing.status import ProcessState, ProcessStatus
 from sbnotebook.settlement.processing.workers import SessionWorkers, SharedWorkers, Workers
 from sbnotebook.settlement.watch import reporting
 
-__all__ = ["Processing"]
-
 _RENEW_FOR: Final = timedelta(days=3650)
 """How long locks are renewed: until the function has ended, however long it takes."""
 

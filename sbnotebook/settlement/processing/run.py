@@ -25,8 +25,6 @@ from sbnotebook.settlement.processing.policy import Policy, Then
 from sbnotebook.settlement.processing.status import Leases
 from sbnotebook.settlement.terms import Progress, check_wait
 
-__all__ = ["SERVICE_ERRORS", "ChangeSignal", "ConsumerRun", "Options", "ProcessOptions"]
-
 SERVICE_ERRORS: Final = (AzureError, OSError)
 """Errors of Service Bus, of the network and of credentials; the SDK's own are AzureErrors, too."""
 _MIN_PAUSE: Final = 0.5
@@ -187,11 +185,7 @@ class ConsumerRun:
     # ---------------------------------------------------------------- problems
 
     def note_reachable(self, problem: str | None = None) -> None:
-        """Note that Service Bus was reached.
-
-        Args:
-            problem: a problem that remains, for the status.
-        """
+        """Note that Service Bus was reached."""
         self.problem, self._pause, self._was_reached = problem, _MIN_PAUSE, True
 
     async def survive(self, error: Exception) -> None:
@@ -199,9 +193,6 @@ class ConsumerRun:
 
         Only a run without an end survives, once Service Bus was reached. Then no error ends it: even a refusal may
         pass, as that of a credential or of a disabled entity does. The processors of Microsoft's SDKs also continue.
-
-        Raises:
-            Exception: the error, where the run does not survive it.
         """
         if self.options.max_wait is not None or not self._was_reached:
             raise error
@@ -256,15 +247,7 @@ class ConsumerRun:
             self.fail(ended.error)
 
     def note_outcome(self, outcome: Outcome, index: int | None = None) -> int:
-        """Put a finished message into the report.
-
-        Args:
-            outcome: its outcome.
-            index: its position in the report if it is in there already, None to append it.
-
-        Returns:
-            Its position in the report.
-        """
+        """Put a finished message into the report."""
         if index is None:
             index, self._noted = self._noted, self._noted + 1
             if self.options.progress is not None:

@@ -25,8 +25,6 @@ from sbnotebook.settlement.processing.calls import CallGroup, EndedCall, LostCal
 from sbnotebook.settlement.processing.finish import can_retry
 from sbnotebook.settlement.processing.run import SERVICE_ERRORS, ConsumerRun
 
-__all__ = ["SessionWorkers", "SharedWorkers", "Workers"]
-
 _MAX_WAITING: Final = 500
 """Messages that are locked ahead of shared workers at most."""
 _AHEAD_SECONDS: Final = 1.0

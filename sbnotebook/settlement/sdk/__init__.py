@@ -26,12 +26,6 @@ _LOGGER: Final = logging.getLogger(__name__)
 def check_version(installed: str = __version__) -> None:
     """Refuse a version of azure-servicebus other than the minor version that sbnotebook is written for.
 
-    Args:
-        installed: the version of azure-servicebus, by default the one that is imported.
-
-    Raises:
-        ConfigurationError: sbnotebook does not work with this version. The text says which one to install.
-
     Example:
         >>> check_version("7.15.3")
         >>> check_version("7.16.0")

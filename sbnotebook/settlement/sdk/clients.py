@@ -51,11 +51,7 @@ _TO_CONNECT: Final = (
 
 
 def adopt(client: AnyClient) -> None:
-    """Make one of the SDK's clients one of ours.
-
-    Args:
-        client: not open yet.
-    """
+    """Make one of the SDK's clients one of ours."""
     made: Any = client
     made.__class__ = _CLIENTS[type(client)]
 

@@ -15,8 +15,6 @@ from sbnotebook.settlement.sdk.protocol import AMQPException, AnyClient, private
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["answered_within", "as_service_bus_error", "condition_of", "explain_refusals", "with_words"]
-
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -31,13 +29,7 @@ def explain_refusals(
     explained: Callable[[ServiceBusError], Awaitable[ServiceBusError | None]],
     opened: Callable[[], None],
 ) -> None:
-    """Make a client raise a refusal at once and in clearer words, instead of retrying it for many seconds.
-
-    Args:
-        client: not open yet.
-        explained: returns the error to raise instead, None for an error that may pass.
-        opened: is called each time after the client was opened.
-    """
+    """Make a client raise a refusal at once and in clearer words, instead of retrying it for many seconds."""
     parts = private(client)
     # The one place where the SDK's clients look at an error and decide whether to try again.
     handle, open_once = parts._handle_exception, parts._open
@@ -77,11 +69,7 @@ def with_words(error: ServiceBusError, words: str) -> ServiceBusError:
 
 @contextlib.contextmanager
 def as_service_bus_error(receiver: ServiceBusReceiver) -> Generator[None]:
-    """Turn the SDK's internal errors of a management request into its public ones.
-
-    Args:
-        receiver: the receiver that makes the request.
-    """
+    """Turn the SDK's internal errors of a management request into its public ones."""
     try:
         yield
     except AMQPException as error:
@@ -95,11 +83,7 @@ def as_service_bus_error(receiver: ServiceBusReceiver) -> Generator[None]:
 
 @contextlib.contextmanager
 def answered_within(seconds: float) -> Generator[None]:
-    """Limit how long the block waits for an answer, in seconds.
-
-    Raises:
-        TimeoutError: no answer came in time. Unlike anyio's own, it has a text.
-    """
+    """Limit how long the block waits for an answer, in seconds."""
     try:
         with anyio.fail_after(seconds):
             yield

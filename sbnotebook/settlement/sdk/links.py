@@ -83,12 +83,7 @@ async def catch_up(client: ServiceBusReceiver | ServiceBusSender) -> None:
 
 
 async def reopen(client: ServiceBusReceiver | ServiceBusSender) -> None:
-    """Open a receiver or sender, or open it again after it lost its connection or link; nothing when it is open.
-
-    Raises:
-        ServiceBusError: it could not be opened. Nothing was sent.
-        SessionLockLostError: it is the receiver of a session, whose lock is lost with the link.
-    """
+    """Open a receiver or sender, or open it again after it lost its connection or link; nothing when it is open."""
     if is_open(client):
         return
     session: Any = getattr(client, "session", None)
@@ -104,17 +99,7 @@ async def reopen(client: ServiceBusReceiver | ServiceBusSender) -> None:
 
 
 async def receive(receiver: ServiceBusReceiver, count: int, max_wait: float) -> list[ServiceBusReceivedMessage]:
-    """Receive messages, once more over a new link if the receiver loses its own meanwhile.
-
-    Args:
-        receiver: an open one.
-        count: messages at most.
-        max_wait: seconds to wait for the first.
-
-    Raises:
-        ServiceBusError: Service Bus refused, or did not answer over the new link either.
-        SessionLockLostError: it is the receiver of a session, whose lock is lost with the link.
-    """
+    """Receive messages, once more over a new link if the receiver loses its own meanwhile."""
     try:
         return await receiver.receive_messages(count, max_wait_time=max_wait)
     except ServiceBusConnectionError:

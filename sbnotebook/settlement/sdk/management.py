@@ -62,19 +62,7 @@ def browser(client: ServiceBusClient, path: str) -> Browser:
 
 
 async def token_status(browser: Browser) -> tuple[int | None, object]:
-    """Open a browser once, and return what the service answers to its token.
-
-    Args:
-        browser: not open yet, of an entity that need not exist.
-
-    Returns:
-        The status, None where the service ended the link instead; and its description.
-
-    Raises:
-        AMQPException: there is no connection, or it broke.
-        ServiceBusError: no answer, or no token, came in time.
-        Exception: the credential raised it.
-    """
+    """Open a browser once, and return what the service answers to its token."""
     try:
         await private(browser)._open()
     except AMQPException as error:
@@ -97,20 +85,7 @@ async def peek_payloads(
     with_bodies: bool = True,
     once: bool = False,
 ) -> list[bytes]:
-    """Peek the AMQP bytes of messages; ``peek_messages`` decodes them and drops the types.
-
-    Args:
-        browser: of the entity, or a receiver of it that is open.
-        from_sequence_number: where to begin, included.
-        count: the most messages to return.
-        session_id: peek this session only, without locking it; None for all.
-        with_bodies: False to have the service leave out the bodies.
-        once: whether the SDK neither repeats the request nor opens the connection anew. Several tasks may ask once at
-            the same time, of a browser that is ready, see :func:`sbnotebook.settlement.sdk.links.is_ready`.
-
-    Returns:
-        At most ``count`` messages; none when there are no more.
-    """
+    """Peek the AMQP bytes of messages; ``peek_messages`` decodes them and drops the types."""
     parts = private(browser)
 
     def answer(status_code: int, message: Any, description: Any, amqp_transport: Any) -> list[bytes]:
@@ -140,15 +115,6 @@ async def receive_deferred(
     """Lock deferred messages, and return their locks with their bytes, for ``payload_of_received``.
 
     ``receive_deferred_messages`` drops the types, and when one of the messages is missing it tries for 13 seconds.
-
-    Args:
-        receiver: open, in peek-lock mode.
-        sequence_numbers: of one partition.
-
-    Raises:
-        MessageNotFoundError: at least one of them is missing. Then none is locked.
-        TimeoutError: no answer came within 30 seconds. Messages locked until then stay so until their locks end.
-        ServiceBusError: the service refused it, or the connection was lost.
     """
 
     def answer(status_code: int, message: Any, description: Any, amqp_transport: Any) -> list[Any]:
@@ -166,15 +132,6 @@ async def delete_deferred(receiver: ServiceBusReceiver, sequence_numbers: Sequen
 
     ``receive_deferred_messages`` in receive-and-delete mode decodes every message, and when one of them is missing it
     tries for 13 seconds.
-
-    Args:
-        receiver: open, in any mode.
-        sequence_numbers: of one partition.
-
-    Raises:
-        MessageNotFoundError: at least one of them is missing. Then none is removed.
-        TimeoutError: no answer came within 30 seconds.
-        ServiceBusError: the service refused it, or the connection was lost.
     """
 
     def answer(status_code: int, message: Any, description: Any, amqp_transport: Any) -> int:
@@ -208,19 +165,7 @@ async def _request_once(receiver: ServiceBusReceiver, operation: bytes, request:
 
 
 async def renew_locks(receiver: ServiceBusReceiver, messages: Sequence[ServiceBusReceivedMessage]) -> list[datetime]:
-    """Renew the locks of several messages in one request, once: the SDK's method repeats it for many seconds.
-
-    Args:
-        receiver: open; not necessarily the one that received the messages.
-        messages: still locked.
-
-    Returns:
-        When each lock ends, by the service's clock.
-
-    Raises:
-        MessageLockLostError: at least one of the locks is lost.
-        ServiceBusError: the service refused it, or the connection was lost.
-    """
+    """Renew the locks of several messages in one request, once: the SDK's method repeats it for many seconds."""
     tokens = private(receiver)._amqp_transport.AMQP_ARRAY_VALUE([message.lock_token for message in messages])
     answer = await _request_once(receiver, _RENEW, {"lock-tokens": tokens}, mgmt_handlers.message_lock_renew_op)
     ends = [datetime.fromtimestamp(stamp / 1000, UTC) for stamp in answer[b"expirations"]]
@@ -244,19 +189,6 @@ async def settle_by_tokens(
 
     The SDK's own methods try again by opening the receiver again, each by itself. When a connection breaks, many of
     them close what another has just opened, and none can tell what the first attempt did.
-
-    Args:
-        receiver: open, see :func:`sbnotebook.settlement.sdk.links.reopen`; not necessarily the one that received the
-            messages.
-        lock_tokens: of messages of one partition: Service Bus takes no others (azure-service-bus-dotnet, issue 386).
-        operation: ``complete``, ``abandon``, ``defer`` or ``dead-letter``.
-        reason: why they are dead-lettered.
-        description: the explanation of the reason.
-        answer_within: seconds to wait for the confirmation.
-
-    Raises:
-        TimeoutError: no answer came.
-        ServiceBusError: the service refused the request, or the connection was lost.
     """
     details = None
     if operation == constants.MESSAGE_DEAD_LETTER:
@@ -281,14 +213,7 @@ class ToSchedule(NamedTuple):
 
 
 async def schedule_payloads(sender: ServiceBusSender, messages: Sequence[ToSchedule]) -> list[int]:
-    """Schedule messages in one request; the SDK schedules only messages of its own classes.
-
-    Returns:
-        Their sequence numbers, in the same order.
-
-    Raises:
-        ServiceBusError: the service refused them, or their arrival is unknown.
-    """
+    """Schedule messages in one request; the SDK schedules only messages of its own classes."""
     entries = [
         {name: value for name, value in _entry(message).items() if value is not None or name == "message-id"}
         for message in messages
@@ -312,13 +237,5 @@ async def cancel_by_numbers(sender: ServiceBusSender, sequence_numbers: Sequence
     """Cancel scheduled messages by one request.
 
     If one of several is missing, no source says whether the service cancels the others.
-
-    Args:
-        sender: to the queue or topic.
-        sequence_numbers: of one partition.
-
-    Raises:
-        MessageNotFoundError: at least one of them is active already, cancelled, or unknown.
-        ServiceBusError: the service refused it, or its result is unknown.
     """
     await sender.cancel_scheduled_messages([*sequence_numbers])

@@ -24,25 +24,6 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = [
-    "BareLock",
-    "build_bare_locks",
-    "drain_credit",
-    "drop_payload",
-    "has_more_coming",
-    "keep_between_calls",
-    "keep_bodies_of",
-    "keep_locks_alone",
-    "keep_payloads",
-    "lock_by_token",
-    "payload_of_received",
-    "take",
-    "take_down",
-    "token_of",
-    "waiting",
-    "withdraw_credit",
-]
-
 # Attributes that sbnotebook adds to the SDK's messages, links and receivers.
 _PAYLOAD: Final = "_sbnotebook_payload"
 _WANTED: Final = "_sbnotebook_wanted"
@@ -65,11 +46,7 @@ _Arrived: TypeAlias = Callable[[Frame, Any], Awaitable[None]]
 
 
 def keep_payloads(receiver: ServiceBusReceiver) -> None:
-    """Make a receiver keep the AMQP bytes of each message that it builds, for :func:`payload_of_received`.
-
-    Args:
-        receiver: not open yet.
-    """
+    """Make a receiver keep the AMQP bytes of each message that it builds, for :func:`payload_of_received`."""
     parts = private(receiver)
     build, open_once = parts._build_received_message, parts._open
 
@@ -145,12 +122,7 @@ class _LockByToken:
 
 
 def lock_by_token(lock_token: UUID, payload: bytes | None) -> ServiceBusReceivedMessage:
-    """Return a lock that is on no link of ours as a message to renew, or to settle over the management node.
-
-    Args:
-        lock_token: of the lock.
-        payload: the message's AMQP bytes, None when it is missing.
-    """
+    """Return a lock that is on no link of ours as a message to renew, or to settle over the management node."""
     return cast("ServiceBusReceivedMessage", _LockByToken(lock_token, payload))
 
 
@@ -174,11 +146,7 @@ class BareLock:
 
 
 def keep_locks_alone(receiver: ServiceBusReceiver) -> None:
-    """Prepare a receiver for :func:`keep_bodies_of` and :func:`keep_between_calls`.
-
-    Args:
-        receiver: not open yet.
-    """
+    """Prepare a receiver for :func:`keep_bodies_of` and :func:`keep_between_calls`."""
     parts = private(receiver)
     build = parts._build_received_message
     setattr(receiver, _WANTED, None)
@@ -210,11 +178,7 @@ def keep_locks_alone(receiver: ServiceBusReceiver) -> None:
 
 
 def build_bare_locks(receiver: ServiceBusReceiver) -> None:
-    """Build a :class:`BareLock` with its AMQP bytes for each message, which takes a third of the SDK's time.
-
-    Args:
-        receiver: not open yet.
-    """
+    """Build a :class:`BareLock` with its AMQP bytes for each message, which takes a third of the SDK's time."""
 
     def build_bare(received: tuple[Frame, Any]) -> ServiceBusReceivedMessage:
         frame, message = received
@@ -231,10 +195,6 @@ def keep_bodies_of(receiver: ServiceBusReceiver, wanted: Container[int] | None) 
     """Drop the body of each unwanted message as it arrives from now on, and keep its lock.
 
     While ``wanted`` is not None, messages that arrive between two calls wait for the next one, in their order.
-
-    Args:
-        receiver: prepared by :func:`keep_locks_alone`.
-        wanted: sequence numbers; None keeps every message.
     """
     setattr(receiver, _WANTED, wanted)
 
@@ -244,9 +204,6 @@ def keep_between_calls(receiver: ServiceBusReceiver) -> None:
 
     The SDK would release it while later messages are on their way. Service Bus may place released messages behind
     messages that arrive meanwhile (azure-sdk-for-net issue 35846).
-
-    Args:
-        receiver: prepared by :func:`keep_locks_alone`.
     """
     setattr(receiver, _KEEPS, True)
 
@@ -266,14 +223,6 @@ async def take(receiver: ServiceBusReceiver, count: int, max_wait: float) -> lis
     ``receive_messages`` ends 0.2 seconds after the first message, in which not all can come over a long line. It reads
     one frame in a turn, and loses messages if it is cancelled. This ends 0.2 seconds after the last message, and loses
     none.
-
-    Args:
-        receiver: prepared by :func:`keep_locks_alone`, and told which messages are wanted.
-        count: messages at most.
-        max_wait: seconds to wait in all.
-
-    Raises:
-        ServiceBusError: the service refused it, or the connection was lost.
     """
     parts = private(receiver)
     parts._check_live()
@@ -311,10 +260,6 @@ def take_down(receiver: ServiceBusReceiver, sink: Callable[[bytes], None]) -> No
 
     In receive-and-delete mode a message is gone from the service when it is sent. ``receive_messages`` loses messages
     that have arrived if it is cancelled, if the connection breaks, or if a message arrives after the call.
-
-    Args:
-        receiver: not open yet, made by :meth:`sbnotebook.settlement.connecting.connection.Connection.receiver`.
-        sink: called with the bytes.
     """
 
     def pass_on(_: ReceiveHandler, arrived: _Arrived) -> _Arrived:
@@ -362,15 +307,7 @@ async def withdraw_credit(receiver: ServiceBusReceiver) -> None:
 
 
 async def drain_credit(receiver: ServiceBusReceiver, answer_within: float) -> bool:
-    """Take back the rest of the last request for messages, and keep messages that still arrive for it.
-
-    Args:
-        receiver: open.
-        answer_within: seconds to wait until the service says that it has sent all.
-
-    Returns:
-        Whether it said so; False when messages may still have been on their way.
-    """
+    """Take back the rest of the last request for messages, and keep messages that still arrive for it."""
     handler = private(receiver)._handler
     if handler is None or handler._link is None:
         return False
@@ -382,14 +319,6 @@ async def _drain(handler: ReceiveHandler, *, credit: int, answer_within: float) 
 
     The service answers with a flow when it has sent all that it will (AMQP 1.0 section 2.6.7, "drain"). The SDK
     ignores that answer, and waits until nothing has come for 0.4 seconds.
-
-    Args:
-        handler: a receiver's.
-        credit: messages that may still be sent.
-        answer_within: seconds to wait for the answer.
-
-    Returns:
-        Whether the answer came; False when messages may still have been on their way.
     """
     link, connection = handler._link, handler._connection
     if link is None or connection is None or link._is_closed:

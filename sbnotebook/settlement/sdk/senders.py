@@ -20,8 +20,6 @@ from sbnotebook.settlement.sdk.protocol import (
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusSender
 
-__all__ = ["listen_alone", "make_ready", "max_batch_bytes", "max_message_bytes", "send_payload"]
-
 _GLANCE: Final = 0.005
 """Seconds between two looks whether the token is confirmed."""
 
@@ -30,9 +28,6 @@ async def make_ready(sender: ServiceBusSender) -> None:
     """Wait until a sender's link is open and its token is confirmed, which the SDK renews here when that is due.
 
     Nothing is sent: an error here says for certain that the next message has not left the client.
-
-    Raises:
-        ServiceBusError: the link could not be opened, or its token could not be renewed.
     """
     parts = private(sender)
     parts._check_live()
@@ -54,14 +49,6 @@ async def send_payload(sender: ServiceBusSender, payload: bytes, *, batch: bool 
     """Send AMQP bytes once and wait for the confirmation.
 
     The SDK's ``send_messages`` does more around it, for messages of its own, which takes as long as all of this.
-
-    Args:
-        sender: ready, see :func:`make_ready`.
-        payload: a message, or a batch of messages.
-        batch: whether the payload is a batch.
-
-    Raises:
-        ServiceBusError: the service refused it, or its arrival is unknown.
     """
     parts = private(sender)
     parts._check_live()
@@ -98,9 +85,6 @@ def listen_alone(sender: ServiceBusSender) -> None:
     The SDK keeps a connection alive by a task that listens every 30 seconds. When that task hears of new credit while
     a message waits to be written, it writes the message, too, and Service Bus has it twice. Without that task, waiting
     for a confirmation keeps the connection alive, and a connection that was idle for long is opened again.
-
-    Args:
-        sender: not open yet.
     """
     private(sender)._config.keep_alive = None
 

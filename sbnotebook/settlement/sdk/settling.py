@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-__all__ = ["LinkSettling", "is_emptied", "is_on_link", "ranges", "unsettled"]
-
 _LOGGER: Final = logging.getLogger(__name__)
 _GONE: Final = (LinkState.DETACHED, LinkState.ERROR)
 _GLANCE: Final = 0.01
@@ -155,17 +153,7 @@ class LinkSettling:
         began: Callable[[int], bool],
         ended: Callable[[int, list[Exception | None]], None],
     ) -> None:
-        """Settle messages, and wait for the confirmation of each.
-
-        Args:
-            parts: the messages that each frame settles; their deliveries follow one another, see :func:`ranges`.
-            window: says how many parts wait for their confirmation at once, and learns from each.
-            answer_within: gives the seconds to wait for the confirmation of the next part.
-            operations: the operation, reason and description of each part that has its own, by its index.
-            began: called with the index of a part before it is sent. When it returns False, neither this part nor a
-                later one is sent.
-            ended: called with the index of a part that was sent, and the error of each message, None if confirmed.
-        """
+        """Settle messages, and wait for the confirmation of each."""
         own = operations or {}
         states = {operation: _EndState.of(*operation) for operation in set(own.values())}
         coming = deque(range(len(parts)))

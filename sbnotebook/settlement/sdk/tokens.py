@@ -54,11 +54,7 @@ _WINDOW: Final = 0.1
 
 
 async def refresh_if_due(receiver: ServiceBusReceiver) -> None:
-    """Refresh the token of a receiver's connection if that is due; the SDK does so only when the receiver is used.
-
-    Args:
-        receiver: open. No other task uses it meanwhile.
-    """
+    """Refresh the token of a receiver's connection if that is due; the SDK does so only when the receiver is used."""
     handler = private(receiver)._handler
     if handler is not None:
         with contextlib.suppress(Exception):  # the next operation reports the fault

@@ -47,8 +47,6 @@ from sbnotebook.settlement.sdk.protocol import (
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusSender
 
-__all__ = ["DischargeUnansweredError", "TransactionLine"]
-
 _LOGGER: Final = logging.getLogger(__name__)
 _LIMIT: Final = 50.0
 """Seconds from the declaration of a transaction to the answer to its discharge. The service rolls back after 120."""
@@ -123,11 +121,7 @@ class TransactionLine:
         """When to open another line, in seconds since 1970: before a token for the destination expires."""
 
     async def open(self) -> None:
-        """Open the connection and its links.
-
-        Raises:
-            ServiceBusError: it could not be opened, or the service refused one of the links.
-        """
+        """Open the connection and its links."""
         try:
             with _answered_until(anyio.current_time() + _OPEN_WITHIN):
                 await self._open()
@@ -135,25 +129,12 @@ class TransactionLine:
             raise self._explained(error) from error
 
     async def move(self, payload: bytes, lock_token: UUID) -> None:
-        """Send a message and complete another in one transaction.
-
-        Args:
-            payload: the message to send, as AMQP bytes.
-            lock_token: of the message to complete.
-
-        Raises:
-            DischargeUnansweredError: the commit was sent, and nothing is known of it.
-            ServiceBusError: neither was done.
-        """
+        """Send a message and complete another in one transaction."""
         await self.begin(payload, lock_token)
         await self.commit()
 
     async def begin(self, payload: bytes, lock_token: UUID) -> None:
-        """Declare a transaction, and send a message and complete another in it: see :meth:`move`.
-
-        Raises:
-            ServiceBusError: neither is done once the connection is closed.
-        """
+        """Declare a transaction, and send a message and complete another in it: see :meth:`move`."""
         self._until = anyio.current_time() + _LIMIT
         with _answered_until(self._until):
             state = await self._transfer(self._control, _value(_DECLARE, [None]))
@@ -166,12 +147,7 @@ class TransactionLine:
             self._txn_id = None
 
     async def commit(self) -> None:
-        """Commit the transaction that is begun: see :meth:`move`.
-
-        Raises:
-            DischargeUnansweredError: the commit was sent, and nothing is known of it.
-            ServiceBusError: nothing was done.
-        """
+        """Commit the transaction that is begun: see :meth:`move`."""
         try:
             with _answered_until(self._until):
                 self._expect_accepted(await self._transfer(self._control, _value(_DISCHARGE, [self._open_id, False])))
@@ -293,11 +269,7 @@ class TransactionLine:
             raise ServiceBusConnectionError(message=f"The completion was not answered: {error}") from error
 
     async def _listen(self, is_done: Callable[[], bool]) -> None:
-        """Read frames until something has come.
-
-        Raises:
-            ServiceBusError: it cannot come any more.
-        """
+        """Read frames until something has come."""
         connection: Any = self._parts._handler._connection
         while not is_done():
             await anyio.lowlevel.checkpoint()  # so that the limit applies where there is nothing to read any more

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
     from azure.servicebus.aio import ServiceBusSender
 
-__all__ = ["DeliveryMethod", "SendOptions", "deliver_many", "send_many"]
-
 
 Withhold = Callable[[int], tuple[OutcomeStatus, str] | None]
 """Asked about a message by its position just before each attempt to send it: the status and the reason of one that is
@@ -119,34 +117,6 @@ async def send_many(
 
     Messages of one session or partition key are sent in their order, one transfer at a time. A message that is larger
     than a batch may be is sent alone if the entity takes it.
-
-    Args:
-        pool: senders to the entity.
-        messages: pulled in a thread as there is room, as many transfers ahead as may be in flight. Encoded rows count
-            as one message each.
-        withhold: asked about each message just before each attempt, so that none is sent which is not wanted any more;
-            None to send them all.
-        max_in_flight: transfers that wait for their confirmation at once; fewer while they have more than 32 MiB.
-            With ``"auto"``, 10 to 50, as the network bears: see :class:`sbnotebook.settlement.pace.Window`.
-        batch_size: messages in one transfer at most; None packs as many as the entity's size limit allows, 1
-            sends each on its own.
-        pace: limits the messages a second, None for no limit.
-        progress: called with the number of messages that were finished since the last call.
-        tally: receives each outcome as it comes, and makes the report; None for a tally that keeps them all.
-
-    Returns:
-        An outcome for each message, in the same order. A transfer without an answer is UNCONFIRMED and is not
-        repeated, because its messages may have arrived. If Service Bus is busy or cannot be reached, a transfer is
-        tried again, and all sends of the pool slow down for a while.
-
-        When the caller is cancelled, no more is pulled, and transfers in flight get ten seconds at most. The report is
-        available from :class:`sbnotebook.settlement.watch.Watch`. Messages that were pulled and not sent are SKIPPED.
-
-    Raises:
-        ConfigurationError: ``max_in_flight`` or ``batch_size`` is below 1.
-        azure.servicebus.exceptions.ServiceBusError: the entity cannot be sent to; nothing was pulled.
-        Exception: the iterable's own. The messages before it are sent first, and a note on the exception says how
-            that ended.
     """
     return await deliver_many(pool, messages, replace(_SEND, withhold=withhold), **options)
 

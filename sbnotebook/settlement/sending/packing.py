@@ -18,8 +18,6 @@ from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 from sbnotebook.settlement.wire.layout import as_text
 
-__all__ = ["EncodedMessage", "Pack", "Packer", "PulledBatch", "Sizes"]
-
 _MAX_WAITING: Final = 5000
 """Messages in open packs, which wait for others of their session."""
 _MAX_WAITING_BYTES: Final = 16 * 1024 * 1024

@@ -20,8 +20,6 @@ from sbnotebook.settlement.sending.packing import Sizes
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusSender
 
-__all__ = ["SenderPool"]
-
 _MAX_IDLE: Final = 240.0
 """Seconds after which an idle sender is replaced. Service Bus drops idle connections, and the SDK does not notice."""
 _FRESH: Final = 1.0
@@ -59,11 +57,7 @@ class SenderPool:
         self._sizes: Sizes | None = None
 
     async def warm(self, count: int) -> None:
-        """Open ``count`` senders, so that the first sends do not wait for connections.
-
-        Raises:
-            azure.servicebus.exceptions.ServiceBusError: the entity cannot be sent to.
-        """
+        """Open ``count`` senders, so that the first sends do not wait for connections."""
         failures: list[Exception] = []
         try:
             async with anyio.create_task_group() as tasks:
@@ -75,11 +69,7 @@ class SenderPool:
             raise failures[0]  # they all failed for the same reason
 
     async def open_another(self, count: int) -> bool:
-        """Open a sender where there are no more than ``count``, also after the caller is cancelled.
-
-        Returns:
-            False if that was not possible.
-        """
+        """Open a sender where there are no more than ``count``, also after the caller is cancelled."""
         if len(self._idle) + self._in_use > count:
             return True
         opening = asyncio.create_task(self._open_one())
@@ -89,11 +79,7 @@ class SenderPool:
         return _is_done(opening)
 
     async def sizes(self) -> Sizes:
-        """Return the size limits of the entity. Open a sender if none was open yet.
-
-        Raises:
-            azure.servicebus.exceptions.ServiceBusError: the entity cannot be sent to.
-        """
+        """Return the size limits of the entity. Open a sender if none was open yet."""
         if self._sizes is None:
             async with self.slot() as sender:
                 self._sizes = _sizes_of(sender)
@@ -110,11 +96,7 @@ class SenderPool:
 
     @asynccontextmanager
     async def slot(self) -> AsyncGenerator[ServiceBusSender]:
-        """Open a context with a sender that no other task uses, with an open link.
-
-        Raises:
-            azure.servicebus.exceptions.ServiceBusError: none could be opened.
-        """
+        """Open a context with a sender that no other task uses, with an open link."""
         self._in_use += 1
         try:
             sender = await self._take()

@@ -55,14 +55,7 @@ _REASON: Final = 200
 
 
 def peeked_from_payload(payload: bytes, entity: EntityAddress, sections: Collection[int] = SECTIONS) -> PeekedMessage:
-    """Return a peeked message from its AMQP bytes. Other bytes return a message with the reason in ``unreadable``.
-
-    Args:
-        payload: the encoded message, with the annotations that the service added.
-        entity: where it was peeked.
-        sections: codes of the sections to read beside the header and the annotations; the code of data stands for a
-            body of any kind. The other sections are missing in the message, and not checked.
-    """
+    """Return a peeked message from its AMQP bytes. Other bytes return a message with the reason in ``unreadable``."""
     fields = _read(payload, entity, sections)
     del fields["locked_until"]
     return PeekedMessage(**fields)

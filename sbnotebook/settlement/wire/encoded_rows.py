@@ -18,8 +18,6 @@ from sbnotebook.model.body import body_of_text
 from sbnotebook.model.packing import mark_names
 from sbnotebook.settlement.wire.layout import PROPERTY_FIELDS, usual
 
-__all__ = ["EncodedRows", "encoded_rows"]
-
 _NULL: Final = encode(None)
 _PROPERTIES, _NAMED, _DATA = map(section_head, (PROPERTIES, APPLICATION_PROPERTIES, DATA))
 _TEXTS: Final = frozenset(PROPERTY_FIELDS) - {"session_id"}
@@ -44,14 +42,6 @@ class EncodedRows(NamedTuple):
 
 def encoded_rows(columns: Mapping[str, Sequence[Any]], count: int) -> EncodedRows | None:
     """Encode many rows at once, as :func:`sbnotebook.settlement.wire.encoding.payload_of` encodes each message.
-
-    Args:
-        columns: values from Arrow, by the names of the message columns that a sender writes.
-        count: the number of rows.
-
-    Returns:
-        None when the rows have to be encoded message by message, because a row has more than texts, properties and
-        bytes, or cannot be sent.
 
     Example:
         >>> encoded_rows({"message_id": ["a", "b"], "body": [b"{}", b"[]"]}, 2).message_ids

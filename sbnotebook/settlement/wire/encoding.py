@@ -37,8 +37,6 @@ from sbnotebook.settlement.wire.layout import (
     usual,
 )
 
-__all__ = ["payload_of"]
-
 _EXPIRY: Final = PROPERTY_FIELDS.index("absolute_expiry_time")
 _CREATION: Final = PROPERTY_FIELDS.index("creation_time")
 
@@ -48,12 +46,6 @@ def payload_of(message: Message) -> bytes:
 
     What only the service can set is left out, so that a peeked message can be sent as it is. So is an absolute expiry
     that is over, or that contradicts the time to live: the service would follow it (azure-sdk-for-python issue 17970).
-
-    Raises:
-        AmqpDecodeError: the bytes of a value or sequence body are not one, or the message was unreadable.
-        ConfigurationError: there is no such extra, or it is of the wrong type.
-        TypeError: AMQP has no type for a property's value.
-        OverflowError: a number does not fit into its AMQP type.
     """
     extras, properties = message.extras, _properties(message)
     # Most messages have only properties and data, so check for each other section only where it can exist.

@@ -14,35 +14,6 @@ from sbnotebook.amqp import Symbol, Timestamp, type_name
 from sbnotebook.amqp.sections import DELIVERY_ANNOTATIONS, FOOTER, MESSAGE_ANNOTATIONS
 from sbnotebook.errors import AmqpDecodeError
 
-__all__ = [
-    "DEAD_LETTER_SOURCE",
-    "DELIVERY_COUNT",
-    "ENQUEUED_SEQUENCE_NUMBER",
-    "ENQUEUED_TIME",
-    "FIRST_MOMENT",
-    "HEADER_FIELDS",
-    "LAST_MOMENT",
-    "LOCKED_UNTIL",
-    "LOCK_TOKEN",
-    "MAPS",
-    "MAX_TTL",
-    "MILLISECOND",
-    "PARTITION_KEY",
-    "PROPERTY_FIELDS",
-    "SCHEDULED_TIME",
-    "SEQUENCE_NUMBER",
-    "SERVICES_OWN",
-    "STATE",
-    "TTL",
-    "as_bytes",
-    "as_list",
-    "as_map",
-    "as_text",
-    "as_time",
-    "senders_own",
-    "usual",
-]
-
 SEQUENCE_NUMBER: Final = Symbol("x-opt-sequence-number")
 ENQUEUED_SEQUENCE_NUMBER: Final = Symbol("x-opt-enqueue-sequence-number")
 ENQUEUED_TIME: Final = Symbol("x-opt-enqueued-time")

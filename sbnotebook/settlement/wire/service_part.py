@@ -56,8 +56,6 @@ from sbnotebook.settlement.wire.layout import (
     senders_own,
 )
 
-__all__ = ["ServicePart", "expiry", "lock_annotations", "moment", "read_service_part", "what_can_be_read"]
-
 _SEQUENCE_NUMBER, _LOCKED_UNTIL = SEQUENCE_NUMBER.encode(), LOCKED_UNTIL.encode()
 _STATES: Final = {0: MessageState.ACTIVE, 1: MessageState.DEFERRED, 2: MessageState.SCHEDULED}
 _MAX_COUNT, _MAX_LONG = 2**31 - 1, 2**63 - 1
@@ -125,11 +123,7 @@ _misses: Final = count()
 
 
 def read_service_part(payload: bytes) -> ServicePart:
-    """Read the sections in front of the properties.
-
-    Raises:
-        AmqpDecodeError: the bytes are not a message.
-    """
+    """Read the sections in front of the properties."""
     for layout, constants, varying, part in _templates:
         try:
             found = layout.unpack_from(payload)

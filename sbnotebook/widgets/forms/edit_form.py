@@ -26,8 +26,6 @@ from sbnotebook.widgets.panel import button, panel_style, row, set_shown, text
 from sbnotebook.widgets.plan_text import changes_table
 from sbnotebook.widgets.text_view import Block, TextView, paragraph
 
-__all__ = ["EditForm", "StepRow"]
-
 _FIELDS: Final = "By a form"
 _PYTHON: Final = "By a Python function"
 _TYPED: Final = "written here"
@@ -148,11 +146,7 @@ class EditForm(widgets.VBox):
 
     @property
     def edit(self) -> Edit | None:
-        """Return the edit that was described; None where nothing is changed.
-
-        Raises:
-            DecisionError: it cannot be used as it is, and why.
-        """
+        """Return the edit that was described; None where nothing is changed."""
         if self.way.value == _FIELDS:
             steps = [each.step for each in self.steps]
             return edit_of_steps(steps) if steps else None

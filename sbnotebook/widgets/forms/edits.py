@@ -19,17 +19,6 @@ from sbnotebook.model.property_text import from_text, property_type
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.plan import Edit, edit_json, refuse_coroutine_function
 
-__all__ = [
-    "TEMPLATE",
-    "EditStep",
-    "StepKind",
-    "edit_functions",
-    "edit_named",
-    "edit_of_source",
-    "edit_of_steps",
-    "notebook_names",
-]
-
 TEMPLATE: Final = """\
 def edit(message):
     order = message.json
@@ -58,11 +47,7 @@ def _takes_one(value: object) -> bool:
 
 
 def edit_named(name: str, names: Mapping[str, Any]) -> Edit:
-    """Return a function that the notebook has defined.
-
-    Raises:
-        DecisionError: there is none of that name.
-    """
+    """Return a function that the notebook has defined."""
     if not callable(names.get(name)):
         raise DecisionError(f"The notebook has no function {name!r} any more: run the cell that defines it.")
     refuse_coroutine_function(names[name], "An edit")
@@ -179,11 +164,7 @@ class EditStep:
     value: str = ""
 
     def edit(self) -> Edit:
-        """Return the edit that makes this change.
-
-        Raises:
-            DecisionError: something is missing, or the path is none.
-        """
+        """Return the edit that makes this change."""
         if self.kind.name_of and not self.name:
             raise DecisionError(f"{self.kind}: the {self.kind.name_of} is missing.")
         match self.kind:
@@ -205,11 +186,7 @@ class EditStep:
 
 
 def edit_of_steps(steps: Sequence[EditStep]) -> Edit:
-    """Return an edit that takes these steps, one after the other.
-
-    Raises:
-        DecisionError: one of them cannot be taken.
-    """
+    """Return an edit that takes these steps, one after the other."""
     edits: list[Callable[[Any], Message]] = [step.edit() for step in steps]
 
     def edit(message: ReceivedMessage) -> Message:

@@ -96,11 +96,7 @@ class Field(widgets.VBox, Generic[T]):
         return self._problem.value
 
     def read(self) -> T:
-        """Return the input.
-
-        Raises:
-            SbNotebookError: it cannot be used; the field shows the same sentence.
-        """
+        """Return the input."""
         self._check()
         return self._read(self.box.value.strip())
 
@@ -116,10 +112,6 @@ class Field(widgets.VBox, Generic[T]):
 
 def on_change(form: widgets.Widget, changed: Callable[[], object]) -> None:
     """Call a function whenever something else is written in a form, also in fields that come into it later.
-
-    Args:
-        form: a field, or a box with fields.
-        changed: must not block. While the kernel is busy, typed text arrives after the click that followed it.
 
     Example:
         >>> box = widgets.VBox([widgets.Text()])
@@ -144,9 +136,6 @@ def on_change(form: widgets.Widget, changed: Callable[[], object]) -> None:
 
 def problems_of(*form: widgets.Widget) -> set[str]:
     """Return the faults that fields show now.
-
-    Args:
-        form: fields, and boxes with fields.
 
     Example:
         >>> sorted(problems_of(Field("Rate", number, value="many")))
@@ -176,11 +165,7 @@ def optional(read: Callable[[str], T]) -> Callable[[str], T | None]:
 
 
 def required(problem: str) -> Callable[[str], str]:
-    """Return a reader that refuses an empty text.
-
-    Args:
-        problem: what to say then.
-    """
+    """Return a reader that refuses an empty text."""
 
     def read(value: str) -> str:
         if not value:
@@ -191,12 +176,7 @@ def required(problem: str) -> Callable[[str], str]:
 
 
 def queue_or_topic(value: str) -> EntityAddress:
-    """Return the address of a queue or topic.
-
-    Raises:
-        InvalidEntityAddressError: it is not an address.
-        DecisionError: messages cannot be sent there.
-    """
+    """Return the address of a queue or topic."""
     address = EntityAddress.parse(value)
     if address != address.sends_to:
         raise DecisionError(f"A message cannot be sent to {address}: name a queue or a topic.")
@@ -205,9 +185,6 @@ def queue_or_topic(value: str) -> EntityAddress:
 
 def whole_number(value: str) -> int | None:
     """Return a whole number from 1; None for an empty text.
-
-    Raises:
-        ConfigurationError: it is not one.
 
     Example:
         >>> whole_number("12"), whole_number("")
@@ -222,9 +199,6 @@ def whole_number(value: str) -> int | None:
 
 def number(value: str) -> float | None:
     """Return a number above 0; None for an empty text.
-
-    Raises:
-        ConfigurationError: it is not one.
 
     Example:
         >>> number("0.5"), number("")

@@ -36,22 +36,6 @@ from sbnotebook.widgets.panel import row
 from sbnotebook.widgets.table.rows import Table, keys_of
 from sbnotebook.widgets.text_view import Block, TextView, paragraph, rows_block
 
-__all__ = [
-    "Action",
-    "PlanForm",
-    "Planner",
-    "Proposal",
-    "ResubmitForm",
-    "TaskForm",
-    "ViewForm",
-    "comparison_view",
-    "deferred_actions",
-    "lock_actions",
-    "resubmit_form",
-    "scheduled_actions",
-    "triage_actions",
-]
-
 _KEPT: Final = "They are kept in the archive on this machine first, so that this can be undone."
 _LOST: Final = "There is no archive, so this cannot be undone."
 _MOST_DIFFERENCES: Final = 100
@@ -153,15 +137,7 @@ Planner = Callable[[Decision, Messages], Plan]
 def triage_actions(
     entity: Entity, whole: Entity, table: Table, *, is_archived: bool, is_editing: bool = True
 ) -> list[Action]:
-    """Return the actions on messages that were peeked at.
-
-    Args:
-        entity: where the messages are. Dead letters cannot be dead-lettered again.
-        whole: the entity to which that belongs, where good messages are.
-        table: where they are selected.
-        is_archived: whether they are kept in the archive before they are removed.
-        is_editing: whether they can be edited, also by Python code that is typed.
-    """
+    """Return the actions on messages that were peeked at."""
     complete = (
         "The messages are done with: they are removed from here, and nothing is sent. "
         f"{_KEPT if is_archived else _LOST}"
@@ -196,12 +172,7 @@ def triage_actions(
 
 
 def lock_actions(address: EntityAddress, plan: Planner) -> list[Action]:
-    """Return the actions on messages that are locked.
-
-    Args:
-        address: where the messages are.
-        plan: makes the plan of a decision.
-    """
+    """Return the actions on messages that are locked."""
     abandon = (
         "The messages are delivered again, with a delivery count one higher: when it is too high, they are "
         "dead-lettered. Until the delay is over they are held here, with their locks renewed."
@@ -231,23 +202,14 @@ def lock_actions(address: EntityAddress, plan: Planner) -> list[Action]:
 
 
 def scheduled_actions(entity: Entity) -> list[Action]:
-    """Return the actions on messages that become active later.
-
-    Args:
-        entity: where the messages are.
-    """
+    """Return the actions on messages that become active later."""
     words = "The messages never become active: they are removed. Where there is an archive, this can be undone."
     cancel = partial(_plain_form, "Cancel scheduled messages", words, entity.cancel_scheduled)
     return [Action("Cancel…", "Remove them before they become active", cancel, icon="trash")]
 
 
 def deferred_actions(entity: Entity, deferred: DeferredMessages) -> list[Action]:
-    """Return the actions on deferred messages.
-
-    Args:
-        entity: where the messages are.
-        deferred: all that are deferred there.
-    """
+    """Return the actions on deferred messages."""
     complete = "The messages are done with: they are removed."
     resubmit = "Sends clones of the messages to their own entity, and completes the originals."
 
@@ -400,24 +362,12 @@ class ResubmitForm(widgets.VBox):
         super().__init__([self.to, self.delay, self.cap, self.rate, self.in_flight])
 
     def read(self) -> tuple[Resubmit, Limits]:
-        """Return the decision, and the limits for carrying it out.
-
-        Raises:
-            SbNotebookError: a field cannot be used; it shows the same sentence.
-        """
+        """Return the decision, and the limits for carrying it out."""
         decision = Resubmit(to=self.to.read(), delay=self.delay.read(), max_resubmits=self.cap.read() or DEFAULT_LIMIT)
         return decision, Limits(self.in_flight.read() or AUTO, self.rate.read())
 
     def proposal(self, entity: Entity, edit: Edit | None = None) -> Proposal:
-        """Return the proposal to resubmit messages as the fields say.
-
-        Args:
-            entity: where the messages are.
-            edit: gives the message to send for each of them; None sends them as they are.
-
-        Raises:
-            SbNotebookError: a field cannot be used; it shows the same sentence.
-        """
+        """Return the proposal to resubmit messages as the fields say."""
         decision, limits = self.read()
 
         def make(messages: Messages) -> Plan:
@@ -429,11 +379,7 @@ class ResubmitForm(widgets.VBox):
 
 
 def resubmit_form(entity: Entity) -> PlanForm:
-    """Return a form that sends the selected messages again.
-
-    Args:
-        entity: where the messages are.
-    """
+    """Return a form that sends the selected messages again."""
     options = ResubmitForm(entity.address)
     return PlanForm("Resubmit", _resubmit_words(entity.address), (options,), partial(options.proposal, entity))
 
@@ -494,14 +440,7 @@ def _compare_form(entity: Entity, whole: Entity, selected: Messages) -> ViewForm
 
 
 def comparison_view(selected: Messages, entity: Entity, whole: Entity) -> TextView:
-    """Return a view of what differs between the selected messages; it shows that when it is found.
-
-    Args:
-        selected: two messages; or one dead letter, to compare it with the last message of the same subject that was
-            neither dead-lettered nor resubmitted.
-        entity: where they are.
-        whole: the entity to which that belongs, where the good message is.
-    """
+    """Return a view of what differs between the selected messages; it shows that when it is found."""
     view = TextView()
     view.show(paragraph("Comparing …", "quiet"))
     background.start(

@@ -22,8 +22,6 @@ from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.fields import FORM_CHANGED, Field, as_it_is, on_change, queue_or_topic
 from sbnotebook.widgets.panel import button, row, set_shown, text
 
-__all__ = ["SendForm"]
-
 _T = TypeVar("_T")
 
 _NOW, _AFTER, _AT = "now", "after a delay", "at a time"
@@ -137,13 +135,7 @@ class SendForm(widgets.VBox):
     # ------------------------------------------------------------ content
 
     def add_property(self, name: str = "", kind: str = "string", value: str = "") -> None:
-        """Add an application property to the form.
-
-        Args:
-            name: its name.
-            kind: the AMQP name of its type.
-            value: as text.
-        """
+        """Add an application property to the form."""
 
         def remove(item: _Property) -> None:
             self.properties.children = [child for child in self.properties.children if child is not item]
@@ -152,14 +144,7 @@ class SendForm(widgets.VBox):
         self.properties.children = (*self.properties.children, _Property(remove, name, kind, value))
 
     def fill(self, message: Message) -> None:
-        """Put a message into the form; what the form has no field for is left out, and so is its id.
-
-        Args:
-            message: which one.
-
-        Raises:
-            DecisionError: the form cannot show its body or a property without loss.
-        """
+        """Put a message into the form; what the form has no field for is left out, and so is its id."""
         body = message.body_text
         if body is None or len(body) > _MAX_BODY:
             raise DecisionError("Only a message whose body is text, and not very long, can be put into the form.")
@@ -191,11 +176,7 @@ class SendForm(widgets.VBox):
             raise DecisionError(f"The form sends a plain text, and its body is {form}: resubmit it with an edit.")
 
     def message(self) -> Message:
-        """Return the message in the form.
-
-        Raises:
-            ConfigurationError: a property's value does not fit its type, or has no name, or its name comes twice.
-        """
+        """Return the message in the form."""
         texts: dict[str, Any] = {name: field.value or None for name, field in self.texts.items()}
         body, content_type = self.body.value, self.content_type.value.strip() or None
         if content_type is None and body.lstrip()[:1] in ("{", "[") and _is_json(body):
@@ -265,11 +246,7 @@ def _read(read: Callable[[], _T]) -> _T | None:
 
 
 def _time(value: str) -> datetime:
-    """Return a time with its offset; UTC by default.
-
-    Raises:
-        ConfigurationError: it is not a time.
-    """
+    """Return a time with its offset; UTC by default."""
     try:
         at = datetime.fromisoformat(value)
     except ValueError:

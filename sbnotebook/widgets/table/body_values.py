@@ -10,8 +10,6 @@ from typing import Any, Final, cast
 from sbnotebook.model.budget import PARSED_CHARACTERS
 from sbnotebook.widgets.pretty import JsonPath
 
-__all__ = ["BODY", "body_values", "checked_path", "path_name"]
-
 BODY: Final = "body_json"
 """The prefix of these columns' names, as in an expression of ``where``."""
 _LONGEST_PATH: Final = 64
@@ -24,12 +22,6 @@ _CONSTANTS: Final = {None: "null", True: "true", False: "false"}
 
 def checked_path(path: object) -> JsonPath:
     """Return a path that a browser sent.
-
-    Args:
-        path: a list of names and places.
-
-    Raises:
-        ValueError: it is none.
 
     Example:
         >>> checked_path(["legs", 0, "to"])
@@ -56,10 +48,6 @@ def path_name(path: JsonPath) -> str:
 
 def body_values(texts: Iterable[str | None], path: JsonPath) -> list[str | None]:
     """Return the value at a path in each body as text, None where there is none; of objects and lists only their kind.
-
-    Args:
-        texts: the bodies, of any origin. sbnotebook does not look into those of more than 2,000,000 characters.
-        path: names and places, from the outside to the inside.
 
     Example:
         >>> body_values(['{"to": ["Oslo", 1.50]}', "no JSON", None], ("to", 1))

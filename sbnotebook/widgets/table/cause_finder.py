@@ -18,8 +18,6 @@ from sbnotebook.widgets.pretty import visible
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MOST", "CauseFinder", "Causes", "causes_of"]
-
 MOST: Final = 200
 """Causes that the browser gets at once, and in an answer; it asks for others."""
 _LONGEST: Final = 300
@@ -65,9 +63,6 @@ class Causes(NamedTuple):
 def causes_of(messages: Messages) -> Causes:
     """Group messages by what went wrong with them.
 
-    Args:
-        messages: of one entity or of several.
-
     Example:
         >>> from sbnotebook import PeekedMessage
         >>> bad = {"DeadLetterReason": "Bad"}
@@ -100,12 +95,7 @@ class CauseFinder:
         self._tally = _Tally()
 
     def find(self, turn: int, table: pa.Table) -> None:
-        """Examine new messages. Returns at once.
-
-        Args:
-            turn: another number where the messages are others, and not those of before and more behind them.
-            table: all messages.
-        """
+        """Examine new messages. Returns at once."""
         with self._lock:
             self._wanted = (turn, table)
             if self._is_busy:

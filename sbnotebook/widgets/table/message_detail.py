@@ -21,8 +21,6 @@ from sbnotebook.model.property_text import property_type, to_text
 from sbnotebook.widgets.pretty import Layout, cut, hex_lines, json_layout, json_places, visible, weight, xml_layout
 from sbnotebook.widgets.table.body_values import path_name
 
-__all__ = ["PART", "body_part", "detail_of"]
-
 PART: Final = 900_000
 """Bytes of a body that travel in one message."""
 _MAX_LAYOUT: Final = 380_000
@@ -54,17 +52,6 @@ _EXTENSIONS: Final = {"JSON": "json", "XML": "xml", "Text": "txt", "Hex": "bin"}
 def detail_of(message: ReceivedMessage) -> dict[str, Any]:
     """Return what the pane shows of a message: less than a megabyte of JSON, every character of it visible.
 
-    Args:
-        message: peeked or locked, of any size.
-
-    Returns:
-        ``title``; ``file_name``, for a download; ``about``, the size and type of the body; ``notes``, sentences.
-        ``size`` and ``text_size`` are in bytes, the second None if the body is not text. ``views`` of the body each
-        have a ``name``, a ``text`` and a ``note`` on missing parts; JSON has ``places``, the paths of the values in its
-        first 300 lines. ``sections`` of properties each have a ``title`` and ``rows`` of name, value and AMQP type.
-        ``fault`` has the ``reason`` and the ``lines`` of the description, each with whether it is of a library's frame;
-        it is None for a message that is not a dead letter.
-
     Example:
         >>> from sbnotebook import PeekedMessage
         >>> detail = detail_of(PeekedMessage(entity="orders", sequence_number=7, body=b'{"carrier": "UA"}'))
@@ -92,12 +79,6 @@ def detail_of(message: ReceivedMessage) -> dict[str, Any]:
 
 def body_part(message: ReceivedMessage, offset: int, *, as_text: bool = False) -> bytes:
     """Return a piece of a body as it is, at most :data:`PART` bytes; fewer at its end.
-
-    Args:
-        message: whose body it is.
-        offset: where the piece begins, in bytes.
-        as_text: of the text that the body holds, in UTF-8, and not of its bytes. The two differ where a body is packed
-            or was wrapped by an older client.
 
     Example:
         >>> from sbnotebook import PeekedMessage

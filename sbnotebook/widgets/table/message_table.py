@@ -28,8 +28,6 @@ from sbnotebook.widgets.table.message_detail import body_part, detail_of
 from sbnotebook.widgets.table.row_packing import TableColumn, packets, patch_column, table_columns
 from sbnotebook.widgets.table.rows import RowModel, Table, matches
 
-__all__ = ["MessageTable"]
-
 _VIEWS: Final = ("clipboard", "drawing", "facets", "timeline", "cause_rows", "causes", "detail", "filters")
 _BASE: Final = ("transport", "columns", "slices", "row_set", "sorting", "shown_rows", "store", "focused")
 _SCRIPTS: Final = (*_BASE, "header", "grid", "search", "toolbar", *_VIEWS, "index")
@@ -316,23 +314,7 @@ class MessageTable(Table, anywidget.AnyWidget):
 
 
 def answer(model: RowModel, name: str, data: Mapping[str, Any]) -> tuple[dict[str, object], list[bytes]]:
-    """Answer a question about the rows.
-
-    Args:
-        model: of the table.
-        name: ``search`` for words in long texts, ``detail`` of the message at a row, a part of its ``body``, or
-            ``causes`` by their fingerprints or by words in them. ``body_column`` adds a column with the values at a
-            path.
-        data: ``words``; ``row``; ``row``, ``offset`` and ``as_text``; ``fingerprints``, or ``words`` as a text; or the
-            ``path`` as a list.
-
-    Returns:
-        The content and the buffers of the answer.
-
-    Raises:
-        IndexError: there is no such row.
-        ValueError: it is not a path.
-    """
+    """Answer a question about the rows."""
     rows = model.rows
     if name == "body_column":
         return {"name": model.add_body_column(checked_path(data["path"]))}, []

@@ -17,8 +17,6 @@ from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.plain_table import PlainTable
 from sbnotebook.widgets.table.rows import RowModel, Table
 
-__all__ = ["MessageView", "TableOptions"]
-
 _VARIABLE: Final = "SBNOTEBOOK_WIDGETS"
 _HINT_AFTER: Final = 3.0
 _PLAIN_AFTER: Final = 15.0
@@ -111,14 +109,7 @@ class MessageView(Table, widgets.VBox):
         self._on_swap(plain)
 
     def on_swap(self, callback: Callable[[bool], object]) -> Callable[[], None]:
-        """Call a function whenever the other table is shown.
-
-        Args:
-            callback: called with True for the plain table.
-
-        Returns:
-            A function that ends it.
-        """
+        """Call a function whenever the other table is shown."""
         return self._on_swap.add(callback)
 
     def _switched(self) -> None:

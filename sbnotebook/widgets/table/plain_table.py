@@ -25,8 +25,6 @@ from sbnotebook.widgets.table.row_packing import CUT, TableColumn, cleaned, show
 from sbnotebook.widgets.table.rows import MessageKey, RowModel, Rows, Table
 from sbnotebook.widgets.text_view import cell
 
-__all__ = ["PlainPage", "PlainRows", "PlainTable"]
-
 _PAGE: Final = 20
 _MOST_COLUMNS: Final = 8
 """More would not fit beside each other."""
@@ -312,14 +310,7 @@ class PlainRows:
     def find(
         self, text: str = "", *, only: Collection[int] | None = None, sort: str | None = None, descending: bool = False
     ) -> list[int]:
-        """Return the rows to show, in their order.
-
-        Args:
-            text: to find in one of their cells, in upper or lower case.
-            only: of these row numbers alone; None for all.
-            sort: by this column; None for the order in which the messages came.
-            descending: the largest first; rows without a value are always last.
-        """
+        """Return the rows to show, in their order."""
         found: Any = pa.array(~self.rows.removed)
         if text.strip():
             found = pc.and_kleene(found, self._holding(visible(text.strip())))
@@ -418,13 +409,7 @@ class PlainPage(widgets.GridBox):
         self._bold = widgets.Label(style={"font_weight": "bold"}).style
 
     def draw(self, view: PlainRows, rows: Sequence[int], selected: Collection[int]) -> None:
-        """Show these rows.
-
-        Args:
-            view: of the messages.
-            rows: their numbers.
-            selected: the numbers of those that are selected.
-        """
+        """Show these rows."""
         columns = view.columns()
         drawn = (view, tuple(rows), tuple(column.name for column in columns))
         if drawn != self._drawn:

@@ -29,19 +29,6 @@ from sbnotebook.analysis.tables import printable
 from sbnotebook.model.body import json_letters
 from sbnotebook.widgets.table.body_values import BODY
 
-__all__ = [
-    "CUT",
-    "NOT_SHOWN",
-    "Packet",
-    "TableColumn",
-    "cleaned",
-    "packets",
-    "patch_column",
-    "shown_texts",
-    "table_columns",
-    "texts_of",
-]
-
 CUT: Final = 200
 """Characters of a text that are shown in a row; who wants more looks into the message."""
 
@@ -144,13 +131,7 @@ class Packet:
 
 
 def table_columns(table: pa.Table, extra: Mapping[str, Any], chosen: Sequence[str] | None = None) -> list[TableColumn]:
-    """Return the columns that hold something, with those that are shown at first before the others.
-
-    Args:
-        table: with message columns.
-        extra: further columns, which are always shown.
-        chosen: the columns that are shown; None for those that most want to see.
-    """
+    """Return the columns that hold something, with those that are shown at first before the others."""
     everywhere = {*_telling(table), *extra}
     if chosen is None:
         entities: Any = pc.count_distinct(table.column("entity"))
@@ -168,13 +149,7 @@ def table_columns(table: pa.Table, extra: Mapping[str, Any], chosen: Sequence[st
 
 
 def packets(table: pa.Table, columns: Sequence[TableColumn], first: int = 0) -> Iterator[Packet]:
-    """Yield the rows from a row number on, a few first, so that users soon see them.
-
-    Args:
-        table: with these columns.
-        columns: which to pack.
-        first: where to begin.
-    """
+    """Yield the rows from a row number on, a few first, so that users soon see them."""
     start, size = first, _FIRST
     while start < len(table):
         yield from _packed(table, columns, start, min(size, len(table) - start))
@@ -225,14 +200,7 @@ def shown_texts(name: str, values: Any) -> Any:
 def patch_column(
     name: str, values: Sequence[object], known: TableColumn | None, *, hidden: bool = False
 ) -> tuple[TableColumn, list[object]]:
-    """Return the column of changed cells, and their values for the browser.
-
-    Args:
-        name: the column's.
-        values: of any kind; those that do not fit a column of numbers are nothing there.
-        known: the column, where it is there already.
-        hidden: whether a new column is, until the user asks for it.
-    """
+    """Return the column of changed cells, and their values for the browser."""
     column = known or TableColumn(name, _kind_of_values(values), hidden)
     return column, [_json_value(column.kind, value) for value in values]
 

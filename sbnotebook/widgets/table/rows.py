@@ -27,17 +27,6 @@ from sbnotebook.widgets.table.body_values import body_values, path_name
 from sbnotebook.widgets.table.cause_finder import CauseFinder, Causes
 from sbnotebook.widgets.table.row_packing import CUT, NOT_SHOWN, shown_texts
 
-__all__ = [
-    "MessageKey",
-    "RowModel",
-    "RowView",
-    "Rows",
-    "Table",
-    "keys_of",
-    "long_texts",
-    "matches",
-]
-
 MessageKey = tuple[str, int]
 """The address of the entity as text, and the sequence number."""
 
@@ -180,9 +169,6 @@ def _joined(before: Rows, added: dict[str, Any], count: int) -> dict[str, Any]:
 def long_texts(table: pa.Table) -> dict[str, Any]:
     """Return the columns of which the rows show only a part of some texts.
 
-    Args:
-        table: with message columns.
-
     Example:
         >>> list(long_texts(pa.table({"subject": ["UA"], "body_text": ["x" * 1_000]})))
         ['body_text']
@@ -215,13 +201,7 @@ def _chunks(texts: Any) -> Sequence[Any]:
 
 
 def matches(texts: Mapping[str, Any], words: Sequence[str], count: int) -> Iterable[bytes]:
-    """Yield for each word the rows that contain it, as bits. Upper and lower case are the same.
-
-    Args:
-        texts: columns of texts.
-        words: to look for, the first 20 of them.
-        count: of rows.
-    """
+    """Yield for each word the rows that contain it, as bits. Upper and lower case are the same."""
     for word in words[:_MAX_WORDS]:
         found = np.zeros(count, dtype=bool)
         for column in texts.values():
@@ -325,17 +305,7 @@ class RowModel:
         self._find_causes()
 
     def add_body_column(self, path: JsonPath) -> str:
-        """Add a column with the value at a path in each JSON body, also in those that come later.
-
-        Args:
-            path: of the value.
-
-        Returns:
-            The name of the column.
-
-        Raises:
-            ValueError: there are 20 such columns already.
-        """
+        """Add a column with the value at a path in each JSON body, also in those that come later."""
         name = path_name(path)
         while name not in self._body_columns:
             rows = self.rows
@@ -383,12 +353,7 @@ class RowModel:
         self.on_selection()
 
     def set_selection(self, numbers: Iterable[int], source: RowView | None = None) -> None:
-        """Select these rows and no others, before the caller tells it with ``on_selection``.
-
-        Args:
-            numbers: of rows that are not removed.
-            source: the view in which they were selected, which draws them itself.
-        """
+        """Select these rows and no others, before the caller tells it with ``on_selection``."""
         self.selection = tuple(sorted(numbers))
         for view in self.views:
             if view is not source:
@@ -401,11 +366,7 @@ class RowModel:
             return tuple(self.rows.keys[number] for number in self.selection)
 
     def count_causes(self, keys: Iterable[MessageKey]) -> Counter[str]:
-        """Count messages by the fingerprint of their cause, without those whose cause is not known.
-
-        Args:
-            keys: of the messages, which may have left the table.
-        """
+        """Count messages by the fingerprint of their cause, without those whose cause is not known."""
         with self.lock:
             places = (self.rows.numbers.get(key) for key in keys)
             found = self.causes.fingerprints
@@ -471,45 +432,21 @@ class Table:
     def show(
         self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = _NOTHING
     ) -> None:
-        """Replace all rows. Selection, filters and sorting stay, the selection by key.
-
-        Args:
-            messages: to show.
-            extra: further columns, each with a value for every message.
-
-        Raises:
-            ValueError: a further column has more or fewer values than there are messages.
-        """
+        """Replace all rows. Selection, filters and sorting stay, the selection by key."""
         self.model.show(messages, extra)
 
     def append(
         self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = _NOTHING
     ) -> None:
-        """Add rows at the end. Messages that are already in the table are left out.
-
-        Args:
-            messages: to add.
-            extra: further columns, each with a value for every message.
-
-        Raises:
-            ValueError: a further column has more or fewer values than there are messages.
-        """
+        """Add rows at the end. Messages that are already in the table are left out."""
         self.model.append(messages, extra)
 
     def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
-        """Change cells. A column with a new name is added.
-
-        Args:
-            values: new values by column, for each message; unknown messages are passed over.
-        """
+        """Change cells. A column with a new name is added."""
         self.model.patch(values)
 
     def remove(self, keys: Iterable[MessageKey]) -> None:
-        """Remove rows, also from the selection.
-
-        Args:
-            keys: of the messages; unknown ones are passed over.
-        """
+        """Remove rows, also from the selection."""
         self.model.remove(keys)
 
     @property
@@ -518,11 +455,7 @@ class Table:
         return self.model.rows.messages()
 
     def select(self, keys: Iterable[MessageKey]) -> None:
-        """Select these messages and no others.
-
-        Args:
-            keys: of the messages; unknown ones are passed over.
-        """
+        """Select these messages and no others."""
         self.model.select(keys)
 
     @property
@@ -542,33 +475,15 @@ class Table:
         raise NotImplementedError
 
     def on_selection(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call a function whenever the selection changes.
-
-        Args:
-            callback: called in any thread; it must not block.
-
-        Returns:
-            A function that ends it.
-        """
+        """Call a function whenever the selection changes."""
         return self.model.on_selection.add(callback)
 
     def set_notes(self, notes: Mapping[str, str]) -> None:
-        """Show notes beside the causes.
-
-        Args:
-            notes: by the cause's fingerprint.
-        """
+        """Show notes beside the causes."""
         self.model.set_notes(notes)
 
     def on_note(self, callback: Callable[[str, str], object]) -> Callable[[], None]:
-        """Call a function with fingerprint and text of each note that the user writes.
-
-        Args:
-            callback: called in any thread; it must not block.
-
-        Returns:
-            A function that ends it.
-        """
+        """Call a function with fingerprint and text of each note that the user writes."""
         return self.model.on_note.add(callback)
 
     def __repr__(self) -> str:

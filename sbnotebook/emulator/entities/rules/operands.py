@@ -103,17 +103,7 @@ def amqp_value(value: Operand) -> AmqpValue:
 
 
 def compare(test: Callable[[Any, Any], bool], left: Operand, right: Operand) -> bool | None:
-    """Compare two values.
-
-    Args:
-        test: of the module ``operator``: eq, ne, lt, le, gt or ge.
-        left: the value before the operator.
-        right: the value after it.
-
-    Returns:
-        None for unknown: a value is missing, or the two are of types that have no common order or
-        equality, such as a text and a number.
-    """
+    """Compare two values."""
     kind = _KINDS.get(type(left))
     if kind is None or kind != _KINDS.get(type(right)):
         return None
@@ -124,18 +114,6 @@ def compare(test: Callable[[Any, Any], bool], left: Operand, right: Operand) -> 
 
 def combine(symbol: str, left: Operand, right: Operand) -> Operand:
     """Calculate with two values.
-
-    Args:
-        symbol: ``+``, ``-``, ``*``, ``/`` or ``%``.
-        left: the value before the operator.
-        right: the value after it.
-
-    Returns:
-        None if one of the values is missing.
-
-    Raises:
-        FilterError: the operator is not for these types, an integer is divided by zero, or the result
-            is too large.
 
     Example:
         >>> combine("/", Int(-7), Long(2)), combine("+", "n", Long(1)), combine("-", Timestamp(9), Timestamp(4))
@@ -158,11 +136,7 @@ def combine(symbol: str, left: Operand, right: Operand) -> Operand:
 
 
 def negate(value: Operand) -> Operand:
-    """Return the value with a minus before it; None if it is missing.
-
-    Raises:
-        FilterError: it is neither a number nor a time span.
-    """
+    """Return the value with a minus before it; None if it is missing."""
     if isinstance(value, timedelta):
         return -value
     if isinstance(value, float):
@@ -172,9 +146,6 @@ def negate(value: Operand) -> Operand:
 
 def text_of(value: Operand) -> str:
     """Return the value as text, as C# writes it.
-
-    Raises:
-        FilterError: no text stands for a value of this type.
 
     Example:
         >>> text_of(True), text_of(2.0), text_of(Long(7)), text_of(Timestamp(0))

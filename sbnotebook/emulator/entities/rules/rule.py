@@ -81,11 +81,7 @@ class SqlFilter:
         object.__setattr__(self, "_test", compile_filter(self.expression, self.parameters))
 
     def matches(self, subject: RuleSubject) -> bool:
-        """Tell whether the filter takes a message; not if the answer is unknown.
-
-        Raises:
-            FilterError: the expression cannot be evaluated on this message.
-        """
+        """Tell whether the filter takes a message; not if the answer is unknown."""
         return self._test(subject) is True
 
 
@@ -132,11 +128,7 @@ class CorrelationFilter:
             raise ConfigurationError("A correlation filter needs at least one property to compare.")
 
     def matches(self, subject: RuleSubject) -> bool:
-        """Tell whether the filter takes a message.
-
-        Raises:
-            FilterError: the message cannot be read.
-        """
+        """Tell whether the filter takes a message."""
         return all(subject.system(name) == value for name, value in self._system) and all(
             compare(operator.eq, subject.user(name), value) for name, value in self._user
         )
@@ -183,11 +175,7 @@ class SqlAction:
         object.__setattr__(self, "_statements", compile_action(self.expression, self.parameters))
 
     def apply(self, subject: RuleSubject) -> None:
-        """Carry out the statements in order; each sees what those before it did.
-
-        Raises:
-            FilterError: a statement cannot be carried out on this message, which may be changed in part.
-        """
+        """Carry out the statements in order; each sees what those before it did."""
         for statement in self._statements:
             statement(subject)
 
@@ -225,14 +213,7 @@ class Rule:
             )
 
     def copy(self, subject: RuleSubject) -> bytes:
-        """Return the rule's own copy of a message, with the action carried out and the property ``RuleName``.
-
-        Args:
-            subject: a message that the filter takes; it stays as it is.
-
-        Raises:
-            FilterError: the action cannot be carried out on this message.
-        """
+        """Return the rule's own copy of a message, with the action carried out and the property ``RuleName``."""
         changed = RuleSubject(
             subject.payload, enqueued_time=subject.enqueued_time, sequence_number=subject.sequence_number
         )
@@ -253,11 +234,7 @@ class Rule:
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> Rule:
-        """Return the rule that :meth:`to_json` wrote.
-
-        Raises:
-            ConfigurationError: an expression in it cannot be read.
-        """
+        """Return the rule that :meth:`to_json` wrote."""
         settings = _from_json(document["filter"])
         action = document["action"]
         return Rule(

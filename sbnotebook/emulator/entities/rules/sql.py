@@ -68,15 +68,7 @@ _SHOWN: Final = 40
 
 
 def compile_filter(expression: str, parameters: Parameters) -> Predicate:
-    """Return the function that tells whether a message fulfils the condition of a filter.
-
-    Args:
-        expression: the text of the filter.
-        parameters: the values of ``@name`` in it, by name with or without the sign.
-
-    Raises:
-        ConfigurationError: it cannot be read, has no condition, or uses what Service Bus does not have.
-    """
+    """Return the function that tells whether a message fulfils the condition of a filter."""
     reader = _Reader(expression, parameters)
     found = _condition(reader.read_any())
     reader.require_end()
@@ -85,13 +77,6 @@ def compile_filter(expression: str, parameters: Parameters) -> Predicate:
 
 def compile_action(expression: str, parameters: Parameters) -> tuple[Statement, ...]:
     """Return the functions that carry out an action, in order.
-
-    Args:
-        expression: the text of the action.
-        parameters: the values of ``@name`` in it, by name with or without the sign.
-
-    Raises:
-        ConfigurationError: it cannot be read, or uses what Service Bus does not have.
 
     Example:
         >>> len(compile_action("SET color = 'red'; REMOVE size", {}))

@@ -104,11 +104,7 @@ class RuleSubject:
         return self._payload
 
     def user(self, name: str) -> Operand:
-        """Return the value of an application property; None if there is none. The case of the name is ignored.
-
-        Raises:
-            FilterError: the message cannot be read.
-        """
+        """Return the value of an application property; None if there is none. The case of the name is ignored."""
         properties = self._map(APPLICATION_PROPERTIES)
         value = properties.get(name)
         if value is None:
@@ -117,11 +113,7 @@ class RuleSubject:
         return to_operand(value)
 
     def system(self, name: str) -> Operand:
-        """Return the value of a system property; None if it is not set. The case of the name is ignored.
-
-        Raises:
-            FilterError: there is no such system property, or the message cannot be read.
-        """
+        """Return the value of a system property; None if it is not set. The case of the name is ignored."""
         home = _HOMES.get(name.lower())
         if home is not None:
             return self._read(home)
@@ -131,21 +123,13 @@ class RuleSubject:
         return known(self)
 
     def exists(self, name: str, *, system: bool) -> bool:
-        """Tell whether a message has a property; an application property that is null counts, too.
-
-        Raises:
-            FilterError: there is no such system property, or the message cannot be read.
-        """
+        """Tell whether a message has a property; an application property that is null counts, too."""
         if system:
             return self.system(name) is not None
         return self._key(name) is not None
 
     def set(self, name: str, value: Operand, *, system: bool) -> None:
-        """Set a property; a number keeps the type that the property had if it fits.
-
-        Raises:
-            FilterError: the system property is not there, cannot be set, or not to such a value.
-        """
+        """Set a property; a number keeps the type that the property had if it fits."""
         if system:
             home = self._writable(name)
             self._read(home)  # a section that cannot be read cannot be written either
@@ -161,11 +145,7 @@ class RuleSubject:
         self._write(APPLICATION_PROPERTIES, name if key is None else key, encoded)
 
     def remove(self, name: str, *, system: bool) -> None:
-        """Remove a property, if it is there.
-
-        Raises:
-            FilterError: the system property is not there or cannot be removed.
-        """
+        """Remove a property, if it is there."""
         if system:
             home = self._writable(name)
             if self._read(home) is not None:
@@ -280,15 +260,6 @@ _READ_ONLY: Final[dict[str, Callable[[RuleSubject], Operand]]] = {
 def with_list_item(payload: bytes, code: int, index: int, value: bytes | None) -> bytes:
     """Return the message with another field in a section that is a list.
 
-    Args:
-        payload: one encoded message.
-        code: the section, which is added if the message has none.
-        index: the place of the field.
-        value: the encoded value; None for null.
-
-    Raises:
-        AmqpDecodeError: the section is not a list.
-
     Example:
         >>> with_list_item(b"", 0x70, 1, encode(True)).hex()
         '005370d000000006000000024041'
@@ -301,17 +272,7 @@ def with_list_item(payload: bytes, code: int, index: int, value: bytes | None) -
 
 
 def with_map_item(payload: bytes, code: int, key: str, value: bytes | None) -> bytes:
-    """Return the message with another value under a key in a section that is a map.
-
-    Args:
-        payload: one encoded message.
-        code: the section, which is added if the message has none.
-        key: a string or symbol; a new one comes last.
-        value: the encoded value; None takes the key away.
-
-    Raises:
-        AmqpDecodeError: the section is not a map.
-    """
+    """Return the message with another value under a key in a section that is a map."""
     section = _section(payload, code)
     elements = _elements(payload, section)
     items = list(zip(elements[0::2], elements[1::2], strict=True))
