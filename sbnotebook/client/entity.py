@@ -45,6 +45,7 @@ from sbnotebook.model.decision import AUTO as DEFAULT_LIMIT
 from sbnotebook.model.decision import MaxResubmits
 from sbnotebook.settlement.actions import receive_and_delete as deleting
 from sbnotebook.settlement.actions.by_token import Lock
+from sbnotebook.settlement.actions.selection import names_present
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR
@@ -314,6 +315,8 @@ class Entity(SdkNames):
             look = partial(self._entity.pick, meant, decision, edit=edit, to_namespace=there)
             return self._planned(look, shown=show_progress, to=there)
         plan = self._entity.plan_resubmit(whole, decision, edit=edit, to_namespace=there)
+        if not meant:
+            return Plan(plan, receivers=partial(names_present, self._entity))
         return Plan(plan, receivers=partial(clones_sent, there or self._entity.namespace, plan))
 
     def pick(

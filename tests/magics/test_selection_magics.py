@@ -49,6 +49,14 @@ def test_resubmit_takes_the_first_n(shell: Shell) -> None:
     assert [m.body for m in shell.run("%sb_peek some/$dlq").value] == [b"b", b"c"]
 
 
+def test_a_resubmit_of_nothing_says_what_is_there(shell: Shell) -> None:
+    shell.run("namespace.create_queue('others')\n%sb_send others 'a' --yes")
+    shell.run("%sb_pick others --messages 1 --dead-letter --reason CarrierAway --yes")
+    ran = shell.run("%sb_resubmit others/$dlq --where \"dead_letter_reason = 'Invalid'\" --dry-run")
+    assert "resubmit 0 messages" in ran.out
+    assert "None of the 1 messages there matches. Their dead-letter reasons: 'CarrierAway' 1." in ran.out
+
+
 def test_resubmit_works_in_transactions(shell: Shell) -> None:
     shell.run(
         "namespace.create_queue('whole')\nnamespace.create_queue('beside')\nrows = ['a', 'b']\n%sb_send whole rows"

@@ -29,6 +29,9 @@ _SHOWN: Final = 100
 """Messages that are kept whole, to be shown."""
 _NAMED: Final = 5
 _MAX_NAME: Final = 60
+_MOST_NAMES: Final = 1_000
+"""Different names that are counted among messages that do not match: their senders choose them."""
+_OTHERS: Final = "others"
 _COUNTED: Final = (PROPERTIES,)
 """The sections that a survey reads of messages that are not chosen: it counts them by session."""
 
@@ -76,6 +79,8 @@ class Selection:
     """Bytes that the archive takes for them at most."""
     standing: int = 0
     """Active messages up to the last one that is meant."""
+    passed: Counter[str] = field(default_factory=Counter[str])
+    """Names of the messages before the first one that is meant."""
     first: datetime | None = None
     last: datetime | None = None
 
@@ -84,8 +89,8 @@ class Selection:
         """Count the active messages that stay and come before a selected message."""
         return self.standing - self.states[MessageState.ACTIVE]
 
-    def note(self, chosen: Iterable[PeekedMessage]) -> None:
-        """Count some more."""
+    def note(self, chosen: Iterable[PeekedMessage], page: Iterable[PeekedMessage] = ()) -> None:
+        """Count the chosen messages of a page; before the first one, also the others, to say what is there."""
         for message in chosen:
             self.states[message.state] += 1
             self.names[message.dead_letter_reason or message.subject or ""] += 1
@@ -97,6 +102,10 @@ class Selection:
             # Bodies of a million messages would not fit into memory, and no action reads them.
             kept = message if len(self.messages) < _SHOWN else _without_body(message)
             self.messages.append(kept)
+        for message in () if self.messages else page:
+            name = (message.dead_letter_reason if message.entity.sub_queue else message.subject) or ""
+            known = name in self.passed or len(self.passed) < _MOST_NAMES
+            self.passed[name if known else _OTHERS] += 1
 
     def check_reach(self, what: str) -> None:
         """Refuse where too many others would have to be held.
@@ -124,19 +133,25 @@ class Selection:
         """
         count = len(self.messages)
         if not count:
-            return f"{verb} 0 messages of {entity.in_plans}."
+            return " ".join([f"{verb} 0 messages of {entity.in_plans}.", *self.present(entity)])
         states = ", ".join(f"{number:,} {state}" for state, number in self.states.most_common())
-        named = [f"{_quoted(name)} {number:,}" for name, number in self.names.most_common(_NAMED)]
-        left = len(self.names) - len(named)
         kind = "reason or subject" if entity.address.sub_queue else "subject"
         what = f"{verb} {count:,} message{'s' if count != 1 else ''} of {entity.in_plans}: {states}"
         sentences = [
             f"{what}; {self.bytes:,} bytes of bodies{self._times()}.",
-            f"By {kind}: {', '.join(named)}{f' and {left:,} more' if left > 0 else ''}.",
+            f"By {kind}: {_named(self.names)}.",
         ]
         if self.between:
             sentences.append(f"{self.between:,} other messages between them are locked meanwhile and then released.")
         return " ".join([*sentences, *more])
+
+    def present(self, entity: Place) -> list[str]:
+        """Return a sentence on the names of the messages there; none where there are no messages."""
+        looked_at = self.passed.total()
+        if not looked_at:
+            return []
+        kind = "dead-letter reasons" if entity.address.sub_queue else "subjects"
+        return [f"None of the {looked_at:,} messages there matches. Their {kind}: {_named(self.passed)}."]
 
     def _times(self) -> str:
         if self.first is None or self.last is None:
@@ -164,7 +179,7 @@ async def select(entity: Place, chosen: Chosen, progress: Progress | None = None
             wanted = await anyio.to_thread.run_sync(chosen.only, wanted)
         if chosen.max_messages is not None:
             wanted = wanted[: chosen.max_messages - len(seen.messages)]
-        seen.note(wanted)
+        seen.note(wanted, page if chosen.max_messages != 0 else ())
         numbers = {message.sequence_number for message in wanted}
         for message in page:
             active += message.state is MessageState.ACTIVE
@@ -177,6 +192,14 @@ async def select(entity: Place, chosen: Chosen, progress: Progress | None = None
     return seen
 
 
+async def names_present(entity: Place) -> str:
+    """Return which names the first messages of an entity have, for a plan whose messages were chosen and not found."""
+    seen = Selection()
+    async for page in entity.pages(max_messages=_MOST_NAMES):
+        seen.note((), page)
+    return " ".join(seen.present(entity))
+
+
 def _without_body(message: PeekedMessage) -> PeekedMessage:
     return PeekedMessage(
         entity=message.entity,
@@ -186,6 +209,12 @@ def _without_body(message: PeekedMessage) -> PeekedMessage:
         session_id=message.session_id,
         state=message.state,
     )
+
+
+def _named(names: Counter[str]) -> str:
+    named = [f"{_quoted(name)} {number:,}" for name, number in names.most_common(_NAMED)]
+    left = len(names) - len(named)
+    return f"{', '.join(named)}{f' and {left:,} more' if left > 0 else ''}"
 
 
 def _quoted(name: str) -> str:

@@ -90,6 +90,20 @@ async def test_an_empty_entity_is_no_error(own: AsyncNamespace) -> None:
     assert len(await plan.apply()) == 0
 
 
+async def test_a_plan_without_messages_says_what_is_there(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 0)
+    assert (await queue.send([Message(subject=subject) for subject in ("a", "b\x1b", "a", None)])).ok
+    sentence = (await queue.purge(only=odd)).preview().sentence
+    assert sentence == (
+        "purge 0 messages of orders. None of the 4 messages there matches. Their subjects: 'a' 2, 'b\\x1b' 1, none 1."
+    )
+    async with queue.batch() as batch:
+        await batch.settle(DeadLetter(reason="CarrierAway"), await batch.receive(4))
+    letters = own.entity("orders/$dlq")
+    sentence = (await letters.purge(only=odd)).preview().sentence
+    assert "None of the 4 messages there matches. Their dead-letter reasons: 'CarrierAway' 4." in sentence
+
+
 def odd(messages: Sequence[PeekedMessage]) -> Sequence[PeekedMessage]:
     return [message for message in messages if message.subject == "odd" and message.body != b"19"]
 
