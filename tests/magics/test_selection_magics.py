@@ -54,7 +54,7 @@ def test_a_resubmit_of_nothing_says_what_is_there(shell: Shell) -> None:
     shell.run("%sb_pick others --messages 1 --dead-letter --reason CarrierAway --yes")
     ran = shell.run("%sb_resubmit others/$dlq --where \"dead_letter_reason = 'Invalid'\" --dry-run")
     assert "resubmit 0 messages" in ran.out
-    assert "None of the 1 messages there matches. Their dead-letter reasons: 'CarrierAway' 1." in ran.out
+    assert "Messages looked at: 1, with these dead-letter reasons: 'CarrierAway' 1." in ran.out
 
 
 def test_resubmit_works_in_transactions(shell: Shell) -> None:

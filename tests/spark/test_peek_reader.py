@@ -50,6 +50,15 @@ def test_read_returns_what_peek_returns_each_time(read: Read, namespace: Namespa
     assert [message.delivery_count for message in namespace.entity(queue).peek()] == [0, 0, 0]
 
 
+@pytest.mark.parametrize("name", ["masstransit/fault--shop.contracts/orderplaced--", "-orders.", "x" * 260])
+def test_entities_of_every_name_are_read_and_written(
+    read: Read, write: Callable[..., None], spark: SparkSession, namespace: Namespace, name: str
+) -> None:
+    namespace.create_queue(name)
+    write(spark.createDataFrame([("hello", "m1")], "body string, message_id string"), name)
+    assert [(row.entity, row.message_id) for row in read(name).collect()] == [(name, "m1")]
+
+
 def test_partitions_read_each_message_once(read: Read, namespace: Namespace, queue: str) -> None:
     fill(namespace, queue, 1200)
     frame = read(queue, "message_id string, sequence_number long", partitions=2)

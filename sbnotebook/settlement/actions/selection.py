@@ -31,7 +31,6 @@ _NAMED: Final = 5
 _MAX_NAME: Final = 60
 _MOST_NAMES: Final = 1_000
 """Different names that are counted among messages that do not match: their senders choose them."""
-_OTHERS: Final = "others"
 _COUNTED: Final = (PROPERTIES,)
 """The sections that a survey reads of messages that are not chosen: it counts them by session."""
 
@@ -81,6 +80,8 @@ class Selection:
     """Active messages up to the last one that is meant."""
     passed: Counter[str] = field(default_factory=Counter[str])
     """Names of the messages before the first one that is meant."""
+    looked_at: int = 0
+    """How many those are."""
     first: datetime | None = None
     last: datetime | None = None
 
@@ -90,7 +91,7 @@ class Selection:
         return self.standing - self.states[MessageState.ACTIVE]
 
     def note(self, chosen: Iterable[PeekedMessage], page: Iterable[PeekedMessage] = ()) -> None:
-        """Count the chosen messages of a page; before the first one, also the others, to say what is there."""
+        """Count the chosen messages of a page, and the others before the first one."""
         for message in chosen:
             self.states[message.state] += 1
             self.names[message.dead_letter_reason or message.subject or ""] += 1
@@ -104,8 +105,9 @@ class Selection:
             self.messages.append(kept)
         for message in () if self.messages else page:
             name = (message.dead_letter_reason if message.entity.sub_queue else message.subject) or ""
-            known = name in self.passed or len(self.passed) < _MOST_NAMES
-            self.passed[name if known else _OTHERS] += 1
+            self.looked_at += 1
+            if name in self.passed or len(self.passed) < _MOST_NAMES:
+                self.passed[name] += 1
 
     def check_reach(self, what: str) -> None:
         """Refuse where too many others would have to be held.
@@ -146,12 +148,11 @@ class Selection:
         return " ".join([*sentences, *more])
 
     def present(self, entity: Place) -> list[str]:
-        """Return a sentence on the names of the messages there; none where there are no messages."""
-        looked_at = self.passed.total()
-        if not looked_at:
+        """Return a sentence on the names of the messages looked at; none where there are no messages."""
+        if not self.looked_at:
             return []
         kind = "dead-letter reasons" if entity.address.sub_queue else "subjects"
-        return [f"None of the {looked_at:,} messages there matches. Their {kind}: {_named(self.passed)}."]
+        return [f"Messages looked at: {self.looked_at:,}, with these {kind}: {_named(self.passed)}."]
 
     def _times(self) -> str:
         if self.first is None or self.last is None:

@@ -95,13 +95,13 @@ async def test_a_plan_without_messages_says_what_is_there(own: AsyncNamespace) -
     assert (await queue.send([Message(subject=subject) for subject in ("a", "b\x1b", "a", None)])).ok
     sentence = (await queue.purge(only=odd)).preview().sentence
     assert sentence == (
-        "purge 0 messages of orders. None of the 4 messages there matches. Their subjects: 'a' 2, 'b\\x1b' 1, none 1."
+        "purge 0 messages of orders. Messages looked at: 4, with these subjects: 'a' 2, 'b\\x1b' 1, none 1."
     )
     async with queue.batch() as batch:
         await batch.settle(DeadLetter(reason="CarrierAway"), await batch.receive(4))
     letters = own.entity("orders/$dlq")
     sentence = (await letters.purge(only=odd)).preview().sentence
-    assert "None of the 4 messages there matches. Their dead-letter reasons: 'CarrierAway' 4." in sentence
+    assert "Messages looked at: 4, with these dead-letter reasons: 'CarrierAway' 4." in sentence
 
 
 def odd(messages: Sequence[PeekedMessage]) -> Sequence[PeekedMessage]:
