@@ -1,4 +1,4 @@
-"""What the codec decodes at most: a sender chooses the bytes. `model.budget` has the other limits."""
+"""The limits of the codec: a sender chooses the bytes. `model.budget` has the other limits."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ _FRAMEWORKS: Final = [
     # included.
     FaultHeaders("Rebus", message="rbs2-error-details", queue="rbs2-source-queue"),
 ]
-"""Where the names are from: the public code of each framework.
+"""The names are from the public code of each framework.
 
 Azure Functions and Dapr write none. After an exception in a function, the extension raises it in the SDK's processor,
 which abandons the message (Azure/azure-sdk-for-net, Microsoft.Azure.WebJobs.Extensions.ServiceBus/src/Primitives,

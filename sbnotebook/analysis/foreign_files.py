@@ -48,7 +48,7 @@ _OF_THE_SERVICE: Final = frozenset(
         "size", "state", "transactionpartitionkey", "viapartitionkey",
     )
 )  # fmt: skip
-"""What a received message has and a message to send does not, or what only one old library knew."""
+"""Fields of received messages only, or of one old library."""
 _TIME_SPAN: Final = re.compile(r"(?:(\d+)\.)?(\d{1,2}):(\d{2}):(\d{2})(?:\.(\d{1,7}))?")
 _LONGEST_LIFE: Final = timedelta(days=10_675_199)
 _WHOLE: Final[Mapping[str, type[int]]] = {

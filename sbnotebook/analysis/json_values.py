@@ -139,7 +139,7 @@ class _Use:
 
 
 class Refused(NamedTuple):
-    """What DuckDB's binder refuses.
+    """An expression that DuckDB's binder refuses.
 
     Args:
         place: the first byte and the number of bytes of that part of the text; None where it names none.

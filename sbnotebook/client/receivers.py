@@ -69,7 +69,7 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class Receivers:
-    """What becomes of one message that is sent to a topic.
+    """The fate of one message that is sent to a topic.
 
     Args:
         to: the topic.

@@ -37,7 +37,7 @@ _LAST_COMMA: Final = re.compile(rf"{_TEXT}|,(?=\s*[\]}}])", re.DOTALL)
 _NAMESPACE: Final = ("Name", "Queues", "Topics")
 _FILTERS: Final = {"Correlation": "CorrelationFilter", "Sql": "SqlFilter"}
 _ANOTHER: Final = {"namespaceconfig": "Namespaces", "entities": "Queues", "subject": "Label", "sendto": "To"}
-"""What names of other files and of the SDKs stand for, where they look like no name of this one."""
+"""The meaning of names of other files and of the SDKs that resemble no name of this file."""
 _SHORTEST_WINDOW: Final = ("DuplicateDetectionHistoryTimeWindow", "PT5S", "PT20S")
 """The shortest window of Microsoft's emulator, and of Service Bus."""
 

@@ -85,7 +85,7 @@ def decode_body(body: bytes, body_type: BodyType) -> AmqpValue:
 
 
 class Marks(NamedTuple):
-    """What a message says of its body, besides the body itself.
+    """The fields of a message that describe its body.
 
     Attributes:
         body_type: which AMQP sections hold it.
@@ -140,7 +140,7 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a body is packed.
+    """The packing of a body.
 
     Args:
         layers: from the outside to the inside.

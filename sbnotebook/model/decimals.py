@@ -18,7 +18,7 @@ _BIAS: Final = 6176
 _MOST_SCALE: Final = 28
 """Digits behind the point of a decimal of .NET."""
 _NET_EXPONENT: Final = (_BIAS >> 9 << 7) | (_BIAS & 0x7F)
-"""What .NET writes for the exponent 0; it is lower by one for each digit behind the point."""
+"""The exponent 0 as .NET writes it; it is lower by one for each digit behind the point."""
 _NET_BITS: Final = 96
 _EXACT: Final = Context(prec=40, Emin=-99_999, Emax=99_999)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aiohttp.typedefs import Handler, Middleware
 
 ASKS_FOR_ENTITY: Final = "api-version"
-"""What a client of the administration puts into every address, so that an entity can have the name of a page."""
+"""A parameter in every address of an administration client, so that an entity can have the name of a page."""
 OPEN_PAGES: Final = frozenset(
     ("/", "/health", "/entities", "/faults", "/lease", "/$identity", "/$servicebus/websocket")
 )

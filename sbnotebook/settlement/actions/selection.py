@@ -81,7 +81,7 @@ class Selection:
     passed: Counter[str] = field(default_factory=Counter[str])
     """Names of the messages before the first one that is meant."""
     looked_at: int = 0
-    """How many those are."""
+    """The number of messages before the first one that is meant."""
     first: datetime | None = None
     last: datetime | None = None
 

@@ -35,7 +35,7 @@ _MOST_WORDS: Final = 300
 _CONFIRMED: Final = (200, 202, 404)
 _REFUSED: Final = 401
 _RESOURCE: Final = re.compile(r"[ &]sr=([^&;]*)")
-"""What a signature is for."""
+"""The resource of a signature."""
 _OBJECT: Final = re.compile(r" ssl:<[^>]*>")
 """What aiohttp adds to its words about a connection."""
 _NO_ENTITY: Final = "sbnotebook-sign-in"
