@@ -13,7 +13,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbnotebook.amqp import Timestamp, UByte, ULong
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
-from sbnotebook.errors import ArchiveError, ConfigurationError, DecisionError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
     Complete,
     DeadLetter,
@@ -31,6 +31,7 @@ from sbnotebook.settlement.actions import undo
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.memory.archive import Archive, ArchiveState
 from tests.filled_queues import filled_queue
+from tests.settlement.full_disk import fill_up
 
 pytestmark = pytest.mark.anyio
 
@@ -323,15 +324,11 @@ async def test_a_cancelled_undo_ends_between_two_groups(
     assert sorted(ids(await queue.peek())) == sorted(f"m{n}" for n in range(count))
 
 
-async def test_an_archive_that_breaks_after_sending_hides_no_outcome(
-    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> NoReturn:
-        raise ArchiveError("the disk is full")
-
+async def test_an_archive_that_breaks_after_sending_hides_no_outcome(namespace: AsyncNamespace) -> None:
     report = await complete(await filled_queue(namespace, "undo-breaks", 1), 1)
     plan = await namespace.undo(report)
-    monkeypatch.setattr(namespace.archive, "note_returns", fail)
+    assert namespace.archive is not None
+    fill_up(namespace.archive.path, "archived", "UPDATE OF state", when="new.state = 'returned'")
     assert (await plan.apply()).ok
     assert states(namespace) == [ArchiveState.RETURNING], "unknown, and never sent again by itself"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import NoReturn
 
 import anyio
 import pytest
@@ -25,6 +24,7 @@ from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, Archi
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
+from tests.settlement.full_disk import fill_up
 
 pytestmark = pytest.mark.anyio
 
@@ -177,14 +177,10 @@ async def test_a_process_stops_when_nothing_more_can_be_archived(emulator: Runni
         assert len(await queue.peek()) == 3_000 - len(archived(namespace))
 
 
-async def test_an_archive_that_breaks_after_the_removal_hides_no_outcome(
-    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(**_: object) -> NoReturn:
-        raise ArchiveError("the disk is full")
-
+async def test_an_archive_that_breaks_after_the_removal_hides_no_outcome(namespace: AsyncNamespace) -> None:
     assert namespace.archive is not None
-    monkeypatch.setattr(namespace.archive, "note_ends", fail)
+    namespace.archive.prune()  # makes the file
+    fill_up(namespace.archive.path, "archived", "UPDATE OF state", when="new.state = 'removed'")
     queue = await filled_queue(namespace, "archived-breaks", 2)
     async with queue.batch() as batch:
         await batch.receive(2)
