@@ -67,7 +67,7 @@ def test_a_send_plan_is_applied_once(namespace: Namespace) -> None:
 def test_an_iterator_is_planned_as_it_is_sent(namespace: Namespace) -> None:
     namespace.create_queue("iterated")
     queue = namespace.entity("iterated")
-    plan = queue.plan_send(Message(body=str(n)) for n in range(7))
+    plan = queue.plan_send(Message(body=str(n).encode()) for n in range(7))
     assert repr(plan).startswith("Plan: send 7 messages to iterated.")
     assert len(plan) == len(plan.to_pandas()) == plan.apply().settled == len(queue.peek()) == 7
     with pytest.raises(ConfigurationError, match="Messages cannot be made of int"):

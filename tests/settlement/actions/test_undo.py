@@ -173,9 +173,10 @@ async def test_of_a_resubmit_it_is_refused_unless_asked_for(namespace: AsyncName
     report = await queue.plan_resubmit(await queue.peek()).apply()
     assert report.ok
     hint = r"^There is nothing to send back\. 2 were resubmitted, so their clones exist.*include_resubmitted=True"
-    for options in ({"report": report}, {"entity": "undo-resubmitted"}):
-        with pytest.raises(DecisionError, match=hint):
-            await namespace.undo(**options)
+    with pytest.raises(DecisionError, match=hint):
+        await namespace.undo(report)
+    with pytest.raises(DecisionError, match=hint):
+        await namespace.undo(entity="undo-resubmitted")
     removed = await complete(await filled_queue(namespace, "undo-resubmitted-too", 1), 1)
     both = await namespace.undo([*report, *removed])
     assert both.preview().sentence.startswith("send back 1 message: 1 of undo-resubmitted-too to undo-resubmitted-too.")
