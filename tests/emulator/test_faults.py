@@ -21,7 +21,7 @@ from azure.servicebus.exceptions import (
 )
 
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
-from sbnotebook.emulator.faults import Drop, EntityFaults, Faults
+from sbnotebook.emulator.faults import Faults
 from sbnotebook.errors import ConfigurationError
 
 pytestmark = [
@@ -465,15 +465,6 @@ def test_messages_come_again_where_the_fault_says(
         receiver.abandon_message(first)
         receiver.abandon_message(second)
         assert [message.sequence_number for message in receiver.receive_messages(3)] == expected
-
-
-def test_counts_go_down() -> None:
-    faults = EntityFaults(reject_nth=3, drop_before_nth=2, drop_after_nth=3, server_busy=1, empty_peeks=1)
-    assert [faults.hides_messages(), faults.hides_messages()] == [True, False]
-    assert [faults.rejects(2), faults.rejects(2), faults.rejects(2)] == [False, True, False]
-    assert [faults.drop() for _ in range(4)] == [None, Drop.BEFORE, Drop.AFTER, None]
-    assert [faults.is_busy(), faults.is_busy()] == [True, False]
-    assert faults == EntityFaults()
 
 
 def test_faults_are_written_and_read() -> None:

@@ -68,47 +68,12 @@ def plain(each: BrokeredMessage) -> tuple[object, ...]:
     return astuple(replace(each, lock_token=None, locked_until=0))
 
 
-def test_entities_come_back_topics_before_subscriptions(tmp_path: Path) -> None:
-    subscription = EntityKept(2, "subscription", "news/Subscriptions/all", {}, 1, 2)
-    topic = EntityKept(3, "topic", "news", {"status": "Active"}, 3, 4)
-    kept(tmp_path, [QUEUE, subscription, topic])
-    assert loaded(tmp_path).entities == [
-        StoredEntity(1, "queue", "orders", {"lock_duration": 30_000, "rules": [None, "ä"]}, 7, 8, 0),
-        StoredEntity(3, "topic", "news", {"status": "Active"}, 3, 4, 0),
-        StoredEntity(2, "subscription", "news/Subscriptions/all", {}, 1, 2, 0),
-    ]
-
-
-def test_a_changed_entity_keeps_messages_and_last_number(tmp_path: Path) -> None:
-    kept(tmp_path, [QUEUE, *added(1, 2)], [replace(QUEUE, description={"a": 1}, updated_time=9)])
-    assert loaded(tmp_path).entities == [StoredEntity(1, "queue", "orders", {"a": 1}, 7, 9, 2)]
-    assert len(standing(tmp_path)[BOX]) == 2
-
-
 def test_every_field_of_a_message_comes_back_but_the_lock(tmp_path: Path) -> None:
     full = BrokeredMessage(
         5, 3, 70, b"payload", -1, MessageState.SCHEDULED, 80, 2, 90, "session", "orders", 4, locked_until=1
     )
     kept(tmp_path, [QUEUE, MessageAdded(BOX, full), *added(6)])
     assert standing(tmp_path) == {BOX: [plain(full), plain(message(6))]}
-
-
-def test_summaries_say_what_stands_on_each_shelf(tmp_path: Path) -> None:
-    messages = [
-        message(1, expires_at=50, payload=b"1234"),
-        message(SHELF - 1, expires_at=20, state=MessageState.DEFERRED),
-        message(SHELF, expires_at=40, payload=b"12"),
-        message(SHELF + 1, expires_at=30, payload=b"123"),
-        message(2 * SHELF, state=MessageState.SCHEDULED, scheduled_time=9),
-        message(2 * SHELF + 1, state=MessageState.SCHEDULED, scheduled_time=8, expires_at=1),
-    ]
-    kept(tmp_path, [QUEUE, *(MessageAdded(BOX, each) for each in messages), *added(7, box=BOX + 1)])
-    first = ShelfSummary(0, 2, 4 + messages[1].size, 1, 50)
-    shelves = [first, ShelfSummary(1, 2, 5, 2, 30), ShelfSummary(2, 2, 12, 0, None)]
-    assert loaded(tmp_path).boxes == {
-        BOX: StoredBox(shelves, 1, [(8, 2 * SHELF + 1), (9, 2 * SHELF)]),
-        BOX + 1: StoredBox([ShelfSummary(0, 1, 6, 1, None)], 0, []),
-    }
 
 
 def test_a_large_payload_stays_in_the_file_until_it_is_asked_for(tmp_path: Path) -> None:
@@ -124,18 +89,6 @@ def test_a_large_payload_stays_in_the_file_until_it_is_asked_for(tmp_path: Path)
         assert store.load_payload(BOX, 2) == b"\2" * 16_385
 
 
-def test_a_new_payload_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
-    changed = message(1, payload=b"dead-lettered", delivery_count=2)
-    silent = message(2, payload=None, size=6, delivery_count=3)
-    turn = [
-        MessageUpdated(BOX, changed, has_new_payload=True),
-        MessageUpdated(BOX, changed),
-        MessageUpdated(BOX, silent),
-    ]
-    kept(tmp_path, [QUEUE, *added(1, 2)], turn)
-    assert standing(tmp_path)[BOX] == [plain(changed), plain(replace(silent, payload=message(2).payload))]
-
-
 def test_a_message_without_its_payload_is_refused(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         with pytest.raises(ValueError, match="without its payload"):
@@ -143,30 +96,6 @@ def test_a_message_without_its_payload_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="without its payload"):
             store.apply([QUEUE])  # a caller that continues nevertheless
     assert loaded(tmp_path) == Snapshot()
-
-
-def test_the_number_of_a_message_that_was_never_written_is_kept(tmp_path: Path) -> None:
-    kept(tmp_path, [QUEUE, *added(1, 2, 3), *(MessageRemoved(BOX, number) for number in (1, 2, 3))])
-    assert loaded(tmp_path) == Snapshot([StoredEntity(1, "queue", "orders", QUEUE.description, 7, 8, 3)])
-
-
-def test_an_older_dead_letter_is_not_the_last_number(tmp_path: Path) -> None:
-    kept(tmp_path, [QUEUE, *added(1, 2)], [MessageRemoved(BOX, 1), *added(1, box=BOX + 1)])
-    assert loaded(tmp_path).entities[0].last_sequence_number == 2
-    assert set(standing(tmp_path)) == {BOX, BOX + 1}
-
-
-def test_of_two_partitions_the_later_number_is_the_last_one(tmp_path: Path) -> None:
-    first, second = (15 << 48) + 15, (14 << 48) + 30
-    kept(tmp_path, [QUEUE, *added(first)], [*added(second)])
-    assert loaded(tmp_path).entities[0].last_sequence_number == second
-    assert [each[0] for each in standing(tmp_path)[BOX]] == [second, first]
-
-
-def test_a_message_back_within_a_turn_is_stored_once(tmp_path: Path) -> None:
-    again = message(1, delivery_count=1)
-    kept(tmp_path, [QUEUE, *added(1)], [MessageRemoved(BOX, 1), MessageAdded(BOX, again)])
-    assert standing(tmp_path) == {BOX: [plain(again)]}
 
 
 def test_sessions_and_ids_that_were_seen_come_back(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from sbnotebook.emulator.amqp import (
     Error,
     LinkDetached,
     Rejected,
-    SendingLink,
     Source,
     TransferReceived,
 )
@@ -28,15 +27,6 @@ from sbnotebook.emulator.amqp.performatives import (
 from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, Peer
 
 NOT_FOUND = Error("amqp:not-found", "There is no such queue.")
-
-
-def test_a_link_shows_what_the_peer_asked_for(peer: Peer) -> None:
-    link = peer.attaching(replace(RECEIVING_ATTACH, snd_settle_mode=1, rcv_settle_mode=0, properties={"k": 1}))
-    assert isinstance(link, SendingLink)
-    assert (link.name, link.address, link.properties) == ("from-orders", "orders", {"k": 1})
-    assert (link.snd_settle_mode, link.rcv_settle_mode) == (1, 0)
-    assert not link.attached
-    assert peer.answers() == []
 
 
 def test_the_address_is_the_one_of_our_end(peer: Peer) -> None:
@@ -114,14 +104,6 @@ def test_a_refused_link_has_no_more_events(peer: Peer) -> None:
     assert peer.answers() == []
 
 
-def test_a_link_is_answered_once(peer: Peer) -> None:
-    link = peer.sender()
-    link.accept()
-    link.refuse(NOT_FOUND)
-    assert link.attached
-    assert peer.answers() == []
-
-
 def test_the_peer_detaches(peer: Peer) -> None:
     link = peer.sender()
     error = Error("amqp:resource-deleted")
@@ -186,13 +168,6 @@ def test_more_than_the_credit_is_taken(peer: Peer) -> None:
     assert link.credit == -1
     peer.flow(handle=1, delivery_count=2, link_credit=0, echo=True)
     assert peer.answer(Flow).link_credit == 0
-
-
-def test_a_message_in_one_frame(peer: Peer) -> None:
-    link = peer.sender()
-    assert peer.transfer(7, b"payload", delivery_tag=b"tag", message_format=0x80013700, settled=False) == [
-        TransferReceived(link, 7, b"tag", 0x80013700, b"payload", settled=False)
-    ]
 
 
 def test_a_message_in_several_frames(peer: Peer) -> None:

@@ -7,7 +7,6 @@ import pytest
 from sbnotebook.emulator.amqp import (
     Accepted,
     CreditChanged,
-    Error,
     Modified,
     ReceivingLink,
     SendingLink,
@@ -21,8 +20,6 @@ from sbnotebook.emulator.amqp.performatives import (
     Transfer,
 )
 from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, Peer
-
-NOT_FOUND = Error("amqp:not-found", "There is no such queue.")
 
 
 def test_nothing_is_sent_without_credit(peer: Peer) -> None:

@@ -6,7 +6,6 @@ from sbnotebook.amqp import AmqpValue, Described, Int, Symbol, ULong, encode
 from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
 from sbnotebook.emulator.amqp.performatives import (
     Accepted,
-    Coordinator,
     Error,
     Modified,
     Outcome,
@@ -60,22 +59,6 @@ def test_received_is_a_state_and_no_outcome() -> None:
     data = encode_composite(Received(1, 20))
     assert decode_composite(data)[0] == Received(1, 20)
     assert not isinstance(Received(1, 20), Outcome)
-
-
-@pytest.mark.parametrize(
-    "terminus",
-    [
-        Source(),
-        Source("amqps://localhost:5672/orders", filter={"com.microsoft:session-filter": None}),
-        Source("orders", outcomes=("amqp:accepted:list",), default_outcome=Released(), capabilities=("queue",)),
-        Target(),
-        Target("orders", durable=2, expiry_policy="never", timeout=7, capabilities=("queue", "topic")),
-        Coordinator(("amqp:local-transactions",)),
-    ],
-)
-def test_a_written_terminus_is_read_back(terminus: object) -> None:
-    data = encode_composite(terminus)
-    assert decode_composite(data) == (terminus, len(data))
 
 
 @pytest.mark.parametrize("terminus", [Source(), Target()])

@@ -81,36 +81,11 @@ def test_an_unknown_handle_is_ignored(peer: Peer, unknown: Detach | Transfer) ->
     assert not peer.connection.closed
 
 
-def test_a_handle_in_use_is_a_violation(peer: Peer) -> None:
-    peer.sender()
-    peer.write(SENDING_ATTACH)
-    error = peer.answer(Close).error
-    assert error is not None
-    assert error.condition == "amqp:session:handle-in-use"
-
-
-def test_a_handle_beyond_the_limit_is_a_violation(peer: Peer) -> None:
-    peer.write(replace(SENDING_ATTACH, handle=4096))
-    assert "4096" in str(peer.answer(Close).error)
-
-
 def test_a_handle_that_we_detached_can_be_used_again(peer: Peer) -> None:
     peer.sender().detach()
     peer.read()
     (event,) = peer.write(SENDING_ATTACH)
     assert isinstance(event, LinkAttaching)
-
-
-def test_a_transfer_against_the_direction_is_a_violation(peer: Peer) -> None:
-    peer.receiver()
-    peer.transfer(0, handle=2)
-    assert "other direction" in str(peer.answer(Close).error)
-
-
-@pytest.mark.parametrize("performative", [Begin(next_outgoing_id=0, incoming_window=0, outgoing_window=0)])
-def test_a_session_begins_once(peer: Peer, performative: Begin) -> None:
-    peer.write(performative)
-    assert "channel 1" in str(peer.answer(Close).error)
 
 
 # -------------------------------------------------------------------------------------------- windows

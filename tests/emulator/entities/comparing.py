@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import count
 from uuid import UUID
 
@@ -20,14 +19,13 @@ from sbnotebook.emulator.entities import (
 from sbnotebook.emulator.entities.message_log import Residency
 from sbnotebook.emulator.entities.rules import CorrelationFilter, Rule
 from tests.emulator.entities.documented import Copy, Entity, Namespace, entity_of
-from tests.emulator.entities.store_helpers import Keeper, Kept
+from tests.emulator.entities.store_helpers import OnDisk
 
 __all__ = ["RED", "SESSIONS", "Pair"]
 
 ALL, RED = "events/Subscriptions/all", "events/Subscriptions/red"
 SESSIONS = "calls"
 STATES = ["active", "deferred", "scheduled"]
-REASONS = {"Bad", "TTLExpiredException", "MaxDeliveryCountExceeded", "MessagingEntityDisabled"}
 
 
 def documented() -> Namespace:
@@ -73,13 +71,11 @@ class Pair:
         lost: locks that have ended, by box.
     """
 
-    keeper: Callable[[], Keeper] = Kept
-
     def __init__(self) -> None:
         super().__init__()
         self.now = 1_000_000
         self.model = documented()
-        self.kept = self.keeper()
+        self.kept = OnDisk()
         self.registry = Registry()
         self.registry.residency = Residency(self.kept, budget=1)  # Give up as much as possible.
         self.bodies = count(1)

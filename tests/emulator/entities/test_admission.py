@@ -7,7 +7,6 @@ from zlib import crc32
 import pytest
 
 from sbnotebook.emulator.entities import (
-    EntityStatus,
     Queue,
     QueueOptions,
     Refusal,
@@ -15,10 +14,8 @@ from sbnotebook.emulator.entities import (
     Registry,
     SentMessage,
     Tier,
-    TopicOptions,
     read_sent,
 )
-from sbnotebook.emulator.entities.changes import MessageIdSeen
 from sbnotebook.errors import AmqpDecodeError
 
 Sent = Callable[..., SentMessage]
@@ -29,15 +26,6 @@ def refused(queue: Queue, message: SentMessage) -> Refusal:
     with pytest.raises(RefusedError) as caught:
         queue.admission.check([message])
     return caught.value.refusal
-
-
-@pytest.mark.parametrize("status", list(EntityStatus))
-def test_a_disabled_queue_takes_nothing_in(registry: Registry, sent: Sent, status: EntityStatus) -> None:
-    queue = registry.create_queue("q", QueueOptions(status=status))
-    if status.can_send:
-        queue.admission.check([sent("x")])
-    else:
-        assert refused(queue, sent("x")) is Refusal.DISABLED
 
 
 @pytest.mark.parametrize(
@@ -72,18 +60,6 @@ def test_a_property_has_at_most_32_kilobytes(
     with pytest.raises(RefusedError, match="A property of the message has 32769 bytes, the limit is 32768") as caught:
         queue.admission.check([sent("x", message_id=message_id, properties={"a": value * 32_769, "other": 1})])
     assert caught.value.refusal is Refusal.TOO_LARGE
-
-
-def test_a_full_queue_takes_nothing_in(registry: Registry, sent: Sent) -> None:
-    queue = registry.create_queue("q", QueueOptions(max_size_mb=1))
-    large = sent("x" * 600_000)
-    queue.admission.check([large])
-    with pytest.raises(RefusedError):
-        queue.admission.check([large, large])  # A batch comes in whole or not at all.
-    queue.send(large, 0)
-    assert refused(queue, large) is Refusal.QUOTA_EXCEEDED
-    queue.receive_and_delete(0)
-    queue.admission.check([large])
 
 
 def test_a_queue_with_sessions_asks_for_one(registry: Registry, sent: Sent) -> None:
@@ -156,20 +132,6 @@ def test_an_id_stays_seen_when_its_message_is_gone(unique: Queue, sent: Sent) ->
     assert unique.message_count == 0
 
 
-def test_each_seen_id_is_recorded_once(registry: Registry, unique: Queue, sent: Sent) -> None:
-    for now in (0, 5):
-        unique.send(sent("x", message_id="a"), now)
-    seen = [change for change in registry.take_changes() if isinstance(change, MessageIdSeen)]
-    assert seen == [MessageIdSeen(unique.record.entity_id, "a", 20_000)]
-
-
-def test_restored_ids_are_duplicates_whatever_their_order(unique: Queue, sent: Sent) -> None:
-    unique.admission.restore_seen([("late", 90), ("early", 10)])
-    for message_id in ("late", "early"):
-        unique.send(sent("x", message_id=message_id), 50)
-    assert [message.sequence_number for message in unique.peek(0, 9)] == [2]
-
-
 @pytest.mark.parametrize(
     ("first", "second", "count"),
     [
@@ -206,12 +168,6 @@ def test_a_number_begins_with_its_partition(registry: Registry, sent: Sent) -> N
     assert active.enqueued_sequence_number == scheduled
 
 
-def test_a_topic_reads_the_session_of_every_message(registry: Registry, sent: Sent) -> None:
-    topic = registry.create_topic("t", TopicOptions())
-    topic.send(sent("x", session_id="s", scheduled_time=9), 0)
-    assert [message.session_id for message in topic.log.walk()] == ["s"]
-
-
 def test_the_limits_of_a_queue_count_to_the_last_byte(registry: Registry, sent: Sent) -> None:
     queue = registry.create_queue("q", QueueOptions(max_size_mb=1, max_message_size_kb=2048))
     overhead = len(sent("x" * 1_048_000).payload) - 1_048_000
@@ -245,15 +201,6 @@ def test_only_a_later_time_schedules(registry: Registry, sent: Sent, when: int) 
     message = next(queue.peek(0, 1))
     assert (message.scheduled_time, queue.scheduled_count) == ((when, 1) if when > 100 else (None, 0))
     assert message.expires_at == max(when, 100) + 5
-
-
-def test_a_scheduled_message_is_forwarded_without_another_delay(registry: Registry, sent: Sent) -> None:
-    target = registry.create_queue("target")
-    queue = registry.create_queue("q", QueueOptions(forward_to="target"))
-    queue.send(sent("x", scheduled_time=50), 0)
-    registry.expire(50)
-    registry.update(queue, QueueOptions())
-    assert (target.counts.active, target.scheduled_count) == (1, 0)
 
 
 def test_only_an_entity_with_sessions_keeps_the_session(registry: Registry, sent: Sent) -> None:

@@ -47,20 +47,6 @@ def properties(message: BrokeredMessage) -> Any:
     return found.get(APPLICATION_PROPERTIES, {})
 
 
-def test_messages_come_in_the_order_of_their_numbers_each_once(queue: Queue, sent: Sent) -> None:
-    fill(queue, sent, 3)
-    assert order(queue) == [1, 2, 3]
-    assert queue.receive(now=0) is None
-
-
-def test_a_completed_message_is_gone(queue: Queue, sent: Sent) -> None:
-    fill(queue, sent, 1)
-    _, token = lock(queue)
-    assert queue.complete(token, now=1)
-    assert queue.message_count == 0
-    assert not queue.complete(token, now=1)
-
-
 @pytest.mark.parametrize(("settle", "count"), [(Queue.abandon, 1), (Queue.release, 0)])
 def test_a_message_that_is_given_back_has_its_old_place(
     queue: Queue, sent: Sent, settle: Callable[[Queue, UUID, int], bool], count: int
@@ -71,27 +57,6 @@ def test_a_message_that_is_given_back_has_its_old_place(
     assert settle(queue, token, 1)
     assert first.delivery_count == count
     assert order(queue) == [1, 3]
-
-
-def test_a_lock_that_ends_counts_as_a_failed_delivery(queue: Queue, sent: Sent) -> None:
-    fill(queue, sent, 1)
-    message, token = lock(queue, now=0)
-    queue.expire(9_999)
-    assert queue.holds(token, 9_999)
-    assert not queue.complete(token, now=10_000)  # even before a search for expired locks
-    queue.expire(10_000)
-    assert message.delivery_count == 1
-    assert order(queue) == [1]
-
-
-def test_a_renewed_lock_ends_a_lock_duration_later(queue: Queue, sent: Sent) -> None:
-    fill(queue, sent, 1)
-    _, token = lock(queue, now=0)
-    assert queue.renew(token, now=9_000) == 19_000
-    queue.expire(18_999)
-    assert queue.complete(token, now=18_999)
-    assert queue.renew(token, now=18_999) is None
-    assert queue.renew(uuid4(), now=0) is None
 
 
 def test_after_too_many_failures_a_message_is_dead_lettered(queue: Queue, sent: Sent) -> None:
@@ -108,29 +73,6 @@ def test_after_too_many_failures_a_message_is_dead_lettered(queue: Queue, sent: 
     }
 
 
-def test_a_lowered_maximum_holds_from_the_next_failure_on(registry: Registry, queue: Queue, sent: Sent) -> None:
-    fill(queue, sent, 1)
-    for _ in range(2):
-        assert queue.abandon(lock(queue)[1], now=0)
-    registry.update(queue, QueueOptions(10_000, max_delivery_count=1))
-    assert queue.counts == (1, 0, 0, 0, 0, 0)
-    assert queue.abandon(lock(queue)[1], now=0)
-    assert queue.counts == (0, 0, 0, 0, 1, 0)
-
-
-def test_a_dead_lettered_message_keeps_its_number_and_time(queue: Queue, sent: Sent) -> None:
-    for now in (5, 6):
-        queue.send(sent("x"), now)
-    (_, first), (_, second) = lock(queue), lock(queue)
-    # In the other order than they came: the dead-letter queue is in the order of the numbers, too.
-    assert queue.dead_letter_message(second, 1, BAD)
-    assert queue.dead_letter_message(first, 1, UNKNOWN)
-    messages = list(queue.dead_letter.peek(0, 10))
-    assert [(message.sequence_number, message.enqueued_time) for message in messages] == [(1, 5), (2, 6)]
-    assert properties(messages[1]) == {"DeadLetterReason": "Bad", "DeadLetterErrorDescription": "It is bad"}
-    assert order(queue.dead_letter) == [1, 2]
-
-
 def test_in_a_dead_letter_queue_no_delivery_counts(registry: Registry, queue: Queue, sent: Sent) -> None:
     fill(queue, sent, 1)
     queue.dead_letter_message(lock(queue)[1], 0, UNKNOWN)
@@ -144,47 +86,6 @@ def test_in_a_dead_letter_queue_no_delivery_counts(registry: Registry, queue: Qu
     assert (message.delivery_count, message.state) == (0, MessageState.DEFERRED)
 
 
-def test_a_deferred_message_is_received_by_its_number_only(queue: Queue, sent: Sent) -> None:
-    fill(queue, sent, 2)
-    message, token = lock(queue)
-    assert queue.defer(token, now=0)
-    assert (message.state, message.delivery_count, queue.deferred_count) == (MessageState.DEFERRED, 1, 1)
-    assert order(queue) == [2]
-    found = queue.receive_deferred([1], now=0)
-    assert found == [message]
-    assert queue.receive_deferred([1], now=0) is None  # it is locked
-
-
-def test_an_abandoned_deferred_message_stays_deferred(queue: Queue, sent: Sent) -> None:
-    fill(queue, sent, 1)
-    message, token = lock(queue)
-    queue.defer(token, now=0)
-    queue.receive_deferred([1], now=0)
-    assert message.lock_token is not None
-    queue.abandon(message.lock_token, now=0)
-    assert not queue.has_available
-    queue.receive_deferred([1], now=0)
-    queue.expire(10_000)
-    assert (queue.message_count, queue.dead_letter.message_count, queue.deferred_count) == (
-        0,
-        1,
-        0,
-    )  # the third failure
-
-
-def test_of_several_deferred_messages_all_are_received_or_none(queue: Queue, sent: Sent) -> None:
-    fill(queue, sent, 3)
-    for _ in range(2):
-        queue.defer(lock(queue)[1], now=0)
-    assert queue.receive_deferred([1, 2, 3], now=0) is None
-    assert queue.receive_deferred([1, 99], now=0, delete=True) is None
-    assert queue.locked_count == 0
-    found = queue.receive_deferred([2, 1, 2], now=0, delete=True)
-    assert found is not None
-    assert [message.sequence_number for message in found] == [2, 1]
-    assert (queue.message_count, queue.deferred_count) == (1, 0)
-
-
 def test_hundreds_of_deferred_messages_are_received_at_once(queue: Queue, sent: Sent) -> None:
     fill(queue, sent, 300)
     for _ in range(300):
@@ -192,26 +93,6 @@ def test_hundreds_of_deferred_messages_are_received_at_once(queue: Queue, sent: 
     found = queue.receive_deferred(range(1, 301), now=0)
     assert found is not None
     assert [message.sequence_number for message in found] == list(range(1, 301))
-
-
-def test_receive_and_delete_takes_out(queue: Queue, sent: Sent) -> None:
-    fill(queue, sent, 2)
-    lock(queue)
-    message = queue.receive_and_delete(0)
-    assert message is not None
-    assert message.sequence_number == 2
-    assert queue.receive_and_delete(0) is None
-    assert queue.message_count == 1
-
-
-def test_peek_sees_every_message_whatever_its_state(queue: Queue, sent: Sent) -> None:
-    fill(queue, sent, 4)
-    queue.send(sent("later", scheduled_time=99), now=0)
-    queue.defer(lock(queue)[1], now=0)
-    lock(queue)
-    assert [message.sequence_number for message in queue.peek(0, 10)] == [1, 2, 3, 4, 5]
-    assert [message.sequence_number for message in queue.peek(2, 2)] == [2, 3]
-    assert order(queue) == [3, 4]
 
 
 def test_abandon_and_defer_can_set_properties(registry: Registry, queue: Queue, sent: Sent) -> None:
@@ -266,38 +147,6 @@ def mortal(registry: Registry) -> Queue:
     )
 
 
-def test_an_expired_message_is_dropped_or_dead_lettered(
-    registry: Registry, queue: Queue, mortal: Queue, sent: Sent
-) -> None:
-    queue.send(sent("x", time_to_live=700), 0)
-    mortal.send(sent("x"), 0)
-    mortal.send(sent("x", time_to_live=9_000), 0)  # The queue's time is the longest that there is.
-    assert registry.next_deadline == 700
-    registry.expire(699)
-    assert queue.message_count == 1
-    registry.expire(700)
-    assert queue.counts == (0, 0, 0, 0, 0, 0)
-    registry.expire(5_000)
-    assert mortal.counts == (0, 0, 0, 0, 2, 0)
-    message = next(mortal.dead_letter.peek(0, 1))
-    assert properties(message)["DeadLetterReason"] == "TTLExpiredException"
-    registry.expire(10**12)
-    assert mortal.dead_letter.message_count == 2  # Nothing expires there.
-
-
-def test_a_locked_message_expires_when_it_is_given_back(registry: Registry, mortal: Queue, sent: Sent) -> None:
-    for _ in range(3):
-        mortal.send(sent("x"), 0)
-    tokens = [lock(mortal)[1] for _ in range(3)]
-    registry.expire(6_000)
-    assert mortal.complete(tokens[0], 6_000)
-    assert mortal.release(tokens[1], 6_000)
-    assert mortal.counts == (1, 1, 0, 0, 1, 0)
-    registry.expire(10_000)
-    assert mortal.counts == (0, 0, 0, 0, 2, 0)
-    assert [message.delivery_count for message in mortal.dead_letter.peek(0, 9)] == [0, 1]
-
-
 @pytest.mark.parametrize("others", [0, 1])
 def test_an_expired_message_is_not_put_in_front(registry: Registry, mortal: Queue, sent: Sent, others: int) -> None:
     registry.order_after_release = lambda _: "front"
@@ -307,19 +156,6 @@ def test_an_expired_message_is_not_put_in_front(registry: Registry, mortal: Queu
     assert mortal.release(token, 5_500)
     assert mortal.counts == (others, 0, 0, 0, 1, 0)
     assert (mortal.receive(5_500) is not None) == bool(others)
-
-
-def test_a_deferred_message_expires_when_it_is_asked_for(registry: Registry, mortal: Queue, sent: Sent) -> None:
-    for _ in range(2):
-        mortal.send(sent("x"), 0)
-        mortal.defer(lock(mortal)[1], 0)
-    registry.expire(6_000)
-    assert mortal.counts.deferred == 2
-    assert mortal.receive_deferred([1], 6_000) is None
-    assert mortal.counts == (0, 0, 1, 0, 1, 0)
-    registry.update(mortal, QueueOptions(10_000, 3), now=6_000)
-    assert mortal.receive_deferred([2], 6_000) is None
-    assert mortal.counts == (0, 0, 0, 0, 1, 0)
 
 
 def test_a_clock_that_is_set_back_loses_nothing(registry: Registry, queue: Queue, sent: Sent) -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import re
 from dataclasses import FrozenInstanceError, fields, replace
 from datetime import timedelta
 from typing import Any
@@ -24,7 +23,6 @@ from sbnotebook.emulator.entities.options import (
     Options,
     forwarding_target,
     options_from_json,
-    options_of,
     options_to_json,
     read_options,
 )
@@ -236,54 +234,11 @@ def test_missing_empty_and_unknown_properties_have_defaults() -> None:
     assert read_options(QueueOptions, {"LockDuration": "PT30S"}, changed) == QueueOptions(lock_duration=30_000)
 
 
-def test_a_topic_has_no_lock() -> None:
-    assert read_options(TopicOptions, {"LockDuration": "PT30S"}) == TopicOptions()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        QueueOptions(
-            lock_duration=13_000,
-            max_delivery_count=14,
-            requires_session=True,
-            default_time_to_live=660_000,
-            dead_letter_on_expiration=True,
-            requires_duplicate_detection=True,
-            duplicate_detection_window=723_000,
-            forward_dead_letters_to="team/bills",
-            auto_delete_on_idle=601_000,
-            status=EntityStatus.SEND_DISABLED,
-            max_size_mb=3072,
-            max_message_size_kb=2048,
-            enable_partitioning=True,
-            enable_batched_operations=False,
-            enable_express=True,
-            user_metadata="<any> text",
-        ),
-        TopicOptions(support_ordering=False, filter_messages_before_publishing=True, default_time_to_live=1_000),
-        SubscriptionOptions(dead_letter_on_filter_errors=False, forward_to="orders", auto_delete_on_idle=None),
-    ],
-)
-def test_options_are_read_as_they_were_written(options: QueueOptions | TopicOptions | SubscriptionOptions) -> None:
-    texts = {name: each.write(getattr(options, each.attribute)) for name, each in options_of(type(options)).items()}
-    assert read_options(type(options), {name: text for name, text in texts.items() if text}) == options
-
-
 @pytest.mark.parametrize("text", [FOREVER, "P10675199DT2H48M5.477580S"])
 def test_the_longest_duration_is_never(text: str) -> None:
     # The SDK cuts the last digits.
     texts = {"DefaultMessageTimeToLive": text, "AutoDeleteOnIdle": text}
     assert read_options(QueueOptions, texts) == QueueOptions()
-
-
-@pytest.mark.parametrize("name", ["RequiresSession", "RequiresDuplicateDetection", "EnablePartitioning"])
-def test_fixed_properties_stay_unchanged(name: str) -> None:
-    created = read_options(QueueOptions, {name: "true"})
-    assert read_options(QueueOptions, {}, created) == created
-    assert read_options(QueueOptions, {name: "TRUE"}, created) == created
-    with pytest.raises(ConfigurationError, match=f"the {name} property of an existing Queue cannot"):
-        read_options(QueueOptions, {name: "false"}, created)
 
 
 @pytest.mark.parametrize(
@@ -310,8 +265,3 @@ def test_an_invalid_value_is_refused_by_name(name: str, text: str) -> None:
     with pytest.raises(ConfigurationError, match=name) as caught:
         read_options(QueueOptions, {name: text})
     assert len(str(caught.value)) < 300
-
-
-def test_every_name_is_service_buss_own() -> None:
-    names = {*options_of(QueueOptions), *options_of(TopicOptions), *options_of(SubscriptionOptions)}
-    assert all(re.fullmatch(r"([A-Z][a-z]+)+", name) for name in names)

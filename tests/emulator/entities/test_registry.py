@@ -9,7 +9,6 @@ import pytest
 
 from sbnotebook.emulator.entities import (
     AnyEntity,
-    EntityExistsError,
     QueueOptions,
     Refusal,
     RefusedError,
@@ -19,9 +18,9 @@ from sbnotebook.emulator.entities import (
     Tier,
     TopicOptions,
 )
-from sbnotebook.emulator.entities.changes import EntityDeleted, EntityKept
+from sbnotebook.emulator.entities.changes import EntityDeleted
 from sbnotebook.emulator.entities.rules import FalseFilter, Rule
-from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
+from sbnotebook.errors import InvalidEntityAddressError
 
 Sent = Callable[..., SentMessage]
 IDLE = 300_000
@@ -48,17 +47,6 @@ def test_what_is_not_there_is_not_found(registry: Registry, path: str) -> None:
     registry.create_queue("orders")
     registry.create_subscription(registry.create_topic("events"), "a")
     assert registry.find(path) is None
-
-
-def test_a_name_is_given_once(registry: Registry) -> None:
-    registry.create_queue("orders")
-    topic = registry.create_topic("events")
-    registry.create_subscription(topic, "one")
-    for make in (registry.create_queue, registry.create_topic):
-        with pytest.raises(EntityExistsError, match="already an entity 'Orders'"):
-            make("Orders")
-    with pytest.raises(EntityExistsError, match="already a subscription 'ONE'"):
-        registry.create_subscription(topic, "ONE")
 
 
 @pytest.mark.parametrize(
@@ -151,31 +139,6 @@ def test_a_namespace_and_a_topic_have_room_for_so_many() -> None:
 # -------------------------------------------------------------------------------------------- changes
 
 
-def test_changes_are_handed_out_once(registry: Registry) -> None:
-    queue = registry.create_queue("orders", now=5)
-    registry.update(queue, QueueOptions(max_delivery_count=2), now=7)
-    registry.delete(queue)
-    first, second, third = registry.take_changes()
-    assert isinstance(first, EntityKept)
-    assert isinstance(second, EntityKept)
-    assert (first.kind, first.path, first.created_time, first.updated_time) == ("queue", "orders", 5, 5)
-    assert (second.created_time, second.updated_time) == (5, 7)
-    assert (first.description["max_delivery_count"], second.description["max_delivery_count"]) == (10, 2)
-    assert third == EntityDeleted(first.entity_id)
-    assert registry.take_changes() == []
-    assert registry.entities == []
-
-
-def test_rules_are_kept_with_their_subscription(registry: Registry) -> None:
-    subscription = registry.create_subscription(registry.create_topic("t"), "s")
-    registry.put_rule(subscription, Rule("none", FalseFilter()), now=3)
-    registry.remove_rule(subscription, "$default", now=4)
-    kept = registry.take_changes()[-1]
-    assert isinstance(kept, EntityKept)
-    assert (kept.path, kept.updated_time) == ("t/Subscriptions/s", 4)
-    assert [Rule.from_json(rule) for rule in kept.description["rules"]] == [Rule("none", FalseFilter())]
-
-
 def test_a_topic_goes_with_its_subscriptions(registry: Registry, sent: Sent) -> None:
     topic = registry.create_topic("t")
     subscription = registry.create_subscription(topic, "s")
@@ -197,31 +160,7 @@ def test_clearing_removes_all(registry: Registry) -> None:
     assert registry.create_queue("q").record.entity_id == 4  # Numbers of entities are not used again.
 
 
-@pytest.mark.parametrize(
-    "options", [{"requires_session": True}, {"requires_duplicate_detection": True}, {"enable_partitioning": True}]
-)
-def test_some_options_are_for_ever(registry: Registry, options: dict[str, Any]) -> None:
-    queue, other = registry.create_queue("q"), registry.create_queue("other", QueueOptions(**options))
-    registry.take_changes()
-    with pytest.raises(ConfigurationError, match=f"{next(iter(options))} of the queue 'q' cannot be changed"):
-        registry.update(queue, QueueOptions(**options))
-    with pytest.raises(ConfigurationError, match="cannot be changed"):
-        registry.update(other, QueueOptions())
-    with pytest.raises(ConfigurationError, match="not the options of a queue"):
-        registry.update(queue, TopicOptions())
-    assert (registry.take_changes(), queue.options) == ([], QueueOptions())
-
-
 # ----------------------------------------------------------------------------------------------- time
-
-
-def test_the_next_deadline_is_the_earliest_of_all(registry: Registry, sent: Sent) -> None:
-    assert registry.next_deadline is None
-    for name, scheduled_time in (("a", 70), ("b", 50), ("c", None)):
-        registry.create_queue(name).send(sent(1, scheduled_time=scheduled_time), 0)
-    assert registry.next_deadline == 50
-    registry.expire(60)
-    assert registry.next_deadline == 70
 
 
 def idle(registry: Registry, now: int) -> list[AnyEntity]:
@@ -309,22 +248,6 @@ def test_deleting_an_entity_keeps_the_alarms_of_others(registry: Registry, sent:
     assert registry.next_deadline == 3
     registry.expire(3)
     assert stays.message_count == 0
-
-
-def test_times_are_0_unless_they_are_given(registry: Registry) -> None:
-    queue, topic = registry.create_queue("q"), registry.create_topic("t")
-    subscription = registry.create_subscription(topic, "s")
-    assert {each.created_time for each in (queue, topic, subscription)} == {0}
-    assert {each.updated_time for each in (queue, topic, subscription)} == {0}
-    assert [rule.created_time for rule in subscription.rules] == [0]
-    for change in (
-        lambda: registry.update(subscription, SubscriptionOptions()),
-        lambda: registry.put_rule(subscription, Rule("none", FalseFilter())),
-        lambda: registry.remove_rule(subscription, "none"),
-    ):
-        registry.update(subscription, SubscriptionOptions(), now=9)
-        change()
-        assert subscription.updated_time == 0
 
 
 def test_an_entity_is_looked_at_when_it_may_be_idle(registry: Registry) -> None:

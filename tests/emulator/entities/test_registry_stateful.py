@@ -35,7 +35,6 @@ from tests.chances import rounds
 from tests.emulator.entities.comparing import RED, SESSIONS, Pair
 from tests.emulator.entities.conftest import message
 from tests.emulator.entities.documented import Copy, entity_of
-from tests.emulator.entities.store_helpers import OnDisk
 
 STORIES: Final = rounds(30, 300)
 """``make soak`` tells more of them."""
@@ -375,17 +374,5 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         self.kept.close()
 
 
-class StoredNamespaceMachine(NamespaceMachine):
-    """The same on disk."""
-
-    keeper = OnDisk
-
-
 def test_a_namespace_does_what_is_documented() -> None:
     run_state_machine_as_test(NamespaceMachine, settings=settings(max_examples=STORIES, stateful_step_count=50))
-
-
-def test_a_stored_namespace_does_what_is_documented() -> None:
-    run_state_machine_as_test(
-        StoredNamespaceMachine, settings=settings(max_examples=STORIES // 2, stateful_step_count=50)
-    )

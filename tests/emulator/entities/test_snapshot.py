@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -15,17 +15,19 @@ from sbnotebook.emulator.entities import (
 )
 from sbnotebook.emulator.entities.rules import Rule, SqlFilter
 from sbnotebook.errors import EmulatorError
-from tests.emulator.entities.store_helpers import Kept
+from tests.emulator.entities.store_helpers import OnDisk
 
 Sent = Callable[..., SentMessage]
 
 
 @pytest.fixture
-def kept() -> Kept:
-    return Kept()
+def kept() -> Iterator[OnDisk]:
+    kept = OnDisk()
+    yield kept
+    kept.close()
 
 
-def again(registry: Registry, kept: Kept, now: int = 0) -> Registry:
+def again(registry: Registry, kept: OnDisk, now: int = 0) -> Registry:
     """The namespace after a restart."""
     kept.keep(registry)
     restored = Registry(registry.tier)
@@ -34,7 +36,7 @@ def again(registry: Registry, kept: Kept, now: int = 0) -> Registry:
     return restored
 
 
-def test_entities_come_back_as_they_were(registry: Registry, kept: Kept) -> None:
+def test_entities_come_back_as_they_were(registry: Registry, kept: OnDisk) -> None:
     registry.create_queue("Orders", QueueOptions(5_000, 3), now=7)
     topic = registry.create_topic("t", TopicOptions(user_metadata="x"), now=8)
     registry.create_subscription(topic, "s", rules=[Rule("big", SqlFilter("size > 3"))], now=9)
@@ -51,7 +53,7 @@ def test_entities_come_back_as_they_were(registry: Registry, kept: Kept) -> None
     assert restored.create_queue("new").record.entity_id == 4
 
 
-def test_messages_stay_in_the_store_until_they_are_asked_for(registry: Registry, kept: Kept, sent: Sent) -> None:
+def test_messages_stay_in_the_store_until_they_are_asked_for(registry: Registry, kept: OnDisk, sent: Sent) -> None:
     queue = registry.create_queue("q")
     for number in range(3):
         queue.send(sent("x" * 100 * number), 0)
@@ -74,15 +76,7 @@ def test_messages_stay_in_the_store_until_they_are_asked_for(registry: Registry,
     ]
 
 
-def test_a_message_that_expired_while_locked_is_gone(registry: Registry, kept: Kept, sent: Sent) -> None:
-    registry.create_queue("q").send(sent("x", time_to_live=50), 0)
-    restored = again(registry, kept, now=60)
-    assert restored.next_deadline == 50
-    restored.expire(60)
-    assert restored.queues[0].message_count == 0
-
-
-def test_sessions_come_back(registry: Registry, kept: Kept, sent: Sent) -> None:
+def test_sessions_come_back(registry: Registry, kept: OnDisk, sent: Sent) -> None:
     queue = registry.create_queue("q", QueueOptions(requires_session=True))
     for name, when in (("a", None), ("b", 50), ("c", None)):
         queue.send(sent("x", session_id=name, scheduled_time=when), 0)
@@ -113,7 +107,7 @@ def test_sessions_come_back(registry: Registry, kept: Kept, sent: Sent) -> None:
     assert restored.residency.size == 0
 
 
-def test_sessions_that_come_back_are_forwarded_once(registry: Registry, kept: Kept, sent: Sent) -> None:
+def test_sessions_that_come_back_are_forwarded_once(registry: Registry, kept: OnDisk, sent: Sent) -> None:
     options = QueueOptions(requires_session=True)
     queue = registry.create_queue("q", options)
     registry.create_subscription(registry.create_topic("t"), "s")
@@ -126,7 +120,7 @@ def test_sessions_that_come_back_are_forwarded_once(registry: Registry, kept: Ke
     assert topic.subscriptions[0].message_count == 2
 
 
-def test_ids_are_remembered_and_numbers_go_on(registry: Registry, kept: Kept, sent: Sent) -> None:
+def test_ids_are_remembered_and_numbers_go_on(registry: Registry, kept: OnDisk, sent: Sent) -> None:
     options = QueueOptions(requires_duplicate_detection=True, enable_partitioning=True)
     queue, topic = registry.create_queue("q", options), registry.create_topic("t")
     queue.send(sent("x", message_id="a"), 0)
@@ -140,21 +134,14 @@ def test_ids_are_remembered_and_numbers_go_on(registry: Registry, kept: Kept, se
     assert topic.send(sent("x"), 100) == 2
 
 
-def test_a_scheduled_message_of_a_topic_comes_back(registry: Registry, kept: Kept, sent: Sent) -> None:
-    registry.create_subscription(registry.create_topic("t"), "s")
-    registry.topics[0].send(sent("x", scheduled_time=50), 0)
-    restored = again(registry, kept)
-    assert restored.topics[0].scheduled_count == 1
-    restored.expire(50)
-    assert restored.topics[0].subscriptions[0].counts.active == 1
-
-
-def test_restore_refuses_a_snapshot_that_does_not_fit_together(registry: Registry, kept: Kept) -> None:
+def test_restore_refuses_a_snapshot_that_does_not_fit_together(registry: Registry, kept: OnDisk) -> None:
     registry.create_subscription(registry.create_topic("t"), "s")
     kept.keep(registry)
-    topic = kept.entities.pop(1)
-    with pytest.raises(EmulatorError, match="kept without its topic"):
-        restore(Registry(), kept.snapshot(0), kept, now=0)
-    kept.entities[1] = replace(topic, kind="relay")
-    with pytest.raises(EmulatorError, match="another version"):
-        restore(Registry(), kept.snapshot(0), kept, now=0)
+    whole = kept.snapshot(0)
+    topic = whole.entities[0]
+    for entities, why in (
+        (whole.entities[1:], "kept without its topic"),
+        ([topic._replace(kind="relay")], "another version"),
+    ):
+        with pytest.raises(EmulatorError, match=why):
+            restore(Registry(), replace(whole, entities=entities), kept, now=0)

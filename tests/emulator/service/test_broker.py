@@ -128,36 +128,3 @@ async def test_sent_messages_are_stored_though_delivering_fails(
     assert len(client.kept) == 1
     assert client.kept[0] >= 1
     assert [record.message for record in caplog.records] == ["Messages were not delivered."]
-
-
-@pytest.mark.anyio
-async def test_due_work_is_done_by_the_clock(tmp_path: Path) -> None:
-    clock = ManualClock(0)
-    registry = Registry()
-    broker = Broker(registry, clock, None, lambda _: None)
-    queue = registry.create_queue("orders")
-    queue.send(MESSAGE, 0)
-    scheduled = SentMessage(MESSAGE.payload)
-    scheduled.scheduled_time = 5_000
-    queue.send(scheduled, 0)
-    queue.receive(0)
-    await broker.kept()
-    clock.advance(5)
-    await broker.kept()
-    assert queue.counts == (2, 1, 0, 0, 0, 0)
-    clock.advance(55)
-    await broker.kept()
-    assert queue.counts == (2, 0, 0, 0, 0, 0)
-    del tmp_path
-
-
-@pytest.mark.anyio
-async def test_the_links_of_a_deleted_queue_are_detached(tmp_path: Path) -> None:
-    broker = Broker(Registry(), ManualClock(), None, lambda _: None)
-    queue = broker.registry.create_queue("orders")
-    client = Client(tmp_path)
-    broker.peers.add(client)
-    broker.delete(queue)
-    boxes = ["orders", "orders/$DeadLetterQueue", "orders/$Transfer/$DeadLetterQueue"]
-    assert client.lost == [f"{boxes} NOT_FOUND The entity 'orders' was deleted."]
-    assert broker.registry.find("orders") is None

@@ -57,18 +57,6 @@ def test_each_gets_one_in_its_turn(queue: Queue) -> None:
     assert not dispatcher.is_behind
 
 
-def test_receivers_take_turns_in_the_order_they_came(queue: Queue) -> None:
-    dispatcher = Dispatcher()
-    takers = [Taker(queue, credit=1) for _ in range(3)]
-    for taker in takers:
-        dispatcher.wait(taker)
-        dispatcher.wait(taker)  # twice is once
-    for _ in range(3):
-        fill(queue, 1)
-        dispatcher.dispatch(0)
-    assert [taker.got for taker in takers] == [[1], [2], [3]]
-
-
 def test_one_turn_delivers_a_share(queue: Queue) -> None:
     dispatcher = Dispatcher()
     taker = Taker(queue, credit=10_000)
@@ -88,25 +76,3 @@ def test_a_share_is_limited_in_bytes_too(queue: Queue) -> None:
     fill(queue, 10)
     dispatcher.dispatch(0)
     assert (len(taker.got), dispatcher.is_behind) == (5, True)
-
-
-def test_gone_or_full_receivers_get_nothing(queue: Queue) -> None:
-    dispatcher = Dispatcher()
-    gone, full = Taker(queue, credit=5), Taker(queue, credit=0)
-    dispatcher.wait(gone)
-    dispatcher.wait(full)
-    dispatcher.forget(gone)
-    dispatcher.forget(gone)
-    fill(queue, 1)
-    dispatcher.dispatch(0)
-    assert (gone.got, full.got, queue.has_available, dispatcher.is_behind) == ([], [], True, False)
-
-
-@pytest.mark.parametrize("count", [0, 3, 9])
-def test_a_drain_ends_when_there_is_no_more_or_no_credit(queue: Queue, count: int) -> None:
-    dispatcher = Dispatcher()
-    taker = Taker(queue, credit=5, is_draining=True)
-    dispatcher.wait(taker)
-    fill(queue, count)
-    dispatcher.dispatch(0)
-    assert (len(taker.got), taker.is_draining, taker.credit) == (min(count, 5), False, 0)

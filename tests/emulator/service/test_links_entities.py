@@ -38,7 +38,6 @@ from tests.emulator.service.conftest import Connect
 from tests.emulator.service.management_client import ask, described
 
 X = ServiceBusMessage("x")
-MESSAGE = b"\x00\x53\x75\xa0\x00"
 BATCH = 0x80013700
 
 
