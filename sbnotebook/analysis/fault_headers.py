@@ -40,7 +40,8 @@ class FaultHeaders:
 
 
 _FRAMEWORKS: Final = [
-    # Particular/NServiceBus: ExceptionHeaderHelper.cs, and Recoverability/Faults/FaultsHeaderKeys.cs for the queue.
+    # Particular/NServiceBus: SetExceptionHeaders in src/NServiceBus.Core/Utils/ExceptionHeaderHelper.cs, and for the
+    # queue FailedQ in src/NServiceBus.Core/Recoverability/Faults/FaultsHeaderKeys.cs.
     FaultHeaders(
         "NServiceBus",
         "NServiceBus.ExceptionInfo.ExceptionType",
@@ -58,16 +59,17 @@ _FRAMEWORKS: Final = [
         "MT-Fault-InputAddress",
         "MT-Fault-Timestamp",
     ),
-    # rebus-org/Rebus: Rebus/Messages/Headers.cs. The details are the text of the exception, its type and stack trace
-    # included.
+    # rebus-org/Rebus: ErrorDetails and SourceQueue in Rebus/Messages/Headers.cs. The details are the text of the
+    # exception, its type and stack trace included.
     FaultHeaders("Rebus", message="rbs2-error-details", queue="rbs2-source-queue"),
 ]
 """The names are from the public code of each framework.
 
 Azure Functions and Dapr write none. After an exception in a function, the extension raises it in the SDK's processor,
-which abandons the message (Azure/azure-sdk-for-net, Microsoft.Azure.WebJobs.Extensions.ServiceBus/src/Primitives,
-MessageProcessor.cs). Dapr abandons it without properties (dapr/components-contrib,
-internal/component/azure/servicebus/subscription.go). Their messages become dead letters by MaxDeliveryCountExceeded.
+which abandons the message (Azure/azure-sdk-for-net,
+sdk/servicebus/Microsoft.Azure.WebJobs.Extensions.ServiceBus/src/Primitives/MessageProcessor.cs). Dapr abandons it
+without properties (dapr/components-contrib, internal/component/azure/servicebus/subscription.go). Their messages become
+dead letters by MaxDeliveryCountExceeded.
 """
 
 

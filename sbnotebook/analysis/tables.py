@@ -128,10 +128,11 @@ def messages_html(
     where_from: str = "",
     max_rows: int = MAX_ROWS,
     columns: Sequence[str] = _COLUMNS,
+    note: str = "",
 ) -> str:
     """Return the first messages as an HTML table of the columns that are not empty."""
     headers, rows = _used(columns, messages[:max_rows])
-    return html_table(headers, rows, _caption(messages, where_from, max_rows))
+    return html_table(headers, rows, _caption(messages, where_from, max_rows, note))
 
 
 def messages_text(
@@ -139,10 +140,11 @@ def messages_text(
     where_from: str = "",
     max_rows: int = 20,
     columns: Sequence[str] = _COLUMNS,
+    note: str = "",
 ) -> str:
     """Return the first messages as a text table of the columns that are not empty."""
     headers, rows = _used(columns, messages[:max_rows])
-    return text_table(headers, rows, _caption(messages, where_from, max_rows), one_line=True)
+    return text_table(headers, rows, _caption(messages, where_from, max_rows, note), one_line=True)
 
 
 def groups_html(groups: Sequence[object], max_rows: int = MAX_ROWS) -> str:
@@ -289,9 +291,10 @@ def _failures_caption(report: Report) -> str:
     return f"Not settled: {count:,} of {len(report):,}{shown}"
 
 
-def _caption(messages: Sequence[Message], where_from: str, max_rows: int) -> str:
+def _caption(messages: Sequence[Message], where_from: str, max_rows: int, note: str) -> str:
     counted = _counted("message", len(messages), max_rows)
-    return f"{where_from}: {counted}" if where_from else counted
+    caption = f"{where_from}: {counted}" if where_from else counted
+    return f"{caption}. {note}" if note else caption
 
 
 def _counted(what: str, count: int, max_rows: int) -> str:

@@ -11,15 +11,18 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, overload
 from weakref import WeakSet
 
 from sbnotebook.analysis import query, tables
+from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.client.choosing import Choice, chosen_of
 from sbnotebook.client.coercions import address, dead_letter, duration
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import only_frames_of_the_user, portal, run
+from sbnotebook.client.present import present_in
 from sbnotebook.client.verbs import SdkNames, mirrors
 from sbnotebook.errors import BatchClosedError
 from sbnotebook.model import (
@@ -225,8 +228,10 @@ class LockedBatch(SdkNames):
             raise BatchClosedError(
                 f"This batch of {self.address} is closed and holds no messages, so nothing was done: lock them again."
             )
-        chosen = query.where(chosen_of(self.messages, messages, self.address, LockedMessage), where)
-        return Plan(self._entity.plan(self._batch, decision, chosen), keeps=self)
+        meant = chosen_of(self.messages, messages, self.address, LockedMessage)
+        chosen = query.where(meant, where)
+        plan = self._entity.plan(self._batch, decision, chosen)
+        return Plan(plan, keeps=self, receivers=None if chosen or where is None else partial(_present, meant))
 
     def complete(self, messages: Choice | None = None, *, where: str | None = None) -> Report:
         """Complete messages, which removes them. Arguments as for :meth:`plan`."""
@@ -351,6 +356,10 @@ class LockedBatch(SdkNames):
         lost = f", {len(self.lost):,} locks lost" if self.lost else ""
         failing = f", {self.renewal_error}" if self.renewal_error else ""
         return f"Locked in {self.address}{lost}{failing}"
+
+
+async def _present(messages: Sequence[LockedMessage]) -> str:
+    return present_in(to_arrow(messages))
 
 
 class _Renewed(Sequence[LockedMessage]):

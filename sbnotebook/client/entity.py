@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal, cast
@@ -24,6 +24,7 @@ from sbnotebook.client.coercions import (
 from sbnotebook.client.messages import DeferredMessages, Messages, deferred_messages, parts_of
 from sbnotebook.client.plan import Plan, SendPlan, count_of
 from sbnotebook.client.portal import progress_bar, run
+from sbnotebook.client.present import Present
 from sbnotebook.client.processing import Processing, process_options
 from sbnotebook.client.receivers import Receivers, Router, clones_sent
 from sbnotebook.client.unread import watched
@@ -120,8 +121,11 @@ class Entity(SdkNames):
             cursor = PeekCursor(from_sequence_number, to_sequence_number, most, message_state(state), session_id)
             pages = self._entity.unread_pages(cursor, session_id=session_id)
             tables = tables_of_pages(pages, cursor, advance, unpacking)
-            found = run(one_table, tables) if where is None else run(query.first_matching, tables, where, max_messages)
-        return Messages(found, where_from=str(self.address))
+            if where is None:
+                return Messages(run(one_table, tables), where_from=str(self.address))
+            seen = Present()
+            found = run(query.first_matching, seen.noting(tables), where, max_messages)
+        return Messages(found, where_from=str(self.address), note="" if len(found) else str(seen))
 
     def parts(
         self,
@@ -313,11 +317,10 @@ class Entity(SdkNames):
         whole = [message for message in meant if isinstance(message, ReceivedMessage)]
         if len(whole) < len(meant):
             look = partial(self._entity.pick, meant, decision, edit=edit, to_namespace=there)
-            return self._planned(look, shown=show_progress, to=there)
+            plan = self._looked(look, shown=show_progress)
+            return Plan(plan, receivers=self._said_of(plan, meant, there))
         plan = self._entity.plan_resubmit(whole, decision, edit=edit, to_namespace=there)
-        if not meant:
-            return Plan(plan, receivers=partial(names_present, self._entity))
-        return Plan(plan, receivers=partial(clones_sent, there or self._entity.namespace, plan))
+        return Plan(plan, receivers=self._said_of(plan, meant, there))
 
     def pick(
         self,
@@ -354,7 +357,8 @@ class Entity(SdkNames):
         """
         meant = chosen_by(messages, where, self.address, self.peek)
         pick = partial(self._entity.pick, meant, decision, edit=edit, abandon_rest=abandon_rest, archived=archived)
-        return self._planned(partial(pick, max_held=max_held), shown=show_progress)
+        plan = self._looked(partial(pick, max_held=max_held), shown=show_progress)
+        return Plan(plan, receivers=self._said_of(plan, meant))
 
     def purge(
         self,
@@ -387,7 +391,7 @@ class Entity(SdkNames):
             state=message_state(state),
             archived=archived,
         )
-        return self._planned(look, shown=show_progress)
+        return Plan(self._looked(look, shown=show_progress))
 
     def defer_all(
         self,
@@ -423,13 +427,20 @@ class Entity(SdkNames):
             to_sequence_number=to_sequence_number,
             max_messages=max_messages,
         )
-        return self._planned(look, shown=show_progress)
+        return Plan(self._looked(look, shown=show_progress))
 
-    def _planned(self, look: Callable[..., Awaitable[AsyncPlan]], *, shown: bool, to: Resources | None = None) -> Plan:
+    def _looked(self, look: Callable[..., Awaitable[AsyncPlan]], *, shown: bool) -> AsyncPlan:
         """Make a plan by looking at messages, whose number is not known."""
         with progress_bar(f"look into {self.address}", None, shown=shown) as advance:
-            plan = run(look, progress=advance)
-        return Plan(plan, receivers=partial(clones_sent, to or self._entity.namespace, plan))
+            return run(look, progress=advance)
+
+    def _said_of(
+        self, plan: AsyncPlan, meant: Sequence[object], to: Resources | None = None
+    ) -> Callable[[], Awaitable[str]]:
+        """Return a sentence on the entity for a plan of no messages, or else on the subscriptions that take its clones."""
+        if not meant:
+            return partial(names_present, self._entity)
+        return partial(clones_sent, to or self._entity.namespace, plan)
 
     def receivers_of(self, message: Message | str | bytes | Mapping[str, Any]) -> Receivers:
         """Tell which subscriptions of this topic would take a message, by their rules; nothing is sent.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from sbnotebook.analysis.frames import tables_of_pages, to_arrow
 from sbnotebook.analysis.groups import label, timeline_figure
 from sbnotebook.analysis.query import few_at_once, first_matching
 from sbnotebook.client.messages import Messages
+from sbnotebook.client.present import Present
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, SubQueue
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
@@ -98,7 +98,7 @@ class Search:
 class _Progress:
     """The progress of a search."""
 
-    looked: int = 0
+    present: Present = field(default_factory=Present)
     problems: dict[EntityAddress, str] = field(default_factory=dict[EntityAddress, str])
     first_error: Exception | None = None
 
@@ -116,6 +116,7 @@ class FoundMessages(Messages):
         looked: the number of messages that were looked at.
         has_more: whether there are more than the search wanted.
         problems: why a place could not be searched to its end, by its address.
+        note: as for :class:`Messages`.
     """
 
     def __init__(
@@ -127,8 +128,9 @@ class FoundMessages(Messages):
         looked: int,
         has_more: bool,
         problems: Mapping[EntityAddress, str],
+        note: str = "",
     ) -> None:
-        super().__init__(table, where_from=str(search))
+        super().__init__(table, where_from=str(search), note=note)
         self.places = places
         self.looked = looked
         self.has_more = has_more
@@ -142,7 +144,7 @@ class FoundMessages(Messages):
         said = [f"{found} with {self._where_from} in {self.places:,} places, {self.looked:,} looked at{more}."]
         said += [f"{place}: {why}" for place, why in list(self.problems.items())[:_FEW_PROBLEMS]]
         rest = len(self.problems) - _FEW_PROBLEMS
-        return " ".join([*said, *([f"{rest:,} more places could not be searched."] if rest > 0 else [])])
+        return " ".join([*said, *([f"{rest:,} more places could not be searched."] if rest > 0 else []), self._note])
 
     def timeline(self) -> Figure:
         """Draw the messages over the time at which they were enqueued, a line for each entity, as a plotly figure."""
@@ -189,7 +191,10 @@ async def find_messages(
 
     async def look(place: EntityAddress) -> pa.Table:
         try:
-            return await _found_in(namespace, place, search, partial(_count, seen, progress), unpacking, limiter)
+            cursor = PeekCursor(max_messages=search.depth)
+            pages = namespace.entity(place).unread_pages(cursor)
+            tables = seen.present.noting(tables_of_pages(pages, cursor, progress, unpacking))
+            return await _found_in(tables, search, limiter)
         except SbNotebookError:
             raise
         except Exception as error:  # noqa: BLE001 (a place that is gone must not hide what others have)
@@ -206,22 +211,14 @@ async def find_messages(
         whole.sort_by(order).slice(0, search.most),
         search,
         places=len(places),
-        looked=seen.looked,
+        looked=seen.present.looked_at,
         has_more=len(whole) > search.most,
         problems=seen.problems,
+        note="" if len(whole) or search.where is None else str(seen.present),
     )
 
 
-async def _found_in(
-    namespace: AsyncNamespace,
-    place: EntityAddress,
-    search: Search,
-    advance: Progress,
-    unpacking: Allowance,
-    limiter: anyio.CapacityLimiter,
-) -> pa.Table:
-    cursor = PeekCursor(max_messages=search.depth)
-    pages = tables_of_pages(namespace.entity(place).unread_pages(cursor), cursor, advance, unpacking)
+async def _found_in(pages: AsyncGenerator[pa.Table], search: Search, limiter: anyio.CapacityLimiter) -> pa.Table:
     # One more than wanted tells that there are more.
     if search.where is not None:
         return await first_matching(_kept(pages, search), search.where, search.most + 1, limiter)
@@ -239,12 +236,6 @@ async def _kept(pages: AsyncGenerator[pa.Table], search: Search) -> AsyncGenerat
         async for table in pages:
             if len(kept := search.kept(table)):
                 yield kept
-
-
-def _count(seen: _Progress, progress: Progress | None, count: int) -> None:
-    seen.looked += count
-    if progress is not None:
-        progress(count)
 
 
 def _places(listed: Sequence[EntityCounts], entities: Sequence[EntityAddress] | None) -> list[EntityAddress]:

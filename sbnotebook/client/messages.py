@@ -16,6 +16,7 @@ from sbnotebook.analysis.json_columns import json_columns
 from sbnotebook.client.choosing import Choice, chosen_of
 from sbnotebook.client.coercions import dead_letter
 from sbnotebook.client.plan import Plan
+from sbnotebook.client.present import present_in
 from sbnotebook.model import Abandon, Complete, Decision, MessageState, PeekedMessage
 from sbnotebook.settlement.actions.deferred import Deferrals, compared
 from sbnotebook.settlement.entity import AsyncEntity
@@ -41,11 +42,15 @@ class Messages(Sequence[PeekedMessage]):
     Args:
         messages: the messages, or a table of them with all message columns.
         where_from: the entity, in words, for the table's caption.
+        note: says for no messages which ones were looked at.
     """
 
-    def __init__(self, messages: Iterable[PeekedMessage] | pa.Table = (), *, where_from: str = "") -> None:
+    def __init__(
+        self, messages: Iterable[PeekedMessage] | pa.Table = (), *, where_from: str = "", note: str = ""
+    ) -> None:
         self._table = messages if isinstance(messages, pa.Table) else frames.to_arrow(messages)
         self._where_from = where_from
+        self._note = note
 
     def where(self, expression: str | None) -> Messages:
         """Return the messages for which a SQL expression over the message columns is true.
@@ -53,11 +58,16 @@ class Messages(Sequence[PeekedMessage]):
         Raises:
             ConfigurationError: the expression is wrong.
         """
-        return self if expression is None else self._with(query.filtered(self._table, expression))
+        if expression is None:
+            return self
+        found = self._with(query.filtered(self._table, expression))
+        if self and not found:
+            found._note = present_in(self._table)  # noqa: SLF001 (of the same class)
+        return found
 
     def _with(self, table: pa.Table) -> Messages:
         """Return some of these messages; those of a subclass that has verbs of its own have them, too."""
-        return Messages(table, where_from=self._where_from)
+        return Messages(table, where_from=self._where_from, note=self._note)
 
     def sql(self, query_text: str) -> pd.DataFrame:
         """Run a SQL query over the messages, which it knows as the table ``messages``, and return its result.
@@ -165,7 +175,7 @@ class Messages(Sequence[PeekedMessage]):
         Args:
             max_rows: the number of messages in it.
         """
-        return tables.messages_text(self, self._where_from, max_rows)
+        return tables.messages_text(self, self._where_from, max_rows, note=self._note)
 
     def as_html(self, max_rows: int = tables.MAX_ROWS) -> str:
         """Return an HTML table, as shown in notebooks.
@@ -173,7 +183,7 @@ class Messages(Sequence[PeekedMessage]):
         Args:
             max_rows: the number of messages in it.
         """
-        return tables.messages_html(self, self._where_from, max_rows)
+        return tables.messages_html(self, self._where_from, max_rows, note=self._note)
 
     def __len__(self) -> int:
         return len(self._table)

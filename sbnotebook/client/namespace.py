@@ -54,8 +54,7 @@ def connect(
 ) -> Namespace:
     """Connect to a Service Bus namespace, and sign in. On Azure, writing is off until you give ``write=True``.
 
-    Service Bus may not tell at once whether an account has rights; :meth:`Namespace.about` then says that its first
-    use will.
+    Service Bus may not tell at once whether an account has rights: a warning then says that its first use will.
 
     Args:
         target: ``emulator``, ``NAMESPACE.servicebus.windows.net``, ``env:VARIABLE``, ``secret:SCOPE/KEY`` (Databricks)
@@ -86,10 +85,13 @@ def connect(
         found.connection.read_only = not write
     namespace = Namespace(found, archive=archive)
     try:
-        run(sign_in, found.connection)
+        signed_in = run(sign_in, found.connection)
     except BaseException:
         namespace.close()
         raise
+    if not signed_in.is_confirmed:
+        said = f"{namespace.host} answered, and has not confirmed {signed_in.name}"
+        warnings.warn(f"{said}: the sign-in is checked at the first use.", stacklevel=2)
     return namespace
 
 
@@ -427,7 +429,7 @@ class Namespace(NamespaceEntities):
 
         It has no keys, no messages and no metadata. A warning names each option that the file cannot say, and each
         limit of Microsoft's emulator that it exceeds. The limits are 50 queues and topics, 50 subscriptions of a
-        topic, names of 50 characters, 10 deliveries, and messages that live for 1 hour. SQL parameters become literals.
+        topic, 10 deliveries, and messages that live for 1 hour. SQL parameters become literals.
 
         Raises:
             azure.core.exceptions.AzureError: the entities could not be read; it needs the right Manage.
@@ -435,7 +437,8 @@ class Namespace(NamespaceEntities):
         Example:
             >>> Path("Config.json").write_text(json.dumps(connect().config(), indent=2))  # doctest: +SKIP
 
-        Source: Service Bus documentation, "Test locally with the Service Bus emulator".
+        Source: Service Bus documentation, "Overview of the Azure Service Bus emulator", and the schema
+        ``ServiceBus-Emulator/Schema/Config-schema.json`` in Azure/azure-service-bus-emulator-installer.
         """
         config, notes = run(config_of, self._namespace.connection)
         for note in notes:

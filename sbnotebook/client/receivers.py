@@ -30,7 +30,7 @@ from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.subscription_rules import PlacedRules, Route, RuleDescription, route_or_reason
+from sbnotebook.settlement.subscription_rules import Missing, PlacedRules, Route, RuleDescription, route_or_reason
 from sbnotebook.settlement.wire.encoding import payload_of
 
 _HOPS: Final = 4
@@ -143,7 +143,7 @@ class Router:
     async def _followed(self, found: Receivers, name: str, payload: bytes, hops: int) -> Receivers:
         route, address = await self.route(name), EntityAddress(name)
         if isinstance(route, str):
-            return _and(found, unknown={address: route})
+            return _and(found, unknown={address: "it is not there" if isinstance(route, Missing) else route})
         if not route.is_topic:
             if route.forwards_to is None:
                 return _and(found, taken=(Receiver(address),))
@@ -262,6 +262,8 @@ async def receivers_sentence(
 ) -> str:
     """Return who takes messages that a plan sends, in sentences; empty for a queue."""
     route = await router.route(to.name)
+    if isinstance(route, Missing):
+        return f"{route} %sb_create queue {to.name} creates it."
     if isinstance(route, str):
         return f"{'' if is_topic else f'If {to} is a topic: '}It is unknown which subscriptions take them: {route}."
     if not await router.may_reach_topic(to):

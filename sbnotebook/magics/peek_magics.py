@@ -115,7 +115,10 @@ class PeekMagics(PlanMagics):
             %sb_groups orders/$dlq
             %sb_groups orders/$dlq --by reason --by subject
         """
-        return self._found(args).groups(args.by or CAUSE)
+        found = self._found(args)
+        if not found:
+            say(found.as_text())
+        return found.groups(args.by or CAUSE)
 
     @line_magic
     @command(

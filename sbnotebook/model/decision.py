@@ -55,7 +55,8 @@ class DeadLetter:
     Each text has at most 4,096 characters, as in Microsoft's .NET library: with longer ones, the frame that settles the
     message could exceed 64 KiB, with which Service Bus closes the connection. A longer text is cut, and says so at its
     end. Half a character of a broken sender, which AMQP cannot carry, becomes a question mark. Source:
-    ``MaxDeadLetterReasonLength`` in ``Azure.Messaging.ServiceBus``.
+    ``MaxDeadLetterReasonLength`` in ``sdk/servicebus/Azure.Messaging.ServiceBus/src/Constants.cs`` of
+    Azure/azure-sdk-for-net, which its ``AmqpReceiver`` applies to both texts.
 
     Args:
         reason: short and the same for the same cause, because messages are grouped by it.

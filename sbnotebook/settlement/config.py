@@ -1,7 +1,9 @@
 """The entities and rules of a namespace as Microsoft's emulator's ``Config.json``, without keys.
 
-Sources: Service Bus documentation, "Test locally with the Service Bus emulator" and "Overview of the Azure Service Bus
-emulator" (its limits); the schema that its installer comes with.
+Source: Service Bus documentation, "Test locally with the Service Bus emulator".
+Its "Overview of the Azure Service Bus emulator" has the limits of 50 queues and topics, of 50 subscriptions of a topic,
+and of 1 hour, under "Usage quotas". ServiceBus-Emulator/Schema/Config-schema.json in
+Azure/azure-service-bus-emulator-installer has the name of the namespace, and MaxDeliveryCount up to 10.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from sbnotebook.settlement.subscription_rules import RuleDescription, described
 
 _NAME: Final = "sbemulatorns"
 """The only name that Microsoft's emulator takes for a namespace."""
-_MOST, _LONGEST, _MOST_DELIVERIES, _LONGEST_LIFE = 50, 50, 10, timedelta(hours=1)
-"""Limits of Microsoft's emulator: entities, and subscriptions of a topic; characters of a name; deliveries; life."""
+_MOST, _MOST_DELIVERIES, _LONGEST_LIFE = 50, 10, timedelta(hours=1)
+"""Limits of Microsoft's emulator: entities, and subscriptions of a topic; deliveries; life."""
 _FOREVER: Final = timedelta(days=10_675_199)
 _COMMON: Final = {
     "DefaultMessageTimeToLive": "default_message_time_to_live",
@@ -81,8 +83,6 @@ def _entity(found: Any, names: Mapping[str, str], notes: list[str], place: str |
     }
     if not properties.get("RequiresDuplicateDetection"):
         properties.pop("DuplicateDetectionHistoryTimeWindow", None)
-    if len(found.name) > _LONGEST:
-        notes.append(f"The name of {place} has over {_LONGEST} characters, which Microsoft's emulator refuses.")
     life = found.default_message_time_to_live
     if life is not None and _LONGEST_LIFE < life < _FOREVER:
         notes.append(f"{place}: messages live for over 1 hour, the most in Microsoft's emulator.")

@@ -72,6 +72,12 @@ class PlacedRules:
     in_sessions: bool = False
 
 
+class Missing(str):
+    """The sentence that there is no such entity."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """Where a queue or topic passes on its messages.
@@ -123,7 +129,7 @@ async def route_or_reason(connection: Connection, name: str) -> Route | str:
 
 def _why(error: AzureError | OSError) -> str:
     if isinstance(error, ResourceNotFoundError):
-        return "it is not there"
+        return Missing(error)
     if getattr(error, "status_code", None) in (401, 403):
         return "reading the rules needs the right Manage"
     return "its rules could not be read"

@@ -3,10 +3,12 @@ from __future__ import annotations
 import pytest
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from sbnotebook.client import Namespace, connect
+from sbnotebook.client import Namespace, connect, namespace
 from sbnotebook.client.about import About
+from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
 from tests.azure import HOST
+from tests.settlement.connecting.test_sign_in import Credential, with_account
 
 SECRET = "c2VjcmV0a2V5"
 NOBODY_THERE = f"Endpoint=sb://127.0.0.1:1/;SharedAccessKeyName=reader;SharedAccessKey={SECRET}"
@@ -38,6 +40,16 @@ def test_connect_to_a_host_that_does_not_answer_shows_no_secret() -> None:
     with pytest.raises(ServiceBusConnectionError, match=r"Nothing listens at 127\.0\.0\.1:1: check the name") as failed:
         connect(NOBODY_THERE)
     assert SECRET not in str(failed.value)
+
+
+def test_connect_warns_of_a_sign_in_that_is_not_confirmed(
+    shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Target(with_account(shared_emulator, Credential()), "a test")
+    monkeypatch.setattr(namespace, "resolve", lambda *_, **__: target)  # a credential needs TLS, which none here has
+    said = f"{HOST} answered, and has not confirmed anna@example.org: the sign-in is checked at the first use."
+    with pytest.warns(UserWarning, match=said):
+        connect(HOST).close()
 
 
 @pytest.mark.parametrize(

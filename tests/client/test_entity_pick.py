@@ -32,6 +32,32 @@ def test_pick_is_previewed_and_applied(shared_emulator: RunningEmulator, namespa
         queue.pick([1], Release())
 
 
+def test_what_matches_nothing_says_what_is_there(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
+    shared_emulator.create_queue("unmatched")
+    queue, letters = namespace.entity("unmatched"), namespace.entity("unmatched/$dlq")
+    nothing = "There are no messages to choose from."
+    assert repr(queue.peek(where="subject = 'x'")) == f"unmatched: 0 messages. {nothing}"
+    assert repr(queue.pick(None, Complete(), where="subject = 'x'")).endswith(nothing)
+    assert repr(queue.purge()) == f"Plan: purge 0 messages of unmatched. {nothing}"
+
+    queue.send([Message(subject="a"), Message(subject="b\x1b"), Message(subject="a")]).raise_for_failures()
+    subjects = "Messages looked at: 3, with these subjects: 'a' 2, 'b\\x1b' 1."
+    found = queue.peek(where="subject = 'x'")
+    assert repr(found[:5]) == f"unmatched: 0 messages. {subjects}"
+    assert "these subjects: &#x27;a&#x27; 2" in found._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert subjects in repr(queue.peek().where("subject = 'x'"))
+    assert subjects in repr(queue.pick(None, Complete(), where="subject = 'x'"))
+    assert subjects in repr(queue.resubmit(where="subject = 'x'", to="unmatched"))
+    with queue.lock(3) as batch:
+        assert subjects in repr(batch.plan(Complete(), where="subject = 'x'"))
+        batch.dead_letter(reason="CarrierAway")
+    reasons = "Messages looked at: 3, with these dead-letter reasons: 'CarrierAway' 3."
+    assert reasons in repr(letters.peek(where="subject = 'x'"))
+    assert reasons in repr(letters.pick(None, Complete(), where="subject = 'x'"))
+    assert reasons in namespace.find(["unmatched"], where="subject = 'x'").summary
+    assert reasons in repr(namespace.entity("unmatched/$dlq").peek()[:3].where("subject = 'x'"))
+
+
 def test_the_stop_button_gives_everything_back(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
     shared_emulator.create_queue("stopped-pick")
     queue = namespace.entity("stopped-pick")

@@ -181,6 +181,15 @@ def test_without_the_right_manage_nothing_is_guessed(shared_emulator: RunningEmu
         assert "unknown which subscriptions take them: reading the rules needs the right Manage" in sentence
 
 
+def test_a_send_to_an_entity_that_is_not_there_says_so(namespace: Namespace) -> None:
+    namespace.create_queue("tryme-route")
+    sentence = namespace.entity("tryit-route").plan_send("x").preview().sentence
+    assert sentence == (
+        f"send 1 message to tryit-route. There is no queue or topic 'tryit-route' in {namespace.host} (did you mean "
+        "tryme-route?): %sb_entities or entities() lists all. %sb_create queue tryit-route creates it."
+    )
+
+
 @pytest.mark.parametrize("address", ["plain-queue", "plain-queue/$dlq", "routed-none/subscriptions/a"])
 def test_only_a_topic_has_receivers(namespace: Namespace, address: str) -> None:
     if address == "plain-queue":

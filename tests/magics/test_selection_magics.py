@@ -54,7 +54,15 @@ def test_a_resubmit_of_nothing_says_what_is_there(shell: Shell) -> None:
     shell.run("%sb_pick others --messages 1 --dead-letter --reason CarrierAway --yes")
     ran = shell.run("%sb_resubmit others/$dlq --where \"dead_letter_reason = 'Invalid'\" --dry-run")
     assert "resubmit 0 messages" in ran.out
-    assert "Messages looked at: 1, with these dead-letter reasons: 'CarrierAway' 1." in ran.out
+    said = "Messages looked at: 1, with these dead-letter reasons: 'CarrierAway' 1."
+    assert said in ran.out
+    for line in (
+        "%sb_pick others/$dlq --complete",
+        "%sb_peek others/$dlq",
+        "%sb_groups others/$dlq",
+        "%sb_find others",
+    ):
+        assert said in shell.run(f"{line} --where \"dead_letter_reason = 'Invalid'\"").out
 
 
 def test_resubmit_works_in_transactions(shell: Shell) -> None:

@@ -85,10 +85,10 @@ def test_limits_of_microsofts_emulator_are_named(tmp_path: Path) -> None:
     with running() as emulator:
         for number in range(51):
             emulator.create_queue(f"q{number}", QueueOptions(max_delivery_count=11 if not number else 10))
-        emulator.create_queue("n" * 60)
+        emulator.create_queue("last")
         _, notes = config_of(emulator, tmp_path)
-    said = set(re.findall("MaxDeliveryCount|52 queues|over 50 characters", " ".join(notes)))
-    assert said == {"52 queues", "MaxDeliveryCount", "over 50 characters"}
+    said = set(re.findall("MaxDeliveryCount|52 queues", " ".join(notes)))
+    assert said == {"52 queues", "MaxDeliveryCount"}
 
 
 def test_the_command_prints_a_config(tmp_path: Path) -> None:

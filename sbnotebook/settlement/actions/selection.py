@@ -29,7 +29,7 @@ _SHOWN: Final = 100
 """Messages that are kept whole, to be shown."""
 _NAMED: Final = 5
 _MAX_NAME: Final = 60
-_MOST_NAMES: Final = 1_000
+MOST_NAMES: Final = 1_000
 """Different names that are counted among messages that do not match: their senders choose them."""
 _COUNTED: Final = (PROPERTIES,)
 """The sections that a survey reads of messages that are not chosen: it counts them by session."""
@@ -106,7 +106,7 @@ class Selection:
         for message in () if self.messages else page:
             name = (message.dead_letter_reason if message.entity.sub_queue else message.subject) or ""
             self.looked_at += 1
-            if name in self.passed or len(self.passed) < _MOST_NAMES:
+            if name in self.passed or len(self.passed) < MOST_NAMES:
                 self.passed[name] += 1
 
     def check_reach(self, what: str) -> None:
@@ -135,7 +135,7 @@ class Selection:
         """
         count = len(self.messages)
         if not count:
-            return " ".join([f"{verb} 0 messages of {entity.in_plans}.", *self.present(entity)])
+            return f"{verb} 0 messages of {entity.in_plans}. {self.present(entity)}"
         states = ", ".join(f"{number:,} {state}" for state, number in self.states.most_common())
         kind = "reason or subject" if entity.address.sub_queue else "subject"
         what = f"{verb} {count:,} message{'s' if count != 1 else ''} of {entity.in_plans}: {states}"
@@ -147,12 +147,9 @@ class Selection:
             sentences.append(f"{self.between:,} other messages between them are locked meanwhile and then released.")
         return " ".join([*sentences, *more])
 
-    def present(self, entity: Place) -> list[str]:
-        """Return a sentence on the names of the messages looked at; none where there are no messages."""
-        if not self.looked_at:
-            return []
-        kind = "dead-letter reasons" if entity.address.sub_queue else "subjects"
-        return [f"Messages looked at: {self.looked_at:,}, with these {kind}: {_named(self.passed)}."]
+    def present(self, entity: Place) -> str:
+        """Return a sentence on the names of the messages looked at."""
+        return names_sentence(self.passed, self.looked_at, is_of_reasons=entity.address.sub_queue is not None)
 
     def _times(self) -> str:
         if self.first is None or self.last is None:
@@ -180,7 +177,7 @@ async def select(entity: Place, chosen: Chosen, progress: Progress | None = None
             wanted = await anyio.to_thread.run_sync(chosen.only, wanted)
         if chosen.max_messages is not None:
             wanted = wanted[: chosen.max_messages - len(seen.messages)]
-        seen.note(wanted, page if chosen.max_messages != 0 else ())
+        seen.note(wanted, page)
         numbers = {message.sequence_number for message in wanted}
         for message in page:
             active += message.state is MessageState.ACTIVE
@@ -196,9 +193,17 @@ async def select(entity: Place, chosen: Chosen, progress: Progress | None = None
 async def names_present(entity: Place) -> str:
     """Return which names the first messages of an entity have, for a plan whose messages were chosen and not found."""
     seen = Selection()
-    async for page in entity.pages(max_messages=_MOST_NAMES):
+    async for page in entity.pages(max_messages=MOST_NAMES):
         seen.note((), page)
-    return " ".join(seen.present(entity))
+    return seen.present(entity)
+
+
+def names_sentence(names: Counter[str], looked_at: int, *, is_of_reasons: bool) -> str:
+    """Return which names the messages have that were looked at, for a choice that matches none of them."""
+    if not looked_at:
+        return "There are no messages to choose from."
+    kind = "dead-letter reasons" if is_of_reasons else "subjects"
+    return f"Messages looked at: {looked_at:,}, with these {kind}: {_named(names)}."
 
 
 def _without_body(message: PeekedMessage) -> PeekedMessage:

@@ -87,7 +87,7 @@ async def test_names_from_messages_are_cut_and_quoted(own: AsyncNamespace) -> No
 
 async def test_an_empty_entity_is_no_error(own: AsyncNamespace) -> None:
     plan = await (await filled_queue(own, "orders", 0)).purge()
-    assert plan.preview().sentence == "purge 0 messages of orders."
+    assert plan.preview().sentence == "purge 0 messages of orders. There are no messages to choose from."
     assert len(await plan.apply()) == 0
 
 
