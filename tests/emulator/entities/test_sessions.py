@@ -56,3 +56,11 @@ def test_a_lock_is_found_quickly_among_many_sessions(sessions: Sessions) -> None
     assert all(sessions.find_held(token, 0) for token in tokens)
     assert steps(lambda: sessions.find_held(tokens[-1], 0)) < 50
     assert sessions.held_messages == 1_000
+
+
+def test_a_message_that_expired_brings_its_session_not_back(sessions: Sessions) -> None:
+    message = come(sessions, 1, "a")
+    sessions.withdraw(message)
+    sessions.removed(message)
+    sessions.put_back(message, "place")
+    assert sessions.get("a") is None
