@@ -58,7 +58,7 @@ def test_a_lock_is_found_quickly_among_many_sessions(sessions: Sessions) -> None
     assert sessions.held_messages == 1_000
 
 
-def test_a_message_that_expired_brings_its_session_not_back(sessions: Sessions) -> None:
+def test_a_put_back_message_does_not_recreate_its_session(sessions: Sessions) -> None:
     message = come(sessions, 1, "a")
     sessions.withdraw(message)
     sessions.removed(message)
