@@ -437,7 +437,7 @@ class Entity(SdkNames):
     def _said_of(
         self, plan: AsyncPlan, meant: Sequence[object], to: Resources | None = None
     ) -> Callable[[], Awaitable[str]]:
-        """Return a sentence on the entity for a plan of no messages, or else on the subscriptions that take its clones."""
+        """Return a sentence on the entity for a plan of no messages, else on the subscriptions that take clones."""
         if not meant:
             return partial(names_present, self._entity)
         return partial(clones_sent, to or self._entity.namespace, plan)

@@ -11,6 +11,7 @@ Persistent faults are fields. They apply until you change them or call ``Running
 ``drop_before_nth``       the nth send, settlement or request from now on ends its connection, not carried out
 ``drop_after_nth``        the nth send, settlement or request from now on ends its connection, carried out
 ``empty_peeks``           so many of the next peeks come back empty, although there are messages
+``short_answers``         an answer holds at most so many of the deferred messages that a request asks for
 ``unconfirmed``           dispositions carried out and never confirmed: ``released``, or ``ranges`` of deliveries
 ``link_settles_minutes``  a link settles a message for so long after its delivery, however long its lock is renewed
 ``max_unsettled``         messages of one link that may be unsettled; ``over_max_unsettled`` says what happens then
@@ -96,6 +97,8 @@ class EntityFaults:
         drop_after_nth: the same, but it is carried out and kept, only not confirmed.
         empty_peeks: number of the next peeks that come back empty, although there are messages; Azure does that now
             and then (azure-sdk-for-js issues 12450 and 13471, azure-sdk-for-python issue 39459).
+        short_answers: deferred messages that an answer holds at most; 0 for all. No source says that Azure answers
+            with all of them, however large they are together.
         unconfirmed: the dispositions of received messages that are carried out and not confirmed: ``released`` for
             those of that outcome, ``ranges`` for those of several deliveries at once, empty for none. No source says
             that Azure confirms them.
@@ -131,6 +134,7 @@ class EntityFaults:
     drop_before_nth: int = 0
     drop_after_nth: int = 0
     empty_peeks: int = 0
+    short_answers: int = 0
     unconfirmed: str = ""
     link_settles_minutes: int = 0
     max_unsettled: int = 0

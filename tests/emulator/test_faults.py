@@ -396,6 +396,15 @@ def test_an_empty_peek_hides_messages(receiver: ServiceBusReceiver, emulator: Ru
     assert [len(receiver.peek_messages(sequence_number=1)) for _ in range(2)] == [0, 1]
 
 
+def test_a_short_answer_leaves_deferred_messages_out(receiver: ServiceBusReceiver, emulator: RunningEmulator) -> None:
+    (message,) = receiver.receive_messages(max_wait_time=5)
+    receiver.defer_message(message)
+    emulator.faults.entity("orders").short_answers = 1
+    number = message.sequence_number
+    assert number is not None
+    assert len(receiver.receive_deferred_messages([number, number + 1])) == 1, "the second is not even looked for"
+
+
 def test_a_link_refuses_a_settlement_after_minutes_of_renewal(
     receiver: ServiceBusReceiver, emulator: RunningEmulator, clock: ManualClock
 ) -> None:

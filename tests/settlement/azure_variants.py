@@ -66,6 +66,7 @@ VARIANTS: Final[Mapping[str, tuple[object, ...]]] = {
     "settle_delay_ms": (0, 10, 40),
     "delivery_delay_ms": (0, 20),
     "empty_peeks": (0, 1, 3),
+    "short_answers": (0, 1, 5),
     "unconfirmed": ("", "released", "ranges"),
     "order_after_release": ("place", "front", "back"),
     "link_settles_minutes": (0, 1),

@@ -302,7 +302,8 @@ class _Receiving:
         return _done({"expirations": Array([Timestamp(end) for end in ends], Timestamp)})
 
     def receive_by_sequence_number(self, body: dict[str, Any], now: int) -> Reply:
-        numbers = [int(number) for number in body["sequence-numbers"]]
+        most = self._broker.faults.at(self._entity.path).short_answers or None
+        numbers = [int(number) for number in body["sequence-numbers"][:most]]
         delete = int(body["receiver-settle-mode"]) == 0
         messages = self._entity.receive_deferred(numbers, now, delete=delete, session=self._session(body, now))
         if messages is None:

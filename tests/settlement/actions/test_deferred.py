@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from azure.servicebus.exceptions import MessageSizeExceededError, MessagingEntityDisabledError
+from azure.servicebus.exceptions import MessagingEntityDisabledError
 
 from sbnotebook.amqp import Long
 from sbnotebook.emulator import RunningEmulator
@@ -232,21 +232,12 @@ async def test_a_plan_that_is_cut_off_tells_what_was_done(namespace: AsyncNamesp
 
 
 async def test_what_an_answer_leaves_out_is_asked_for_again(
-    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     queue = namespace.entity(await with_deferred(namespace, 30, 30))
-    receive, asked = management.receive_deferred, list[int]()
-
-    async def some_of(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> list[ServiceBusReceivedMessage]:
-        asked.append(len(sequence_numbers))
-        if len(sequence_numbers) > 15:
-            raise MessageSizeExceededError
-        return await receive(receiver, sequence_numbers[:10])
-
-    monkeypatch.setattr(management, "receive_deferred", some_of)
+    shared_emulator.faults.entity(str(queue.address)).short_answers = 7
     async with queue.batch() as batch:
         assert len(await batch.receive_deferred(range(1, 31))) == 30
-    assert asked == [30, 30, 15, 5, 15, 5]
 
 
 async def test_deferred_silent_service_blocks_for_a_limited_time(

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -14,11 +13,6 @@ from sbnotebook.model import Abandon, Complete, Defer, Message
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.locking import by_number
 from sbnotebook.settlement.locking.by_number import DeferredDeleter, Removal
-from sbnotebook.settlement.sdk import management
-
-if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
-    from azure.servicebus.aio import ServiceBusReceiver
 
 pytestmark = pytest.mark.anyio
 
@@ -39,29 +33,13 @@ async def with_deferred(
 
 
 async def test_an_answer_with_one_message_is_not_the_end(
-    shared_emulator: RunningEmulator, namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+    shared_emulator: RunningEmulator, namespace: AsyncNamespace
 ) -> None:
     queue, numbers = await with_deferred(shared_emulator, namespace, 6, 6)
-    delete, receive = management.delete_deferred, management.receive_deferred
-
-    async def delete_one(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> int:
-        return await delete(receiver, sequence_numbers[:1])
-
-    async def receive_one(
-        receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]
-    ) -> list[ServiceBusReceivedMessage]:
-        return await receive(receiver, sequence_numbers[:1])
-
-    async def receive_none(_: ServiceBusReceiver, __: Sequence[int]) -> list[ServiceBusReceivedMessage]:
-        return []
-
+    shared_emulator.faults.entity(str(queue.address)).short_answers = 1
     async with queue.batch() as batch:
-        monkeypatch.setattr(management, "receive_deferred", receive_none)
-        assert await batch.receive_deferred(numbers) == ()
-        monkeypatch.setattr(management, "receive_deferred", receive_one)
         assert [message.sequence_number for message in await batch.receive_deferred(numbers[:3])] == numbers[:3]
         assert (await batch.settle(Complete())).settled == 3
-    monkeypatch.setattr(management, "delete_deferred", delete_one)
     deleter = DeferredDeleter(namespace.connection, queue.address)
     await deleter.delete(numbers[3:])
     await deleter.close()
@@ -69,15 +47,10 @@ async def test_an_answer_with_one_message_is_not_the_end(
 
 
 async def test_a_removal_that_leaves_some_out_goes_on(
-    shared_emulator: RunningEmulator, namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+    shared_emulator: RunningEmulator, namespace: AsyncNamespace
 ) -> None:
     queue, numbers = await with_deferred(shared_emulator, namespace, 5, 5)
-    delete = management.delete_deferred
-
-    async def some_of(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> int:
-        return await delete(receiver, sequence_numbers[:2])
-
-    monkeypatch.setattr(management, "delete_deferred", some_of)
+    shared_emulator.faults.entity(str(queue.address)).short_answers = 2
     deleter, ends = DeferredDeleter(namespace.connection, queue.address), Removal(set(), set())
     await deleter.remove(numbers, ends)
     await deleter.close()
