@@ -20,9 +20,9 @@ import anyio
 from benchmarks.emulators import emulator
 from benchmarks.results import Result, show
 from sbnotebook.model import EntityAddress, Message, Resubmit
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.memory.journal import OriginalKey, ResubmitEntry, ResubmitState
-from sbnotebook.settlement.pace import AUTO, transfers
+from sbnotebook.model.decision import AUTO
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal, ResubmitEntry, ResubmitState, transfers_in_flight
+from sbnotebook.settlement.memory.journal import OriginalKey
 
 __all__ = ["measure"]
 
@@ -61,7 +61,7 @@ async def resubmit_all(connection_string: str, journal: Journal, name: str) -> f
         report = await queue.send(Message(body=BODY, message_id=f"{name}-{n}") for n in range(COUNT))
         report.raise_for_failures()
         chosen = await queue.peek()
-        await namespace.pool(EntityAddress(f"{name}-to")).warm(transfers(AUTO))
+        await namespace.pool(EntityAddress(f"{name}-to")).warm(transfers_in_flight(AUTO))
         started = time.perf_counter()
         report = await queue.plan_resubmit(chosen, Resubmit(to=EntityAddress(f"{name}-to"))).apply()
         elapsed = time.perf_counter() - started

@@ -26,8 +26,7 @@ from sbnotebook.client.portal import run
 from sbnotebook.client.targets import Target
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.model.budget import Allowance
-from sbnotebook.settlement import Connection
-from sbnotebook.settlement.peek import PeekCursor, Peeker
+from sbnotebook.settlement import Connection, PeekCursor, Peeker
 from sbnotebook.spark import session
 from sbnotebook.spark.schema import MessageBatches, message_schema
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.connecting.connection_strings import hidden
+from sbnotebook.settlement import Connection, hidden
 
 __all__ = ["HOST", "in_azure", "take_place"]
 

@@ -27,8 +27,7 @@ from traitlets.config import Config
 from sbnotebook.client import Namespace, connect
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.model import Message
-from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.connecting.connection_strings import hidden
+from sbnotebook.settlement import Connection, hidden
 
 __all__ = ["HOST", "MAGICS", "execute", "fill", "mapped", "namespace", "script"]
 

@@ -33,9 +33,7 @@ from sbnotebook.model.schema import (
     messages_from_columns,
     peeked_from_columns,
 )
-from sbnotebook.settlement.peek import Page, PeekCursor
-from sbnotebook.settlement.terms import Progress
-from sbnotebook.settlement.wire.encoded_rows import EncodedRows, encoded_rows
+from sbnotebook.settlement import EncodedRows, Page, PeekCursor, Progress, encoded_rows
 
 if TYPE_CHECKING:
     import pandas as pd

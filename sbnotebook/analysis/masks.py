@@ -36,6 +36,7 @@ from sbnotebook.amqp import (
 from sbnotebook.amqp.limits import LEVELS
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError
 from sbnotebook.model import BodyType, ReceivedMessage
+from sbnotebook.model.amqp_layout import PARTITION_KEY
 from sbnotebook.model.body import body_of_text, edited_body
 from sbnotebook.model.budget import PARSED_CHARACTERS
 from sbnotebook.model.json_text import without_repeats
@@ -45,7 +46,6 @@ from sbnotebook.model.message import (
     DEAD_LETTER_REASON,
     ORIGINAL_MESSAGE_ID,
 )
-from sbnotebook.settlement.wire.layout import PARTITION_KEY
 
 M = TypeVar("M", bound=ReceivedMessage)
 

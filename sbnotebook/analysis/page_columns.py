@@ -28,8 +28,7 @@ from sbnotebook.model.message import extras_to_bytes
 from sbnotebook.model.packing import mark_names
 from sbnotebook.model.property_text import to_text
 from sbnotebook.model.schema import Column, values_of
-from sbnotebook.settlement.peek import Page, PeekCursor
-from sbnotebook.settlement.wire.conversion import peeked_from_payload
+from sbnotebook.settlement import Page, PeekCursor, peeked_from_payload
 
 _arrow: Final[Any] = pa
 _kernels: Final[Any] = pc

@@ -29,7 +29,7 @@ from sbnotebook.amqp.sections import (
     split,
 )
 from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.settlement.wire.layout import (
+from sbnotebook.model.amqp_layout import (
     DELIVERY_COUNT,
     ENQUEUED_SEQUENCE_NUMBER,
     ENQUEUED_TIME,

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from sbnotebook.model import Message, MessageState, Outcome, OutcomeStatus, Report, Resubmit
 from sbnotebook.model.body import json_letters
-from sbnotebook.settlement.plan import Change, Preview
+from sbnotebook.settlement import EditChange, Preview
 
 MAX_ROWS: Final = 50
 _MAX_CELL, _ENDING = 120, 40
@@ -260,7 +260,7 @@ def _is_shown(value: Any) -> bool:
     return value not in (None, "", 0) and value is not MessageState.ACTIVE
 
 
-def _changes(changes: Sequence[Change]) -> tuple[list[str], list[list[Any]]]:
+def _changes(changes: Sequence[EditChange]) -> tuple[list[str], list[list[Any]]]:
     rows: list[list[Any]] = []
     for change in changes:
         before, after = around_difference(change.before, change.after)

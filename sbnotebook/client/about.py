@@ -9,9 +9,7 @@ from typing import Final
 import anyio
 
 from sbnotebook.analysis import tables
-from sbnotebook.settlement import administration
-from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.connecting.sign_in import sign_in
+from sbnotebook.settlement import Connection, namespace_tier, sign_in
 
 _TIER_WITHIN: Final = 2.0
 """Seconds to wait for the name of the tier, which is optional."""
@@ -67,7 +65,7 @@ async def about(connection: Connection, found_by: str) -> About:
     signed_in, tier = await sign_in(connection), None
     # A user without the right to ask is connected nevertheless.
     with anyio.move_on_after(_TIER_WITHIN), contextlib.suppress(Exception):
-        tier = await administration.tier_of(connection)
+        tier = await namespace_tier(connection)
     return About(
         connection.host,
         connection.is_emulator,

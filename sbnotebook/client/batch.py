@@ -35,13 +35,18 @@ from sbnotebook.model import (
     Release,
     Report,
 )
-from sbnotebook.settlement.entity import AsyncEntity
-from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
-from sbnotebook.settlement.locking.lock import LockedBatch as AsyncLockedBatch
-from sbnotebook.settlement.locking.lock_events import LockEvent, LockWatcher
-from sbnotebook.settlement.locking.sessions import SessionBatch, SessionState
-from sbnotebook.settlement.locking.wake_up import WakeUp, wake
-from sbnotebook.settlement.namespace import AsyncNamespace
+from sbnotebook.settlement import (
+    DEFAULT_MAX_HELD,
+    AsyncEntity,
+    AsyncNamespace,
+    LockEvent,
+    LockWatcher,
+    SessionBatch,
+    SessionState,
+    WakeUp,
+    receive_deferred_of,
+)
+from sbnotebook.settlement import LockedBatch as AsyncLockedBatch
 
 _NOT_HELD: Final = (OutcomeStatus.LOCK_LOST, OutcomeStatus.ALREADY_SETTLED, OutcomeStatus.NOT_FOUND)
 _OPEN: Final[WeakSet[LockedBatch]] = WeakSet()
@@ -299,7 +304,7 @@ class LockedBatch(SdkNames):
             The message; None if it is no longer deferred, or if ``message`` is not a wake-up message.
         """
         wake_up = WakeUp.of(message)
-        return run(wake, self._batch, wake_up) if wake_up else None
+        return run(receive_deferred_of, self._batch, wake_up) if wake_up else None
 
     @mirrors(AsyncLockedBatch.let_lapse)
     def let_lapse(self, messages: Choice) -> datetime | None:

@@ -11,7 +11,7 @@ from typing import Final, Protocol, overload
 from sbnotebook.analysis import query
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import DeadLetter, EntityAddress, MessageState
-from sbnotebook.settlement.actions.selection import Filter
+from sbnotebook.settlement import MessageFilter
 
 _UNITS: Final = {
     "milliseconds": ("ms", "msec", "msecs", "millisecond", "milliseconds"),
@@ -143,7 +143,7 @@ def whole_number(value: int, name: str, *, least: int = 0) -> int:
     return int(value)
 
 
-def message_filter(where: str | None) -> Filter | None:
+def message_filter(where: str | None) -> MessageFilter | None:
     """Make a filter of a SQL expression over the message columns; None stays None."""
     query.where([], where)  # checks the expression before any message is peeked
     return partial(query.where, expression=where) if where is not None else None

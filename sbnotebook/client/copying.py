@@ -19,9 +19,7 @@ from sbnotebook.emulator.entities import BrokeredMessage, Tier
 from sbnotebook.emulator.entities import MessageState as BrokeredState
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError
 from sbnotebook.model import EntityAddress, MessageState, ReceivedMessage
-from sbnotebook.settlement import Connection, Journal
-from sbnotebook.settlement.administration import replicate, tier_of
-from sbnotebook.settlement.wire.encoding import payload_of
+from sbnotebook.settlement import Connection, Journal, namespace_tier, payload_of, replicate_entities
 
 MOST: Final = 10_000
 """Messages of a copy at most: all of them are in memory."""
@@ -123,10 +121,10 @@ def copied(
     """
     masks = masks or Masks()
     messages = _masked(messages, masks)
-    tier = Tier(run(tier_of, source))
+    tier = Tier(run(namespace_tier, source))
     with empty_emulator(tier) as (emulator, folder):
         names = dict.fromkeys((entity.name, *beside))
-        run(replicate, source, Connection(emulator.connection_string), names)
+        run(replicate_entities, source, Connection(emulator.connection_string), names)
         unreadable = put(emulator, entity, messages)
         readable = [message for message in messages if message.sequence_number not in unreadable]
         template = emulator.template()

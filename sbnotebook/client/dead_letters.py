@@ -17,8 +17,7 @@ from sbnotebook.analysis.exports import write_text
 from sbnotebook.analysis.groups import CauseReader, Group, group_by_cause
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.dead_letters import DeadLetterLook, look_at_dead_letters
-from sbnotebook.settlement.resources import Resources
+from sbnotebook.settlement import DeadLetterLook, Resources, look_at_dead_letters
 
 if TYPE_CHECKING:
     import pandas as pd

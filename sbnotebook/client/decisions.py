@@ -18,7 +18,7 @@ import pyarrow.compute as pac
 
 from sbnotebook.errors import ConfigurationError, DecisionError, InvalidEntityAddressError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, EntityAddress, Resubmit
-from sbnotebook.settlement.terms import check_decision
+from sbnotebook.settlement import check_decision
 
 COLUMNS: Final = ("sequence_number", "decision", "reason", "description", "entity")
 """The columns that are read."""

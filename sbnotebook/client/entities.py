@@ -19,8 +19,7 @@ from sbnotebook.client.portal import progress_bar, run
 from sbnotebook.client.verbs import SdkNames
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.administration import EntityCounts
-from sbnotebook.settlement.namespace import AsyncNamespace
+from sbnotebook.settlement import AsyncNamespace, EntityCounts
 
 if TYPE_CHECKING:
     import pandas as pd

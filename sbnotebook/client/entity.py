@@ -42,25 +42,29 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.model.budget import Allowance
+from sbnotebook.model.decision import AUTO, MaxResubmits
 from sbnotebook.model.decision import AUTO as DEFAULT_LIMIT
-from sbnotebook.model.decision import MaxResubmits
-from sbnotebook.settlement.actions import receive_and_delete as deleting
-from sbnotebook.settlement.actions.by_token import Lock
-from sbnotebook.settlement.actions.selection import names_present
-from sbnotebook.settlement.entity import AsyncEntity
-from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
-from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR
-from sbnotebook.settlement.pace import AUTO, InFlight
-from sbnotebook.settlement.peek import PeekCursor
-from sbnotebook.settlement.plan import Edit, refuse_coroutine_function
-from sbnotebook.settlement.plan import Plan as AsyncPlan
-from sbnotebook.settlement.processing.calls import Function
-from sbnotebook.settlement.processing.policy import Policy
-from sbnotebook.settlement.processing.process import Processing as AsyncProcessing
-from sbnotebook.settlement.processing.run import ProcessOptions
-from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.sequence_numbers import spans_of
-from sbnotebook.settlement.terms import Progress
+from sbnotebook.settlement import (
+    DEFAULT_MAX_HELD,
+    DEFAULT_RENEW_FOR,
+    RECEIVE_AND_DELETE_WARNING,
+    AsyncEntity,
+    Edit,
+    InFlight,
+    LockReference,
+    MessageFunction,
+    PeekCursor,
+    Policy,
+    ProcessOptions,
+    Progress,
+    Resources,
+    names_present,
+    receive_and_delete,
+    refuse_coroutine_function,
+    spans_of,
+)
+from sbnotebook.settlement import Plan as AsyncPlan
+from sbnotebook.settlement import Processing as AsyncProcessing
 
 
 class Entity(SdkNames):
@@ -230,7 +234,7 @@ class Entity(SdkNames):
         following = self._entity.next_session(max_wait=wait, renew_for=duration(renew_for))
         return LockedSession(self._entity, following)
 
-    def settle_by_token(self, decision: Decision, locks: Lock | Iterable[Lock]) -> Plan:
+    def settle_by_token(self, decision: Decision, locks: LockReference | Iterable[LockReference]) -> Plan:
         """Plan to settle messages that another batch or process locked, by their lock tokens.
 
         Args:
@@ -241,7 +245,7 @@ class Entity(SdkNames):
             DecisionError: the decision is not possible, or a lock is not of this entity.
         """
         one = isinstance(locks, LockedMessage) or (isinstance(locks, tuple) and isinstance(locks[0], int))
-        return Plan(self._entity.plan_by_token(decision, cast("Iterable[Lock]", [locks] if one else locks)))
+        return Plan(self._entity.plan_by_token(decision, cast("Iterable[LockReference]", [locks] if one else locks)))
 
     def receive_and_delete(
         self,
@@ -262,11 +266,11 @@ class Entity(SdkNames):
         Raises:
             KeyboardInterrupt: it was interrupted; the attribute ``messages`` has those that had arrived.
         """
-        warnings.warn(deleting.WARNING, stacklevel=2)
+        warnings.warn(RECEIVE_AND_DELETE_WARNING, stacklevel=2)
         taken: list[PeekedMessage] = []
         with progress_bar(f"receive from {self.address}", count, shown=show_progress) as advance:
             wait = duration(max_wait).total_seconds()
-            receive = partial(deleting.receive_and_delete, self._entity, count, max_wait=wait, archived=archived)
+            receive = partial(receive_and_delete, self._entity, count, max_wait=wait, archived=archived)
             try:
                 run(receive, into=taken, progress=advance)
             except KeyboardInterrupt as interrupt:
@@ -570,7 +574,7 @@ class Entity(SdkNames):
 
     def process(  # noqa: PLR0913 (each option has a name)
         self,
-        function: Function,
+        function: MessageFunction,
         *,
         policy: Policy | None = None,
         max_in_flight: int = 1,
@@ -618,7 +622,7 @@ class Entity(SdkNames):
 
     def start_processing(  # noqa: PLR0913 (each option has a name)
         self,
-        function: Function,
+        function: MessageFunction,
         *,
         policy: Policy | None = None,
         max_in_flight: int = 1,
@@ -640,7 +644,7 @@ class Entity(SdkNames):
 
     def _processing(
         self,
-        function: Function,
+        function: MessageFunction,
         seen: bool | str | timedelta,
         options: ProcessOptions,
         progress: Progress | None = None,

@@ -21,14 +21,16 @@ from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, SubQueu
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
-from sbnotebook.settlement.actions.fates import lineage_of
-from sbnotebook.settlement.administration import EntityCounts
-from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.dead_letters import choose_entities
-from sbnotebook.settlement.in_parallel import in_parallel
-from sbnotebook.settlement.namespace import AsyncNamespace
-from sbnotebook.settlement.peek import PeekCursor
-from sbnotebook.settlement.terms import Progress
+from sbnotebook.settlement import (
+    AsyncNamespace,
+    EntityCounts,
+    PeekCursor,
+    Progress,
+    choose_entities,
+    explained,
+    in_parallel,
+    lineage_of,
+)
 
 if TYPE_CHECKING:
     import anyio

@@ -36,11 +36,8 @@ from sbnotebook.client.settle_task import (
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
-from sbnotebook.settlement.actions.reach import GONE
-from sbnotebook.settlement.costs import Cost
-from sbnotebook.settlement.namespace import AsyncNamespace
-from sbnotebook.settlement.pace import AUTO, InFlight
-from sbnotebook.settlement.plan import Limits, Once, Preview
+from sbnotebook.model.decision import AUTO
+from sbnotebook.settlement import ApplyOnce, AsyncNamespace, Cost, InFlight, Limits, Preview, is_gone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -137,7 +134,7 @@ class FramePlan:
             )
         check_columns(frame.columns, only)
         self._namespace = namespace
-        self._once = Once()
+        self._once = ApplyOnce()
         self._spark: SparkSession = frame.sparkSession
         _refuse_speculation(self._spark)
         self._archived = archived and namespace.archive is not None
@@ -327,7 +324,7 @@ def _skipped(entity: EntityAddress, decision: Decision, numbers: Sequence[int], 
 def _judged(outcome: Outcome, repeated: Container[tuple[str, int | None]]) -> Outcome:
     """Return an outcome of the driver; unconfirmed where the first run of a task may have settled the message."""
     place = str(outcome.entity).lower(), outcome.sequence_number
-    if outcome.status is OutcomeStatus.NOT_FOUND and outcome.description == GONE and place in repeated:
+    if is_gone(outcome) and place in repeated:
         return replace(outcome, status=OutcomeStatus.UNCONFIRMED, description=_REPEATED)
     return outcome
 

@@ -17,11 +17,17 @@ import anyio.to_thread
 
 from sbnotebook.analysis import tables
 from sbnotebook.model import EntityAddress, Fate, FateStatus
-from sbnotebook.settlement.actions.fates import Fates, SentClone, lineage_of
-from sbnotebook.settlement.in_parallel import in_parallel
-from sbnotebook.settlement.memory.archive import ArchivedCount, ArchiveState
-from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
-from sbnotebook.settlement.resources import Resources
+from sbnotebook.settlement import (
+    ArchivedCount,
+    ArchiveState,
+    Fates,
+    Resources,
+    ResubmitEntry,
+    ResubmitState,
+    SentClone,
+    in_parallel,
+    lineage_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

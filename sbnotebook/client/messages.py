@@ -18,11 +18,7 @@ from sbnotebook.client.coercions import dead_letter
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.present import present_in
 from sbnotebook.model import Abandon, Complete, Decision, MessageState, PeekedMessage
-from sbnotebook.settlement.actions.deferred import Deferrals, compared
-from sbnotebook.settlement.entity import AsyncEntity
-from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
-from sbnotebook.settlement.peek import Page, PeekCursor
-from sbnotebook.settlement.terms import Progress
+from sbnotebook.settlement import AsyncEntity, DeferralEntry, Deferrals, Page, PeekCursor, Progress, compare_deferrals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -321,7 +317,7 @@ async def deferred_messages(entity: AsyncEntity, progress: Progress | None = Non
         times = frames.values_of_column(table.column("enqueued_time"))
         return dict(zip(numbers, map(DeferredRow, numbers, times), strict=True))
 
-    found = await compared(entity, look)
+    found = await compare_deferrals(entity, look)
     return DeferredMessages(entity, table, found)
 
 

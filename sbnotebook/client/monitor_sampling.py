@@ -23,7 +23,7 @@ from sbnotebook.client.namespace import Namespace
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement.administration import EntityCounts
+from sbnotebook.settlement import EntityCounts
 
 _MOST: Final = 12
 """Entities that are sampled when none is named."""

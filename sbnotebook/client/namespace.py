@@ -28,14 +28,19 @@ from sbnotebook.client.receivers import clones_sent
 from sbnotebook.client.targets import EMULATOR, Target, resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Outcome
-from sbnotebook.settlement.config import config_of
-from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
-from sbnotebook.settlement.connecting.sign_in import sign_in
-from sbnotebook.settlement.memory.archive import Archive
-from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry
-from sbnotebook.settlement.memory.notes import Resubmitted
-from sbnotebook.settlement.namespace import AsyncNamespace
-from sbnotebook.settlement.pace import AUTO, InFlight
+from sbnotebook.model.decision import AUTO
+from sbnotebook.settlement import (
+    Archive,
+    AsyncNamespace,
+    Hidden,
+    InFlight,
+    Journal,
+    ResubmitEntry,
+    Resubmitted,
+    hidden,
+    namespace_config,
+    sign_in,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -440,7 +445,7 @@ class Namespace(NamespaceEntities):
         Source: Service Bus documentation, "Overview of the Azure Service Bus emulator", and the schema
         ``ServiceBus-Emulator/Schema/Config-schema.json`` in Azure/azure-service-bus-emulator-installer.
         """
-        config, notes = run(config_of, self._namespace.connection)
+        config, notes = run(namespace_config, self._namespace.connection)
         for note in notes:
             warnings.warn(note, stacklevel=2)
         return config

@@ -20,10 +20,9 @@ from sbnotebook.client.unread import watched
 from sbnotebook.client.verbs import mirrors
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Decision, EntityAddress, Message, Outcome, ReceivedMessage, Report, Send
-from sbnotebook.settlement.entity import AsyncEntity
-from sbnotebook.settlement.pace import AUTO, InFlight, Pause
-from sbnotebook.settlement.plan import Canary, Limits, Preview
-from sbnotebook.settlement.plan import Plan as AsyncPlan
+from sbnotebook.model.decision import AUTO
+from sbnotebook.settlement import AsyncEntity, Canary, InFlight, Limits, Pause, Preview
+from sbnotebook.settlement import Plan as AsyncPlan
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -50,7 +50,7 @@ from sbnotebook.model import (
 from sbnotebook.model.body import body_of_text
 from sbnotebook.model.decision import AUTO, CancelScheduled, Purge
 from sbnotebook.model.durations import duration_text
-from sbnotebook.settlement.plan import Canary, Plan
+from sbnotebook.settlement import Canary, Plan
 
 _PLAIN: Final = re.compile(r"[\w .,:;/()@#%&+=!?-]{1,200}", re.ASCII)
 """A text that a magic takes as it is, in quotes."""

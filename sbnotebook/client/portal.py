@@ -23,8 +23,7 @@ from anyio.from_thread import BlockingPortal
 
 from sbnotebook.errors import render_traceback
 from sbnotebook.model import Report
-from sbnotebook.settlement.terms import Progress
-from sbnotebook.settlement.watch import Tell, Watch, ignore_outcomes, in_flight
+from sbnotebook.settlement import OutcomeListener, Progress, Watch, ignore_outcomes, in_flight
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -125,7 +124,9 @@ class Work(Generic[T]):
         told: is given outcomes as they come: see :class:`sbnotebook.settlement.watch.Watch`.
     """
 
-    def __init__(self, function: Callable[..., Awaitable[T]], *args: object, told: Tell = ignore_outcomes) -> None:
+    def __init__(
+        self, function: Callable[..., Awaitable[T]], *args: object, told: OutcomeListener = ignore_outcomes
+    ) -> None:
         self._function = function
         self._args = args
         self._watch = Watch(told)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from sbnotebook.settlement.actions.selection import MOST_NAMES, names_sentence
+from sbnotebook.settlement import names_sentence
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     import pyarrow as pa
+
+_MOST_NAMES: Final = 1_000
+"""Different names that are counted: the senders of messages choose them."""
 
 
 @dataclass(slots=True)
@@ -30,7 +33,7 @@ class Present:
             column: Any = table.column(name)
             for found in column.value_counts().to_pylist():
                 value = found["values"] or ""
-                if value in names or len(names) < MOST_NAMES:
+                if value in names or len(names) < _MOST_NAMES:
                     names[value] += found["counts"]
 
     async def noting(self, tables: AsyncGenerator[pa.Table]) -> AsyncGenerator[pa.Table]:

@@ -14,10 +14,8 @@ from sbnotebook.client.portal import only_frames_of_the_user, portal
 from sbnotebook.client.unread import watched
 from sbnotebook.client.verbs import mirrors
 from sbnotebook.model import Report
-from sbnotebook.settlement.processing.policy import Policy
-from sbnotebook.settlement.processing.process import Processing as AsyncProcessing
-from sbnotebook.settlement.processing.run import ProcessOptions
-from sbnotebook.settlement.processing.status import ProcessStatus
+from sbnotebook.settlement import Policy, ProcessOptions, ProcessStatus
+from sbnotebook.settlement import Processing as AsyncProcessing
 
 _COLUMNS = (
     "worker",

@@ -25,13 +25,19 @@ from sbnotebook.emulator.entities.rules import (
 )
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, Message, Resubmit, Undo
-from sbnotebook.settlement.actions.clone import clone_of
-from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.entity import AsyncEntity
-from sbnotebook.settlement.plan import Plan
-from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.subscription_rules import Missing, PlacedRules, Route, RuleDescription, route_or_reason
-from sbnotebook.settlement.wire.encoding import payload_of
+from sbnotebook.settlement import (
+    AsyncEntity,
+    Connection,
+    MissingEntity,
+    PlacedRules,
+    Plan,
+    Resources,
+    Route,
+    RuleDescription,
+    clone_of,
+    payload_of,
+    route_or_reason,
+)
 
 _HOPS: Final = 4
 """Entities to which Service Bus forwards a message one after the other. Source: its documentation, "Autoforwarding"."""
@@ -143,7 +149,7 @@ class Router:
     async def _followed(self, found: Receivers, name: str, payload: bytes, hops: int) -> Receivers:
         route, address = await self.route(name), EntityAddress(name)
         if isinstance(route, str):
-            return _and(found, unknown={address: "it is not there" if isinstance(route, Missing) else route})
+            return _and(found, unknown={address: "it is not there" if isinstance(route, MissingEntity) else route})
         if not route.is_topic:
             if route.forwards_to is None:
                 return _and(found, taken=(Receiver(address),))
@@ -262,7 +268,7 @@ async def receivers_sentence(
 ) -> str:
     """Return who takes messages that a plan sends, in sentences; empty for a queue."""
     route = await router.route(to.name)
-    if isinstance(route, Missing):
+    if isinstance(route, MissingEntity):
         return f"{route} %sb_create queue {to.name} creates it."
     if isinstance(route, str):
         return f"{'' if is_topic else f'If {to} is a topic: '}It is unknown which subscriptions take them: {route}."

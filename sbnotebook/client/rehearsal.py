@@ -30,18 +30,24 @@ from sbnotebook.model import (
     ReceivedMessage,
     Resubmit,
 )
-from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.actions.clone import clone_id_of
-from sbnotebook.settlement.actions.destination import Destination
-from sbnotebook.settlement.actions.fates import Fates, SentClone
-from sbnotebook.settlement.plan import Plan, refuse_coroutine_function
-from sbnotebook.settlement.processing.calls import Function
-from sbnotebook.settlement.processing.policy import Policy, PolicyRow, Then
+from sbnotebook.settlement import (
+    AsyncNamespace,
+    Destination,
+    Fates,
+    MessageFunction,
+    Plan,
+    Policy,
+    PolicyRow,
+    SentClone,
+    Then,
+    clone_id_of,
+    refuse_coroutine_function,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Consumer = Function | str | Sequence[str]
+Consumer = MessageFunction | str | Sequence[str]
 """A function that is called with each message; or a command, which gets the connection string of the emulator in the
 environment variables SERVICEBUS_CONNECTION_STRING and SBNOTEBOOK_CONNECTION."""
 

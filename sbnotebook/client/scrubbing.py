@@ -8,9 +8,7 @@ from typing import Final, Self
 from urllib.parse import quote
 
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.settlement.connecting.connection import scrub
-from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
-from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement import Hidden, explained, hidden, scrub
 
 _MAX_TEXT: Final = 1000
 _SECRET_PARTS: Final = frozenset({"sharedaccesskey", "sharedaccesssignature"})

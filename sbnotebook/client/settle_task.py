@@ -24,10 +24,15 @@ from sbnotebook.client.shipping import Shipped
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Complete, Decision, EntityAddress, Outcome, OutcomeStatus
-from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.actions.deferred import check_decision_of_deferred
-from sbnotebook.settlement.actions.reach import LOCKED
-from sbnotebook.settlement.pace import InFlight
+from sbnotebook.settlement import (
+    Archive,
+    AsyncNamespace,
+    Connection,
+    InFlight,
+    Journal,
+    check_decision_of_deferred,
+    is_locked_elsewhere,
+)
 
 MessageKey = tuple[str, int]
 """The address of an entity as text and the sequence number of a message in it."""
@@ -163,7 +168,7 @@ class SettleTask(Shipped):
                 found |= await settle_deferred_rows(
                     namespace, left, max_in_flight=self.max_in_flight, journalled=self.storage.journal is not None
                 )
-                left = {key: left[key] for key in left if found[key].description == LOCKED}
+                left = {key: left[key] for key in left if is_locked_elsewhere(found[key])}
                 if not left:
                     break
             return found

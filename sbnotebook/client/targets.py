@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 from sbnotebook.client.scrubbing import secrets_of
 from sbnotebook.errors import ConfigurationError, near_match
-from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
+from sbnotebook.settlement import Connection, Hidden, hidden
 
 EMULATOR: Final = "emulator"
 ENVIRONMENT_VARIABLES: Final = ("SBNOTEBOOK_CONNECTION", "SERVICEBUS_CONNECTION_STRING")

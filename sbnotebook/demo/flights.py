@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sbnotebook.amqp import Int
 from sbnotebook.errors import MissingExtraError
 from sbnotebook.model import Message, ReceivedMessage
-from sbnotebook.settlement import RejectMessage
-from sbnotebook.settlement.plan import Edit
+from sbnotebook.settlement import Edit, RejectMessage
 
 if TYPE_CHECKING:
     import pandas as pd

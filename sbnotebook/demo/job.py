@@ -22,7 +22,7 @@ from sbnotebook.demo.flights import (
     route_minutes,
 )
 from sbnotebook.model import PeekedMessage, ReceivedMessage, Report
-from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
+from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 
 if TYPE_CHECKING:
     from collections.abc import Generator

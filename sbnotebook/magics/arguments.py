@@ -18,9 +18,7 @@ from sbnotebook.analysis.tables import again
 from sbnotebook.client.coercions import duration
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import MessageState, OutcomeStatus, Report
-from sbnotebook.settlement.connecting.connection import scrub
-from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden, is_loopback, read
-from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement import Hidden, explained, hidden, is_loopback, read_connection_string, scrub
 
 __all__ = [
     "LAST_REPORT",
@@ -138,7 +136,7 @@ def _may_be_typed(word: str) -> bool:
         return True
     _, found, rest = word.strip("\"'").lower().partition("endpoint=")
     try:
-        parsed = read(found + rest)
+        parsed = read_connection_string(found + rest)
     except ConfigurationError:
         return False
     return parsed.is_emulator and is_loopback(parsed.host)

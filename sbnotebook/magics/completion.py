@@ -17,7 +17,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.magics.arguments import WORD
 from sbnotebook.model import Report
 from sbnotebook.model.schema import COLUMNS
-from sbnotebook.settlement.administration import EntityCounts
+from sbnotebook.settlement import EntityCounts
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -17,8 +17,7 @@ from sbnotebook.magics.arguments import INTO, MagicArguments, count
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.administration import EntityCounts
-from sbnotebook.settlement.connecting.connection_strings import Hidden
+from sbnotebook.settlement import EntityCounts, Hidden
 
 __all__ = ["ConnectionMagics", "Entities"]
 

@@ -13,8 +13,7 @@ from sbnotebook.client import LockedBatch, Namespace
 from sbnotebook.client.about import About
 from sbnotebook.client.targets import resolve
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.connecting.connection_strings import Hidden, hidden
+from sbnotebook.settlement import Connection, Hidden, hidden
 
 if TYPE_CHECKING:
     from sbnotebook.widgets.lock_board import LockBoard

@@ -23,8 +23,8 @@ from sbnotebook.magics.arguments import (
 from sbnotebook.magics.display import say
 from sbnotebook.magics.parsing import parsed
 from sbnotebook.model import Release, Report, Resubmit
-from sbnotebook.settlement.pace import AUTO, InFlight
-from sbnotebook.settlement.plan import Edit, edit_json
+from sbnotebook.model.decision import AUTO
+from sbnotebook.settlement import Edit, InFlight, edit_json
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

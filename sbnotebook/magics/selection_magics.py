@@ -47,7 +47,7 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.model.decision import AUTO, MaxResubmits
-from sbnotebook.settlement.plan import edited_by
+from sbnotebook.settlement import edited_by
 
 if TYPE_CHECKING:
     from sbnotebook.client.rehearsal import Consumer, Rehearsal

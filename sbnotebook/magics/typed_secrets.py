@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.settlement import scrub
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

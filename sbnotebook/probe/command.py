@@ -81,7 +81,7 @@ def _new_file(path: Path) -> Path:
 
 async def _tier(connection: Connection) -> str:
     from sbnotebook.probe.run import tier_to_probe
-    from sbnotebook.settlement.connecting.sign_in import sign_in
+    from sbnotebook.settlement import sign_in
 
     try:
         await sign_in(connection)

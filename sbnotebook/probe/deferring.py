@@ -10,9 +10,9 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceB
 from azure.servicebus.exceptions import MessageNotFoundError, OperationTimeoutError
 
 from sbnotebook.probe.probe import Probe, Saw, probe, words_of
+from sbnotebook.settlement import read_service_part
 from sbnotebook.settlement.sdk.management import delete_deferred, receive_deferred, settle_by_tokens
 from sbnotebook.settlement.sdk.receivers import payload_of_received
-from sbnotebook.settlement.wire.service_part import read_service_part
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage

@@ -9,8 +9,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from sbnotebook.probe.site import Site
-from sbnotebook.settlement.connecting.connection import scrub
-from sbnotebook.settlement.connecting.connection_strings import canonical_host
+from sbnotebook.settlement import canonical_host, scrub
 from sbnotebook.settlement.sdk.errors import condition_of
 
 _MAX_WORDS: Final = 240

@@ -18,8 +18,7 @@ from sbnotebook.probe.probe import Finding, Probe, ProbeVerdict, Saw, without_na
 from sbnotebook.probe.sending import SENDING
 from sbnotebook.probe.site import Site, new_prefix, remove_queue, second_name
 from sbnotebook.probe.transactions import TRANSACTIONS
-from sbnotebook.settlement.administration import tier_of
-from sbnotebook.settlement.connecting.connection import Connection, scrub
+from sbnotebook.settlement import Connection, namespace_tier, scrub
 
 PROBES: Final[tuple[Probe, ...]] = (*LOOKING, *LOCKING, *DEFERRING, *SENDING, *TRANSACTIONS, *HOLDING)
 MAX_SECONDS: Final = 300
@@ -33,7 +32,7 @@ _VERDICTS: Final = {True: ProbeVerdict.EXPECTED, False: ProbeVerdict.DIFFERENT, 
 async def tier_to_probe(connection: Connection) -> str:
     """Return the tier of a namespace, such as Standard."""
     try:
-        tier = await tier_of(connection)
+        tier = await namespace_tier(connection)
     except AzureError as error:
         raise ConfigurationError(
             f"The namespace cannot be probed, which needs the right Manage: {scrub(words_of(error))}"

@@ -11,9 +11,9 @@ from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 
 from sbnotebook.model import Message
 from sbnotebook.probe.probe import Probe, Saw, probe, words_of
+from sbnotebook.settlement import payload_of
 from sbnotebook.settlement.sdk.management import browser
 from sbnotebook.settlement.sdk.transactions import TransactionLine
-from sbnotebook.settlement.wire.encoding import payload_of
 
 if TYPE_CHECKING:
     from sbnotebook.probe.site import Site

@@ -1,38 +1,313 @@
 """The settlement library: peek, lock, settle, send and resubmit, asynchronously.
 
 The only part of sbnotebook that imports ``azure``. All messages are settled and sent here, for magics, widgets, Python
-and Spark.
+and Spark. Other packages import from here only. Each name is loaded when it is first used.
 """
 
-from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.entity import AsyncEntity
-from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.memory.archive import Archive
-from sbnotebook.settlement.memory.journal import Journal
-from sbnotebook.settlement.namespace import AsyncNamespace
-from sbnotebook.settlement.plan import Limits, Plan, Preview, edit_json
-from sbnotebook.settlement.processing.policy import Policy, PolicyRow, RejectMessage, SkipMessage, StopProcessing, Then
-from sbnotebook.settlement.processing.process import Processing
-from sbnotebook.settlement.watch import Watch, reporting
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from sbnotebook.settlement.actions.by_token import LockReference
+    from sbnotebook.settlement.actions.canary import CanaryReport
+    from sbnotebook.settlement.actions.clone import clone_id_of, clone_of
+    from sbnotebook.settlement.actions.deferred import Deferrals, check_decision_of_deferred, compare_deferrals
+    from sbnotebook.settlement.actions.destination import Destination
+    from sbnotebook.settlement.actions.fates import Fates, SentClone, lineage_of
+    from sbnotebook.settlement.actions.reach import is_gone, is_locked_elsewhere
+    from sbnotebook.settlement.actions.receive_and_delete import RECEIVE_AND_DELETE_WARNING, receive_and_delete
+    from sbnotebook.settlement.actions.selection import MessageFilter, names_present, names_sentence
+    from sbnotebook.settlement.administration import (
+        EntityCounts,
+        administration_client_of,
+        namespace_tier,
+        replicate_entities,
+    )
+    from sbnotebook.settlement.config import namespace_config
+    from sbnotebook.settlement.connecting.administration_clients import (
+        ServiceBusAdministrationClient,
+        ServiceBusClient,
+        administration_client,
+        async_administration_client,
+    )
+    from sbnotebook.settlement.connecting.connection import Connection, scrub
+    from sbnotebook.settlement.connecting.connection_strings import (
+        Hidden,
+        canonical_host,
+        hidden,
+        is_loopback,
+        read_connection_string,
+    )
+    from sbnotebook.settlement.connecting.failures import explained
+    from sbnotebook.settlement.connecting.sign_in import sign_in
+    from sbnotebook.settlement.costs import Cost
+    from sbnotebook.settlement.dead_letters import DeadLetterLook, choose_entities, look_at_dead_letters
+    from sbnotebook.settlement.entity import AsyncEntity
+    from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
+    from sbnotebook.settlement.locking.bodiless import BodilessBatch
+    from sbnotebook.settlement.locking.by_number import DeferredDeleter
+    from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
+    from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockWatcher, number_list
+    from sbnotebook.settlement.locking.sessions import SessionBatch, SessionState
+    from sbnotebook.settlement.locking.wake_up import WakeUp, receive_deferred_of
+    from sbnotebook.settlement.memory.archive import Archive, ArchivedCount, ArchiveState, archive_of
+    from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
+    from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
+    from sbnotebook.settlement.memory.notes import Resubmitted
+    from sbnotebook.settlement.namespace import AsyncNamespace
+    from sbnotebook.settlement.pace import InFlight, Pause, Window, transfers_in_flight
+    from sbnotebook.settlement.parallel import in_parallel
+    from sbnotebook.settlement.patience import OUTAGE_PATIENCE, is_transient, patiently
+    from sbnotebook.settlement.peek import Page, PeekCursor, Peeker
+    from sbnotebook.settlement.plan import (
+        ApplyOnce,
+        Canary,
+        Edit,
+        EditChange,
+        Limits,
+        Plan,
+        Preview,
+        edit_changes,
+        edit_json,
+        edited_by,
+        refuse_coroutine_function,
+    )
+    from sbnotebook.settlement.processing.calls import MessageFunction
+    from sbnotebook.settlement.processing.policy import (
+        Policy,
+        PolicyRow,
+        RejectMessage,
+        SkipMessage,
+        StopProcessing,
+        Then,
+    )
+    from sbnotebook.settlement.processing.process import Processing
+    from sbnotebook.settlement.processing.run import ProcessOptions
+    from sbnotebook.settlement.processing.status import ProcessStatus
+    from sbnotebook.settlement.resources import Resources
+    from sbnotebook.settlement.sequence_numbers import (
+        NextNumber,
+        first_numbers,
+        last_number,
+        last_numbers,
+        next_number_of,
+        spans_of,
+    )
+    from sbnotebook.settlement.subscription_rules import (
+        MissingEntity,
+        PlacedRules,
+        Route,
+        RuleDescription,
+        route_or_reason,
+    )
+    from sbnotebook.settlement.terms import Progress, check_decision
+    from sbnotebook.settlement.watch import OutcomeListener, Watch, ignore_outcomes, in_flight
+    from sbnotebook.settlement.wire.conversion import peeked_from_payload
+    from sbnotebook.settlement.wire.encoded_rows import EncodedRows, encoded_rows
+    from sbnotebook.settlement.wire.encoding import payload_of
+    from sbnotebook.settlement.wire.service_part import read_service_part
 
 __all__ = [
+    "DEFAULT_MAX_HELD",
+    "DEFAULT_RENEW_FOR",
+    "OUTAGE_PATIENCE",
+    "RECEIVE_AND_DELETE_WARNING",
+    "ApplyOnce",
     "Archive",
+    "ArchiveState",
+    "ArchivedCount",
     "AsyncEntity",
     "AsyncNamespace",
+    "BodilessBatch",
+    "Canary",
+    "CanaryReport",
     "Connection",
+    "Cost",
+    "DeadLetterLook",
+    "DeferralEntry",
+    "Deferrals",
+    "DeferredDeleter",
+    "Destination",
+    "Edit",
+    "EditChange",
+    "EncodedRows",
+    "EntityCounts",
+    "Fates",
+    "Hidden",
+    "InFlight",
     "Journal",
     "Limits",
+    "LockEvent",
+    "LockEventKind",
+    "LockReference",
+    "LockWatcher",
     "LockedBatch",
+    "MessageFilter",
+    "MessageFunction",
+    "MissingEntity",
+    "NextNumber",
+    "OutcomeListener",
+    "Page",
+    "Pause",
+    "PeekCursor",
+    "Peeker",
+    "PlacedRules",
     "Plan",
     "Policy",
     "PolicyRow",
     "Preview",
+    "ProcessOptions",
+    "ProcessStatus",
     "Processing",
+    "Progress",
     "RejectMessage",
+    "Resources",
+    "ResubmitEntry",
+    "ResubmitState",
+    "Resubmitted",
+    "Route",
+    "RuleDescription",
+    "SentClone",
+    "ServiceBusAdministrationClient",
+    "ServiceBusClient",
+    "SessionBatch",
+    "SessionState",
     "SkipMessage",
     "StopProcessing",
     "Then",
+    "WakeUp",
     "Watch",
+    "Window",
+    "administration_client",
+    "administration_client_of",
+    "archive_of",
+    "async_administration_client",
+    "canonical_host",
+    "check_decision",
+    "check_decision_of_deferred",
+    "choose_entities",
+    "clone_id_of",
+    "clone_of",
+    "compare_deferrals",
+    "edit_changes",
     "edit_json",
-    "reporting",
+    "edited_by",
+    "encoded_rows",
+    "explained",
+    "first_numbers",
+    "hidden",
+    "ignore_outcomes",
+    "in_flight",
+    "in_parallel",
+    "is_gone",
+    "is_locked_elsewhere",
+    "is_loopback",
+    "is_transient",
+    "last_number",
+    "last_numbers",
+    "lineage_of",
+    "look_at_dead_letters",
+    "names_present",
+    "names_sentence",
+    "namespace_config",
+    "namespace_tier",
+    "next_number_of",
+    "number_list",
+    "patiently",
+    "payload_of",
+    "peeked_from_payload",
+    "read_connection_string",
+    "read_service_part",
+    "receive_and_delete",
+    "receive_deferred_of",
+    "refuse_coroutine_function",
+    "replicate_entities",
+    "route_or_reason",
+    "scrub",
+    "sign_in",
+    "spans_of",
+    "transfers_in_flight",
 ]
+
+_NAMES: Final = {
+    "actions.by_token": ("LockReference",),
+    "actions.canary": ("CanaryReport",),
+    "actions.clone": ("clone_id_of", "clone_of"),
+    "actions.deferred": ("Deferrals", "check_decision_of_deferred", "compare_deferrals"),
+    "actions.destination": ("Destination",),
+    "actions.fates": ("Fates", "SentClone", "lineage_of"),
+    "actions.reach": ("is_gone", "is_locked_elsewhere"),
+    "actions.receive_and_delete": ("RECEIVE_AND_DELETE_WARNING", "receive_and_delete"),
+    "actions.selection": ("MessageFilter", "names_present", "names_sentence"),
+    "administration": ("EntityCounts", "administration_client_of", "namespace_tier", "replicate_entities"),
+    "config": ("namespace_config",),
+    "connecting.administration_clients": (
+        "ServiceBusAdministrationClient",
+        "ServiceBusClient",
+        "administration_client",
+        "async_administration_client",
+    ),
+    "connecting.connection": ("Connection", "scrub"),
+    "connecting.connection_strings": ("Hidden", "canonical_host", "hidden", "is_loopback", "read_connection_string"),
+    "connecting.failures": ("explained",),
+    "connecting.sign_in": ("sign_in",),
+    "costs": ("Cost",),
+    "dead_letters": ("DeadLetterLook", "choose_entities", "look_at_dead_letters"),
+    "entity": ("AsyncEntity",),
+    "parallel": ("in_parallel",),
+    "locking.ahead": ("DEFAULT_MAX_HELD",),
+    "locking.bodiless": ("BodilessBatch",),
+    "locking.by_number": ("DeferredDeleter",),
+    "locking.lock": ("DEFAULT_RENEW_FOR", "LockedBatch"),
+    "locking.lock_events": ("LockEvent", "LockEventKind", "LockWatcher", "number_list"),
+    "locking.sessions": ("SessionBatch", "SessionState"),
+    "locking.wake_up": ("WakeUp", "receive_deferred_of"),
+    "memory.archive": ("Archive", "ArchiveState", "ArchivedCount", "archive_of"),
+    "memory.deferral_ledger": ("DeferralEntry",),
+    "memory.journal": ("Journal", "ResubmitEntry", "ResubmitState"),
+    "memory.notes": ("Resubmitted",),
+    "namespace": ("AsyncNamespace",),
+    "pace": ("InFlight", "Pause", "Window", "transfers_in_flight"),
+    "patience": ("OUTAGE_PATIENCE", "is_transient", "patiently"),
+    "peek": ("Page", "PeekCursor", "Peeker"),
+    "plan": (
+        "ApplyOnce",
+        "Canary",
+        "Edit",
+        "EditChange",
+        "Limits",
+        "Plan",
+        "Preview",
+        "edit_changes",
+        "edit_json",
+        "edited_by",
+        "refuse_coroutine_function",
+    ),
+    "processing.calls": ("MessageFunction",),
+    "processing.policy": ("Policy", "PolicyRow", "RejectMessage", "SkipMessage", "StopProcessing", "Then"),
+    "processing.process": ("Processing",),
+    "processing.run": ("ProcessOptions",),
+    "processing.status": ("ProcessStatus",),
+    "resources": ("Resources",),
+    "sequence_numbers": ("NextNumber", "first_numbers", "last_number", "last_numbers", "next_number_of", "spans_of"),
+    "subscription_rules": ("MissingEntity", "PlacedRules", "Route", "RuleDescription", "route_or_reason"),
+    "terms": ("Progress", "check_decision"),
+    "watch": ("OutcomeListener", "Watch", "ignore_outcomes", "in_flight"),
+    "wire.conversion": ("peeked_from_payload",),
+    "wire.encoded_rows": ("EncodedRows", "encoded_rows"),
+    "wire.encoding": ("payload_of",),
+    "wire.service_part": ("read_service_part",),
+}
+"""The names by the modules that they live in."""
+_HOMES: Final = {name: home for home, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name from the module it lives in (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

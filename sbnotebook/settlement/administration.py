@@ -23,7 +23,7 @@ from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.connecting.connection import Connection, scrub
 from sbnotebook.settlement.connecting.refusals import unreachable
-from sbnotebook.settlement.in_parallel import in_parallel
+from sbnotebook.settlement.parallel import in_parallel
 
 if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
@@ -105,7 +105,7 @@ class DestinationDescription:
 
 async def describe(connection: Connection, name: str) -> DestinationDescription:
     """Return what a queue or topic does with messages that are sent to it."""
-    async with client_of(connection) as client, explaining(connection, EntityAddress(name)):
+    async with administration_client_of(connection) as client, explaining(connection, EntityAddress(name)):
         found, is_topic = await queue_or_topic(client, name)
         places, addresses = [found], [EntityAddress(name)]
         if is_topic:
@@ -127,14 +127,14 @@ async def describe(connection: Connection, name: str) -> DestinationDescription:
 
 async def takes_all(connection: Connection, subscription: EntityAddress) -> bool:
     """Return whether a subscription gets all messages of its topic, because one of its rules is true for all."""
-    async with client_of(connection) as client, explaining(connection, subscription):
+    async with administration_client_of(connection) as client, explaining(connection, subscription):
         rules = client.list_rules(subscription.name, subscription.subscription or "")
         return any([isinstance(rule.filter, TrueRuleFilter) async for rule in rules])
 
 
 async def lock_duration(connection: Connection, address: EntityAddress) -> timedelta:
     """Return for how long a message of a queue or subscription stays locked without a renewal."""
-    async with client_of(connection) as client, explaining(connection, address):
+    async with administration_client_of(connection) as client, explaining(connection, address):
         if address.subscription is not None:
             found: Any = await client.get_subscription(address.name, address.subscription)
         else:
@@ -144,7 +144,7 @@ async def lock_duration(connection: Connection, address: EntityAddress) -> timed
 
 async def detects_duplicates(connection: Connection, name: str) -> bool:
     """Return whether a queue or topic drops messages whose IDs it has seen lately."""
-    async with client_of(connection) as client, explaining(connection, EntityAddress(name)):
+    async with administration_client_of(connection) as client, explaining(connection, EntityAddress(name)):
         found, _ = await queue_or_topic(client, name)
         return bool(found.requires_duplicate_detection)
 
@@ -171,7 +171,7 @@ async def list_entities(connection: Connection, topics: Collection[str] | None =
     Source: Service Bus documentation, "Message counters" and "Throttling operations".
     """
     wanted = None if topics is None else {name.casefold() for name in topics}
-    async with client_of(connection) as client, explaining(connection):
+    async with administration_client_of(connection) as client, explaining(connection):
 
         async def queues() -> list[EntityCounts]:
             return [_queue(counts) async for counts in client.list_queues_runtime_properties()]
@@ -200,7 +200,7 @@ def _name(counts: EntityCounts) -> str:
 async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) -> list[EntityCounts]:
     """Return the counts of queues and subscriptions, in the given order; each takes a management operation."""
     found: list[EntityCounts] = []
-    async with client_of(connection) as client:
+    async with administration_client_of(connection) as client:
         for address in addresses:
             async with explaining(connection, address):
                 found.append(await _counts(client, address))
@@ -214,9 +214,9 @@ async def _counts(client: ServiceBusAdministrationClient, address: EntityAddress
     return _subscription(address.name, counts)
 
 
-async def tier_of(connection: Connection) -> str:
+async def namespace_tier(connection: Connection) -> str:
     """Return the namespace's tier, such as Standard or Premium."""
-    async with client_of(connection) as client:
+    async with administration_client_of(connection) as client:
         return str((await client.get_namespace_properties()).messaging_sku)
 
 
@@ -231,14 +231,14 @@ async def create_queue(
     """Create a queue."""
     connection.require_writing()
     options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
-    async with client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
+    async with administration_client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
         await client.create_queue(name, **options)
 
 
 async def create_topic(connection: Connection, name: str) -> None:
     """Create a topic."""
     connection.require_writing()
-    async with client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
+    async with administration_client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
         await client.create_topic(name)
 
 
@@ -257,7 +257,7 @@ async def create_subscription(
     address = EntityAddress.parse(f"{topic}/subscriptions/{name}")
     if address.subscription != name:
         raise InvalidEntityAddressError(f"{name[:80]!r} is not the name of a subscription.")
-    async with client_of(connection) as client, explaining(connection, address, parent=address.sends_to):
+    async with administration_client_of(connection) as client, explaining(connection, address, parent=address.sends_to):
         await client.create_subscription(topic, name, **options)
 
 
@@ -272,12 +272,12 @@ def _given(
 async def delete_queue(connection: Connection, name: str) -> None:
     """Delete a queue with all of its messages, for good."""
     connection.require_writing()
-    async with client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
+    async with administration_client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
         await client.delete_queue(name)
 
 
 @asynccontextmanager
-async def client_of(connection: Connection) -> AsyncGenerator[ServiceBusAdministrationClient]:
+async def administration_client_of(connection: Connection) -> AsyncGenerator[ServiceBusAdministrationClient]:
     """Open the SDK's administration client of a namespace while the block runs."""
     async with connection.administration_client() as client:
         yield client
@@ -358,12 +358,12 @@ def _subscription(topic: str, counts: Any) -> EntityCounts:
     )
 
 
-async def replicate(source: Connection, target: Connection, names: Iterable[str]) -> None:
+async def replicate_entities(source: Connection, target: Connection, names: Iterable[str]) -> None:
     """Create queues and topics of a namespace in an empty one, with their subscriptions, rules and forwarding targets.
 
     Keys, metadata, the size of the entity and its automatic deletion are left out. The source only answers questions.
     """
-    async with client_of(source) as asked, client_of(target) as told:
+    async with administration_client_of(source) as asked, administration_client_of(target) as told:
         made: set[str] = set()
         for name in names:
             async with explaining(source, EntityAddress(name)):

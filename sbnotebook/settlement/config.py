@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from sbnotebook.settlement.administration import client_of, explaining, name_of_target
+from sbnotebook.settlement.administration import administration_client_of, explaining, name_of_target
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.subscription_rules import RuleDescription, described
 
@@ -50,10 +50,10 @@ _DEFAULT_RULE: Final = "$Default"
 _PARAMETER: Final = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\[[^\]]*\]|@\w+")
 
 
-async def config_of(connection: Connection) -> tuple[dict[str, Any], list[str]]:
+async def namespace_config(connection: Connection) -> tuple[dict[str, Any], list[str]]:
     """Return the entities and rules of a namespace as a ``Config.json``, and what it leaves out or readers refuse."""
     notes: list[str] = []
-    async with client_of(connection) as client, explaining(connection):
+    async with administration_client_of(connection) as client, explaining(connection):
         queues = [_entity(each, _COMMON | _RECEIVING, notes) async for each in client.list_queues()]
         topics: list[dict[str, Any]] = []
         for topic in [each async for each in client.list_topics()]:

@@ -22,8 +22,8 @@ from sbnotebook.model import EntityAddress, PeekedMessage, SubQueue
 from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.settlement.administration import EntityCounts, list_entities
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.in_parallel import in_parallel
 from sbnotebook.settlement.memory.notes import Look
+from sbnotebook.settlement.parallel import in_parallel
 from sbnotebook.settlement.peek import PAGE, Peeker
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sequence_numbers import last_number

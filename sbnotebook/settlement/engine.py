@@ -31,12 +31,12 @@ from sbnotebook.model import (
     Send,
     SettleEach,
 )
+from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.grace import Grace
-from sbnotebook.settlement.pace import AUTO
 from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.terms import Progress, outcome_for, outcome_until_now
-from sbnotebook.settlement.watch import Tell, flying, ignore_outcomes, reporting
+from sbnotebook.settlement.watch import OutcomeListener, flying, ignore_outcomes, reporting
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -108,7 +108,7 @@ class Run:
         self._decision = decision
         self._progress = progress
         self._pace = limits.pace()
-        self._tell: Tell = ignore_outcomes
+        self._tell: OutcomeListener = ignore_outcomes
         self._outcomes: dict[int, Outcome] = {}
         self._told: dict[int, Outcome] = {}
         self._begun: set[int] = set()

@@ -20,22 +20,22 @@ from sbnotebook.model import (
     Send,
     Tally,
 )
+from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import engine
-from sbnotebook.settlement.actions.by_token import Lock, plan_by_token
+from sbnotebook.settlement.actions.by_token import LockReference, plan_by_token
 from sbnotebook.settlement.actions.defer_all import plan_defer_all
 from sbnotebook.settlement.actions.deferred import Deferrals, find_deferred, plan_deferred, plan_deferred_each
 from sbnotebook.settlement.actions.pick import plan_pick
 from sbnotebook.settlement.actions.purge import plan_purge
-from sbnotebook.settlement.actions.receive_and_delete import WARNING as RECEIVE_AND_DELETE_WARNING
-from sbnotebook.settlement.actions.receive_and_delete import receive_and_delete
+from sbnotebook.settlement.actions.receive_and_delete import RECEIVE_AND_DELETE_WARNING, receive_and_delete
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, timed
-from sbnotebook.settlement.actions.selection import Chosen, Filter
+from sbnotebook.settlement.actions.selection import Chosen, MessageFilter
 from sbnotebook.settlement.actions.send import plan_send
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.pace import AUTO, InFlight
+from sbnotebook.settlement.pace import InFlight
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Edit, Limits, Plan
 from sbnotebook.settlement.processing.calls import AnyFunction
@@ -144,7 +144,7 @@ class AsyncEntity(Place):
         speeds, cost = self.namespace.speeds, Cost(transfers=0)
         return Plan(self.address, decision, chosen, carry_out, speeds=speeds, cost=cost, on=self.namespace.in_plans)
 
-    def plan_by_token(self, decision: Decision, locks: Iterable[Lock]) -> Plan:
+    def plan_by_token(self, decision: Decision, locks: Iterable[LockReference]) -> Plan:
         """Return a plan to settle messages that another receiver locked.
 
         See :func:`sbnotebook.settlement.actions.by_token.plan_by_token`.
@@ -255,7 +255,7 @@ class AsyncEntity(Place):
     async def purge(
         self,
         *,
-        only: Filter | None = None,
+        only: MessageFilter | None = None,
         before: datetime | timedelta | None = None,
         to_sequence_number: int | None = None,
         state: MessageState | None = None,
@@ -272,7 +272,7 @@ class AsyncEntity(Place):
     async def defer_all(
         self,
         *,
-        only: Filter | None = None,
+        only: MessageFilter | None = None,
         before: datetime | timedelta | None = None,
         to_sequence_number: int | None = None,
         max_messages: int | None = None,

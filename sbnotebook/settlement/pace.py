@@ -417,11 +417,11 @@ class Window:
         self._shortest = min(self._shortest, seconds)
 
 
-def transfers(limit: InFlight) -> int:
+def transfers_in_flight(limit: InFlight) -> int:
     """Return how many transfers may wait for their confirmation at once; each has a connection of its own.
 
     Example:
-        >>> transfers("auto"), transfers(3)
+        >>> transfers_in_flight("auto"), transfers_in_flight(3)
         (10, 3)
     """
     return _SENDERS if limit == AUTO else limit

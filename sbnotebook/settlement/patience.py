@@ -18,7 +18,7 @@ from sbnotebook.settlement.sdk.errors import condition_of
 
 T = TypeVar("T")
 
-PATIENCE: Final = 60.0
+OUTAGE_PATIENCE: Final = 60.0
 """Seconds."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
 _LOGGER: Final = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ async def patiently(
     attempt: Callable[..., Awaitable[T]],
     *arguments: object,
     address: EntityAddress,
-    patience: float = PATIENCE,
+    patience: float = OUTAGE_PATIENCE,
     only_busy: bool = False,
 ) -> T:
     """Call a function, and call it again when there is no answer."""

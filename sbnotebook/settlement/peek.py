@@ -21,7 +21,7 @@ from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
 from sbnotebook.model.budget import BYTES_AHEAD
 from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.patience import PATIENCE, patiently
+from sbnotebook.settlement.patience import OUTAGE_PATIENCE, patiently
 from sbnotebook.settlement.sdk import links, management
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
@@ -217,7 +217,7 @@ class Peeker:
         cursor: PeekCursor,
         *,
         session_id: str | None = None,
-        patience: float = PATIENCE,
+        patience: float = OUTAGE_PATIENCE,
         only_busy: bool = False,
     ) -> AsyncIterator[Page]:
         """Yield page after page, not read yet, while the cursor wants more."""
@@ -241,7 +241,7 @@ class Peeker:
                 ahead.learn(page, cursor.next_number)
                 given += len(page.payloads)
                 yield page
-                patience = PATIENCE
+                patience = OUTAGE_PATIENCE
         finally:
             ahead.drop()
             self._read_before = ahead

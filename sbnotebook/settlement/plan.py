@@ -33,30 +33,14 @@ from sbnotebook.model import (
     Undo,
 )
 from sbnotebook.model.body import fault_of_bytes, read_form
-from sbnotebook.model.decision import MAX_TEXT
+from sbnotebook.model.decision import AUTO, MAX_TEXT
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.json_text import json_document, write_json
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.costs import Cost, Speeds
-from sbnotebook.settlement.pace import AUTO, InFlight, Pace, Pause, check_in_flight
+from sbnotebook.settlement.pace import InFlight, Pace, Pause, check_in_flight
 from sbnotebook.settlement.terms import Progress
 from sbnotebook.settlement.watch import Watch
-
-__all__ = [
-    "Canary",
-    "CarryOut",
-    "CarryOutWithCanary",
-    "Change",
-    "Edit",
-    "Limits",
-    "Once",
-    "Plan",
-    "Preview",
-    "changes_of",
-    "edit_json",
-    "edited_by",
-    "refuse_coroutine_function",
-]
 
 Edit = Callable[[ReceivedMessage], Message]
 """Gives the message that is sent in place of the one it is given; ``message.with_changes(…)`` makes one."""
@@ -153,7 +137,7 @@ class Canary:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class EditChange:
     """One field of one message before and after an edit, as text."""
 
     sequence_number: int
@@ -174,7 +158,7 @@ class Preview:
 
     sentence: str
     messages: tuple[Message, ...]
-    changes: tuple[Change, ...] = ()
+    changes: tuple[EditChange, ...] = ()
 
     def __str__(self) -> str:
         lines = [self.sentence]
@@ -200,7 +184,7 @@ class CarryOutWithCanary(Protocol):
         ...
 
 
-class Once:
+class ApplyOnce:
     """Lets a plan be applied once, by any thread."""
 
     def __init__(self) -> None:
@@ -272,7 +256,7 @@ class Plan:
     cost: Cost | None = field(default=None, repr=False, compare=False)
     with_canary: CarryOutWithCanary | None = field(default=None, repr=False, compare=False)
     options: Mapping[str, bool | int] = field(default_factory=dict[str, bool | int], repr=False)
-    once: Once = field(default_factory=Once, repr=False, compare=False)
+    once: ApplyOnce = field(default_factory=ApplyOnce, repr=False, compare=False)
     on: str = field(default="", repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -307,7 +291,7 @@ class Plan:
 
     def _described(self, rows: int) -> Preview:
         shown = self.messages[:rows]
-        changes = tuple(change for message in shown for change in changes_of(message, self.edit)) if self.edit else ()
+        changes = tuple(change for message in shown for change in edit_changes(message, self.edit)) if self.edit else ()
         effect = _effect(self.edit, self.messages, shown, changes) if self.edit else ""
         return Preview(self._sentence() + effect, shown, changes)
 
@@ -479,7 +463,7 @@ def refuse_coroutine_function(function: object, what: str) -> None:
 
 
 def _effect(
-    edit: Edit, messages: Sequence[ReceivedMessage], shown: Sequence[ReceivedMessage], changes: Sequence[Change]
+    edit: Edit, messages: Sequence[ReceivedMessage], shown: Sequence[ReceivedMessage], changes: Sequence[EditChange]
 ) -> str:
     """Return which messages an edit leaves as they are, and which it cannot change, as sentences."""
     changed = {change.sequence_number for change in changes}
@@ -586,19 +570,19 @@ def _line_of(edit: Edit, error: Exception) -> str:
     return f", line {found.lineno} of {found.name}" if found.name.isidentifier() else f", line {found.lineno}"
 
 
-def changes_of(message: ReceivedMessage, edit: Edit) -> list[Change]:
+def edit_changes(message: ReceivedMessage, edit: Edit) -> list[EditChange]:
     """Return what an edit changes in a message, field by field; an edit that fails counts as a change."""
     try:
         edited = edited_by(edit, message)
     except DecisionError as error:
-        return [Change(message.sequence_number, _EDIT, "", str(error))]
+        return [EditChange(message.sequence_number, _EDIT, "", str(error))]
     names = [name for name in Message.__dataclass_fields__ if name not in _MAPS_AND_BODY]
     pairs = [(name, getattr(message, name), getattr(edited, name)) for name in names]
     pairs += _body_pairs(message, edited)
     pairs += _entries("property ", message.application_properties, edited.application_properties)
     pairs += _entries("extra ", message.extras, edited.extras)
     return [
-        Change(message.sequence_number, _shown(name), str(before)[:_SHOWN_VALUE], str(after)[:_SHOWN_VALUE])
+        EditChange(message.sequence_number, _shown(name), str(before)[:_SHOWN_VALUE], str(after)[:_SHOWN_VALUE])
         for name, before, after in pairs
         if before is not after and before != after
     ]

@@ -10,7 +10,7 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.servicebus.management import CorrelationRuleFilter, FalseRuleFilter, SqlRuleFilter, TrueRuleFilter
 
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.administration import client_of, explaining, name_of_target, queue_or_topic
+from sbnotebook.settlement.administration import administration_client_of, explaining, name_of_target, queue_or_topic
 from sbnotebook.settlement.connecting.connection import Connection
 
 _FIELDS: Final = {
@@ -72,7 +72,7 @@ class PlacedRules:
     in_sessions: bool = False
 
 
-class Missing(str):
+class MissingEntity(str):
     """The sentence that there is no such entity."""
 
     __slots__ = ()
@@ -100,7 +100,7 @@ async def route_of(connection: Connection, name: str) -> Route:
 
     Source: "EntityStatus Enumeration" in Microsoft's reference, for disabled subscriptions.
     """
-    async with client_of(connection) as client, explaining(connection, EntityAddress(name)):
+    async with administration_client_of(connection) as client, explaining(connection, EntityAddress(name)):
         found, is_topic = await queue_or_topic(client, name)
         if not is_topic:
             return Route(name, is_topic=False, forwards_to=_target(found))
@@ -129,7 +129,7 @@ async def route_or_reason(connection: Connection, name: str) -> Route | str:
 
 def _why(error: AzureError | OSError) -> str:
     if isinstance(error, ResourceNotFoundError):
-        return Missing(error)
+        return MissingEntity(error)
     if getattr(error, "status_code", None) in (401, 403):
         return "reading the rules needs the right Manage"
     return "its rules could not be read"

@@ -18,7 +18,7 @@ from typing import Final, Self
 from sbnotebook.model import Outcome, Report
 from sbnotebook.settlement.pace import Flight
 
-Tell = Callable[[Iterable[Outcome]], object]
+OutcomeListener = Callable[[Iterable[Outcome]], object]
 """Is given outcomes as they come."""
 
 _WATCHED: Final[ContextVar[Watch | None]] = ContextVar("_WATCHED", default=None)
@@ -42,7 +42,7 @@ class Watch:
         ...     return watch.report
     """
 
-    def __init__(self, told: Tell = ignore_outcomes) -> None:
+    def __init__(self, told: OutcomeListener = ignore_outcomes) -> None:
         self.tell = told
         self.flight = Flight()
         """The messages of the block that wait for an answer of Service Bus."""
@@ -80,7 +80,7 @@ class Watch:
             _FLIGHT.reset(self._flight_token)
 
 
-def _both(one: Tell, other: Tell) -> Tell:
+def _both(one: OutcomeListener, other: OutcomeListener) -> OutcomeListener:
     def tell(outcomes: Iterable[Outcome]) -> None:
         known = tuple(outcomes)
         one(known)
@@ -105,7 +105,7 @@ def flying() -> Generator[Flight]:
 
 
 @contextmanager
-def reporting(so_far: Callable[[], Report]) -> Generator[Tell]:
+def reporting(so_far: Callable[[], Report]) -> Generator[OutcomeListener]:
     """Show the progress of this block to watchers; sends and settlements in it are a part of it.
 
     Args:

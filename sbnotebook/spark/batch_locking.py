@@ -24,9 +24,7 @@ from sbnotebook.model import (
     Release,
 )
 from sbnotebook.model.partition import partition_of, start_of_partition
-from sbnotebook.settlement import AsyncEntity
-from sbnotebook.settlement.locking.bodiless import BodilessBatch
-from sbnotebook.settlement.patience import PATIENCE, patiently
+from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, BodilessBatch, patiently
 
 _LOG: Final = logging.getLogger(__name__)
 _FIRST_WAIT, _MORE_WAIT = 1.0, 0.25
@@ -263,7 +261,7 @@ class BatchLocker:
     async def settle_until_known(self, decision: Decision, messages: Sequence[LockedMessage]) -> dict[int, Outcome]:
         """Settle messages, again and again where there is no answer; return their outcomes by number."""
         outcomes: dict[int, Outcome] = {}
-        todo, until = list(messages), anyio.current_time() + PATIENCE
+        todo, until = list(messages), anyio.current_time() + OUTAGE_PATIENCE
         while todo:
             if isinstance(decision, Complete):
                 outcomes |= await self.batch.complete(todo)
@@ -299,7 +297,7 @@ class BatchLocker:
 
     async def _peek(self, numbers: Iterable[int]) -> dict[int, PeekedMessage]:
         peeker = self.entity.namespace.peeker(self.entity.address)
-        return await peeker.messages_of(numbers, (), patience=PATIENCE)
+        return await peeker.messages_of(numbers, (), patience=OUTAGE_PATIENCE)
 
 
 def _is_refused(outcome: Outcome) -> bool:

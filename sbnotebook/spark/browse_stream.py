@@ -18,10 +18,16 @@ from sbnotebook.client.shipping import Shipped
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.model.partition import end_of_partition, partition_of
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.patience import PATIENCE
-from sbnotebook.settlement.peek import PeekCursor
-from sbnotebook.settlement.sequence_numbers import first_numbers, last_number, last_numbers, next_number_of
+from sbnotebook.settlement import (
+    OUTAGE_PATIENCE,
+    AsyncEntity,
+    AsyncNamespace,
+    PeekCursor,
+    first_numbers,
+    last_number,
+    last_numbers,
+    next_number_of,
+)
 from sbnotebook.spark.options import StreamOptions
 from sbnotebook.spark.peek_reader import RangesOfTask, divide, read_ranges
 from sbnotebook.spark.schema import MessageBatches
@@ -108,7 +114,7 @@ class BrowseStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     async def _reached(self, before: BrowseOffset, limit: ReadLimit) -> Mapping[int, int]:
         entity = self._entity()
         # Fail at once if Service Bus cannot be reached at first, but wait for it if it restarts later.
-        patience = 0.0 if self._latest is None else PATIENCE
+        patience = 0.0 if self._latest is None else OUTAGE_PATIENCE
         if isinstance(limit, ReadAllAvailable):
             return await self._last_numbers(before, patience)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_messages
@@ -125,7 +131,7 @@ class BrowseStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if latest is None or not self._has_news:
             return None if latest is None else latest.as_dict()
         with scrubbed(self._options.namespace.secrets):
-            return latest.reading(run(self._last_numbers, latest, PATIENCE)).as_dict()
+            return latest.reading(run(self._last_numbers, latest, OUTAGE_PATIENCE)).as_dict()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangesOfTask]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Divide the numbers of a micro-batch among tasks."""
@@ -158,7 +164,7 @@ class BrowseStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 partition.ranges,
                 MessageBatches(self._schema),
                 state=options.state,
-                patience=PATIENCE,
+                patience=OUTAGE_PATIENCE,
             )
 
 
@@ -317,7 +323,7 @@ async def _fill(entity: AsyncEntity, first: int, end: int, budget: Budget) -> in
 
 async def _by_numbers(entity: AsyncEntity, last: int, most: int, budget: Budget) -> int:
     """Return the last number up to ``most`` that has a message; every number from ``last`` on counts as one."""
-    ask = next_number_of(entity, PATIENCE)
+    ask = next_number_of(entity, OUTAGE_PATIENCE)
     following = await ask(most) if most > last else None
     reached = most if following is not None and partition_of(following) == partition_of(most) else None
     if reached is None:

@@ -17,11 +17,15 @@ from sbnotebook.client.portal import Work, portal, run
 from sbnotebook.client.scrubbing import in_words
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState, SubQueue
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, administration
-from sbnotebook.settlement.locking.by_number import DeferredDeleter
-from sbnotebook.settlement.locking.lock_events import LockEvent
-from sbnotebook.settlement.patience import PATIENCE
-from sbnotebook.settlement.sequence_numbers import last_numbers, next_number_of
+from sbnotebook.settlement import (
+    OUTAGE_PATIENCE,
+    AsyncEntity,
+    AsyncNamespace,
+    DeferredDeleter,
+    LockEvent,
+    last_numbers,
+    next_number_of,
+)
 from sbnotebook.spark.batch_locking import BatchLocker
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
 from sbnotebook.spark.held_batches import HeldBatches
@@ -104,7 +108,7 @@ class ConsumeQuery:
 
     def take_only_what_is_there(self) -> None:
         """Take the messages of this moment, and none that come later."""
-        self._locker.until = run(last_numbers, next_number_of(self._entity, PATIENCE))
+        self._locker.until = run(last_numbers, next_number_of(self._entity, OUTAGE_PATIENCE))
 
     def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
         """Remove the durable messages, and lock the next micro-batch: see :meth:`MicroBatches.latest`."""
@@ -178,7 +182,7 @@ class ConsumeQuery:
         if self._counted is None or anyio.current_time() > self._counted[0]:
             count: int | None = None
             with contextlib.suppress(Exception), anyio.fail_after(_COUNT_WITHIN):  # it needs the right Manage
-                count = await _count(self._entity) + self._batches.removed
+                count = await _count(self._namespace, self._entity.address) + self._batches.removed
             self._counted = anyio.current_time() + (_COUNT_EVERY if count is not None else _COUNT_AGAIN), count
         count = self._counted[1]
         return None if count is None else max(0, count - self._batches.removed - self._batches.held_count)
@@ -204,11 +208,10 @@ class ConsumeQuery:
         await self._namespace.close()
 
 
-async def _count(entity: AsyncEntity) -> int:
+async def _count(namespace: AsyncNamespace, address: EntityAddress) -> int:
     """Return how many messages an entity holds, locked and deferred ones included."""
-    address = entity.address
     place = EntityAddress(address.name, address.subscription)
-    (counts,) = await administration.counts_of(entity.namespace.connection, [place])
+    (counts,) = await namespace.counts(place)
     match address.sub_queue:
         case None:
             return counts.active
@@ -270,7 +273,7 @@ class OrphanScan:
 
     async def _scan(self) -> dict[int, BatchMessage]:
         orphans: dict[int, BatchMessage] = {}
-        lasts = await last_numbers(next_number_of(self._entity, PATIENCE))
+        lasts = await last_numbers(next_number_of(self._entity, OUTAGE_PATIENCE))
         began = anyio.current_time()
         async for page in pages_up_to(self._entity, lasts):
             # The number and the state of a message are in none of its sections.

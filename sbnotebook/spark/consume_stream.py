@@ -62,8 +62,7 @@ from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.client.shipping import Shipped
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
-from sbnotebook.settlement.patience import PATIENCE
-from sbnotebook.settlement.peek import Page, PeekCursor
+from sbnotebook.settlement import OUTAGE_PATIENCE, Page, PeekCursor
 from sbnotebook.spark.consume_offset import ConsumeOffset, ranges_of
 from sbnotebook.spark.consume_query import ConsumeQuery
 from sbnotebook.spark.micro_batches import report_loss
@@ -212,7 +211,7 @@ class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow
         with self._scrubbed():
             with warm_namespace(options.namespace) as namespace:
                 builder, everything = BatchBuilder(self._batches), PeekCursor()
-                pages = namespace.peeker(options.entity).payload_pages_of(numbers, patience=PATIENCE)
+                pages = namespace.peeker(options.entity).payload_pages_of(numbers, patience=OUTAGE_PATIENCE)
                 with closing(prefetched(pages)) as read:
                     for page in read:
                         there = [each for each in page if self._is_locked or each[1].state is MessageState.DEFERRED]

@@ -17,9 +17,7 @@ import anyio
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, ReceivedMessage
 from sbnotebook.model.partition import start_of_partition
-from sbnotebook.settlement import AsyncEntity
-from sbnotebook.settlement.patience import PATIENCE
-from sbnotebook.settlement.peek import Page, PeekCursor
+from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, Page, PeekCursor
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
 
 __all__ = ["MicroBatches", "pages_up_to", "report_loss", "those_of"]
@@ -259,7 +257,7 @@ async def pages_up_to(entity: AsyncEntity, lasts: Mapping[int, int]) -> AsyncIte
 
 async def _peeked(entity: AsyncEntity, numbers: Collection[int]) -> Collection[PeekedMessage]:
     peeker = entity.namespace.peeker(entity.address)
-    return (await peeker.messages_of(numbers, (), patience=PATIENCE)).values()
+    return (await peeker.messages_of(numbers, (), patience=OUTAGE_PATIENCE)).values()
 
 
 async def those_of(entity: AsyncEntity, offset: ConsumeOffset) -> dict[int, MessageState]:

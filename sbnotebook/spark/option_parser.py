@@ -16,9 +16,7 @@ from sbnotebook.client.scrubbing import secrets_of
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement import Connection
-from sbnotebook.settlement.connecting.connection import scrub
-from sbnotebook.settlement.connecting.connection_strings import Hidden
+from sbnotebook.settlement import Connection, Hidden, scrub
 
 __all__ = ["MAX_NUMBER", "NamespaceTarget", "Option", "OptionParser", "hidden_options", "secrets_in"]
 

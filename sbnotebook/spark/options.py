@@ -66,7 +66,8 @@ from typing import Final
 from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
-from sbnotebook.settlement.pace import AUTO, transfers
+from sbnotebook.model.decision import AUTO
+from sbnotebook.settlement import transfers_in_flight
 from sbnotebook.spark.option_parser import NamespaceTarget, Option, OptionParser, hidden_options
 
 __all__ = [
@@ -274,7 +275,7 @@ class WriteOptions:
     entity: EntityAddress
     namespace: NamespaceTarget
     operation: Operation = Operation.SEND
-    max_in_flight: int = transfers(AUTO)
+    max_in_flight: int = transfers_in_flight(AUTO)
     max_in_flight_total: int | None = None
     failures_path: str | None = None
     allow_speculation: bool = False
@@ -302,7 +303,7 @@ class WriteOptions:
                 entity=entity,
                 namespace=given.namespace(),
                 operation=operation,
-                max_in_flight=given.whole("maxInFlight", most=_MAX_IN_FLIGHT) or transfers(AUTO),
+                max_in_flight=given.whole("maxInFlight", most=_MAX_IN_FLIGHT) or transfers_in_flight(AUTO),
                 max_in_flight_total=given.whole("maxInFlightTotal"),
                 failures_path=given.text("failuresPath"),
                 allow_speculation=given.flag("allowSpeculation", default=False),

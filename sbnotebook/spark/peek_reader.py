@@ -21,9 +21,15 @@ from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.model.partition import end_of_partition, partition_of
-from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.peek import Page, PeekCursor
-from sbnotebook.settlement.sequence_numbers import NextNumber, first_numbers, last_number, next_number_of
+from sbnotebook.settlement import (
+    AsyncNamespace,
+    NextNumber,
+    Page,
+    PeekCursor,
+    first_numbers,
+    last_number,
+    next_number_of,
+)
 from sbnotebook.spark.option_parser import MAX_NUMBER
 from sbnotebook.spark.options import ReadOptions
 from sbnotebook.spark.schema import MessageBatches

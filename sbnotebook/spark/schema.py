@@ -26,7 +26,7 @@ from sbnotebook.model.schema import COLUMNS, Column, ColumnType
 
 if TYPE_CHECKING:
     from sbnotebook.model.budget import Allowance
-    from sbnotebook.settlement.peek import Page, PeekCursor
+    from sbnotebook.settlement import Page, PeekCursor
 
 _TYPES: Final[dict[ColumnType, DataType]] = {
     ColumnType.STRING: StringType(),

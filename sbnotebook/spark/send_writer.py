@@ -41,8 +41,7 @@ from sbnotebook.client.shipping import Shipped
 from sbnotebook.errors import ConfigurationError, SbNotebookError, near_match
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
 from sbnotebook.model.schema import COLUMNS, SENT_COLUMNS, ColumnType
-from sbnotebook.settlement.plan import Limits
-from sbnotebook.settlement.wire.encoded_rows import EncodedRows
+from sbnotebook.settlement import EncodedRows, Limits
 from sbnotebook.spark.driver_log import log_on_driver
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile, FailuresFolder
 from sbnotebook.spark.options import WriteOptions

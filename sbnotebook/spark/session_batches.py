@@ -28,11 +28,7 @@ from sbnotebook.client.scrubbing import in_words
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import Complete, Defer, MessageState, OutcomeStatus, PeekedMessage
 from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement import AsyncEntity
-from sbnotebook.settlement.locking.sessions import SessionBatch
-from sbnotebook.settlement.patience import PATIENCE
-from sbnotebook.settlement.peek import Peeker
-from sbnotebook.settlement.sequence_numbers import last_numbers, next_number_of
+from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, Peeker, SessionBatch, last_numbers, next_number_of
 from sbnotebook.spark.micro_batches import pages_up_to
 
 _LOG: Final = logging.getLogger(__name__)
@@ -104,7 +100,7 @@ class SessionLocker:
         chosen: list[PeekedMessage] = []
         size = others = 0
         if self.until is None:
-            self._lasts = await last_numbers(next_number_of(self.entity, PATIENCE), self._lasts)
+            self._lasts = await last_numbers(next_number_of(self.entity, OUTAGE_PATIENCE), self._lasts)
         found: Any = pages_up_to(self.entity, self._lasts if self.until is None else self.until)
         async with aclosing(found) as pages:
             async for page in pages:
@@ -243,7 +239,7 @@ class SessionLocker:
         return left
 
     async def _peek(self, numbers: Collection[int]) -> list[PeekedMessage]:
-        found = await self._peeker().messages_of(numbers, (PROPERTIES,), patience=PATIENCE)
+        found = await self._peeker().messages_of(numbers, (PROPERTIES,), patience=OUTAGE_PATIENCE)
         return sorted(found.values(), key=lambda message: message.sequence_number)
 
     def _peeker(self) -> Peeker:

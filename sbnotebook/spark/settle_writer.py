@@ -17,9 +17,7 @@ from sbnotebook.client.settle_task import SettleTask, TaskStorage
 from sbnotebook.client.shipping import Shipped
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import Outcome, OutcomeStatus
-from sbnotebook.settlement import Journal
-from sbnotebook.settlement.actions.reach import GONE
-from sbnotebook.settlement.memory.archive import archive_of
+from sbnotebook.settlement import Journal, archive_of, is_gone
 from sbnotebook.spark.driver_log import log_on_driver
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile, FailuresFolder
 from sbnotebook.spark.options import WriteOptions
@@ -58,7 +56,7 @@ class SettledRows(WriterCommitMessage):
         for row, outcome in enumerate(outcomes):
             if outcome.ok:
                 self.settled += 1
-            elif is_repeated and outcome.status is OutcomeStatus.NOT_FOUND and outcome.description == GONE:
+            elif is_repeated and is_gone(outcome):
                 self.gone += 1
             else:
                 failed.append(row)

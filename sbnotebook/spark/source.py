@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from sbnotebook.client.targets import NamespaceTarget
-    from sbnotebook.settlement.connecting.connection_strings import Hidden
+    from sbnotebook.settlement import Hidden
     from sbnotebook.spark.peek_reader import PeekReader
     from sbnotebook.spark.send_writer import SendWriter
     from sbnotebook.spark.settle_writer import SettleWriter
@@ -61,7 +61,7 @@ class ServiceBusDataSource(DataSource):
 
     def given(self) -> dict[str, Hidden | NamespaceTarget]:
         """Return the options by lower-case names, with the connection string that was registered for the namespace."""
-        from sbnotebook.settlement.connecting.connection_strings import Hidden
+        from sbnotebook.settlement import Hidden
         from sbnotebook.spark.option_parser import hidden_options
 
         options = hidden_options(self.options)

@@ -18,8 +18,7 @@ from sbnotebook.client.portal import run
 from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.patience import is_transient
+from sbnotebook.settlement import AsyncNamespace, is_transient
 from sbnotebook.spark.options import Operation, WriteOptions
 
 _LOCAL: Final = re.compile(r"local(?:\[(?P<cores>[0-9]+|\*)(?:, *[0-9]+)?\])?")

@@ -10,10 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sbnotebook.settlement.connecting.administration_clients import (
-        administration_client,
-        async_administration_client,
-    )
+    from sbnotebook.settlement import administration_client, async_administration_client
 
 __all__ = ["administration_client", "async_administration_client"]
 

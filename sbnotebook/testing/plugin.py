@@ -19,7 +19,7 @@ import pytest
 
 if TYPE_CHECKING:
     from sbnotebook.emulator import ManualClock, RunningEmulator
-    from sbnotebook.settlement.connecting.administration_clients import ServiceBusAdministrationClient, ServiceBusClient
+    from sbnotebook.settlement import ServiceBusAdministrationClient, ServiceBusClient
 
 __all__ = [
     "servicebus_admin_client",
@@ -79,7 +79,7 @@ def servicebus_clock(servicebus_emulator: RunningEmulator) -> ManualClock:
 @pytest.fixture
 def servicebus_client(servicebus_connection_string: str) -> Iterator[ServiceBusClient]:
     """Yield the SDK's synchronous client, closed after the test."""
-    from sbnotebook.settlement.connecting.administration_clients import ServiceBusClient
+    from sbnotebook.settlement import ServiceBusClient
 
     with ServiceBusClient.from_connection_string(servicebus_connection_string) as client:
         yield client
@@ -88,7 +88,7 @@ def servicebus_client(servicebus_connection_string: str) -> Iterator[ServiceBusC
 @pytest.fixture
 def servicebus_admin_client(servicebus_connection_string: str) -> Iterator[ServiceBusAdministrationClient]:
     """Yield the SDK's synchronous administration client, closed after the test."""
-    from sbnotebook.settlement.connecting.administration_clients import administration_client
+    from sbnotebook.settlement import administration_client
 
     with administration_client(servicebus_connection_string) as client:
         yield client

@@ -18,8 +18,8 @@ from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import Interrupts
 from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import OutcomeStatus, Report, Resubmit
-from sbnotebook.settlement.pace import AUTO, InFlight
-from sbnotebook.settlement.plan import Limits, Preview
+from sbnotebook.model.decision import AUTO
+from sbnotebook.settlement import InFlight, Limits, Preview
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks, must_wait
 from sbnotebook.widgets.panel import Panel, button, close_all, panel_style, row, set_shown

@@ -24,8 +24,7 @@ from weakref import WeakSet
 import ipywidgets as widgets
 
 from sbnotebook.errors import SbNotebookError
-from sbnotebook.settlement.connecting.connection import scrub
-from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement import explained, scrub
 from sbnotebook.widgets.front_end import thread_class
 
 if TYPE_CHECKING:

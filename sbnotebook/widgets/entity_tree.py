@@ -16,7 +16,7 @@ import traitlets
 from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.administration import EntityCounts
+from sbnotebook.settlement import EntityCounts
 from sbnotebook.widgets import background
 from sbnotebook.widgets.front_end import module, style
 from sbnotebook.widgets.panel import button, row, text

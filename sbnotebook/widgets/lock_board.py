@@ -15,7 +15,7 @@ from sbnotebook.client.messages import Messages
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Decision, LockedMessage, Release, Report
 from sbnotebook.model.body import json_letters
-from sbnotebook.settlement.locking.lock_events import LockEventKind, numbered
+from sbnotebook.settlement import LockEventKind, number_list
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.message_actions import lock_actions
@@ -273,7 +273,7 @@ class LockBoard(Panel):
         parts: list[str] = []
         if lost:
             are = "1 lock is" if len(lost) == 1 else f"{len(lost):,} locks are"
-            parts.append(f"{are} lost: {numbered(lost)}. Leave these messages: they are delivered again.")
+            parts.append(f"{are} lost: {number_list(lost)}. Leave these messages: they are delivered again.")
         if self._is_lost:
             parts.append(status.description)
         elif status.is_trouble and status.kind is not LockEventKind.LOST and self.batch.messages:

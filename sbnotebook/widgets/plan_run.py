@@ -12,7 +12,7 @@ from typing import Final
 from sbnotebook.client.plan import Plan
 from sbnotebook.model import Outcome, OutcomeStatus, Report
 from sbnotebook.model.durations import duration_text
-from sbnotebook.settlement.plan import Limits
+from sbnotebook.settlement import Limits
 from sbnotebook.widgets import background
 from sbnotebook.widgets.plan_text import REMOVING
 from sbnotebook.widgets.table.rows import MessageKey, Table

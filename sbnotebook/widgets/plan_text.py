@@ -17,7 +17,7 @@ from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit, 
 from sbnotebook.model.body import json_letters
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.property_text import text_and_type
-from sbnotebook.settlement.plan import Change, Preview
+from sbnotebook.settlement import EditChange, Preview
 from sbnotebook.widgets.panel import button, row, set_shown
 from sbnotebook.widgets.pretty import json_layout, weight
 from sbnotebook.widgets.table.row_packing import title_of
@@ -168,7 +168,7 @@ def _short(value: object) -> object:
     return value if isinstance(value, int) else cell(value, _MAX_CELL)
 
 
-def changes_table(changes: Sequence[Change], caption: str = "") -> Block:
+def changes_table(changes: Sequence[EditChange], caption: str = "") -> Block:
     """Return what an edit changes, as removed and added lines."""
     rows: list[list[object]] = []
     room = _MAX_CHANGES

@@ -17,9 +17,7 @@ from sbnotebook.client import Namespace, Plan
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, Report, Resubmit, SubQueue
-from sbnotebook.settlement.administration import EntityCounts
-from sbnotebook.settlement.memory.journal import ResubmitEntry
-from sbnotebook.settlement.memory.notes import Resubmitted
+from sbnotebook.settlement import EntityCounts, ResubmitEntry, Resubmitted
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.message_actions import triage_actions

@@ -22,7 +22,7 @@ from sbnotebook.analysis.tables import (
     text_table,
 )
 from sbnotebook.model import EntityAddress, Message, MessageState, Outcome, OutcomeStatus, PeekedMessage, Report
-from sbnotebook.settlement.plan import Change, Preview
+from sbnotebook.settlement import EditChange, Preview
 from sbnotebook.testing.strategies import peeked_messages
 
 ORDERS = EntityAddress("orders")
@@ -187,8 +187,8 @@ PREVIEW = Preview(
     "resubmit 2 messages of <orders>.",
     (peeked(7, subject="<b>"),),
     (
-        Change(7, "body.<i>", "a" * 500 + "old" + "b" * 500, "a" * 500 + "new" + "b" * 500),
-        Change(7, "to", "", "\x1b[0m"),
+        EditChange(7, "body.<i>", "a" * 500 + "old" + "b" * 500, "a" * 500 + "new" + "b" * 500),
+        EditChange(7, "to", "", "\x1b[0m"),
     ),
 )
 
@@ -213,7 +213,7 @@ def test_change_in_a_long_value_is_visible() -> None:
 @example("a", "aa")
 @example("same", "same")
 def test_any_change_is_shown(before: str, after: str) -> None:
-    page = Page(preview_html(Preview("a plan.", (), (Change(1, "f", before, after),))))
+    page = Page(preview_html(Preview("a plan.", (), (EditChange(1, "f", before, after),))))
     assert set(page.tags) <= TABLE | {("p", ("class",)), ("strong", ())}
     assert len(page.cells) == 1 + 4 + 4
 

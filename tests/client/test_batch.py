@@ -21,8 +21,7 @@ from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.errors import BatchClosedError, ConfigurationError
 from sbnotebook.model import Complete, DeadLetter, LockedMessage, OutcomeStatus
-from sbnotebook.settlement import Connection, Journal
-from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind
+from sbnotebook.settlement import Connection, Journal, LockEvent, LockEventKind
 from tests.filled_queues import filled_client_queue
 
 

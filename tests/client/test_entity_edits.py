@@ -26,7 +26,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import BodyType, Message, OutcomeStatus
 from sbnotebook.model.decimals import decimal_bytes
-from sbnotebook.settlement.plan import edit_json
+from sbnotebook.settlement import edit_json
 from sbnotebook.testing.comparison import same_value
 
 HEAD = b"@\x06string\x083http://schemas.microsoft.com/2003/10/Serialization/\x99"

@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from sbnotebook.client import Namespace
 from sbnotebook.client.history import Remembered
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.memory.archive import ArchivedCount, ArchiveState
-from sbnotebook.settlement.memory.journal import ResubmitEntry
+from sbnotebook.settlement import ArchivedCount, ArchiveState, ResubmitEntry
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 ORDERS = EntityAddress.parse("orders/$dlq")

@@ -14,7 +14,7 @@ from sbnotebook.client.entity import Entity
 from sbnotebook.client.plan import Running
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Complete, Message, Outcome, OutcomeStatus
-from sbnotebook.settlement.actions.canary import CanaryReport
+from sbnotebook.settlement import CanaryReport
 
 SETTLED, SKIPPED = OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED
 

@@ -19,8 +19,7 @@ from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions
 from sbnotebook.emulator.entities.rules import Rule, SqlFilter
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Message, ReceivedMessage
-from sbnotebook.settlement.actions.clone import clone_id_of
-from sbnotebook.settlement.processing.policy import RejectMessage
+from sbnotebook.settlement import RejectMessage, clone_id_of
 
 
 def letters_of(namespace: Namespace, address: str, messages: Sequence[Message]) -> Entity:

@@ -18,6 +18,10 @@ VIOLATIONS = {
         ("sbnotebook/emulator/sideways.py", "import sbnotebook.settlement\n"),
         ("sbnotebook/unplaced.py", ""),
     ],
+    "border of settlement": [
+        ("sbnotebook/client/inside.py", "from sbnotebook.settlement.plan import Plan\n"),
+        ("sbnotebook/probe/inside.py", "import sbnotebook.settlement.engine\n"),
+    ],
     "azure": [("sbnotebook/doctor.py", "import azure.servicebus\n")],
     "emulator": [
         ("sbnotebook/emulator/sdk.py", "import azure.core\n"),

@@ -6,7 +6,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Complete, DeadLetter, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.dead_letters import _look, look_at_dead_letters  # pyright: ignore[reportPrivateUsage]
+from sbnotebook.settlement.dead_letters import _look, look_at_dead_letters
 from tests.filled_queues import filled_queue, sequence_numbers
 
 pytestmark = pytest.mark.anyio

@@ -23,8 +23,8 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
+from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Plan
-from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.memory.local_database import LocalDatabase
 from tests.filled_queues import filled_queue
 from tests.settlement.actions.dead_letters import cut_off

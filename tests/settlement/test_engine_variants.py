@@ -30,10 +30,10 @@ from sbnotebook.model import (
     OutcomeStatus,
     Resubmit,
 )
+from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import Limits, Policy, PolicyRow, Then
 from sbnotebook.settlement.engine import GROUP, Run
 from sbnotebook.settlement.locking.lock import PER_LINK, LockedBatch
-from sbnotebook.settlement.pace import AUTO
 from tests.chances import IS_THOROUGH, rounds
 from tests.settlement.azure_variants import (
     DEAD,

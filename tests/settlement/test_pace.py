@@ -3,7 +3,8 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from sbnotebook.settlement.pace import AUTO, AllowedRate, Pace, Pause, Window
+from sbnotebook.model.decision import AUTO
+from sbnotebook.settlement.pace import AllowedRate, Pace, Pause, Window
 
 pytestmark = pytest.mark.anyio
 

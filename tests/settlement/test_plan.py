@@ -32,8 +32,8 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.costs import Speeds
-from sbnotebook.settlement.pace import Pause, transfers
-from sbnotebook.settlement.plan import Canary, Change, Edit, Limits, Once, Plan, Preview, edit_json, edited_by
+from sbnotebook.settlement.pace import Pause, transfers_in_flight
+from sbnotebook.settlement.plan import ApplyOnce, Canary, Edit, EditChange, Limits, Plan, Preview, edit_json, edited_by
 from sbnotebook.settlement.terms import Progress
 from sbnotebook.settlement.watch import reporting
 from sbnotebook.testing.strategies import peeked_messages
@@ -47,7 +47,7 @@ def peeked(number: int = 1, **fields: Any) -> PeekedMessage:
 
 async def settle_all(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
     if progress is not None:
-        progress(transfers(limits.max_in_flight))
+        progress(transfers_in_flight(limits.max_in_flight))
     return Report(Outcome(OutcomeStatus.SETTLED, plan.decision.verb, plan.entity) for _ in plan.messages)
 
 
@@ -57,7 +57,7 @@ def plan_of(decision: Decision, count: int = 1, edit: Edit | None = None) -> Pla
 
 def anew(plan: Plan, **changes: Any) -> Plan:
     """Return a plan like another one that may have been applied."""
-    return replace(plan, once=Once(), **changes)
+    return replace(plan, once=ApplyOnce(), **changes)
 
 
 def changes(message: PeekedMessage, edit: Edit) -> list[tuple[str, str, str]]:
@@ -151,7 +151,7 @@ def test_an_edit_is_tried_on_all_messages_and_shown_for_the_first() -> None:
 
     preview = plan_of(Resubmit(), 9, edit).preview(2)
     assert tried == [*range(9)]
-    assert preview.changes == (Change(0, "subject", "None", "fixed"), Change(1, "subject", "None", "fixed"))
+    assert preview.changes == (EditChange(0, "subject", "None", "fixed"), EditChange(1, "subject", "None", "fixed"))
     assert str(preview) == (
         "resubmit 9 messages of orders, edited.\n  #0 subject: 'None' -> 'fixed'\n  #1 subject: 'None' -> 'fixed'"
     )

@@ -11,8 +11,8 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Complete, Defer, EntityAddress, LockedMessage, Message, Outcome, Report, Resubmit, Send
+from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
-from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.pace import Pause
 from sbnotebook.settlement.watch import Watch
 from sbnotebook.testing.clock import HandClock

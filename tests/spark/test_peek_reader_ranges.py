@@ -11,7 +11,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.model import EntityAddress, Message, MessageState
 from sbnotebook.model.partition import partition_of, start_of_partition
-from sbnotebook.settlement.patience import PATIENCE
+from sbnotebook.settlement import OUTAGE_PATIENCE
 from sbnotebook.spark.peek_reader import SequenceRange, prefetched, read_ranges
 from sbnotebook.spark.schema import MessageBatches, message_schema
 
@@ -66,7 +66,7 @@ def test_read_ranges_reads_in_order_over_one_connection(
     batches = MessageBatches(type(schema)([schema["sequence_number"]]))
     ranges = [SequenceRange(numbers[2], numbers[4]), SequenceRange(numbers[20], numbers[-1])]
     target = NamespaceTarget(connection_string)
-    read = read_ranges(target, EntityAddress.parse(queue), ranges, batches, patience=PATIENCE)
+    read = read_ranges(target, EntityAddress.parse(queue), ranges, batches, patience=OUTAGE_PATIENCE)
     (batch,) = list(read)
     assert batch.to_pydict()["sequence_number"] == [*numbers[2:5], *numbers[20:]]
     assert gc.isenabled()

@@ -12,8 +12,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement import AsyncNamespace, Connection
-from sbnotebook.settlement.sequence_numbers import last_numbers, next_number_of
+from sbnotebook.settlement import AsyncNamespace, Connection, last_numbers, next_number_of
 from sbnotebook.spark.peek_reader import RangesOfTask, SequenceRange, plan_tasks
 from tests.settlement.test_sequence_numbers import LARGEST, NUMBERS, PARTITION, Entity, Partitioned, by_partition
 

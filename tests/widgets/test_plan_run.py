@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from sbnotebook.client import Namespace
 from sbnotebook.model import Complete, Message
-from sbnotebook.settlement.plan import Limits
+from sbnotebook.settlement import Limits
 from sbnotebook.widgets.plan_run import PlanEnd, PlanRun, Speed
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.rows import MessageKey

@@ -9,8 +9,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.targets import Target
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report
-from sbnotebook.settlement import Connection
-from sbnotebook.settlement.plan import Change
+from sbnotebook.settlement import Connection, EditChange
 from sbnotebook.widgets.plan_text import (
     can_resume,
     can_undo,
@@ -140,22 +139,22 @@ def test_failures_are_grouped_by_reason() -> None:
 
 def test_what_changes_is_shown_line_by_line() -> None:
     before = '{"code": "??", "legs": [{"to": "IAH"}], "a": 1, "b": 2, "c": 3, "fare": 1.10}'
-    rows = changes_table([Change(7, "body", before, before.replace("IAH", "EWR"))]).get("rows", [])
+    rows = changes_table([EditChange(7, "body", before, before.replace("IAH", "EWR"))]).get("rows", [])
     ((number, field, lines),) = rows
     assert (number, field) == (7, "body")
     assert ("-", '      "to": "IAH"') in lines
     assert ("+", '      "to": "EWR"') in lines
     assert ("+", '  "fare": 1.10') not in lines
     assert len(lines) < 10, "what stays is left out but for a few lines"
-    ((_, _, short),) = changes_table([Change(7, "subject", "a", "b\u202e")]).get("rows", [])
+    ((_, _, short),) = changes_table([EditChange(7, "subject", "a", "b\u202e")]).get("rows", [])
     assert short == [("-", "a"), ("+", "b⟨U+202E⟩")]
-    ((_, _, spaces),) = changes_table([Change(7, "body", '{"a":1}', '{ "a":1}')]).get("rows", [])
+    ((_, _, spaces),) = changes_table([EditChange(7, "body", '{"a":1}', '{ "a":1}')]).get("rows", [])
     assert spaces == [("-", '{"a":1}'), ("+", '{ "a":1}')]
-    many = [Change(7, f"property {n}", "\u202e" * 2_000, "x") for n in range(5_000)]
+    many = [EditChange(7, f"property {n}", "\u202e" * 2_000, "x") for n in range(5_000)]
     rows = changes_table(many).get("rows", [])
     assert len(json.dumps(rows, ensure_ascii=False).encode()) < 500_000
     assert rows[-1][2] == [(" ", f"{5_001 - len(rows):,} more changes")]
     long = "\n".join(map(str, range(400)))
-    ((_, _, lines),) = changes_table([Change(7, "body", "", long)]).get("rows", [])
+    ((_, _, lines),) = changes_table([EditChange(7, "body", "", long)]).get("rows", [])
     assert len(lines) == 41
     assert "more lines" in lines[-1][1]

@@ -16,8 +16,7 @@ from sbnotebook.client.entity import Entity
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Message, OutcomeStatus, ReceivedMessage
-from sbnotebook.settlement import Connection
-from sbnotebook.settlement.processing.policy import RejectMessage
+from sbnotebook.settlement import Connection, RejectMessage
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.plan_text import PlanCode
 from tests.widgets.conftest import buttons, click, said, shown, until, write

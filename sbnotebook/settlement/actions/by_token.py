@@ -17,12 +17,12 @@ from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.terms import Progress, check_decision
 
-Lock = LockedMessage | tuple[int, UUID | str]
+LockReference = LockedMessage | tuple[int, UUID | str]
 """A message as it was locked, or its sequence number and lock token."""
 
 
 def plan_by_token(
-    entity: EntityAddress, decision: Decision, locks: Iterable[Lock], batch: Callable[[], LockedBatch]
+    entity: EntityAddress, decision: Decision, locks: Iterable[LockReference], batch: Callable[[], LockedBatch]
 ) -> Plan:
     """Return a plan to settle messages by their lock tokens, wherever they were locked.
 
@@ -47,7 +47,7 @@ def plan_by_token(
     return Plan(entity, decision, chosen, carry_out, cost=Cost(transfers=0))
 
 
-def _locked(lock: Lock, entity: EntityAddress) -> LockedMessage:
+def _locked(lock: LockReference, entity: EntityAddress) -> LockedMessage:
     if isinstance(lock, LockedMessage):
         if lock.entity != entity:
             raise DecisionError(f"#{lock.sequence_number} is in {lock.entity}, not in {entity}.")

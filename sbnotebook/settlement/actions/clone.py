@@ -17,8 +17,6 @@ from sbnotebook.model.message import (
 )
 from sbnotebook.settlement.plan import Edit, edited_by
 
-__all__ = ["ORIGINAL_MESSAGE_ID", "clone_id_of", "clone_of"]
-
 _FIELDS: Final = (*Message.__dataclass_fields__,)
 _values: Final = attrgetter(*_FIELDS)
 _MAX_MESSAGE_ID: Final = 128

@@ -108,10 +108,10 @@ async def find_deferred(place: Place, progress: Progress | None = None) -> Defer
                 progress(len(page))
         return found
 
-    return await compared(place, look)
+    return await compare_deferrals(place, look)
 
 
-async def compared(place: Place, look: Callable[[], Awaitable[Mapping[int, D]]]) -> Deferrals[D]:
+async def compare_deferrals(place: Place, look: Callable[[], Awaitable[Mapping[int, D]]]) -> Deferrals[D]:
     """Compare the journal with the messages that are deferred in an entity."""
     ledger, entity = place.namespace.deferral_ledger, place.address
     # A message that is deferred or settled meanwhile must not look as if it were gone.

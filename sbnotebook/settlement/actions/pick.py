@@ -28,17 +28,12 @@ from sbnotebook.settlement.actions.reach import SCHEDULED, Reach, settling
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.actions.selection import Survey, survey
 from sbnotebook.settlement.costs import Cost
-from sbnotebook.settlement.engine import PickReport, Run
-from sbnotebook.settlement.locking.ahead import (
-    DEFAULT_MAX_HELD,
-    Search,
-)
+from sbnotebook.settlement.engine import Run
+from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD, Search
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import CarryOut, Edit, Limits, Plan, Preview
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress, check_decision
-
-__all__ = ["PickReport", "plan_pick"]
 
 _GROUP: Final = 100
 """Messages that are settled together, and not interrupted."""

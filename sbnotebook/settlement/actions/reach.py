@@ -39,7 +39,7 @@ from sbnotebook.settlement.locking.ahead import AheadBatch, LockedAhead, Search,
 from sbnotebook.settlement.locking.by_number import DeferredDeleter, Removal
 from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.locking.settle import ActElsewhere
-from sbnotebook.settlement.patience import PATIENCE
+from sbnotebook.settlement.patience import OUTAGE_PATIENCE
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.terms import Progress, is_same, outcome_for
 
@@ -64,6 +64,24 @@ _WINDOW: Final = 500
 _OTHERS: Final = 1_000
 """Messages of others that are locked from the head, at most."""
 _ASK_WITHIN: Final = 10.0
+
+
+def is_gone(outcome: Outcome) -> bool:
+    """Return whether a message was not in the entity any more when an action reached it.
+
+    Args:
+        outcome: of the message.
+    """
+    return outcome.status is OutcomeStatus.NOT_FOUND and outcome.description == GONE
+
+
+def is_locked_elsewhere(outcome: Outcome | None) -> bool:
+    """Return whether an action left a message out because another receiver has its lock.
+
+    Args:
+        outcome: of the message; None for a message that the action did not reach.
+    """
+    return outcome is not None and outcome.description == LOCKED
 
 
 class Holder(Protocol):
@@ -195,7 +213,9 @@ class Reach:
     ) -> tuple[list[ReceivedMessage], list[ReceivedMessage]]:
         """Peek at messages: return those that can be locked, active and deferred ones, and end all others."""
         peeker = self.place.namespace.peeker(self.place.address)
-        there = await peeker.messages_of([message.sequence_number for message in messages], (), patience=PATIENCE)
+        there = await peeker.messages_of(
+            [message.sequence_number for message in messages], (), patience=OUTAGE_PATIENCE
+        )
         active: list[ReceivedMessage] = []
         deferred: list[ReceivedMessage] = []
         for message in messages:

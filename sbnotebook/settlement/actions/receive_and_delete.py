@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.place import Place
 
 VERB: Final = "receive and delete"
-WARNING: Final = (
+RECEIVE_AND_DELETE_WARNING: Final = (
     "Receive-and-delete removes each message as Service Bus sends it: a message lost on the way cannot be "
     "recovered. If you must not lose messages, lock and complete them instead."
 )

@@ -33,9 +33,9 @@ from sbnotebook.settlement.actions.reach import Holder
 from sbnotebook.settlement.actions.recall import Recall, Verdict
 from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
 from sbnotebook.settlement.engine import Run
-from sbnotebook.settlement.in_parallel import in_parallel
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState, original_key
+from sbnotebook.settlement.parallel import in_parallel
 from sbnotebook.settlement.plan import Edit
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sending.delivery import send_many

@@ -14,7 +14,7 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, PeekedMessage, Report, Resubmit
 from sbnotebook.settlement import administration, engine
 from sbnotebook.settlement.actions.destination import destinations_of
-from sbnotebook.settlement.actions.reach import LOCKED
+from sbnotebook.settlement.actions.reach import is_locked_elsewhere
 from sbnotebook.settlement.actions.recall import Recall, Recalled, Verdict
 from sbnotebook.settlement.actions.resubmit import resubmit
 from sbnotebook.settlement.connecting.failures import explained
@@ -23,7 +23,7 @@ from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Change, Limits, Plan, Preview
+from sbnotebook.settlement.plan import EditChange, Limits, Plan, Preview
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress
 
@@ -172,7 +172,7 @@ def _preview(entity: str, findings: Sequence[_Finding], rows: int) -> Preview:
     return Preview(
         sentence if findings else f"no resubmit of {entity} was interrupted.",
         tuple(finding.message for finding in shown),
-        tuple(Change(f.entry.sequence_number, "resubmit", str(f.entry.state), f.what) for f in shown),
+        tuple(EditChange(f.entry.sequence_number, "resubmit", str(f.entry.state), f.what) for f in shown),
     )
 
 
@@ -200,7 +200,7 @@ async def _carry_out(
                 decision = Resubmit(to=destination, resend_unknown=resend_unknown)
                 messages = [message_of[entry.id] for entry in entries]
                 await resubmit(place, run, messages, decision, only_begun=True, to_namespace=others.get(name))
-            there = [finding for finding in there if _is_locked(run.outcome_of(message_of[finding.entry.id]))]
+            there = [finding for finding in there if is_locked_elsewhere(run.outcome_of(message_of[finding.entry.id]))]
             left = until - anyio.current_time()
             if left <= 0:
                 break
@@ -227,10 +227,6 @@ async def _look_again(place: Place, findings: Sequence[_Finding]) -> list[_Findi
         is_new = finding.original is None
         looked.append(replace(finding, original=original, unreachable=unreachable) if is_new else finding)
     return looked
-
-
-def _is_locked(outcome: Outcome | None) -> bool:
-    return outcome is not None and outcome.description == LOCKED
 
 
 def _is_gone(outcome: Outcome | None) -> bool:

@@ -30,15 +30,16 @@ from sbnotebook.model import (
     ReceivedMessage,
     Report,
 )
+from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import engine
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import GROUP, Run
-from sbnotebook.settlement.in_parallel import in_parallel
 from sbnotebook.settlement.locking.by_number import same_partition_chunks
 from sbnotebook.settlement.locking.records import archived_from
-from sbnotebook.settlement.pace import AUTO, transfers
-from sbnotebook.settlement.patience import PATIENCE
+from sbnotebook.settlement.pace import transfers_in_flight
+from sbnotebook.settlement.parallel import in_parallel
+from sbnotebook.settlement.patience import OUTAGE_PATIENCE
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.sdk import errors, management
 from sbnotebook.settlement.sdk.management import ToSchedule
@@ -225,7 +226,7 @@ class _Cancelling:
             async def cancel(together: Sequence[ReceivedMessage]) -> None:
                 await self._cancel(together, group)
 
-            await in_parallel(cancel, group.together(_TOGETHER), transfers(self._run.limits.max_in_flight))
+            await in_parallel(cancel, group.together(_TOGETHER), transfers_in_flight(self._run.limits.max_in_flight))
         finally:
             with anyio.CancelScope(shield=True):
                 await self._write_ends(group)
@@ -272,7 +273,7 @@ class _Cancelling:
     async def _request(self, messages: Sequence[ReceivedMessage]) -> tuple[Exception | None, bool]:
         """Request it until Service Bus is not busy; return the error, and whether Service Bus may have got it."""
         is_asked, rate = False, self._pool.allowed_rate
-        until = rate.now() + PATIENCE
+        until = rate.now() + OUTAGE_PATIENCE
         while True:
             await rate.wait(len(messages))
             try:

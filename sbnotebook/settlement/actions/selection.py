@@ -20,9 +20,7 @@ from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.terms import Progress
 
-__all__ = ["Chosen", "Filter", "Selection", "Survey", "select", "survey"]
-
-Filter = Callable[[Sequence[PeekedMessage]], Sequence[PeekedMessage]]
+MessageFilter = Callable[[Sequence[PeekedMessage]], Sequence[PeekedMessage]]
 """Gives those of some messages that are meant."""
 
 _SHOWN: Final = 100
@@ -47,7 +45,7 @@ class Chosen:
         max_messages: the first so many of all these; None for all.
     """
 
-    only: Filter | None = None
+    only: MessageFilter | None = None
     before: datetime | timedelta | None = None
     to_sequence_number: int | None = None
     state: MessageState | None = None

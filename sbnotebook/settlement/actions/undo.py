@@ -32,8 +32,8 @@ from sbnotebook.model import (
     Resubmit,
     Undo,
 )
+from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import administration, engine
-from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState

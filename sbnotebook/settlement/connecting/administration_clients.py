@@ -23,7 +23,7 @@ from sbnotebook.settlement.connecting.connection_strings import (
     ConnectionString,
     Hidden,
     hidden,
-    read,
+    read_connection_string,
     refuse_remote_emulator,
 )
 
@@ -132,7 +132,7 @@ def _async_plain_http_transport() -> type[Any]:
 
 
 def _parsed(connection_string: Hidden, *, allow_remote: bool) -> ConnectionString:
-    parsed = read(connection_string)
+    parsed = read_connection_string(connection_string)
     if parsed.is_emulator and not allow_remote:
         refuse_remote_emulator(parsed.host)
     return parsed

@@ -142,7 +142,9 @@ class Connection:
         check_version()
         if (connection_string is None) == (host is None):
             raise ConfigurationError("Give a connection string, or a namespace's host name with a credential.")
-        self.parsed = None if connection_string is None else connection_strings.read(connection_string)
+        self.parsed = (
+            None if connection_string is None else connection_strings.read_connection_string(connection_string)
+        )
         self.host = connection_strings.host_of(host or Hidden("")) if self.parsed is None else self.parsed.host
         self.read_only = not (self.is_emulator if write is None else write)
         if self.parsed is None and credential is None:

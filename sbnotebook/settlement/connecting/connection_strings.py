@@ -119,11 +119,11 @@ class ConnectionString:
     for_sdk: Hidden = field(repr=False)
 
 
-def read(given: str | Hidden) -> ConnectionString:
+def read_connection_string(given: str | Hidden) -> ConnectionString:
     """Read a connection string.
 
     Example:
-        >>> read("Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5")
+        >>> read_connection_string("Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5")
         ConnectionString(host='shop.servicebus.windows.net', entity_path=None, key_name='root')
     """
     given = hidden(given)

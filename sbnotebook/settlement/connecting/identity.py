@@ -33,8 +33,8 @@ def key_of(parsed: ConnectionString) -> str:
     """Return in words with what a connection string signs in.
 
     Example:
-        >>> from sbnotebook.settlement.connecting.connection_strings import read
-        >>> key_of(read("Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5"))
+        >>> from sbnotebook.settlement.connecting.connection_strings import read_connection_string
+        >>> key_of(read_connection_string("Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5"))
         'the key root'
     """
     return f"the key {_shown(parsed.key_name)}" if parsed.key_name else "a shared access signature"

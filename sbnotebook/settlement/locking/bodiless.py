@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from sbnotebook.model import Complete, LockedMessage, Outcome
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.engine import BESIDE, GROUP
-from sbnotebook.settlement.in_parallel import in_parallel
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.lock_table import Hold
 from sbnotebook.settlement.locking.settle import Settling
+from sbnotebook.settlement.parallel import in_parallel
 from sbnotebook.settlement.sdk import receivers
 
 if TYPE_CHECKING:

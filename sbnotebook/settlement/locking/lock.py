@@ -25,6 +25,7 @@ from sbnotebook.model import (
     Release,
     Report,
 )
+from sbnotebook.model.decision import AUTO
 from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.engine import BESIDE, Run, carry_out
@@ -34,7 +35,7 @@ from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.locking.records import Record
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, Renewing, SystemClock
 from sbnotebook.settlement.locking.settle import ActElsewhere, RunsInTurn, Settling, group_size, settled_elsewhere
-from sbnotebook.settlement.pace import AUTO, InFlight, Window
+from sbnotebook.settlement.pace import InFlight, Window
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.sdk import links, receivers, settling

@@ -56,7 +56,7 @@ class LockEvent:
         return self.kind is not LockEventKind.RENEWING
 
     def __str__(self) -> str:
-        numbers = f" ({numbered(self.sequence_numbers)})" if self.sequence_numbers else ""
+        numbers = f" ({number_list(self.sequence_numbers)})" if self.sequence_numbers else ""
         words = f": {self.description}" if self.description else ""
         return f"{self.since:%Y-%m-%d %H:%M:%S} UTC {self.kind}{words}{numbers}"
 
@@ -100,11 +100,11 @@ class LockEvents:
                 _LOGGER.exception("A watcher of locks failed.")
 
 
-def numbered(sequence_numbers: Iterable[int], shown: int = 5) -> str:
+def number_list(sequence_numbers: Iterable[int], shown: int = 5) -> str:
     """Return sequence numbers as text for people.
 
     Example:
-        >>> numbered(range(1, 9))
+        >>> number_list(range(1, 9))
         '#1, #2, #3, #4, #5 and 3 more'
     """
     numbers = tuple(sequence_numbers)

@@ -33,13 +33,14 @@ from sbnotebook.model import (
     Release,
     Report,
 )
+from sbnotebook.model.decision import AUTO
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.failures import is_broken_off, is_refusal, outcome_of_error
 from sbnotebook.settlement.engine import GROUP
 from sbnotebook.settlement.grace import Grace
-from sbnotebook.settlement.in_parallel import in_parallel
 from sbnotebook.settlement.locking.by_number import those_deferred
-from sbnotebook.settlement.pace import AUTO, InFlight, Window
+from sbnotebook.settlement.pace import InFlight, Window
+from sbnotebook.settlement.parallel import in_parallel
 from sbnotebook.settlement.sdk import links, management, settling
 from sbnotebook.settlement.terms import outcome_for
 from sbnotebook.settlement.watch import in_flight

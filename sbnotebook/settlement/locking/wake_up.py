@@ -95,7 +95,7 @@ class WakeUp:
         return WakeUp.for_message(message) == self
 
 
-async def wake(batch: LockedBatch, wake_up: WakeUp) -> LockedMessage | None:
+async def receive_deferred_of(batch: LockedBatch, wake_up: WakeUp) -> LockedMessage | None:
     """Lock the deferred message that a wake-up is for.
 
     Settle it first, and complete the wake-up after it: then a crash in between leaves the wake-up, which comes again.

@@ -19,11 +19,11 @@ from sbnotebook.settlement.locking.renewal import Clock
 from sbnotebook.settlement.memory.seen import Seen, key_of
 from sbnotebook.settlement.processing.policy import End, Fault, RejectMessage, SkipMessage, StopProcessing
 
-Function = Callable[[LockedMessage], object]
+MessageFunction = Callable[[LockedMessage], object]
 """Does the work for one message; raises SkipMessage, RejectMessage or StopProcessing to say how it ended."""
 AsyncFunction = Callable[[LockedMessage], Awaitable[object]]
 """The same as an ``async def``."""
-AnyFunction = Function | AsyncFunction
+AnyFunction = MessageFunction | AsyncFunction
 
 _GROUP_SECONDS: Final = 0.005
 """Seconds of quick calls in one thread hop, because a hop to a thread and back takes as long as some functions."""

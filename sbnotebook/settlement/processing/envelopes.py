@@ -35,8 +35,6 @@ from sbnotebook.model.message import DEAD_LETTER_ERROR_DESCRIPTION, DEAD_LETTER_
 from sbnotebook.settlement.processing.policy import Fault
 from sbnotebook.settlement.processing.status import consumer
 
-__all__ = ["envelope_of"]
-
 _MAX_MESSAGE_ID: Final = 128
 
 

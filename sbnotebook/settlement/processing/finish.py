@@ -26,12 +26,12 @@ from sbnotebook.model import (
     OutcomeStatus,
     Release,
 )
+from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.memory.seen import Seen
-from sbnotebook.settlement.pace import AUTO
 from sbnotebook.settlement.processing.calls import EndedCall
 from sbnotebook.settlement.processing.envelopes import envelope_of
 from sbnotebook.settlement.processing.policy import End, Policy, PolicyRow

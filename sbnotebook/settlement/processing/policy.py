@@ -16,8 +16,6 @@ from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddr
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.terms import check_decision
 
-__all__ = ["End", "Fault", "Policy", "PolicyRow", "RejectMessage", "SkipMessage", "StopProcessing", "Then"]
-
 _MAX_NAME: Final = 200
 _MAX_REASON: Final = 200
 _MAX_DESCRIPTION: Final = 1_000

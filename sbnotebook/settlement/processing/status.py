@@ -18,8 +18,6 @@ from typing import Final
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.processing.policy import End
 
-__all__ = ["Lease", "Leases", "ProcessState", "ProcessStatus", "consumer"]
-
 _ENDED_KEPT: Final = 100
 """Ended leases that are still shown."""
 

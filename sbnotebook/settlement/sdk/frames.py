@@ -5,11 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from sbnotebook.settlement.sdk.protocol import (
-    TransferFrame,
-    decode_frame_of_sdk,
-    encode_frame_of_sdk,
-)
+from sbnotebook.settlement.sdk.protocol import TransferFrame, decode_frame_of_sdk, encode_frame_of_sdk
 
 _MESSAGE_FORMAT, _BATCH_FORMAT = 0, 0x80013700
 """Formats of a single message and of a batch (the SDK's ``Message`` and ``BatchMessage``)."""

@@ -12,13 +12,7 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
-from sbnotebook.settlement.sdk.protocol import (
-    Browser,
-    Handler,
-    LinkState,
-    Socket,
-    private,
-)
+from sbnotebook.settlement.sdk.protocol import Browser, Handler, LinkState, Socket, private
 from sbnotebook.settlement.sdk.tokens import is_expired
 
 if TYPE_CHECKING:

@@ -10,14 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from uuid import UUID
 
-from sbnotebook.settlement.sdk.protocol import (
-    AmqpMessage,
-    Frame,
-    ReceiveHandler,
-    Receiver,
-    ReceiverLink,
-    private,
-)
+from sbnotebook.settlement.sdk.protocol import AmqpMessage, Frame, ReceiveHandler, Receiver, ReceiverLink, private
 from sbnotebook.settlement.wire.service_part import lock_annotations, moment
 
 if TYPE_CHECKING:

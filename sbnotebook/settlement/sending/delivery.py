@@ -17,10 +17,11 @@ from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeo
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
+from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.failures import outcome_of_error
 from sbnotebook.settlement.grace import Grace
-from sbnotebook.settlement.pace import AUTO, InFlight, Pace, Window, check_in_flight
-from sbnotebook.settlement.patience import PATIENCE
+from sbnotebook.settlement.pace import InFlight, Pace, Window, check_in_flight
+from sbnotebook.settlement.patience import OUTAGE_PATIENCE
 from sbnotebook.settlement.sdk import errors, senders
 from sbnotebook.settlement.sending.packing import EncodedMessage, Pack, Packer
 from sbnotebook.settlement.sending.sender_pool import SenderPool
@@ -360,7 +361,7 @@ class _Delivery:
     async def _try_often(self, pack: Pack) -> Exception | None:
         """Try to deliver a pack as often as that can do no harm. Return the last error, None after a delivery."""
         rate, count = self._pool.allowed_rate, len(pack.items)
-        until, attempt = rate.now() + PATIENCE, 0
+        until, attempt = rate.now() + OUTAGE_PATIENCE, 0
         while True:
             await anyio.lowlevel.checkpoint_if_cancelled()  # what follows need not wait, and a transfer is shielded
             if pack.is_batch and count > _WHILE_BUSY and rate.is_limited:

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple, TypeAlias
 from sbnotebook.amqp import AmqpValue, Symbol
 from sbnotebook.amqp.sections import DATA, MESSAGE_ANNOTATIONS, PROPERTIES, encode_section, section_head
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus
+from sbnotebook.model.amqp_layout import as_text
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
-from sbnotebook.settlement.wire.layout import as_text
 
 _MAX_WAITING: Final = 5000
 """Messages in open packs, which wait for others of their session."""

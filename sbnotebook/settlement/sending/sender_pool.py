@@ -12,8 +12,9 @@ import anyio
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbnotebook.model import EntityAddress
+from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.pace import AUTO, MOST_SENDERS, AllowedRate, Window
+from sbnotebook.settlement.pace import MOST_SENDERS, AllowedRate, Window
 from sbnotebook.settlement.sdk import links, senders
 from sbnotebook.settlement.sending.packing import Sizes
 

@@ -28,9 +28,7 @@ from sbnotebook.amqp.sections import (
 )
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType, EntityAddress, LockedMessage, PeekedMessage
-from sbnotebook.model.message import DATA_SECTIONS, PROPERTY_EXTRAS, PROPERTY_NAMES, UNREADABLE
-from sbnotebook.settlement.wire.encoding import payload_of
-from sbnotebook.settlement.wire.layout import (
+from sbnotebook.model.amqp_layout import (
     LAST_MOMENT,
     MAPS,
     MAX_TTL,
@@ -43,6 +41,8 @@ from sbnotebook.settlement.wire.layout import (
     senders_own,
     usual,
 )
+from sbnotebook.model.message import DATA_SECTIONS, PROPERTY_EXTRAS, PROPERTY_NAMES, UNREADABLE
+from sbnotebook.settlement.wire.encoding import payload_of
 from sbnotebook.settlement.wire.service_part import expiry, read_service_part, what_can_be_read
 
 __all__ = ["locked_from_payload", "payload_of", "peeked_from_payload"]

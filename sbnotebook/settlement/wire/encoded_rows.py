@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 from sbnotebook.amqp import encode, list_of_encoded
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, section_head
 from sbnotebook.model import BodyType
+from sbnotebook.model.amqp_layout import PROPERTY_FIELDS, usual
 from sbnotebook.model.body import body_of_text
 from sbnotebook.model.packing import mark_names
-from sbnotebook.settlement.wire.layout import PROPERTY_FIELDS, usual
 
 _NULL: Final = encode(None)
 _PROPERTIES, _NAMED, _DATA = map(section_head, (PROPERTIES, APPLICATION_PROPERTIES, DATA))

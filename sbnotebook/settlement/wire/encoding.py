@@ -19,8 +19,7 @@ from sbnotebook.amqp.sections import (
 )
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError
 from sbnotebook.model import BodyType, Message
-from sbnotebook.model.message import DATA_SECTIONS, EXTRAS, PROPERTY_EXTRAS, PROPERTY_NAMES
-from sbnotebook.settlement.wire.layout import (
+from sbnotebook.model.amqp_layout import (
     DELIVERY_COUNT,
     HEADER_FIELDS,
     LAST_MOMENT,
@@ -36,6 +35,7 @@ from sbnotebook.settlement.wire.layout import (
     as_time,
     usual,
 )
+from sbnotebook.model.message import DATA_SECTIONS, EXTRAS, PROPERTY_EXTRAS, PROPERTY_NAMES
 
 _EXPIRY: Final = PROPERTY_FIELDS.index("absolute_expiry_time")
 _CREATION: Final = PROPERTY_FIELDS.index("creation_time")

@@ -30,8 +30,7 @@ from sbnotebook.amqp.sections import (
 )
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import MessageState
-from sbnotebook.model.message import HEADER_EXTRAS
-from sbnotebook.settlement.wire.layout import (
+from sbnotebook.model.amqp_layout import (
     DEAD_LETTER_SOURCE,
     DELIVERY_COUNT,
     ENQUEUED_SEQUENCE_NUMBER,
@@ -55,6 +54,7 @@ from sbnotebook.settlement.wire.layout import (
     as_time,
     senders_own,
 )
+from sbnotebook.model.message import HEADER_EXTRAS
 
 _SEQUENCE_NUMBER, _LOCKED_UNTIL = SEQUENCE_NUMBER.encode(), LOCKED_UNTIL.encode()
 _STATES: Final = {0: MessageState.ACTIVE, 1: MessageState.DEFERRED, 2: MessageState.SCHEDULED}

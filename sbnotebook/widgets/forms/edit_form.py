@@ -10,7 +10,7 @@ import ipywidgets as widgets
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import ReceivedMessage
-from sbnotebook.settlement.plan import Edit, changes_of, edit_json
+from sbnotebook.settlement import Edit, edit_changes, edit_json
 from sbnotebook.widgets import background
 from sbnotebook.widgets.forms.edits import (
     TEMPLATE,
@@ -207,7 +207,7 @@ class EditForm(widgets.VBox):
             return "", (paragraph("Select messages to see what it changes in them.", "quiet"),)
         self._place %= len(messages)
         message = messages[self._place]
-        changes = changes_of(message, edit)
+        changes = edit_changes(message, edit)
         which = f"Message {self._place + 1:,} of {len(messages):,}, number {message.sequence_number}"
         return which, (
             changes_table(changes) if changes else paragraph("It changes nothing in this message.", "warning"),

@@ -16,8 +16,7 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message, ReceivedMessage
 from sbnotebook.model.json_text import json_text, parse_path, remove_at, set_at
 from sbnotebook.model.property_text import from_text, property_type
-from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.plan import Edit, edit_json, refuse_coroutine_function
+from sbnotebook.settlement import Edit, edit_json, explained, refuse_coroutine_function
 
 TEMPLATE: Final = """\
 def edit(message):

@@ -25,10 +25,9 @@ from sbnotebook.model import (
     Resubmit,
     SubQueue,
 )
+from sbnotebook.model.decision import AUTO
 from sbnotebook.model.decision import AUTO as DEFAULT_LIMIT
-from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
-from sbnotebook.settlement.pace import AUTO
-from sbnotebook.settlement.plan import Edit, Limits
+from sbnotebook.settlement import DEFAULT_MAX_HELD, Edit, Limits
 from sbnotebook.widgets import background
 from sbnotebook.widgets.forms.edit_form import EditForm
 from sbnotebook.widgets.forms.fields import Field, as_it_is, number, optional, queue_or_topic, required, whole_number

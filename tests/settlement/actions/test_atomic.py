@@ -26,8 +26,8 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
+from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.locking.renewal import SystemClock

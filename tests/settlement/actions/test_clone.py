@@ -6,7 +6,8 @@ import pytest
 
 from sbnotebook.amqp import ULong
 from sbnotebook.model import EntityAddress, PeekedMessage, ReceivedMessage, Resubmit
-from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID, clone_of
+from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
+from sbnotebook.settlement.actions.clone import clone_of
 from tests.settlement.actions.dead_letters import NOW
 
 

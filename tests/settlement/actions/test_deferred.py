@@ -30,7 +30,7 @@ from sbnotebook.model import (
     Report,
 )
 from sbnotebook.settlement import AsyncNamespace, Journal, Limits, Watch
-from sbnotebook.settlement.actions.deferred import Deferrals, Standing, compared
+from sbnotebook.settlement.actions.deferred import Deferrals, Standing, compare_deferrals
 from sbnotebook.settlement.locking.by_number import same_partition_chunks
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.sdk import management
@@ -155,7 +155,7 @@ async def test_what_is_deferred_during_the_comparison_is_no_orphan(namespace: As
             (await batch.settle(Defer())).raise_for_failures()
         return {message.sequence_number: message for message in await queue.peek()}
 
-    found = await compared(queue, look)
+    found = await compare_deferrals(queue, look)
     assert [found.standing(number) for number in (1, 2)] == [Standing.KNOWN] * 2
 
 
@@ -168,7 +168,7 @@ async def test_an_entry_of_another_time_is_of_another_message(namespace: AsyncNa
         assert message.enqueued_time is not None
         return {1: message.with_changes(enqueued_time=message.enqueued_time + timedelta(days=days))}
 
-    assert (await compared(queue, look)).standing(1) is Standing.ORPHAN
+    assert (await compare_deferrals(queue, look)).standing(1) is Standing.ORPHAN
 
 
 async def test_a_queue_that_was_made_anew_has_nothing_of_the_old_one(namespace: AsyncNamespace) -> None:

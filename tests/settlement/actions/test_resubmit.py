@@ -22,8 +22,8 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
+from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncNamespace, Limits, Watch
-from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import PickReport
 from sbnotebook.settlement.locking.ahead import AheadBatch

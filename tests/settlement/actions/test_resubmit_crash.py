@@ -21,8 +21,8 @@ from sbnotebook.amqp import Long, UInt
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Complete, DeadLetter, Message, PeekedMessage
+from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from tests.chances import IS_THOROUGH, chance, rounds
 from tests.kills import Ledger
 from tests.settlement.actions import crashing_resubmit

@@ -17,8 +17,8 @@ from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.errors import JournalError
 from sbnotebook.model import Complete, EntityAddress, Message, OutcomeStatus, ReceivedMessage, Resubmit
+from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits
-from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.actions.resubmit_steps import TOO_OFTEN
 from sbnotebook.settlement.engine import GROUP
 from sbnotebook.settlement.locking.renewal import SystemClock

@@ -10,8 +10,8 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.model import Complete, DeadLetter, Defer, EntityAddress, OutcomeStatus, PeekedMessage, Resubmit
+from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Plan
-from sbnotebook.settlement.actions.clone import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.memory.journal import ResubmitState
 from tests.settlement.actions.dead_letters import cut_off, dead_letters

@@ -12,7 +12,13 @@ from sbnotebook.emulator import running
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.connecting.administration_clients import administration_client
-from sbnotebook.settlement.connecting.connection_strings import EMULATOR_HOSTS, Hidden, hidden, host_of, read
+from sbnotebook.settlement.connecting.connection_strings import (
+    EMULATOR_HOSTS,
+    Hidden,
+    hidden,
+    host_of,
+    read_connection_string,
+)
 
 KEY = "cGxhbnRlZC1wbGFudGVkLXBsYW50ZWQ"
 TEXT = f"Endpoint=sb://HOST/;SharedAccessKeyName=root;SharedAccessKey={KEY};UseDevelopmentEmulator=true"
@@ -104,7 +110,7 @@ def test_a_port_is_a_number_from_1_to_65535(port: int) -> None:
 )
 def test_what_cannot_be_sent_is_refused(name: str, key: str, fault: str) -> None:
     with pytest.raises(ConfigurationError, match=f"has {fault}") as refused:
-        read(f"Endpoint=sb://shop/;SharedAccessKeyName={name};SharedAccessKey={key}")
+        read_connection_string(f"Endpoint=sb://shop/;SharedAccessKeyName={name};SharedAccessKey={key}")
     assert key not in str(refused.value)
 
 
@@ -126,7 +132,7 @@ def test_the_connection_string_for_the_sdk_works() -> None:
 
 def test_a_hidden_text_shows_nothing() -> None:
     secret = Hidden(KEY)
-    assert KEY not in f"{secret} {secret!r} {[secret]} {read(at('localhost'))!r}"
+    assert KEY not in f"{secret} {secret!r} {[secret]} {read_connection_string(at('localhost'))!r}"
     assert hidden(secret) is secret
     assert (secret, hash(secret), secret.reveal()) == (Hidden(KEY), hash(Hidden(KEY)), KEY)
     assert secret != KEY
@@ -136,7 +142,9 @@ def test_a_hidden_text_shows_nothing() -> None:
     assert (hidden(None), hidden(not_a_text)) == (None, Hidden(""))
 
 
-@pytest.mark.parametrize("thing", [Hidden(KEY), read(at("localhost")), Connection(at("localhost"))], ids=type)
+@pytest.mark.parametrize(
+    "thing", [Hidden(KEY), read_connection_string(at("localhost")), Connection(at("localhost"))], ids=type
+)
 def test_no_pickle_has_a_key(thing: object) -> None:
     with pytest.raises(ConfigurationError, match="is not pickled, because its key would be in the bytes: connect anew"):
         pickle.dumps(thing)

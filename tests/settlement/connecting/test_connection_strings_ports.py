@@ -98,11 +98,11 @@ async def test_the_documented_string_works_as_it_is_written(
 
 
 def test_the_ports_are_those_of_microsofts_emulator() -> None:
-    read = connection_strings.read(DOCUMENTED.replace("HOST", "localhost"))
+    read = connection_strings.read_connection_string(DOCUMENTED.replace("HOST", "localhost"))
     assert (read.host, read.amqp_host) == ("localhost", "localhost:5672")
     assert read.for_sdk.reveal().startswith("Endpoint=sb://localhost:5672;")
     assert administration_clients._ADMINISTRATION_PORT == 5300  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    assert "5672" not in connection_strings.read(DOCUMENTED.replace("true", "false")).for_sdk.reveal()
+    assert "5672" not in connection_strings.read_connection_string(DOCUMENTED.replace("true", "false")).for_sdk.reveal()
 
 
 @pytest.mark.parametrize("kind", ["AmqpWebSockets", "websocket"])

@@ -13,7 +13,7 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Complete, Message
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.connecting.connection import TRANSPORT_VARIABLE, is_over_websocket, tls_context
-from sbnotebook.settlement.connecting.connection_strings import read
+from sbnotebook.settlement.connecting.connection_strings import read_connection_string
 from sbnotebook.settlement.sdk.protocol import TcpTransport, certificates
 from tests.filled_queues import filled_queue
 
@@ -21,13 +21,13 @@ AZURE = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;Sha
 
 
 def test_the_connection_string_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert read(AZURE).transport is None
+    assert read_connection_string(AZURE).transport is None
     assert not is_over_websocket()
     for name, is_websocket in (("Amqp", False), ("AmqpTcp", False), ("WebSocket", True), ("AmqpWebSockets", True)):
-        assert is_over_websocket(read(f"{AZURE};TransportType={name}").transport) is is_websocket
+        assert is_over_websocket(read_connection_string(f"{AZURE};TransportType={name}").transport) is is_websocket
     monkeypatch.setenv(TRANSPORT_VARIABLE, "websocket")
     assert is_over_websocket()
-    assert not is_over_websocket(read(f"{AZURE};transporttype = amqp ;").transport)
+    assert not is_over_websocket(read_connection_string(f"{AZURE};transporttype = amqp ;").transport)
     assert not is_over_websocket(is_emulator=True)
     monkeypatch.setenv(TRANSPORT_VARIABLE, "pigeon")
     with pytest.raises(ConfigurationError, match="SBNOTEBOOK_TRANSPORT is websocket for port 443, or amqp"):
@@ -84,11 +84,11 @@ async def test_certificates_are_read_once_for_all_connections(
 ) -> None:
     tls_context()
 
-    def read(*_: object, **__: object) -> None:
+    def read_connection_string(*_: object, **__: object) -> None:
         raise AssertionError("The certificates are read again, which takes 20 to 30 ms.")
 
-    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", read)
-    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", read)
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", read_connection_string)
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", read_connection_string)
     queue = await filled_queue(own, "orders", 3)
     async with queue.batch() as batch:
         await batch.receive(3)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.settlement.connecting.connection_strings import read
+from sbnotebook.settlement.connecting.connection_strings import read_connection_string
 from sbnotebook.settlement.connecting.identity import account_of, key_of
 
 HOST = "shop.servicebus.windows.net"
@@ -29,7 +29,7 @@ def token(claims: object) -> str:
     ],
 )
 def test_a_key_is_told_by_its_name_only(secret_part: str, who: str) -> None:
-    assert key_of(read(f"Endpoint=sb://{HOST}/;{secret_part}")) == who
+    assert key_of(read_connection_string(f"Endpoint=sb://{HOST}/;{secret_part}")) == who
 
 
 @pytest.mark.parametrize(

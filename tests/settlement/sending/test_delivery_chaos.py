@@ -11,8 +11,8 @@ import pytest
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus
+from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import AsyncNamespace, Watch
-from sbnotebook.settlement.pace import AUTO
 from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from tests.chances import chance, rounds

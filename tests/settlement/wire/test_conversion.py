@@ -23,9 +23,9 @@ from sbnotebook.amqp.sections import (
 )
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, MessageState, PeekedMessage
+from sbnotebook.model.amqp_layout import FIRST_MOMENT, LAST_MOMENT
 from sbnotebook.model.schema import columns_of
 from sbnotebook.settlement.wire.conversion import locked_from_payload, payload_of, peeked_from_payload
-from sbnotebook.settlement.wire.layout import FIRST_MOMENT, LAST_MOMENT
 from sbnotebook.testing.comparison import differences, same_value
 from sbnotebook.testing.strategies import PRIMITIVES, amqp_values, messages, peeked_messages
 

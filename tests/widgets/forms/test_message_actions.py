@@ -7,7 +7,7 @@ import pytest
 from sbnotebook.client import Namespace
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import EntityAddress, Message, Resubmit
-from sbnotebook.settlement.plan import Limits
+from sbnotebook.settlement import Limits
 from sbnotebook.widgets.forms.message_actions import ResubmitForm
 
 LETTERS = EntityAddress.parse("events/subscriptions/audit/$dlq")
