@@ -30,7 +30,6 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import AsyncNamespace, Connection, Limits, Watch
 from sbnotebook.settlement.actions.canary import CanaryReport
-from sbnotebook.settlement.actions.fates import Fates
 from sbnotebook.settlement.plan import Canary, Plan
 from sbnotebook.settlement.waits import Waits
 from sbnotebook.testing.clock import HandClock
@@ -351,20 +350,6 @@ async def test_a_canary_that_cannot_be_watched_is_not_sent() -> None:
             with pytest.raises(DecisionError, match="Nothing was sent: the canary could not be watched"):
                 await applied(plan_of(namespace, "unwatched", letters, "told"))
             assert len(await namespace.entity("unwatched/$dlq").peek()) == 3
-
-
-async def test_a_canary_needs_an_answer_of_each_place_at_first(
-    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    letters = await dead_letters(namespace, "unanswered", 2)
-
-    async def fail(_: Fates) -> None:
-        raise TimeoutError("no answer")
-
-    monkeypatch.setattr(Fates, "mark", fail)
-    with pytest.raises(DecisionError, match="Nothing was sent: the canary could not be watched"):
-        await applied(plan_of(namespace, "unanswered", letters))
-    assert len(await namespace.entity("unanswered/$dlq").peek()) == 2
 
 
 async def test_a_cancelled_canary_reports_what_was_sent(namespace: AsyncNamespace) -> None:
