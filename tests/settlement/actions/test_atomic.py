@@ -402,27 +402,6 @@ async def test_a_refused_commit_is_no_riddle(emulator: RunningEmulator, tmp_path
         assert await counted(namespace, "late", "late/$dlq") == [0, 1]
 
 
-@pytest.mark.parametrize("error", [DecisionError("none here"), TimeoutError("no answer")], ids=["decision", "timeout"])
-async def test_transactions_that_end_amid_a_run_end_in_a_report(
-    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    letters = await dead_letters(own, "over", 2)
-
-    async def fail(_: TransactionLine) -> None:
-        raise error
-
-    def end(message: ReceivedMessage) -> Message:
-        emulator.faults.entity("over").reject_nth = 1  # so that the next one opens the connection again
-        monkeypatch.setattr(TransactionLine, "open", fail)
-        return message.with_changes(subject="edited")
-
-    report = await own.entity("over/$dlq").plan_resubmit(letters, atomic(), edit=end).apply()
-
-    assert [outcome.status for outcome in report] == [FAILED, FAILED]
-    assert str(error) in (report[1].description or "")
-    assert await counted(own, "over", "over/$dlq") == [0, 2]
-
-
 async def test_a_lock_that_ends_before_its_transaction_sends_nothing(
     emulator: RunningEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,6 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.pace import MOST_SENDERS
-from sbnotebook.settlement.sdk import senders
 
 pytestmark = pytest.mark.anyio
 
@@ -103,23 +103,24 @@ async def test_rate_spreads_the_messages_over_time(namespace: AsyncNamespace) ->
 
 
 async def test_rate_is_kept_after_a_transfer_that_takes_long(
-    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     await namespace.create_queue("stalled")
-    send, begun = senders.send_payload, list[float]()
+    faults = shared_emulator.faults.entity("stalled")
+    faults.accept_delay_ms = 1_000
 
-    async def slow_first(*given: Any, **options: Any) -> None:
-        begun.append(anyio.current_time())
-        if len(begun) == 1:
-            await anyio.sleep(1)
-        await send(*given, **options)
+    def messages() -> Iterator[Message]:
+        for number in range(40):
+            if number == 10:
+                faults.accept_delay_ms = 0  # the first batch of five is under way
+            yield Message(session_id="s")
 
-    monkeypatch.setattr(senders, "send_payload", slow_first)
-    messages = [Message(session_id="s") for _ in range(40)]
-    assert (await namespace.entity("stalled").send(messages, batch_size=5, rate=20)).ok
-    assert len(begun) == 8
-    for start in begun:
-        assert sum(start <= other < start + 0.99 for other in begun) <= 4, "more than 20 messages in a second"
+    assert (await namespace.entity("stalled").send(messages(), batch_size=5, rate=20)).ok
+    times = [m.enqueued_time for m in await namespace.entity("stalled").peek() if m.enqueued_time is not None]
+    assert len(times) == 40
+    for start in times:
+        within = sum(start <= other < start + timedelta(seconds=0.9) for other in times)
+        assert within <= 20, "more than 20 messages in a second"
 
 
 async def test_impossible_limits_and_addresses_are_refused(namespace: AsyncNamespace) -> None:
