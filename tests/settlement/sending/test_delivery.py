@@ -109,13 +109,15 @@ async def test_rate_is_kept_after_a_transfer_that_takes_long(
     faults = shared_emulator.faults.entity("stalled")
     faults.accept_delay_ms = 1_000
 
-    def messages() -> Iterator[Message]:
-        for number in range(40):
-            if number == 10:
-                faults.accept_delay_ms = 0  # the first batch of five is under way
-            yield Message(session_id="s")
+    async def confirm_at_once_later() -> None:
+        while not shared_emulator.counts("stalled").active:  # noqa: ASYNC110 (an emulator has no event)
+            await anyio.sleep(0.01)
+        faults.accept_delay_ms = 0
 
-    assert (await namespace.entity("stalled").send(messages(), batch_size=5, rate=20)).ok
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(confirm_at_once_later)
+        messages = [Message(session_id="s") for _ in range(40)]
+        assert (await namespace.entity("stalled").send(messages, batch_size=5, rate=20)).ok
     times = [m.enqueued_time for m in await namespace.entity("stalled").peek() if m.enqueued_time is not None]
     assert len(times) == 40
     for start in times:
