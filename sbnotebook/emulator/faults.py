@@ -41,7 +41,7 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import Enum, auto
 from typing import Any, Final, Literal, Self, cast
 
-from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.errors import ConfigurationError
 
 MAX_DELAY_MS: Final = 600_000
@@ -184,10 +184,10 @@ class EntityFaults:
             return
         self.broken_off -= 1
         if self.broken_off_is == "busy":
-            raise RefusedError(Refusal.SERVER_BUSY, SERVER_BUSY)
+            raise RefusedError(Condition.SERVER_BUSY, SERVER_BUSY)
         if self.broken_off_is == "settled":
             settle()
-        raise RefusedError(Refusal.BROKEN_OFF, _BROKEN_OFF)
+        raise RefusedError(Condition.INTERNAL_ERROR, _BROKEN_OFF)
 
     def hides_messages(self) -> bool:
         """Return whether the peek that has just come in comes back empty."""

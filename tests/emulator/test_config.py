@@ -12,7 +12,7 @@ import pytest
 from sbnotebook.emulator.config import Config, SubscriptionConfig, TopicConfig, apply_config, read_config
 from sbnotebook.emulator.entities import QueueOptions, Registry, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.rules import CorrelationFilter, Rule, SqlAction, SqlFilter, TrueFilter
-from sbnotebook.errors import ConfigurationError, EmulatorError
+from sbnotebook.errors import ConfigurationError
 
 # Says all that the schema of Microsoft's emulator knows.
 DOCUMENT: dict[str, Any] = {
@@ -396,5 +396,5 @@ def test_the_same_file_again_changes_nothing(tmp_path: Path) -> None:
 def test_a_topic_cannot_have_the_name_of_a_queue() -> None:
     registry = Registry()
     registry.create_queue("orders")
-    with pytest.raises(EmulatorError, match="already an entity"):
+    with pytest.raises(ConfigurationError, match="already an entity"):
         apply_config(registry, Config(topics={"Orders": TopicConfig(TopicOptions())}), 0)

@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from sbnotebook.emulator import ManualClock, Tier, running
-from sbnotebook.emulator.service.conditions import Condition
-from sbnotebook.emulator.service.links import ReceiverLink
+from sbnotebook.emulator.entities import Condition, RefusedError
+from sbnotebook.emulator.entities.box import Box
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.probe import locking
 from sbnotebook.probe import run as run_module
@@ -166,7 +166,10 @@ async def test_probes_ask_for_what_azure_takes(service: Service, clock: ManualCl
 async def test_another_refusal_of_a_lost_lock_is_a_difference(
     service: Service, clock: ManualClock, condition: Condition
 ) -> None:
-    service.patch.setattr(ReceiverLink, "lock_lost", condition)
+    def lock_lost(_: Box) -> RefusedError:
+        return RefusedError(condition, "The lock is lost.")
+
+    service.patch.setattr(Box, "lock_lost", lock_lost)
     finding = (await found(service, clock, BY_NAME["lost-lock-refused"]))["lost-lock-refused"]
     assert finding.verdict is ProbeVerdict.DIFFERENT, finding.saw
 

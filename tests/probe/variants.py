@@ -16,12 +16,12 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.amqp.connection import AmqpConnection
 from sbnotebook.emulator.entities import box, partitions, transaction
 from sbnotebook.emulator.entities.admission import Admission
-from sbnotebook.emulator.entities.box import Box
+from sbnotebook.emulator.entities.box import Box, Settlement
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
 from sbnotebook.emulator.entities.queue import Queue, ReceivingEntity
 from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place
-from sbnotebook.emulator.service import management, middleware, transactions
+from sbnotebook.emulator.service import message_operations, middleware, transactions
 from sbnotebook.emulator.service.access import NamespaceAccess
 from sbnotebook.probe import site as site_module
 from sbnotebook.probe.site import Site
@@ -74,7 +74,7 @@ def _hide_scheduled(service: Service) -> None:
 
 
 def _pages_of(count: int) -> Callable[[Service], None]:
-    return lambda service: service.patch.setattr(management, "_MAX_PEEKED", count)
+    return lambda service: service.patch.setattr(message_operations, "_MAX_PEEKED", count)
 
 
 def _empty_peeks(service: Service) -> None:
@@ -94,13 +94,7 @@ def _renumbered_letters(change: int) -> Callable[[Service], None]:
 
 
 def _abandoned_letters_count(service: Service) -> None:
-    def abandon(method: Any, self: Box, token: UUID, now: int, *args: Any) -> bool:
-        message = self._find_held(token, now)  # pyright: ignore[reportPrivateUsage]
-        if message is not None:
-            message.delivery_count += 1
-        return method(self, token, now, *args)
-
-    service.wrap(Box, "abandon", abandon)
+    _counts_twice(Event.ABANDON)(service)
 
 
 def _keep_numbers(service: Service) -> None:
@@ -231,14 +225,16 @@ def _gone_with_links(service: Service) -> None:
     _locks_end_with_links(service)
 
 
-def _refuse_some(name: str, refused: set[int]) -> Callable[[Service], None]:
+def _refuse_some(event: Event, refused: set[int]) -> Callable[[Service], None]:
     """Refuse to settle some messages, by their numbers."""
 
     def variant(service: Service) -> None:
-        def settle(method: Any, self: Box, token: UUID, now: int, *args: Any) -> bool:
-            return self.number_of(token, now) not in refused and method(self, token, now, *args)
+        def settle(method: Any, self: Box, token: UUID, settlement: Settlement, now: int) -> None:
+            if settlement.event is event and self.number_of(token, now) in refused:
+                raise self.lock_lost()
+            method(self, token, settlement, now)
 
-        service.wrap(Box, name, settle)
+        service.wrap(Box, "settle", settle)
 
     return variant
 
@@ -288,16 +284,16 @@ def _some_stay_locked(service: Service) -> None:
     service.wrap(Box, "receive_deferred", receive_deferred)
 
 
-def _counts_twice(method: str) -> Callable[[Service], None]:
+def _counts_twice(event: Event) -> Callable[[Service], None]:
     """Count one delivery more when a message is abandoned or deferred."""
 
-    def settle(settle_once: Any, self: Box, token: UUID, now: int, *args: Any) -> bool:
+    def settle(settle_once: Any, self: Box, token: UUID, settlement: Settlement, now: int) -> None:
         message = self._find_held(token, now)  # pyright: ignore[reportPrivateUsage]
-        if message is not None:
+        if message is not None and settlement.event is event:
             message.delivery_count += 1
-        return settle_once(self, token, now, *args)
+        settle_once(self, token, settlement, now)
 
-    return lambda service: service.wrap(Box, method, settle)
+    return lambda service: service.wrap(Box, "settle", settle)
 
 
 def _hundred_at_once(service: Service) -> None:
@@ -494,7 +490,7 @@ OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
     ("partition-pages", _one_twice, "59 of 60 messages"),
     ("peek-from-number", _peek_at(0), "1 of 30 messages"),
     ("peek-from-number", _peek_at(-1), "1 of 30 messages"),
-    ("release-range-confirmed", _refuse_some("release", {2, 4}), "3 of 5 confirmed, 5 are there: "),
+    ("release-range-confirmed", _refuse_some(Event.RELEASE, {2, 4}), "3 of 5 confirmed, 5 are there: "),
     (
         "release-range-confirmed",
         lambda service: service.leads(Place.LOCKED, Event.RELEASE, Place.GONE),
@@ -511,9 +507,9 @@ OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
         lambda service: service.leads(Place.LOCKED, Event.COMPLETE, Place.ACTIVE),
         "",
     ),
-    ("held-on-one-link", _refuse_some("complete", {1}), "300 held"),
+    ("held-on-one-link", _refuse_some(Event.COMPLETE, {1}), "300 held"),
     ("deferred-all-or-none", _some_stay_locked, ""),
-    ("deferred-delivery-count", _counts_twice("abandon"), "delivery counts [1, 3, 5], abandoned in between"),
+    ("deferred-delivery-count", _counts_twice(Event.ABANDON), "delivery counts [1, 3, 5], abandoned in between"),
     ("batch-refused-whole", _good_half, ""),
     (
         "partitioned-size",
@@ -530,7 +526,7 @@ OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
 
 LIKE_EXPECTED: list[tuple[str, Callable[[Service], None], str]] = [
     ("scheduled-number", _lower_numbers, "2 → 1"),
-    ("deferred-delivery-count", _counts_twice("defer"), "delivery counts [2, 3, 4], abandoned in between"),
+    ("deferred-delivery-count", _counts_twice(Event.DEFER), "delivery counts [2, 3, 4], abandoned in between"),
     (
         "no-time-to-live",
         lambda service: service.queues_have(default_message_time_to_live=timedelta(milliseconds=2**32 - 1)),

@@ -21,7 +21,7 @@ from sbnotebook.emulator.entities.options import (
 )
 from sbnotebook.emulator.entities.queue import Counts, Queue, Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.quotas import Tier
-from sbnotebook.emulator.entities.refusals import EntityExistsError, Refusal, RefusedError
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity, Registry
 from sbnotebook.emulator.entities.sessions import MessageSession
 from sbnotebook.emulator.entities.snapshot import restore
@@ -35,9 +35,9 @@ __all__ = [
     "BrokeredMessage",
     "Change",
     "Claim",
+    "Condition",
     "Counts",
     "DeadLetterReason",
-    "EntityExistsError",
     "EntityStatus",
     "MessageSession",
     "MessageState",
@@ -45,7 +45,6 @@ __all__ = [
     "QueueOptions",
     "Receivable",
     "ReceivingEntity",
-    "Refusal",
     "RefusedError",
     "Registry",
     "SentMessage",

@@ -23,7 +23,7 @@ from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS
 from sbnotebook.emulator.entities.quotas import MAX_HOPS, MAX_ID_LENGTH
 from sbnotebook.emulator.entities.record import EntityRecord
-from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.errors import AmqpDecodeError
 
 _MEGABYTE: Final = 1_048_576
@@ -36,10 +36,10 @@ _DISTINCT_IDS: Final = (
     "with partitioning and duplicate detection enabled."
 )
 _TRANSFER_FAILURES: Final = {
-    Refusal.DISABLED: "MessagingEntityDisabled",
-    Refusal.QUOTA_EXCEEDED: "QuotaExceeded",
-    Refusal.TOO_LARGE: "MessageSizeExceeded",
-    Refusal.NO_SESSION_ID: "Session ID is null.",
+    Condition.ENTITY_DISABLED: "MessagingEntityDisabled",
+    Condition.RESOURCE_LIMIT_EXCEEDED: "QuotaExceeded",
+    Condition.MESSAGE_SIZE_EXCEEDED: "MessageSizeExceeded",
+    Condition.NOT_ALLOWED: "Session ID is null.",
 }
 """Dead-letter reasons of messages that could not be forwarded; any other refusal is "ForwardingFailed"."""
 
@@ -102,14 +102,14 @@ class Admission:
         options, path = self._destination.options, self._destination.path
         if not options.status.can_send:
             text = f"Messaging entity '{path}' is currently disabled for sending."
-            raise RefusedError(Refusal.DISABLED, text)
+            raise RefusedError(Condition.ENTITY_DISABLED, text)
         # A batch comes in whole or not at all, so its size counts as a whole.
         size = 0
         for message in messages:
             size += len(message.payload)
         if self._destination.total_size + size > options.max_size_mb * _MEGABYTE:
             text = f"The entity '{path}' has reached its maximum size of {options.max_size_mb} MB."
-            raise RefusedError(Refusal.QUOTA_EXCEEDED, text)
+            raise RefusedError(Condition.RESOURCE_LIMIT_EXCEEDED, text)
         for message in messages:
             self._check(message, options)
 
@@ -121,7 +121,7 @@ class Admission:
         options = self._destination.options
         if options.enable_partitioning and len({self._key(message) for message in messages}) > 1:
             text = _DISTINCT_IDS if options.requires_duplicate_detection else _DISTINCT_KEYS
-            raise RefusedError(Refusal.NOT_ALLOWED, text)
+            raise RefusedError(Condition.NOT_ALLOWED, text)
 
     def next_number(self, sent: SentMessage) -> int:
         """Return a new sequence number for a checked message."""
@@ -176,7 +176,7 @@ class Admission:
         except AmqpDecodeError as error:
             return DeadLetterReason("ForwardingFailed", str(error))
         except RefusedError as error:
-            return DeadLetterReason(_TRANSFER_FAILURES.get(error.refusal, "ForwardingFailed"), str(error))
+            return DeadLetterReason(_TRANSFER_FAILURES.get(error.condition, "ForwardingFailed"), str(error))
         self.take(sent, now, Forwarded(message.enqueued_sequence_number, dead_letter_source, message.hops + 1))
         return None
 
@@ -223,17 +223,17 @@ class Admission:
         limit = self._context.tier.quotas.message_size(options.max_message_size_kb)
         if len(message.payload) > limit:
             text = f"The message has {len(message.payload)} bytes, the limit of '{self._destination.path}' is {limit}."
-            raise RefusedError(Refusal.TOO_LARGE, text)
+            raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
         excess = message.excess
         if excess is not None:
-            raise RefusedError(Refusal.TOO_LARGE, excess)
+            raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, excess)
         needs_session = isinstance(options, QueueOptions) and options.requires_session
         if needs_session and message.session_id is None:
             text = (
                 "The SessionId was not set on a message, and it cannot be sent to the entity. Entities that have "
                 "session support enabled can only receive messages that have the SessionId set to a valid value."
             )
-            raise RefusedError(Refusal.NO_SESSION_ID, text)
+            raise RefusedError(Condition.NOT_ALLOWED, text)
         # Also finds out that they can be read, where that is asked for later on.
         is_read = (
             options.requires_duplicate_detection or options.enable_partitioning or isinstance(options, TopicOptions)
@@ -245,7 +245,7 @@ class Admission:
         for name, value in (("SessionId", message.session_id), ("MessageId", message.message_id)):
             if value is not None and len(value) > MAX_ID_LENGTH:
                 text = f"The {name} of a message has at most {MAX_ID_LENGTH} characters."
-                raise RefusedError(Refusal.BAD_ARGUMENT, text)
+                raise RefusedError(Condition.ARGUMENT_ERROR, text)
 
     def _time_to_live(self, sent: SentMessage) -> int | None:
         life = sent.time_to_live

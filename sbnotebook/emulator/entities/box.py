@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, takewhile
-from typing import Final, Protocol
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from sbnotebook.amqp import AmqpValue
@@ -16,6 +17,7 @@ from sbnotebook.emulator.entities.message_log import MessageLog, ShelfSummary
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
 from sbnotebook.emulator.entities.partitions import tour
 from sbnotebook.emulator.entities.record import EntityRecord
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.rendering import (
     render,
     with_application_properties,
@@ -25,7 +27,29 @@ from sbnotebook.emulator.entities.rendering import (
 from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place, place_of
 
+_LOCK_LOST: Final = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
+_SESSION_LOST: Final = "The session lock has expired on the MessageSession. Accept a new MessageSession."
 _EXPIRED: Final = DeadLetterReason("TTLExpiredException", "The message expired and was dead lettered.")
+
+
+class Settlement(NamedTuple):
+    """What a receiver decides about a message that it has locked.
+
+    Attributes:
+        event: COMPLETE, RELEASE, ABANDON, DEFER or DEAD_LETTER.
+        properties: application properties to set; not with COMPLETE and RELEASE.
+        why: the reason for which it is dead-lettered.
+    """
+
+    event: Event
+    properties: Mapping[str, AmqpValue] = MappingProxyType({})
+    why: DeadLetterReason | None = None
+
+
+COMPLETE: Final = Settlement(Event.COMPLETE)
+RELEASE: Final = Settlement(Event.RELEASE)
+ABANDON: Final = Settlement(Event.ABANDON)
+DEFER: Final = Settlement(Event.DEFER)
 
 
 class Owner(Protocol):
@@ -49,8 +73,7 @@ class Box:
 
     Locks belong to their tokens and not to a link: they outlive the connection that got them, and
     can be settled from another one. A message that comes back (abandoned, released, expired) gets its
-    old place again. Methods that take a lock token return False, or None, when the lock is lost.
-    The table ``TRANSITIONS`` defines the effect of each operation.
+    old place again. The table ``TRANSITIONS`` defines the effect of each operation.
 
     Args:
         context: the namespace.
@@ -157,44 +180,34 @@ class Box:
         message = self._find_held(token, now)
         return None if message is None else message.sequence_number
 
-    def check_properties(self, token: UUID, now: int, properties: Mapping[str, AmqpValue]) -> None:
-        """Check that a locked message can have these application properties."""
-        message = self._find_held(token, now)
-        if message is not None and properties:
-            with_application_properties(self._log.payload(message), properties)
+    def lock_lost(self) -> RefusedError:
+        """Return the error for a lock that is lost."""
+        if self.sessions is not None:
+            return RefusedError(Condition.SESSION_LOCK_LOST, _SESSION_LOST)
+        return RefusedError(Condition.MESSAGE_LOCK_LOST, _LOCK_LOST)
 
-    def renew(self, token: UUID, now: int) -> int | None:
-        """Renew a lock for another lock duration from now, and return its end in ms; None if it is lost."""
-        message = self._locks.held(token, now)
-        if message is None or self.is_deleted:
-            return None
+    def check(self, token: UUID, settlement: Settlement, now: int) -> None:
+        """Check that a message can be settled like this."""
+        message = self._held(token, settlement, now)
+        if settlement.properties:
+            with_application_properties(self._log.payload(message), settlement.properties)
+
+    def settle(self, token: UUID, settlement: Settlement, now: int) -> None:
+        """Settle a locked message. To defer it counts as a delivery, so that it cannot be deferred for ever."""
+        message = self._held(token, settlement, now)
+        if settlement.properties:
+            payload = with_application_properties(self._log.payload(message), settlement.properties)
+            self._log.replace_payload(message, payload)
+            self._context.changes.append(MessageUpdated(self.box, message, has_new_payload=True))
+        self._apply(message, settlement.event, now, why=settlement.why)
+
+    def renew(self, token: UUID, now: int) -> int:
+        """Renew a lock for another lock duration from now, and return its end in ms."""
+        message = None if self.is_deleted else self._locks.held(token, now)
+        if message is None:
+            raise self.lock_lost()
         self._locks.renew(message, now + self._owner.options.lock_duration)
         return message.locked_until
-
-    def complete(self, token: UUID, now: int) -> bool:
-        """Remove a locked message."""
-        return self._settle(token, Event.COMPLETE, now)
-
-    def release(self, token: UUID, now: int) -> bool:
-        """Give a locked message back as if it had not been delivered."""
-        return self._settle(token, Event.RELEASE, now)
-
-    def abandon(self, token: UUID, now: int, properties: Mapping[str, AmqpValue] | None = None) -> bool:
-        """Give a locked message back; the delivery counts as failed, except in a sub-queue. A deferred one stays so."""
-        return self._settle(token, Event.ABANDON, now, properties=properties)
-
-    def defer(self, token: UUID, now: int, properties: Mapping[str, AmqpValue] | None = None) -> bool:
-        """Set a locked message aside: only ``receive_deferred`` finds it.
-
-        It counts as a delivery: a message that is deferred again and again is dead-lettered in the end.
-        """
-        return self._settle(token, Event.DEFER, now, properties=properties)
-
-    def dead_letter_message(
-        self, token: UUID, now: int, why: DeadLetterReason, properties: Mapping[str, AmqpValue] | None = None
-    ) -> bool:
-        """Move a locked message to the dead-letter queue; not for messages of a dead-letter queue."""
-        return self._settle(token, Event.DEAD_LETTER, now, why=why, properties=properties)
 
     def delete(self, count: int, before: int, now: int, session: MessageSession | None = None) -> int:
         """Remove messages that can be received, the oldest first."""
@@ -252,22 +265,14 @@ class Box:
 
     # ------------------------------------------------------------------------------- how messages go
 
-    def _settle(
-        self,
-        token: UUID,
-        event: Event,
-        now: int,
-        why: DeadLetterReason | None = None,
-        properties: Mapping[str, AmqpValue] | None = None,
-    ) -> bool:
+    def _held(self, token: UUID, settlement: Settlement, now: int) -> BrokeredMessage:
+        if settlement.event is Event.DEAD_LETTER and self.dead_letter is None:
+            text = "A message of a dead-letter queue cannot be dead-lettered."
+            raise RefusedError(Condition.NOT_ALLOWED, text)
         message = self._find_held(token, now)
         if message is None:
-            return False
-        if properties:
-            self._log.replace_payload(message, with_application_properties(self._log.payload(message), properties))
-            self._context.changes.append(MessageUpdated(self.box, message, has_new_payload=True))
-        self._apply(message, event, now, why=why)
-        return True
+            raise self.lock_lost()
+        return message
 
     def _apply(
         self,

@@ -13,7 +13,7 @@ from sbnotebook.emulator.entities.context import Context
 from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason, MessageState, SentMessage
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
 from sbnotebook.emulator.entities.record import EntityRecord, Recorded
-from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.rendering import with_dead_letter_reason, with_time_to_live
 from sbnotebook.emulator.entities.schedule import Schedule
 from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
@@ -213,7 +213,7 @@ class ReceivingEntity(Recorded, Box):
         if session.holder is not None:
             name = session.session_id[:128]
             text = f"The requested session '{name}' cannot be accepted. It may be locked by another receiver."
-            raise RefusedError(Refusal.SESSION_IS_LOCKED, text)
+            raise RefusedError(Condition.SESSION_CANNOT_BE_LOCKED, text)
         # Lock it, and wake up when the lock ends.
         until = now + self.options.lock_duration
         token = sessions.lock(session, until)
@@ -235,8 +235,7 @@ class ReceivingEntity(Recorded, Box):
         """Return the session of this id, which a client must hold."""
         session = self._sessions().get(session_id)
         if session is None or not session.is_held(now):
-            text = "The session lock has expired on the MessageSession. Accept a new MessageSession."
-            raise RefusedError(Refusal.SESSION_LOCK_LOST, text)
+            raise self.lock_lost()
         return session
 
     def set_session_state(self, session: MessageSession, state: bytes | None, now: int) -> None:
@@ -244,7 +243,7 @@ class ReceivingEntity(Recorded, Box):
         limit = self._context.tier.quotas.max_session_state
         if len(state or b"") > limit:
             text = f"The session state has {len(state or b'')} bytes, the limit is {limit}."
-            raise RefusedError(Refusal.TOO_LARGE, text)
+            raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
         self.restore_session_state(session, state, now)
         self._context.changes.append(SessionStateSet(self.box, session.session_id, state, now))
 
@@ -256,7 +255,7 @@ class ReceivingEntity(Recorded, Box):
     def _sessions(self) -> Sessions:
         if self.sessions is None:
             text = f"The entity '{self.path}' does not have sessions."
-            raise RefusedError(Refusal.NOT_ALLOWED, text)
+            raise RefusedError(Condition.NOT_ALLOWED, text)
         return self.sessions
 
     def _end_session(self, session: MessageSession, event: Event, now: int) -> None:

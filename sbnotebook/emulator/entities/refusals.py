@@ -1,41 +1,54 @@
-"""Errors of operations that an entity refuses; they have no effect."""
+"""Errors of operations that are refused, each with its condition; they have no effect.
+
+Source: AMQP 1.0 part 2, sections 2.8.15 to 2.8.18; Service Bus documentation, "AMQP errors in Azure Service Bus" and
+"AMQP 1.0 in Azure Service Bus request-response-based operations".
+"""
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import Enum
 
 from sbnotebook.errors import EmulatorError
 
 
-class Refusal(Enum):
-    """The kinds of refusal; the service has a condition for each."""
+class Condition(Enum):
+    """An error condition: its symbol, and its status code in a reply."""
 
-    DISABLED = auto()
-    QUOTA_EXCEEDED = auto()
-    TOO_LARGE = auto()
-    NO_SESSION_ID = auto()
-    NOT_ALLOWED = auto()
-    BAD_ARGUMENT = auto()
-    MESSAGE_LOCK_LOST = auto()
-    SESSION_IS_LOCKED = auto()
-    SESSION_LOCK_LOST = auto()
-    MESSAGE_NOT_FOUND = auto()
-    UNKNOWN_TRANSACTION = auto()
-    BROKEN_OFF = auto()
-    SERVER_BUSY = auto()
+    ARGUMENT_ERROR = ("com.microsoft:argument-error", 400)
+    DECODE_ERROR = ("amqp:decode-error", 400)
+    DETACH_FORCED = ("amqp:link:detach-forced", 503)
+    ENTITY_ALREADY_EXISTS = ("com.microsoft:entity-already-exists", 409)
+    ENTITY_DISABLED = ("com.microsoft:entity-disabled", 400)
+    INTERNAL_ERROR = ("amqp:internal-error", 500)
+    MESSAGE_LOCK_LOST = ("com.microsoft:message-lock-lost", 410)
+    MESSAGE_NOT_FOUND = ("com.microsoft:message-not-found", 404)
+    MESSAGE_SIZE_EXCEEDED = ("amqp:link:message-size-exceeded", 413)
+    NOT_ALLOWED = ("amqp:not-allowed", 400)
+    NOT_FOUND = ("amqp:not-found", 404)
+    NOT_IMPLEMENTED = ("amqp:not-implemented", 501)
+    RESOURCE_LIMIT_EXCEEDED = ("amqp:resource-limit-exceeded", 403)
+    SERVER_BUSY = ("com.microsoft:server-busy", 503)
+    SESSION_CANNOT_BE_LOCKED = ("com.microsoft:session-cannot-be-locked", 410)
+    SESSION_LOCK_LOST = ("com.microsoft:session-lock-lost", 410)
+    TIMEOUT = ("com.microsoft:timeout", 408)
+    TRANSACTION_ROLLBACK = ("amqp:transaction:rollback", 400)
+    UNAUTHORIZED_ACCESS = ("amqp:unauthorized-access", 401)
+    UNKNOWN_TRANSACTION = ("amqp:transaction:unknown-id", 400)
+
+    @property
+    def symbol(self) -> str:
+        """Return the condition's name on the wire."""
+        return self.value[0]
+
+    @property
+    def status(self) -> int:
+        """Return the status code of a reply."""
+        return self.value[1]
 
 
 class RefusedError(EmulatorError):
-    """An operation that an entity refuses."""
+    """An operation that is refused, with the condition that the client gets."""
 
-    def __init__(self, refusal: Refusal, sentence: str) -> None:
+    def __init__(self, condition: Condition, sentence: str) -> None:
         super().__init__(sentence)
-        self.refusal = refusal
-
-
-class EntityExistsError(EmulatorError):
-    """An entity of this name exists already."""
-
-
-class EntityNotFoundError(EmulatorError):
-    """No entity of this name exists."""
+        self.condition = condition

@@ -27,7 +27,7 @@ from sbnotebook.emulator.entities.partitions import PARTITIONS
 from sbnotebook.emulator.entities.queue import Queue, Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.quotas import Tier
 from sbnotebook.emulator.entities.record import EntityRecord
-from sbnotebook.emulator.entities.refusals import EntityExistsError, Refusal, RefusedError
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.rules import DEFAULT_RULE, Rule, TrueFilter
 from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
@@ -161,10 +161,13 @@ class Registry:
         if EntityAddress.parse(f"{topic.path}/subscriptions/{name}").subscription != name:
             raise InvalidEntityAddressError(f"{name[:80]!r} cannot be the name of a subscription.")
         if topic.find_subscription(name) is not None:
-            raise EntityExistsError(f"There is already a subscription {name!r} of the topic {topic.path!r}.")
+            raise RefusedError(
+                Condition.ENTITY_ALREADY_EXISTS,
+                f"There is already a subscription {name!r} of the topic {topic.path!r}.",
+            )
         limit = self.tier.quotas.max_subscriptions
         if len(topic.subscriptions) >= limit:
-            raise RefusedError(Refusal.QUOTA_EXCEEDED, f"A topic has at most {limit} subscriptions.")
+            raise RefusedError(Condition.RESOURCE_LIMIT_EXCEEDED, f"A topic has at most {limit} subscriptions.")
         if rules is None:
             rules = [Rule(DEFAULT_RULE, TrueFilter(), created_time=now)]
         subscription = Subscription(topic, name, options, self._new_record("subscription", now), rules)
@@ -210,11 +213,11 @@ class Registry:
                     text = (
                         f"SubCode=40400. The auto forwarding destination entity does not exist: '{target[:_MAX_PATH]}'."
                     )
-                    raise RefusedError(Refusal.NOT_ALLOWED, text)
+                    raise RefusedError(Condition.NOT_ALLOWED, text)
                 has_sessions = getattr(each, "requires_session", False)
                 if option == "forward_to" and has_sessions and isinstance(destination, Queue):
                     text = "SubCode=40000. Bad Request. An entity with sessions cannot forward to a queue."
-                    raise RefusedError(Refusal.NOT_ALLOWED, text)
+                    raise RefusedError(Condition.NOT_ALLOWED, text)
 
     def put_rule(self, subscription: Subscription, rule: Rule, *, now: int = 0) -> None:
         """Add a rule, or replace the rule of the same name."""
@@ -336,10 +339,12 @@ class Registry:
         if address.subscription or address.sub_queue or address.name.casefold().endswith("/subscriptions"):
             raise InvalidEntityAddressError(f"{name[:80]!r} cannot be the name of a queue or topic.")
         if address.name.casefold() in self._entities:
-            raise EntityExistsError(f"There is already an entity {address.name!r}.")
+            raise RefusedError(Condition.ENTITY_ALREADY_EXISTS, f"There is already an entity {address.name!r}.")
         limit = self.tier.quotas.max_entities
         if len(self._entities) >= limit:
-            raise RefusedError(Refusal.QUOTA_EXCEEDED, f"The namespace has at most {limit} queues and topics.")
+            raise RefusedError(
+                Condition.RESOURCE_LIMIT_EXCEEDED, f"The namespace has at most {limit} queues and topics."
+            )
         return address.name
 
     def _new_record(self, kind: str, now: int) -> EntityRecord:
@@ -353,14 +358,14 @@ class Registry:
         Source: Service Bus documentation, "Service Bus Premium and Standard messaging tiers".
         """
         if self.tier is Tier.PREMIUM and getattr(options, "enable_express", False):
-            raise RefusedError(Refusal.NOT_ALLOWED, "Express entities aren't supported in the tier Premium.")
+            raise RefusedError(Condition.NOT_ALLOWED, "Express entities aren't supported in the tier Premium.")
         if self.tier.quotas.has_topics:
             return
         needed = ("requires_session", "requires_duplicate_detection", "forward_to", "forward_dead_letters_to")
         asked = [name for name in needed if getattr(options, name, None)]
         if asked or isinstance(options, TopicOptions | SubscriptionOptions):
             what = ", ".join(asked) or "topics"
-            raise RefusedError(Refusal.NOT_ALLOWED, f"The tier {self.tier.value} does not have {what}.")
+            raise RefusedError(Condition.NOT_ALLOWED, f"The tier {self.tier.value} does not have {what}.")
 
     def _keep(self, entity: AnyEntity) -> None:
         more: dict[str, Any] = {}

@@ -26,7 +26,7 @@ from sbnotebook.amqp.sections import (
     split,
 )
 from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, map_items, read_sent
-from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 
 _HEADER: Final = b"\x00\x53\x70"
 _DELIVERY_ANNOTATIONS: Final = b"\x00\x53\x71"
@@ -193,7 +193,7 @@ def with_application_properties(payload: bytes, properties: Mapping[str, AmqpVal
     changed = _with_items(payload, {encode(str(name)): value for name, value in properties.items()})
     excess = read_sent(changed).excess
     if excess is not None:
-        raise RefusedError(Refusal.TOO_LARGE, excess)
+        raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, excess)
     return changed
 
 

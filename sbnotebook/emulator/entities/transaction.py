@@ -17,7 +17,7 @@ from uuid import UUID
 from sbnotebook.emulator.entities.message import SentMessage
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
 from sbnotebook.emulator.entities.queue import Queue, Receivable, ReceivingEntity
-from sbnotebook.emulator.entities.refusals import Refusal, RefusedError
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.topic import Subscription, Topic
 
 SPANS_ENTITIES: Final = "Local transactions cannot span multiple top-level entities such as queue or topic."
@@ -98,10 +98,10 @@ class Transaction:
     def settle(self, entity: Receivable, token: UUID, act: _Step, now: int) -> None:
         """Settle a locked message."""
         if token in self.tokens:
-            raise RefusedError(Refusal.NOT_ALLOWED, "The message is settled in this transaction already.")
+            raise RefusedError(Condition.NOT_ALLOWED, "The message is settled in this transaction already.")
         number = entity.number_of(token, now)
         if number is None:
-            raise _lock_lost()
+            raise entity.lock_lost()
         self._join(root_of(entity), (number >> PARTITION_SHIFT,))
         self.tokens.add(token)
         self._add(partial(_check_is_held, entity, token), act)
@@ -114,7 +114,7 @@ class Transaction:
     def commit(self, now: int) -> None:
         """Carry everything out."""
         if self.failure is not None:
-            raise RefusedError(Refusal.NOT_ALLOWED, self.failure)
+            raise RefusedError(Condition.NOT_ALLOWED, self.failure)
         for check in self._checks:
             check(now)
         for act in self._effects:
@@ -127,19 +127,19 @@ class Transaction:
     def _count(self, messages: Sequence[SentMessage]) -> None:
         if self._message_count + len(messages) > _MAX_MESSAGES:
             text = f"More than {_MAX_MESSAGES} messages are not allowed in one transaction."
-            raise RefusedError(Refusal.NOT_ALLOWED, text)
+            raise RefusedError(Condition.NOT_ALLOWED, text)
         self._message_count += len(messages)
         self.size += sum(len(message.payload) for message in messages)
 
     def _join(self, root: Queue | Topic, partitions: Iterable[int | None]) -> None:
         if self._root is not None and self._root is not root:
-            raise RefusedError(Refusal.NOT_ALLOWED, SPANS_ENTITIES)
+            raise RefusedError(Condition.NOT_ALLOWED, SPANS_ENTITIES)
         if root.options.enable_partitioning:
             found = set(partitions)
             if self._partition is not None:
                 found.add(self._partition)
             if len(found) > 1 or None in found:
-                raise RefusedError(Refusal.NOT_ALLOWED, _SPANS_PARTITIONS)
+                raise RefusedError(Condition.NOT_ALLOWED, _SPANS_PARTITIONS)
             self._partition = next(iter(found), None)
         self._root = root
 
@@ -147,7 +147,7 @@ class Transaction:
 def _check_is_there(entity: Queue | Topic, now: int) -> None:
     del now
     if entity.is_deleted:
-        raise RefusedError(Refusal.NOT_ALLOWED, f"The entity '{entity.path}' was deleted.")
+        raise RefusedError(Condition.NOT_ALLOWED, f"The entity '{entity.path}' was deleted.")
 
 
 def _check_can_take(destination: Queue | Topic, messages: Sequence[SentMessage], now: int) -> None:
@@ -157,9 +157,4 @@ def _check_can_take(destination: Queue | Topic, messages: Sequence[SentMessage],
 
 def _check_is_held(entity: Receivable, token: UUID, now: int) -> None:
     if not entity.holds(token, now):
-        raise _lock_lost()
-
-
-def _lock_lost() -> RefusedError:
-    text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
-    return RefusedError(Refusal.MESSAGE_LOCK_LOST, text)
+        raise entity.lock_lost()

@@ -19,8 +19,7 @@ from typing import Final
 from urllib.parse import unquote, unquote_plus
 
 from sbnotebook.emulator.clock import Clock
-from sbnotebook.emulator.entities import AuthorizationRule, Claim, Queue, Registry, Topic
-from sbnotebook.emulator.entities.refusals import EntityNotFoundError
+from sbnotebook.emulator.entities import AuthorizationRule, Claim, Condition, Queue, RefusedError, Registry, Topic
 
 SEND, LISTEN, MANAGE = Claim.SEND, Claim.LISTEN, Claim.MANAGE
 
@@ -42,10 +41,6 @@ _INSIDE_ENTITY: Final = re.compile(r"/subscriptions/|/\$")
 
 ROOT_RULE: Final = AuthorizationRule("RootManageSharedAccessKey", "SAS_KEY_VALUE", "", frozenset(Claim))
 """The key of the emulator's connection string. It is a well-known one, and no secret."""
-
-
-class AccessRefusedError(Exception):
-    """A token is not valid, or does not allow an operation. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +96,9 @@ class NamespaceAccess:
         until = int(fields["se"]) * 1000
         if until <= self.clock.now():
             end = (_EPOCH + timedelta(milliseconds=until)).strftime("%Y-%m-%d %H:%M:%SZ")
-            raise AccessRefusedError(f"ExpiredToken: The token is expired. Expiration time: '{end}'.")
+            raise RefusedError(
+                Condition.UNAUTHORIZED_ACCESS, f"ExpiredToken: The token is expired. Expiration time: '{end}'."
+            )
         return Grant(scope, entity, rule.claims, until)
 
     def log_in(self, key_name: str, key: str) -> Grant | None:
@@ -125,18 +122,23 @@ class NamespaceAccess:
         found = self._registry.find(path) or (self._registry.find_topic(topic) if is_subscription else None)
         if path and found is None:
             asked = f"sb://{address.split('://', 1)[-1].partition('?')[0]}"
-            raise EntityNotFoundError(f"The messaging entity '{asked[:_MAX_ADDRESS]}' could not be found.")
+            raise RefusedError(
+                Condition.NOT_FOUND, f"The messaging entity '{asked[:_MAX_ADDRESS]}' could not be found."
+            )
 
     def require_manage(self, host: str, path: str, token: str | None) -> None:
         """Check that a token allows administration at a path."""
         if token is None:
             header = "'Authorization: SharedAccessSignature …'"
-            raise AccessRefusedError(f"MissingToken: Send a header {header}, signed with a key that may manage.")
+            raise RefusedError(
+                Condition.UNAUTHORIZED_ACCESS,
+                f"MissingToken: Send a header {header}, signed with a key that may manage.",
+            )
         grant = self.grant(token)
         if not grant.covers(path):
-            raise AccessRefusedError(_wrong_audience(path))
+            raise _refused(_wrong_audience(path))
         if not grant.allows(path, frozenset({MANAGE})):
-            raise AccessRefusedError(_unauthorized(host, path, MANAGE))
+            raise _refused(_unauthorized(host, path, MANAGE))
 
     def _signer(self, fields: dict[str, str], scope: str) -> tuple[AuthorizationRule, str | None]:
         """Return the key that signed a token, and the entity to which it belongs; None for the namespace."""
@@ -155,7 +157,9 @@ class NamespaceAccess:
             if named
             else f"Check SharedAccessKeyName: there is no key {name[:80]!r} for {place}."
         )
-        raise AccessRefusedError(f"InvalidSignature: The token has an invalid signature. {hint}")
+        raise RefusedError(
+            Condition.UNAUTHORIZED_ACCESS, f"InvalidSignature: The token has an invalid signature. {hint}"
+        )
 
     def _rules(self, scope: str) -> Iterator[tuple[AuthorizationRule, str | None]]:
         path = _entity(scope)
@@ -199,7 +203,7 @@ class ConnectionAccess:
         address = audience if "://" in audience else f"sb://{self._host}/{grant.scope}"
         path = _scope(address)
         if not grant.covers(path):
-            raise AccessRefusedError(_wrong_audience(path))
+            raise _refused(_wrong_audience(path))
         self._namespace.expect(address)
         self._host = _host(address) or self._host
         self._grants.pop(path, None)
@@ -221,7 +225,7 @@ class ConnectionAccess:
         """Check that the connection has one of these claims."""
         now, wanted = self._clock.now(), frozenset(claims)
         if not any(grant.until > now and grant.allows(path, wanted) for grant in self._grants.values()):
-            raise AccessRefusedError(_unauthorized(self._host, path, *claims))
+            raise _refused(_unauthorized(self._host, path, *claims))
 
     def close(self) -> None:
         """Forget the tokens, because the connection has ended."""
@@ -243,11 +247,15 @@ class ConnectionAccess:
         self._on_expired()
 
 
+def _refused(sentence: str) -> RefusedError:
+    return RefusedError(Condition.UNAUTHORIZED_ACCESS, sentence)
+
+
 def _fields(token: str) -> dict[str, str]:
     """Return the fields of a token, still encoded as they were when they were signed."""
     if not token.startswith(_PREFIX):
         text = "MalformedToken: The emulator accepts only shared access signatures: connect with a key."
-        raise AccessRefusedError(text)
+        raise _refused(text)
     # Too long, a field twice, or a field missing: the token is refused as a whole.
     pairs = [pair.partition("=") for pair in token.removeprefix(_PREFIX)[:_MAX_TOKEN].split("&")]
     fields = {name: value for name, _, value in pairs}
@@ -256,7 +264,7 @@ def _fields(token: str) -> dict[str, str]:
         text = (
             f"MalformedToken: The token must have sr, sig, se in seconds and skn, and at most {_MAX_TOKEN} characters."
         )
-        raise AccessRefusedError(text)
+        raise _refused(text)
     return fields
 
 

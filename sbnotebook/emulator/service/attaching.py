@@ -6,11 +6,11 @@ from contextlib import suppress
 from typing import Final
 
 from sbnotebook.amqp import AmqpValue, Int, Symbol
-from sbnotebook.emulator.amqp import Coordinator, Error, Link, ReceivingLink, SendingLink
-from sbnotebook.emulator.entities import AnyEntity, Queue, Receivable, RefusedError, Topic, root_of
-from sbnotebook.emulator.service.access import LISTEN, MANAGEMENT, SEND, AccessRefusedError
-from sbnotebook.emulator.service.cbs import CbsNode, GuardedNode
-from sbnotebook.emulator.service.conditions import KNOW_MORE, Condition, condition_for
+from sbnotebook.emulator.amqp import Coordinator, Link, ReceivingLink, SendingLink
+from sbnotebook.emulator.entities import AnyEntity, Condition, Queue, Receivable, RefusedError, Topic, root_of
+from sbnotebook.emulator.service.access import LISTEN, MANAGEMENT, SEND
+from sbnotebook.emulator.service.cbs import CBS, cbs_node
+from sbnotebook.emulator.service.conditions import KNOW_MORE, error_of
 from sbnotebook.emulator.service.coordinator import attach_coordinator
 from sbnotebook.emulator.service.links import (
     SESSION_FILTER,
@@ -20,7 +20,7 @@ from sbnotebook.emulator.service.links import (
     SenderLink,
     attach_session,
 )
-from sbnotebook.emulator.service.management import ManagementNode, MissingNode
+from sbnotebook.emulator.service.management import management_node
 from sbnotebook.emulator.service.requests import Node, ReplyLink, RequestLink
 from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress
@@ -32,7 +32,6 @@ _MAX_REQUEST_SIZE: Final = 16 * 1_048_576
 the link rejected a request, while it raises what a reply says once. So the reply says that a message is too large."""
 
 _AnyLink = ReceivingLink | SendingLink
-_CBS: Final = "$cbs"
 _MAX_BATCH_SIZE: Final = Symbol("com.microsoft:max-message-batch-size")
 _DESTINATION: Final = Symbol("com.microsoft:transfer-destination-address")
 """On a link to the entity that takes the messages in a transaction: where they go from there. A path or an address."""
@@ -41,23 +40,23 @@ _AnyEntity = AnyEntity | Receivable | None
 
 def attach(peer: LinkPeer, link: _AnyLink) -> LinkHandler | None:
     """Accept a link, or refuse it."""
+    try:
+        return _attached(peer, link)
+    except RefusedError as error:
+        link.refuse(error_of(error))
+        return None
+
+
+def _attached(peer: LinkPeer, link: _AnyLink) -> LinkHandler:
     if isinstance(link.target, Coordinator) and isinstance(link, ReceivingLink):
         return attach_coordinator(peer, link)
-    # Refuse links that no token allows.
-    unauthorized = authorization_error(peer, link)
-    if unauthorized is not None:
-        link.refuse(unauthorized)
-        return None
+    authorize(peer, link)
     # Nodes take requests; all other links are on entities.
     path = _path(link.address)
     node = _node(peer, path)
     entity = peer.broker.registry.find(path) if node is None else node.entity
     if entity is not None and (node is not None or isinstance(link, SendingLink)):
-        try:
-            peer.vias.check_receiver(link, root_of(entity))
-        except RefusedError as error:
-            link.refuse(condition_for(error).error(str(error)))
-            return None
+        peer.vias.check_receiver(link, root_of(entity))
     if node is not None:
         return _attach_to_node(peer, link, node)
     if isinstance(link, ReceivingLink):
@@ -65,24 +64,15 @@ def attach(peer: LinkPeer, link: _AnyLink) -> LinkHandler | None:
     return _attach_receiver(peer, link, path, entity)
 
 
-def authorization_error(peer: LinkPeer, link: Link) -> Error | None:
-    """Return the error to detach or refuse a link with; None if the connection's tokens allow the link."""
+def authorize(peer: LinkPeer, link: Link) -> None:
+    """Check that the connection's tokens allow a link."""
     path = _path(link.address)
-    if path.casefold() == _CBS or isinstance(link.target, Coordinator):
-        return None
+    if path.casefold() == CBS or isinstance(link.target, Coordinator):
+        return
     if path.casefold().endswith(MANAGEMENT):
-        claims = (LISTEN, SEND)  # The node asks for the one that an operation needs.
+        peer.access.require(path, LISTEN, SEND)  # The node asks for the one that an operation needs.
     else:
-        claims = (SEND if isinstance(link, ReceivingLink) else LISTEN,)
-    return _claim_error(peer, path, *claims)
-
-
-def _claim_error(peer: LinkPeer, path: str, *claims: str) -> Error | None:
-    try:
-        peer.access.require(path, *claims)
-    except AccessRefusedError as error:
-        return Condition.UNAUTHORIZED_ACCESS.error(str(error))
-    return None
+        peer.access.require(path, SEND if isinstance(link, ReceivingLink) else LISTEN)
 
 
 def _path(address: object) -> str:
@@ -95,102 +85,91 @@ def _path(address: object) -> str:
 
 def _node(peer: LinkPeer, path: str) -> Node | None:
     lowered = path.casefold()
-    if lowered == _CBS:
-        return CbsNode(_CBS, peer.access)
+    if lowered == CBS:
+        return cbs_node(peer.access)
     if lowered.endswith(MANAGEMENT):
         path = path[: -len(MANAGEMENT)]
         entity = peer.broker.registry.find(path)
-        if entity is not None:
-            return GuardedNode(ManagementNode(lowered, peer.broker, entity), peer.access)
-        if _named_as_missing(peer, path) != path:  # a token for it is accepted, so that it is refused here
-            return MissingNode(lowered, _not_found_text(peer, path))
+        # A token for a missing subscription is accepted, so that it is refused by the node. Azure gives no answer
+        # (azure-sdk-for-net 43492).
+        if entity is not None or _named_as_missing(peer, path) != path:
+            return management_node(lowered, peer.broker, peer.access, entity, _not_found_text(peer, path))
     return None
 
 
 def _attach_to_node(peer: LinkPeer, link: _AnyLink, node: Node) -> LinkHandler:
-    link.accept(max_message_size=_MAX_TOKEN_SIZE if isinstance(node, CbsNode) else _MAX_REQUEST_SIZE)
+    link.accept(max_message_size=_MAX_TOKEN_SIZE if node.address == CBS else _MAX_REQUEST_SIZE)
     return RequestLink(peer, link, node) if isinstance(link, ReceivingLink) else ReplyLink(peer, link, node)
 
 
-def _attach_sender(peer: LinkPeer, link: ReceivingLink, path: str, entity: _AnyEntity) -> LinkHandler | None:
+def _attach_sender(peer: LinkPeer, link: ReceivingLink, path: str, entity: _AnyEntity) -> LinkHandler:
     if entity is None:
-        link.refuse(_not_found(peer, path))
-    elif not isinstance(entity, Queue | Topic):
-        link.refuse(Condition.NOT_ALLOWED.error(f"Messages cannot be sent to '{entity.path}', only received from it."))
-    elif not entity.options.status.can_send:
-        link.refuse(_disabled(path))
-    else:
-        return _accept_sender(peer, link, entity)
-    return None
-
-
-def _accept_sender(peer: LinkPeer, link: ReceivingLink, entity: Queue | Topic) -> LinkHandler | None:
+        raise _not_found(peer, path)
+    if not isinstance(entity, Queue | Topic):
+        text = f"Messages cannot be sent to '{entity.path}', only received from it."
+        raise RefusedError(Condition.NOT_ALLOWED, text)
+    if not entity.options.status.can_send:
+        raise _disabled(path)
     properties: dict[str, AmqpValue] = {_MAX_BATCH_SIZE: Int(peer.broker.registry.tier.quotas.max_batch_size)}
     destination, via = entity, peer.vias.attach(link, entity)
     # A link via this entity names the one to which it sends in a property.
     address = link.properties.get(_DESTINATION)
     if address is not None:
         path = _path(address)
+        peer.access.require(path, SEND)
         found = peer.broker.registry.find(path)
-        error = _claim_error(peer, path, SEND)
-        if error is not None or not isinstance(found, Queue | Topic):
-            link.refuse(error or _not_found(peer, path))
-            return None
+        if not isinstance(found, Queue | Topic):
+            raise _not_found(peer, path)
         destination, via = found, entity
         properties[_DESTINATION] = address
     elif via is not None and via is not entity:
-        error = _claim_error(peer, via.path, SEND)
-        if error is not None:
-            link.refuse(error)
-            return None
+        peer.access.require(via.path, SEND)
     limit = peer.broker.max_message_size(destination)
     peer.broker.memory.expect(limit)
     link.accept(max_message_size=limit, properties=properties)
     return SenderLink(peer, link, destination, via)
 
 
-def _attach_receiver(peer: LinkPeer, link: SendingLink, path: str, entity: _AnyEntity) -> LinkHandler | None:
+def _attach_receiver(peer: LinkPeer, link: SendingLink, path: str, entity: _AnyEntity) -> LinkHandler:
     wants_session = link.source is not None and SESSION_FILTER in (link.source.filter or {})
-    error = _not_found(peer, path) if entity is None else _refusal(path, entity, wants_session=wants_session)
-    if error is not None or not isinstance(entity, Receivable):
-        link.refuse(error or _not_found(peer, path))
-        return None
+    if entity is None:
+        raise _not_found(peer, path)
+    if not isinstance(entity, Receivable):
+        raise RefusedError(Condition.NOT_ALLOWED, f"Messages cannot be received from the topic '{entity.path}'.")
+    _check_receiver(path, entity, wants_session=wants_session)
     if wants_session:
         return attach_session(peer, link, entity.owner)
     link.accept(max_message_size=peer.broker.max_message_size(entity.owner))
     return ReceiverLink(peer, link, entity)
 
 
-def _refusal(path: str, entity: AnyEntity | Receivable, *, wants_session: bool) -> Error | None:
-    if not isinstance(entity, Receivable):
-        return Condition.NOT_ALLOWED.error(f"Messages cannot be received from the topic '{entity.path}'.")
+def _check_receiver(path: str, entity: Receivable, *, wants_session: bool) -> None:
     if not entity.owner.options.status.can_receive:
-        return _disabled(path)
+        raise _disabled(path)
     # An entity that forwards its messages keeps none for receivers.
     if (entity.owner is entity and entity.owner.options.forward_to) or (
         entity is entity.owner.dead_letter and entity.owner.options.forward_dead_letters_to
     ):
         text = f"Cannot create a message receiver on '{path[:260]}': it forwards its messages."
-        return Condition.NOT_ALLOWED.error(text)
+        raise RefusedError(Condition.NOT_ALLOWED, text)
     # An entity with sessions needs a session receiver, and only it does.
     if wants_session and entity.sessions is None:
         text = f"A sessionful message receiver cannot be created on '{path[:260]}': the entity does not have sessions."
-        return Condition.NOT_ALLOWED.error(text)
+        raise RefusedError(Condition.NOT_ALLOWED, text)
     if not wants_session and entity.sessions is not None:
         text = (
             "It is not possible for an entity that requires sessions to create a non-sessionful message receiver: "
             f"'{path[:260]}'."
         )
-        return Condition.NOT_ALLOWED.error(text)
-    return None
+        raise RefusedError(Condition.NOT_ALLOWED, text)
 
 
-def _disabled(path: str) -> Error:
-    return Condition.ENTITY_DISABLED.error(f"Messaging entity '{path[:260]}' is currently disabled.")
+def _disabled(path: str) -> RefusedError:
+    return RefusedError(Condition.ENTITY_DISABLED, f"Messaging entity '{path[:260]}' is currently disabled.")
 
 
-def _not_found(peer: LinkPeer, path: str) -> Error:
-    return Condition.NOT_FOUND.error(_not_found_text(peer, path))
+def _not_found(peer: LinkPeer, path: str) -> RefusedError:
+    return RefusedError(Condition.NOT_FOUND, _not_found_text(peer, path))
 
 
 def _not_found_text(peer: LinkPeer, path: str) -> str:

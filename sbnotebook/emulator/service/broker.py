@@ -10,12 +10,19 @@ from uuid import uuid4
 
 from sbnotebook.emulator.amqp import SharedMemory
 from sbnotebook.emulator.clock import Clock, SystemClock
-from sbnotebook.emulator.entities import AnyEntity, Receivable, ReceivingEntity, Registry, Subscription, Topic
+from sbnotebook.emulator.entities import (
+    AnyEntity,
+    Condition,
+    Receivable,
+    ReceivingEntity,
+    Registry,
+    Subscription,
+    Topic,
+)
 from sbnotebook.emulator.entities.options import Options
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.access import NamespaceAccess
-from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.emulator.service.dispatcher import Dispatcher
 from sbnotebook.emulator.store import Store
 from sbnotebook.emulator.visitors import Visitors

@@ -20,8 +20,8 @@ from sbnotebook.emulator.amqp import (
     TransferReceived,
 )
 from sbnotebook.emulator.amqp.composites import decode_composite
-from sbnotebook.emulator.entities import Refusal, RefusedError, Tier
-from sbnotebook.emulator.service.conditions import Condition, condition_for
+from sbnotebook.emulator.entities import Condition, RefusedError, Tier
+from sbnotebook.emulator.service.conditions import error_of, new_error
 from sbnotebook.emulator.service.links import LinkHandler, LinkPeer
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
@@ -46,14 +46,14 @@ class CoordinatorLink(LinkHandler):
         self._link.grant_credit(_CREDIT)
         if event.settled:
             text = "A message to a coordinator must not be sent settled: its outcome is the answer."
-            self._peer.detach(self._link, Condition.NOT_ALLOWED.error(text))
+            self._peer.detach(self._link, new_error(Condition.NOT_ALLOWED, text))
             return
         try:
             state = self._answer(_body(event.payload))
         except (AmqpDecodeError, ProtocolViolationError) as error:
-            state = Rejected(Condition.DECODE_ERROR.error(str(error)))
+            state = Rejected(new_error(Condition.DECODE_ERROR, str(error)))
         except RefusedError as error:
-            state = Rejected(condition_for(error).error(str(error)))
+            state = Rejected(error_of(error))
         self._link.settle(event.delivery_id, state)
 
     def detached(self) -> None:
@@ -79,9 +79,9 @@ class CoordinatorLink(LinkHandler):
             self._expect_no_part_of(discharge.txn_id)
             transactions.commit(discharge.txn_id, now)
         except RefusedError as error:
-            if error.refusal is not Refusal.UNKNOWN_TRANSACTION:
+            if error.condition is not Condition.UNKNOWN_TRANSACTION:
                 text = f"The transaction was rolled back. {error}"
-                return Rejected(Condition.TRANSACTION_ROLLBACK.error(text))
+                return Rejected(new_error(Condition.TRANSACTION_ROLLBACK, text))
             if broker.faults.late_discharge == "accepted":
                 return Accepted()
             raise
@@ -91,18 +91,17 @@ class CoordinatorLink(LinkHandler):
         links = (link for link in self._peer.handlers if isinstance(link, ReceivingLink))
         if any(link.arriving_txn_id == txn_id for link in links):
             self._peer.transactions.roll_back(txn_id)
-            raise RefusedError(Refusal.NOT_ALLOWED, "One of its messages has not come in whole.")
+            raise RefusedError(Condition.NOT_ALLOWED, "One of its messages has not come in whole.")
 
 
-def attach_coordinator(peer: LinkPeer, link: ReceivingLink) -> LinkHandler | None:
-    """Attach a control link, and return its handler; None if it was refused.
+def attach_coordinator(peer: LinkPeer, link: ReceivingLink) -> LinkHandler:
+    """Attach a control link, and return its handler.
 
     What Azure offers in its answer is not known. The emulator names no capabilities, so clients must cope with none.
     """
     if peer.broker.registry.tier is Tier.BASIC:
         text = "Transactions are not supported for the pricing tier Basic of a namespace."
-        link.refuse(Condition.NOT_ALLOWED.error(text))
-        return None
+        raise RefusedError(Condition.NOT_ALLOWED, text)
     link.target = Coordinator()
     link.accept()
     peer.vias.coordinate(link)

@@ -26,7 +26,7 @@ from xml.etree import ElementTree as ET
 
 from aiohttp import web
 
-from sbnotebook.emulator.entities import AnyEntity, EntityExistsError, Queue, Subscription, Topic
+from sbnotebook.emulator.entities import AnyEntity, Condition, Queue, RefusedError, Subscription, Topic
 from sbnotebook.emulator.entities.options import (
     Options,
     QueueOptions,
@@ -36,7 +36,7 @@ from sbnotebook.emulator.entities.options import (
 )
 from sbnotebook.emulator.entities.rules import Rule
 from sbnotebook.emulator.service import atom
-from sbnotebook.emulator.service.access import AccessRefusedError, namespace_of
+from sbnotebook.emulator.service.access import namespace_of
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.conditions import KNOW_MORE
 from sbnotebook.emulator.service.descriptions import (
@@ -195,8 +195,10 @@ class _EntityRoutes:
                 return await self._created(request, self._registry.create_topic(name, topic_options, now=now))
             options = self._read(request, QueueOptions, body, None)
             return await self._created(request, self._registry.create_queue(name, options, now=now))
-        except EntityExistsError:
-            raise RequestRefusedError(409, _CONFLICT) from None
+        except RefusedError as error:
+            if error.condition is Condition.ENTITY_ALREADY_EXISTS:
+                raise RequestRefusedError(409, _CONFLICT) from None
+            raise
 
     async def _update_entity(self, request: web.Request, body: ET.Element | None, *, is_topic: bool) -> web.Response:
         entity = self._entity(request)
@@ -309,7 +311,7 @@ class _EntityRoutes:
         """
         try:
             self._broker.access.require_manage(request.host, target, request.headers.get(header))
-        except AccessRefusedError as error:
+        except RefusedError as error:
             text = f"The header {header} needs a token that may manage '{target[:_MAX_PATH]}'."
             raise RequestRefusedError(401, f"SubCode=40100. Unauthorized. {text} {error}") from None
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from sbnotebook.emulator.entities import AnyEntity, Receivable
+from sbnotebook.emulator.entities import AnyEntity, Condition, Receivable
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.emulator.service.access import MANAGEMENT
 from sbnotebook.emulator.service.broker import Broker, Peer, boxes
-from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.errors import ConfigurationError
 
 

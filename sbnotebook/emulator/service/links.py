@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from sbnotebook.amqp import AmqpValue, Described, Long, Symbol, UInt
@@ -33,22 +34,23 @@ from sbnotebook.emulator.amqp import (
 )
 from sbnotebook.emulator.entities import (
     AnyEntity,
-    DeadLetterReason,
+    Condition,
     Queue,
     Receivable,
     ReceivingEntity,
-    Refusal,
     RefusedError,
     SentMessage,
     Topic,
     Transaction,
     read_sent,
 )
+from sbnotebook.emulator.entities.box import RELEASE
 from sbnotebook.emulator.faults import SERVER_BUSY, EntityFaults
 from sbnotebook.emulator.service.access import ConnectionAccess
 from sbnotebook.emulator.service.broker import Broker, Peer
-from sbnotebook.emulator.service.conditions import Condition, condition_for, with_tracking_id
+from sbnotebook.emulator.service.conditions import error_of, new_error, with_tracking_id
 from sbnotebook.emulator.service.dispatcher import HeldSession, Outlet
+from sbnotebook.emulator.service.settling import check_age, settle, settle_later, settlement_of
 from sbnotebook.emulator.service.transactions import Transactions, ViaEntities
 from sbnotebook.errors import AmqpDecodeError
 
@@ -72,8 +74,6 @@ _MANY_GIVEN: Final = 1000
 _SETTLED: Final = 1
 """The snd-settle-mode of receive-and-delete."""
 _ACCEPTED: Final = Accepted()
-_LOCK_LOST: Final = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
-_NO_DEAD_LETTER_QUEUE: Final = "A message of a dead-letter queue cannot be dead-lettered."
 
 
 class LinkHandler:
@@ -148,12 +148,8 @@ class SenderLink(LinkHandler):
         outcome = self._take_in(event, faults)
         if link.credit < _CREDIT // 2:
             link.grant_credit(_CREDIT)
-        if event.settled:
-            return
-        if delay:
-            _confirm_later(self._peer, partial(link.settle, event.delivery_id, outcome), delay)
-        else:
-            link.settle(event.delivery_id, outcome)
+        if not event.settled:
+            _confirm(self._peer, partial(link.settle, event.delivery_id, outcome), delay)
 
     def detached(self) -> None:
         """Note the time of the last use of the entity."""
@@ -180,9 +176,9 @@ class SenderLink(LinkHandler):
                 transaction.send(self._destination, messages, self._via)
                 return TransactionalState(transaction.txn_id, _ACCEPTED)
         except AmqpDecodeError as error:
-            return self._refused(event, Condition.DECODE_ERROR.error(str(error)), transaction)
+            return self._refused(event, new_error(Condition.DECODE_ERROR, str(error)), transaction)
         except RefusedError as error:
-            return self._refused(event, condition_for(error).error(str(error)), transaction)
+            return self._refused(event, error_of(error), transaction)
         for message in messages:
             self._destination.send(message, now)
         return _ACCEPTED
@@ -196,7 +192,7 @@ class SenderLink(LinkHandler):
         limit = self._peer.broker.registry.tier.quotas.max_batch_size
         if len(event.payload) > limit:
             text = f"The batch has {len(event.payload)} bytes, the limit is {limit}."
-            raise RefusedError(Refusal.TOO_LARGE, text)
+            raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
 
 
 class ReceiverLink(LinkHandler):
@@ -208,8 +204,6 @@ class ReceiverLink(LinkHandler):
         entity: the entity with its messages.
         outlet: source of its messages; None for the entity.
     """
-
-    lock_lost = Condition.MESSAGE_LOCK_LOST
 
     def __init__(self, peer: LinkPeer, link: SendingLink, entity: Receivable, outlet: Outlet | None = None) -> None:
         super().__init__(entity)
@@ -275,75 +269,48 @@ class ReceiverLink(LinkHandler):
         faults = self._faults
         delay = faults.settle_delay_ms / 1000
         if event.txn_id is not None:
-            self._settle_in_transaction(event, event.txn_id, UUID(bytes_le=event.delivery_tag), delay)
+            _confirm(self._peer, self._settle_in_transaction(event, event.txn_id, faults), delay)
             return
+        now = self._peer.broker.advance()
         try:
-            is_held, echo = self._settle_on_link(event.delivery_tag, event.outcome, faults)
+            token, since = self._given.pop(event.delivery_tag, None) or (UUID(bytes_le=event.delivery_tag), now)
+            settle(self.entity, [token], settlement_of(event.outcome), now, faults, since)
+            # Echo the outcome, or the reason for which it is refused.
+            echo = _echo(event.outcome)
         except RefusedError as error:
-            is_held, echo = True, Rejected(condition_for(error).error(str(error)))
-        # Echo the outcome, or the loss of the lock.
-        if not is_held:
-            echo = Rejected(self.lock_lost.error(_LOCK_LOST))
+            echo = Rejected(error_of(error))
         if faults.unconfirmed and _is_unconfirmed(event, faults.unconfirmed):
             self._link.forget(event.delivery_tag)
-        elif delay:
-            _confirm_later(self._peer, partial(self._link.settle, event.delivery_tag, echo), delay)
         else:
-            self._link.settle(event.delivery_tag, echo)
+            _confirm(self._peer, partial(self._link.settle, event.delivery_tag, echo), delay)
         if faults.max_unsettled:
             self.credit_changed()
 
-    def _settle_on_link(self, tag: bytes, outcome: Outcome, faults: EntityFaults) -> tuple[bool, Outcome]:
-        """Carry out a decision, unless a fault on demand keeps the link from it."""
-        now = self._peer.broker.advance()
-        token, since = self._given.pop(tag, None) or (UUID(bytes_le=tag), now)
-        if faults.broken_off:
-            faults.break_off(partial(self._settle, token, outcome, now))
-        if faults.refuses_on_link(now - since):
-            return False, _ACCEPTED
-        return self._settle(token, outcome, now)
-
-    def _settle_in_transaction(self, event: DispositionReceived, txn_id: bytes, token: UUID, delay: float) -> None:
+    def _settle_in_transaction(
+        self, event: DispositionReceived, txn_id: bytes, faults: EntityFaults
+    ) -> Callable[[], None]:
         """Let a transaction settle a message. Whether it is settled for the client before the discharge is a choice."""
         transactions, is_settled = self._peer.transactions, self._peer.broker.faults.settles_before_discharge
+        token, now = UUID(bytes_le=event.delivery_tag), self._peer.broker.advance()
         try:
             transaction = transactions.find(txn_id)
             control = transactions.other_link(transaction, token)
             if control is not None:
                 text = "Two open transactions settle the same message."
-                self._peer.detach(control, Condition.TRANSACTION_ROLLBACK.error(text))
-            self._check_settlement(event.outcome, token, self._peer.broker.advance())
-            act = partial(self._settle_at_last, token, event.outcome)
-            transactions.find(txn_id).settle(self.entity, token, act, self._peer.broker.advance())
+                self._peer.detach(control, new_error(Condition.TRANSACTION_ROLLBACK, text))
+                transactions.find(txn_id)
+            _, since = self._given.get(event.delivery_tag, (token, now))
+            check_age(self.entity, now, faults, since)
+            settle_later(transaction, self.entity, [token], settlement_of(event.outcome), now, self._forget)
             state: DeliveryState = TransactionalState(txn_id, _echo(event.outcome))
         except RefusedError as error:
-            condition = self.lock_lost if error.refusal is Refusal.MESSAGE_LOCK_LOST else condition_for(error)
-            state, is_settled = _refused(self._peer, self._link, condition.error(str(error)), txn_id), True
+            state, is_settled = _refused(self._peer, self._link, error_of(error), txn_id), True
         # The delivery is not forgotten: after a rollback the client can settle it again.
-        report = partial(self._link.report, event.delivery_tag, state, settled=is_settled)
-        if delay:
-            _confirm_later(self._peer, report, delay)
-        else:
-            report()
+        return partial(self._link.report, event.delivery_tag, state, settled=is_settled)
 
-    def _check_settlement(self, outcome: Outcome, token: UUID, now: int) -> None:
-        _, since = self._given.get(token.bytes_le, (token, now))
-        if self._faults.refuses_on_link(now - since):
-            raise RefusedError(Refusal.MESSAGE_LOCK_LOST, _LOCK_LOST)
-        if isinstance(outcome, Rejected) and self.entity.dead_letter is None:
-            raise RefusedError(Refusal.NOT_ALLOWED, _NO_DEAD_LETTER_QUEUE)
-        match outcome:
-            case Modified():
-                self.entity.check_properties(token, now, outcome.message_annotations or {})
-            case Rejected(error=Error(info=info)):
-                self.entity.check_properties(token, now, info)
-            case _:
-                pass
-
-    def _settle_at_last(self, token: UUID, outcome: Outcome, now: int) -> None:
-        """Settle a message as a transaction is committed."""
+    def _forget(self, token: UUID) -> None:
+        """Forget a message that was settled when a transaction was committed."""
         self._given.pop(token.bytes_le, None)
-        self._settle(token, outcome, now)
         self._link.forget(token.bytes_le)
 
     def detached(self) -> None:
@@ -366,7 +333,7 @@ class ReceiverLink(LinkHandler):
     def _detach_forced(self) -> None:
         if self._link in self._peer.handlers:
             text = f"The link '{self._link.name}' is force detached: too many of its messages are not settled."
-            self._peer.detach(self._link, Condition.DETACH_FORCED.error(text))
+            self._peer.detach(self._link, new_error(Condition.DETACH_FORCED, text))
 
     def _arrive(self) -> None:
         """Send a message whose delay has passed."""
@@ -378,35 +345,13 @@ class ReceiverLink(LinkHandler):
         if self._link.credit > 0:
             self._link.send(tag, payload, settled=self._deletes)
         elif token is not None:
-            self.entity.release(token, self._peer.broker.advance())  # The client is gone, or took its credit back.
+            with suppress(RefusedError):  # The client is gone, or took its credit back.
+                self.entity.settle(token, RELEASE, self._peer.broker.advance())
         self._peer.broker.touch(self._peer)
-
-    def _settle(self, token: UUID, outcome: Outcome, now: int) -> tuple[bool, Outcome]:
-        """Carry out a decision, and return whether the lock was held and the echo that confirms it."""
-        match outcome:
-            case Accepted():
-                return self.entity.complete(token, now), outcome
-            case Released():
-                return self.entity.release(token, now), outcome
-            case Modified():
-                act = self.entity.defer if outcome.undeliverable_here else self.entity.abandon
-                return act(token, now, outcome.message_annotations), _echo(outcome)
-            case Rejected():
-                return self._dead_letter(token, outcome, now)
-
-    def _dead_letter(self, token: UUID, outcome: Rejected, now: int) -> tuple[bool, Outcome]:
-        if self.entity.dead_letter is None:
-            return True, Rejected(Condition.NOT_ALLOWED.error(_NO_DEAD_LETTER_QUEUE))
-        info: dict[Any, Any] = dict(outcome.error.info) if outcome.error is not None else {}
-        keys = ("DeadLetterReason", "DeadLetterErrorDescription")
-        why = DeadLetterReason(*(_text(info.pop(key, None)) for key in keys))
-        return self.entity.dead_letter_message(token, now, why, info), _echo(outcome)
 
 
 class SessionReceiverLink(ReceiverLink):
     """A client receives from a session, which it holds until the link or the lock ends."""
-
-    lock_lost = Condition.SESSION_LOCK_LOST
 
     def __init__(self, peer: LinkPeer, link: SendingLink, held: HeldSession) -> None:
         super().__init__(peer, link, held.entity, held)
@@ -436,7 +381,7 @@ class SessionReceiverLink(ReceiverLink):
             self._end()
 
     def _end(self) -> None:
-        self._peer.detach(self._link, Condition.SESSION_LOCK_LOST.error("The session lock was lost."))
+        self._peer.detach(self._link, new_error(Condition.SESSION_LOCK_LOST, "The session lock was lost."))
 
 
 class SessionWaiter(LinkHandler):
@@ -479,22 +424,17 @@ class SessionWaiter(LinkHandler):
     def _give_up(self) -> None:
         self._peer.broker.dispatcher.forget_waiter(self)
         text = "The operation did not complete within the allotted time: no session became available."
-        self._peer.detach(self._link, Condition.TIMEOUT.error(text))
+        self._peer.detach(self._link, new_error(Condition.TIMEOUT, text))
 
 
-def attach_session(peer: LinkPeer, link: SendingLink, entity: ReceivingEntity) -> LinkHandler | None:
-    """Attach a link to the session that its source names, and return its handler; None if it was refused."""
+def attach_session(peer: LinkPeer, link: SendingLink, entity: ReceivingEntity) -> LinkHandler:
+    """Attach a link to the session that its source names, or let it wait for the next one that is free."""
     wanted = _filter(link)
     wanted = wanted.value if isinstance(wanted, Described) else wanted
     if not isinstance(wanted, str | None):
-        link.refuse(Condition.ARGUMENT_ERROR.error("The session id in the filter must be a string, or null."))
-        return None
-    # Take the session, or wait for the next one that is free.
-    try:
-        accepted = entity.accept_session(wanted, peer.broker.advance())
-    except RefusedError as error:
-        link.refuse(condition_for(error).error(str(error)))
-        return None
+        text = "The session id in the filter must be a string, or null."
+        raise RefusedError(Condition.ARGUMENT_ERROR, text)
+    accepted = entity.accept_session(wanted, peer.broker.advance())
     if accepted is None:
         waiter = SessionWaiter(peer, link, entity)
         waiter.wait(_timeout(link))
@@ -526,7 +466,7 @@ def _timeout(link: SendingLink) -> int:
 
 def _fault(broker: Broker, faults: EntityFaults, count: int) -> Error | None:
     if faults.is_busy() or broker.is_throttled():
-        return Condition.SERVER_BUSY.error(SERVER_BUSY)
+        return new_error(Condition.SERVER_BUSY, SERVER_BUSY)
     if faults.rejects(count):
         return Error(faults.reject_condition, with_tracking_id("The message was rejected on demand."))
     broker.charge(count)
@@ -561,14 +501,17 @@ def _refused(peer: LinkPeer, link: Link, error: Error, txn_id: bytes | None) -> 
     return Rejected(error)
 
 
-def _confirm_later(peer: LinkPeer, settle: Callable[[], None], delay: float) -> None:
-    """Settle a delivery after some seconds."""
+def _confirm(peer: LinkPeer, confirm: Callable[[], None], delay: float) -> None:
+    """Confirm a delivery now, or after some seconds."""
+    if not delay:
+        confirm()
+        return
 
-    def confirm() -> None:
-        settle()
+    def late() -> None:
+        confirm()
         peer.broker.touch(peer)
 
-    asyncio.get_running_loop().call_later(delay, confirm)
+    asyncio.get_running_loop().call_later(delay, late)
 
 
 def _batched(payload: bytes) -> list[SentMessage]:
@@ -583,7 +526,3 @@ def _read_batched(body: AmqpValue) -> SentMessage:
     if not isinstance(body, bytes):
         raise AmqpDecodeError("The batch cannot be read: a data section must hold the bytes of a message.")
     return read_sent(body)
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from sbnotebook.emulator.entities import EntityExistsError, Refusal, RefusedError
+from sbnotebook.emulator.entities import RefusedError
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service import atom
-from sbnotebook.emulator.service.access import AccessRefusedError, NamespaceAccess
+from sbnotebook.emulator.service.access import NamespaceAccess
 from sbnotebook.emulator.service.conditions import with_tracking_id
 from sbnotebook.errors import SbNotebookError
 
@@ -63,7 +63,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         return await handler(request)
     except web.HTTPException as error:
         return _refusal(request, error.status, error.text or error.reason)
-    except (RequestRefusedError, RefusedError, SbNotebookError) as error:
+    except (RequestRefusedError, SbNotebookError) as error:
         return _refusal(request, _status(error), str(error))
     except Exception:
         _LOGGER.exception("The request %s %s failed.", request.method, request.path)
@@ -98,12 +98,9 @@ def authorize(access: NamespaceAccess) -> Middleware:
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            is_page = request.path in OPEN_PAGES and request.method in _READING
-            if not is_page or ASKS_FOR_ENTITY in request.query:
-                access.require_manage(request.host, request.path.strip("/"), request.headers.get("Authorization"))
-        except AccessRefusedError as error:
-            return _refusal(request, 401, str(error))
+        is_page = request.path in OPEN_PAGES and request.method in _READING
+        if not is_page or ASKS_FOR_ENTITY in request.query:
+            access.require_manage(request.host, request.path.strip("/"), request.headers.get("Authorization"))
         return await handler(request)
 
     return check
@@ -125,9 +122,7 @@ async def expect_body(request: web.Request, handler: Handler) -> web.StreamRespo
 def _status(error: Exception) -> int:
     if isinstance(error, RequestRefusedError):
         return error.status
-    if isinstance(error, EntityExistsError):
-        return 409
-    return 403 if isinstance(error, RefusedError) and error.refusal is Refusal.QUOTA_EXCEEDED else 400
+    return error.condition.status if isinstance(error, RefusedError) else 400
 
 
 def _refusal(request: web.Request, status: int, detail: str) -> web.Response:

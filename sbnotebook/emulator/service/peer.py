@@ -23,12 +23,13 @@ from sbnotebook.emulator.amqp import (
     SendingLink,
     TransferReceived,
 )
+from sbnotebook.emulator.entities import Condition, RefusedError
 from sbnotebook.emulator.faults import Drop
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.access import ConnectionAccess
-from sbnotebook.emulator.service.attaching import attach, authorization_error
+from sbnotebook.emulator.service.attaching import attach, authorize
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.conditions import Condition
+from sbnotebook.emulator.service.conditions import error_of, new_error
 from sbnotebook.emulator.service.links import LinkHandler
 from sbnotebook.emulator.service.requests import ReplyLink, RequestLink
 from sbnotebook.emulator.service.transactions import Transactions, ViaEntities
@@ -207,7 +208,7 @@ class AmqpPeer(asyncio.Protocol):
         """Detach the links to these entities, or only those to their management nodes."""
         for link, handler in list(self.handlers.items()):
             if handler.attached_to in entities and (not is_node or isinstance(handler, RequestLink | ReplyLink)):
-                self.detach(link, condition.error(sentence))
+                self.detach(link, new_error(condition, sentence))
 
     def detach(self, link: Link, error: Error) -> None:
         """Detach a link, or refuse it if it is not attached yet."""
@@ -234,9 +235,10 @@ class AmqpPeer(asyncio.Protocol):
 
     def _detach_unauthorized(self) -> None:
         for link in list(self.handlers):
-            error = authorization_error(self, link)
-            if error is not None:
-                self.detach(link, error)
+            try:
+                authorize(self, link)
+            except RefusedError as error:
+                self.detach(link, error_of(error))
 
     def _beat(self) -> None:
         idle = self._connection.peer_idle_timeout_ms or 0
@@ -354,7 +356,7 @@ class AmqpPeer(asyncio.Protocol):
 
 
 def _report_failure(event: Event) -> None:
-    error = Condition.INTERNAL_ERROR.error("The emulator failed to handle this; its log says why.")
+    error = new_error(Condition.INTERNAL_ERROR, "The emulator failed to handle this; its log says why.")
     match event:
         case TransferReceived(link=link, delivery_id=delivery_id):
             link.settle(delivery_id, Rejected(error))

@@ -6,16 +6,19 @@ Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus request-respon
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, cast
 
-from sbnotebook.amqp import AmqpValue, encode
+from sbnotebook.amqp import AmqpValue, Int, encode
 from sbnotebook.amqp.limits import ITEMS
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES, VALUE, section_value, split
 from sbnotebook.emulator.amqp import Accepted, ReceivingLink, Rejected, SendingLink, TransferReceived
-from sbnotebook.emulator.entities import AnyEntity, Receivable, RefusedError, Transaction
+from sbnotebook.emulator.entities import AnyEntity, Condition, Receivable, RefusedError, Transaction
+from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.logs import clean_logger
-from sbnotebook.emulator.service.conditions import Condition, condition_for
+from sbnotebook.emulator.service.broker import Broker
+from sbnotebook.emulator.service.conditions import new_error
 from sbnotebook.emulator.service.links import LinkHandler, LinkPeer
 from sbnotebook.errors import AmqpDecodeError
 
@@ -50,26 +53,54 @@ class Reply:
     body: AmqpValue = None
 
 
-class Node(Protocol):
-    """A node, which answers requests at its address."""
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request to a management node, as its operation gets it.
+
+    Attributes:
+        broker: the namespace.
+        entity: which has the operation: the table says of what kind.
+        body: the arguments.
+        now: ms.
+        transaction: None to take effect at once.
+    """
+
+    broker: Broker
+    entity: Any
+    body: dict[str, Any]
+    now: int
+    transaction: Transaction | None
 
     @property
-    def address(self) -> str:
-        """Return its address, in lower case."""
-        ...
+    def faults(self) -> EntityFaults:
+        """Return the faults of the entity."""
+        return self.broker.faults.at(self.entity.path)
 
-    @property
-    def entity(self) -> AnyEntity | Receivable | None:
-        """Return its entity; None if it has none."""
-        ...
 
-    def answer(self, request: Request) -> Reply:
-        """Carry out a request, and return the reply."""
-        ...
+def done(body: AmqpValue) -> Reply:
+    """Return the reply to a request that was carried out."""
+    return Reply({"statusCode": Int(200), "statusDescription": "OK"}, body)
 
-    def failure(self, condition: Condition, sentence: str) -> Reply:
-        """Return the reply for an error."""
-        ...
+
+def nothing() -> Reply:
+    """Return the reply to a request that found nothing."""
+    return Reply({"statusCode": Int(204), "statusDescription": "No messages"})
+
+
+class Node(NamedTuple):
+    """A node, which answers requests at its address.
+
+    Attributes:
+        address: in lower case.
+        entity: None for a node without one.
+        answer: carries out a request; the errors that it raises become replies.
+        failure: makes the reply for an error.
+    """
+
+    address: str
+    entity: AnyEntity | Receivable | None
+    answer: Callable[[Request], Reply]
+    failure: Callable[[Condition, str], Reply]
 
 
 class RequestLink(LinkHandler):
@@ -89,7 +120,7 @@ class RequestLink(LinkHandler):
             request = _read(event.payload, _MOST_ITEMS if self._node.entity is None else ITEMS)
             request = request if event.txn_id is None else replace(request, txn_id=event.txn_id)
         except AmqpDecodeError as error:
-            self._link.settle(event.delivery_id, Rejected(Condition.DECODE_ERROR.error(str(error))))
+            self._link.settle(event.delivery_id, Rejected(new_error(Condition.DECODE_ERROR, str(error))))
             return
         self._link.settle(event.delivery_id, Accepted())
         reply = self._answer(request)
@@ -110,7 +141,9 @@ class RequestLink(LinkHandler):
                 request = replace(request, transaction=self._peer.transactions.find(request.txn_id))
             return self._node.answer(request)
         except RefusedError as error:
-            return self._node.failure(condition_for(error), str(error))
+            return self._node.failure(error.condition, str(error))
+        except AmqpDecodeError as error:
+            return self._node.failure(Condition.DECODE_ERROR, str(error))
         except Exception:
             _LOGGER.exception("The request %s was not answered.", request.operation)
             text = "The emulator failed to handle the request; its log says why."

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 from weakref import WeakKeyDictionary
 
 from sbnotebook.emulator.amqp import Link
-from sbnotebook.emulator.entities import SPANS_ENTITIES, Queue, Refusal, RefusedError, Topic, Transaction
+from sbnotebook.emulator.entities import SPANS_ENTITIES, Condition, Queue, RefusedError, Topic, Transaction
 from sbnotebook.emulator.service.broker import Broker
 
 _MAX_OPEN: Final = 1000
@@ -60,7 +60,9 @@ class Transactions:
     def declare(self, link: Link) -> bytes:
         """Begin a transaction, and return its id."""
         if len(self._open) >= _MAX_OPEN:
-            raise RefusedError(Refusal.QUOTA_EXCEEDED, f"A connection has at most {_MAX_OPEN} open transactions.")
+            raise RefusedError(
+                Condition.RESOURCE_LIMIT_EXCEEDED, f"A connection has at most {_MAX_OPEN} open transactions."
+            )
         # As those that Azure was seen to give.
         txn_id = f"txn:{uuid4().hex}__G0:{next(_NUMBERS)}_G0".encode()
         self._open[txn_id] = _Open(Transaction(txn_id), link)
@@ -71,7 +73,7 @@ class Transactions:
         self._forget_ended(txn_id)
         found = self._open.get(txn_id)
         if found is None:
-            raise RefusedError(Refusal.UNKNOWN_TRANSACTION, _UNKNOWN)
+            raise RefusedError(Condition.UNKNOWN_TRANSACTION, _UNKNOWN)
         if found.end is None:
             clock = self._broker.clock
             found.end = clock.now() + self._broker.faults.transaction_timeout_ms
@@ -79,7 +81,7 @@ class Transactions:
         self._count()
         if self._broker.memory.transactions > _MAX_BYTES:
             text = f"The open transactions of all connections have at most {_MAX_BYTES} bytes of messages."
-            raise RefusedError(Refusal.QUOTA_EXCEEDED, text)
+            raise RefusedError(Condition.RESOURCE_LIMIT_EXCEEDED, text)
         return found.transaction
 
     def other_link(self, transaction: Transaction, token: UUID) -> Link | None:
@@ -116,7 +118,7 @@ class Transactions:
     def _end(self, txn_id: bytes) -> _Open:
         found = self._open.pop(txn_id, None)
         if found is None:
-            raise RefusedError(Refusal.UNKNOWN_TRANSACTION, _NOT_DECLARED)
+            raise RefusedError(Condition.UNKNOWN_TRANSACTION, _NOT_DECLARED)
         if found.cancel_alarm is not None:
             found.cancel_alarm()
         self._count()
@@ -155,4 +157,4 @@ class ViaEntities:
     def check_receiver(self, link: Link, root: Queue | Topic) -> None:
         """Check that messages can be received over a new link."""
         if self.attach(link, root) not in (None, root):
-            raise RefusedError(Refusal.NOT_ALLOWED, SPANS_ENTITIES)
+            raise RefusedError(Condition.NOT_ALLOWED, SPANS_ENTITIES)

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from sbnotebook.amqp import AmqpValue, Described, Symbol, Timestamp, UInt, ULong, encode
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
-from sbnotebook.emulator.entities import Queue, QueueOptions, Registry, SentMessage, read_sent
+from sbnotebook.emulator.entities import (
+    DeadLetterReason,
+    Queue,
+    QueueOptions,
+    Receivable,
+    RefusedError,
+    Registry,
+    SentMessage,
+    read_sent,
+)
+from sbnotebook.emulator.entities.box import Settlement
+from sbnotebook.emulator.entities.transitions import Event
 
 Encode = Callable[..., bytes]
 Sent = Callable[..., SentMessage]
+BURY = Settlement(Event.DEAD_LETTER, why=DeadLetterReason("Bad", None))
 
 
 def encoded(body: bytes = b"body", sections: dict[int, AmqpValue] | None = None) -> bytes:
@@ -46,6 +59,15 @@ def message(
     if properties is not None:
         sections[APPLICATION_PROPERTIES] = properties
     return read_sent(encoded(str(body).encode(), sections))
+
+
+def settles(box: Receivable, token: UUID, settlement: Settlement, now: int) -> bool:
+    """Settle a message; whether its lock was held."""
+    try:
+        box.settle(token, settlement, now)
+    except RefusedError:
+        return False
+    return True
 
 
 @pytest.fixture

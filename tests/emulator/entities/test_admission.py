@@ -7,9 +7,9 @@ from zlib import crc32
 import pytest
 
 from sbnotebook.emulator.entities import (
+    Condition,
     Queue,
     QueueOptions,
-    Refusal,
     RefusedError,
     Registry,
     SentMessage,
@@ -22,10 +22,10 @@ Sent = Callable[..., SentMessage]
 DAY = 86_400_000
 
 
-def refused(queue: Queue, message: SentMessage) -> Refusal:
+def refused(queue: Queue, message: SentMessage) -> Condition:
     with pytest.raises(RefusedError) as caught:
         queue.admission.check([message])
-    return caught.value.refusal
+    return caught.value.condition
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,14 @@ def test_a_message_has_the_size_that_tier_and_queue_allow(
     queue = Registry(tier).create_queue("q", QueueOptions(max_message_size_kb=allowed))
     overhead = len(sent("x" * limit).payload) - limit
     queue.admission.check([sent("x" * (limit - overhead))])
-    assert refused(queue, sent("x" * (limit - overhead + 1))) is Refusal.TOO_LARGE
+    assert refused(queue, sent("x" * (limit - overhead + 1))) is Condition.MESSAGE_SIZE_EXCEEDED
 
 
 def test_the_header_of_a_message_has_a_limit_of_its_own(queue: Queue, sent: Sent) -> None:
     queue.admission.check([sent("x", properties={"a": "x" * 32_500, "b": "x" * 32_500})])
-    assert refused(queue, sent("x", properties={"a": "x" * 32_768, "b": "x" * 32_768})) is Refusal.TOO_LARGE
+    assert (
+        refused(queue, sent("x", properties={"a": "x" * 32_768, "b": "x" * 32_768})) is Condition.MESSAGE_SIZE_EXCEEDED
+    )
 
 
 @pytest.mark.parametrize(("value", "message_id"), [("x", None), (b"y", None), ("x", "behind other sections")])
@@ -59,13 +61,13 @@ def test_a_property_has_at_most_32_kilobytes(
     queue.admission.check([sent("x", message_id=message_id, properties={"other": 1, "a": value * 32_768})])
     with pytest.raises(RefusedError, match="A property of the message has 32769 bytes, the limit is 32768") as caught:
         queue.admission.check([sent("x", message_id=message_id, properties={"a": value * 32_769, "other": 1})])
-    assert caught.value.refusal is Refusal.TOO_LARGE
+    assert caught.value.condition is Condition.MESSAGE_SIZE_EXCEEDED
 
 
 def test_a_queue_with_sessions_asks_for_one(registry: Registry, sent: Sent) -> None:
     queue = registry.create_queue("q", QueueOptions(requires_session=True))
-    assert refused(queue, sent("x")) is Refusal.NO_SESSION_ID
-    assert refused(queue, sent("x", session_id="s" * 129)) is Refusal.BAD_ARGUMENT
+    assert refused(queue, sent("x")) is Condition.NOT_ALLOWED
+    assert refused(queue, sent("x", session_id="s" * 129)) is Condition.ARGUMENT_ERROR
     queue.admission.check([sent("x", session_id="s" * 128)])
 
 
@@ -172,20 +174,23 @@ def test_the_limits_of_a_queue_count_to_the_last_byte(registry: Registry, sent: 
     queue = registry.create_queue("q", QueueOptions(max_size_mb=1, max_message_size_kb=2048))
     overhead = len(sent("x" * 1_048_000).payload) - 1_048_000
     queue.admission.check([sent("x" * (1_048_576 - overhead))])
-    assert refused(queue, sent("x" * (1_048_577 - overhead))) is Refusal.QUOTA_EXCEEDED
+    assert refused(queue, sent("x" * (1_048_577 - overhead))) is Condition.RESOURCE_LIMIT_EXCEEDED
 
 
 def test_the_header_may_have_65536_bytes(queue: Queue, sent: Sent) -> None:
     large = {"b": "x" * 32_000, "c": "x" * 3_000}
     overhead = sent("x", properties={"a": "x" * 30_000, **large}).header_size - 30_000
     queue.admission.check([sent("x", properties={"a": "x" * (65_536 - overhead), **large})])
-    assert refused(queue, sent("x", properties={"a": "x" * (65_537 - overhead), **large})) is Refusal.TOO_LARGE
+    assert (
+        refused(queue, sent("x", properties={"a": "x" * (65_537 - overhead), **large}))
+        is Condition.MESSAGE_SIZE_EXCEEDED
+    )
 
 
 def test_an_id_has_at_most_128_characters(registry: Registry, sent: Sent) -> None:
     unique = registry.create_queue("u", QueueOptions(requires_duplicate_detection=True))
     unique.admission.check([sent("x", message_id="m" * 128)])
-    assert refused(unique, sent("x", message_id="m" * 129)) is Refusal.BAD_ARGUMENT
+    assert refused(unique, sent("x", message_id="m" * 129)) is Condition.ARGUMENT_ERROR
 
 
 def test_a_refusal_names_its_limit(registry: Registry, sent: Sent) -> None:

@@ -9,7 +9,6 @@ from sbnotebook.amqp import Timestamp
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, section_value, split
 from sbnotebook.emulator.entities import (
     BrokeredMessage,
-    DeadLetterReason,
     EntityStatus,
     Queue,
     QueueOptions,
@@ -23,6 +22,7 @@ from sbnotebook.emulator.entities import (
 )
 from sbnotebook.emulator.entities import registry as registry_module
 from sbnotebook.emulator.entities.rules import Rule, SqlAction, TrueFilter
+from tests.emulator.entities.conftest import BURY
 from tests.emulator.entities.store_helpers import OnDisk
 
 Sent = Callable[..., SentMessage]
@@ -199,7 +199,7 @@ def bury_first(queue: ReceivingEntity) -> None:
     message = queue.receive(0)
     assert message is not None
     assert message.lock_token is not None
-    assert queue.dead_letter_message(message.lock_token, 0, DeadLetterReason("Bad", None))
+    queue.settle(message.lock_token, BURY, 0)
 
 
 def test_the_source_is_remembered_on_later_hops(registry: Registry, sent: Sent) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
@@ -18,10 +18,11 @@ from sbnotebook.emulator.entities import (
     Registry,
     SentMessage,
 )
+from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Settlement
+from sbnotebook.emulator.entities.transitions import Event
 
 Sent = Callable[..., SentMessage]
-BAD = DeadLetterReason("Bad", "It is bad")
-UNKNOWN = DeadLetterReason(None, None)
+DEAD_LETTER = Settlement(Event.DEAD_LETTER, why=DeadLetterReason("Bad", "It is bad"))
 
 
 def fill(queue: Queue, sent: Sent, count: int) -> None:
@@ -47,14 +48,14 @@ def properties(message: BrokeredMessage) -> Any:
     return found.get(APPLICATION_PROPERTIES, {})
 
 
-@pytest.mark.parametrize(("settle", "count"), [(Queue.abandon, 1), (Queue.release, 0)])
+@pytest.mark.parametrize(("settlement", "count"), [(ABANDON, 1), (RELEASE, 0)])
 def test_a_message_that_is_given_back_has_its_old_place(
-    queue: Queue, sent: Sent, settle: Callable[[Queue, UUID, int], bool], count: int
+    queue: Queue, sent: Sent, settlement: Settlement, count: int
 ) -> None:
     fill(queue, sent, 3)
     first, token = lock(queue)
     lock(queue)
-    assert settle(queue, token, 1)
+    queue.settle(token, settlement, 1)
     assert first.delivery_count == count
     assert order(queue) == [1, 3]
 
@@ -75,21 +76,21 @@ def test_after_too_many_failures_a_message_is_dead_lettered(queue: Queue, sent: 
 
 def test_in_a_dead_letter_queue_no_delivery_counts(registry: Registry, queue: Queue, sent: Sent) -> None:
     fill(queue, sent, 1)
-    queue.dead_letter_message(lock(queue)[1], 0, UNKNOWN)
+    queue.settle(lock(queue)[1], DEAD_LETTER, 0)
     message, _ = lock(queue.dead_letter)
     assert registry.next_deadline == 10_000
     registry.expire(10_000)
     assert (message.delivery_count, message.lock_token) == (0, None)
     for _ in range(5):
-        assert queue.dead_letter.abandon(lock(queue.dead_letter, 20_000)[1], 20_000)
-    assert queue.dead_letter.defer(lock(queue.dead_letter, 20_000)[1], 20_000)
+        queue.dead_letter.settle(lock(queue.dead_letter, 20_000)[1], ABANDON, 20_000)
+    queue.dead_letter.settle(lock(queue.dead_letter, 20_000)[1], DEFER, 20_000)
     assert (message.delivery_count, message.state) == (0, MessageState.DEFERRED)
 
 
 def test_hundreds_of_deferred_messages_are_received_at_once(queue: Queue, sent: Sent) -> None:
     fill(queue, sent, 300)
     for _ in range(300):
-        assert queue.defer(lock(queue)[1], now=0)
+        queue.settle(lock(queue)[1], DEFER, 0)
     found = queue.receive_deferred(range(1, 301), now=0)
     assert found is not None
     assert [message.sequence_number for message in found] == list(range(1, 301))
@@ -98,9 +99,9 @@ def test_hundreds_of_deferred_messages_are_received_at_once(queue: Queue, sent: 
 def test_abandon_and_defer_can_set_properties(registry: Registry, queue: Queue, sent: Sent) -> None:
     queue.send(sent("x", properties={"a": 1, "b": 2}), 0)
     message, token = lock(queue)
-    queue.abandon(token, 0, {"a": "new"})
+    queue.settle(token, ABANDON._replace(properties={"a": "new"}), 0)
     assert properties(message) == {"a": "new", "b": 2}
-    queue.dead_letter_message(lock(queue)[1], 0, BAD, {"c": True})
+    queue.settle(lock(queue)[1], DEAD_LETTER._replace(properties={"c": True}), 0)
     assert properties(next(queue.dead_letter.peek(0, 1))) == {
         "a": "new", "b": 2, "c": True, "DeadLetterReason": "Bad", "DeadLetterErrorDescription": "It is bad",
     }  # fmt: skip
@@ -112,23 +113,21 @@ def test_properties_cannot_be_set_beyond_what_a_message_may_have(registry: Regis
     queue.send(sent("x"), 0)
     message, token = lock(queue)
     registry.take_changes()
-    for act in (queue.abandon, queue.defer):
-        with pytest.raises(RefusedError, match="the limit is 65536"):
-            act(token, 0, {"a": "x" * 70_000})
-    with pytest.raises(RefusedError, match="the limit is 65536"):
-        queue.check_properties(token, 0, {"a": "x" * 70_000})
-    queue.check_properties(uuid4(), 0, {"a": "x" * 70_000})  # Without the lock there is no message to check.
+    for settlement in (ABANDON, DEFER, DEAD_LETTER):
+        for act in (queue.settle, queue.check):
+            with pytest.raises(RefusedError, match="the limit is 65536"):
+                act(token, settlement._replace(properties={"a": "x" * 70_000}), 0)
     assert queue.holds(token, 0)
     assert message.delivery_count == 0
     assert registry.take_changes() == []
-    assert queue.complete(token, 0)
+    queue.settle(token, COMPLETE, 0)
 
 
 def test_delete_removes_old_unlocked_messages_oldest_first(queue: Queue, sent: Sent) -> None:
     for now in range(6):
         queue.send(sent(now), now)
     lock(queue)
-    queue.defer(lock(queue)[1], 9)
+    queue.settle(lock(queue)[1], DEFER, 9)
     assert queue.delete(2, before=5, now=9) == 2
     assert [message.sequence_number for message in queue.peek(0, 10)] == [1, 2, 5, 6]
     assert queue.delete(10, before=5, now=9) == 1
@@ -153,7 +152,7 @@ def test_an_expired_message_is_not_put_in_front(registry: Registry, mortal: Queu
     for now in range(0, 1_000 * others + 1, 1_000):
         mortal.send(sent("x"), now)
     _, token = lock(mortal)
-    assert mortal.release(token, 5_500)
+    mortal.settle(token, RELEASE, 5_500)
     assert mortal.counts == (others, 0, 0, 0, 1, 0)
     assert (mortal.receive(5_500) is not None) == bool(others)
 
@@ -179,14 +178,15 @@ def test_a_deleted_queue_holds_no_lock_and_keeps_nothing(registry: Registry, mor
     registry.delete(mortal)
     registry.take_changes()
     assert not mortal.holds(token, 0)
-    assert not mortal.abandon(token, 6_000)
-    assert mortal.renew(token, 0) is None
+    for act in (lambda: mortal.settle(token, ABANDON, 6_000), lambda: mortal.renew(token, 0)):
+        with pytest.raises(RefusedError, match="lock supplied is invalid"):
+            act()
     assert (registry.take_changes(), registry.residency.size) == ([], 0)
 
 
 def test_a_sub_queue_has_no_dead_letter_queue(queue: Queue, sent: Sent) -> None:
     fill(queue, sent, 1)
-    queue.dead_letter_message(lock(queue)[1], 0, BAD)
+    queue.settle(lock(queue)[1], DEAD_LETTER, 0)
     assert queue.dead_letter.dead_letter is None
-    with pytest.raises(AssertionError, match="has no dead-letter queue"):
-        queue.dead_letter.dead_letter_message(lock(queue.dead_letter)[1], 0, BAD)
+    with pytest.raises(RefusedError, match="cannot be dead-lettered"):
+        queue.dead_letter.settle(lock(queue.dead_letter)[1], DEAD_LETTER, 0)

@@ -6,16 +6,17 @@ from typing import Any
 import pytest
 
 from sbnotebook.emulator.entities import (
-    DeadLetterReason,
+    Condition,
     Queue,
     QueueOptions,
-    Refusal,
     RefusedError,
     Registry,
     SentMessage,
     SubscriptionOptions,
     Tier,
 )
+from sbnotebook.emulator.entities.box import ABANDON
+from tests.emulator.entities.conftest import BURY
 
 Sent = Callable[..., SentMessage]
 
@@ -38,7 +39,7 @@ def test_a_message_that_is_buried_leaves_no_session_behind(registry: Registry, s
     message = queue.receive(0, session)
     assert message is not None
     assert message.lock_token is not None
-    queue.abandon(message.lock_token, 0)
+    queue.settle(message.lock_token, ABANDON, 0)
     assert queue.counts.dead_letter == 1
     assert queue.sessions is not None
     assert queue.sessions.get("") is None
@@ -50,10 +51,10 @@ def accept(queue: Queue, name: str | None = None, now: int = 0) -> Any:
     return accepted
 
 
-def refusal(action: Callable[[], object]) -> Refusal:
+def refusal(action: Callable[[], object]) -> Condition:
     with pytest.raises(RefusedError) as caught:
         action()
-    return caught.value.refusal
+    return caught.value.condition
 
 
 def test_only_an_expired_session_lock_counts_as_a_failure(registry: Registry, calls: Queue, sent: Sent) -> None:
@@ -74,7 +75,7 @@ def test_only_an_expired_session_lock_counts_as_a_failure(registry: Registry, ca
     assert registry.next_deadline == 10_000
     registry.expire(10_000)
     assert (message.delivery_count, told, calls.counts) == (1, ["lost 10000"], (1, 0, 0, 0, 0, 0))
-    assert refusal(lambda: calls.held_session("a", 10_000)) is Refusal.SESSION_LOCK_LOST
+    assert refusal(lambda: calls.held_session("a", 10_000)) is Condition.SESSION_LOCK_LOST
 
 
 def test_the_state_of_a_session_has_a_limit() -> None:
@@ -82,7 +83,7 @@ def test_the_state_of_a_session_has_a_limit() -> None:
     calls = registry.create_queue("calls", QueueOptions(requires_session=True))
     session, _ = accept(calls, "a")
     calls.set_session_state(session, b"x" * 262_144, 0)
-    assert refusal(lambda: calls.set_session_state(session, b"x" * 262_145, 0)) is Refusal.TOO_LARGE
+    assert refusal(lambda: calls.set_session_state(session, b"x" * 262_145, 0)) is Condition.MESSAGE_SIZE_EXCEEDED
     with pytest.raises(RefusedError, match="has 262145 bytes, the limit is 262144"):
         calls.set_session_state(session, b"x" * 262_145, 0)
 
@@ -94,7 +95,7 @@ def test_the_states_of_sessions_take_space(registry: Registry, sent: Sent) -> No
     calls.set_session_state(session, b"x" * 600_000, 0)
     assert calls.total_size == 600_000
     message = sent("x" * 600_000, session_id="a")
-    assert refusal(lambda: calls.admission.check([message])) is Refusal.QUOTA_EXCEEDED
+    assert refusal(lambda: calls.admission.check([message])) is Condition.RESOURCE_LIMIT_EXCEEDED
     calls.set_session_state(session, None, 0)
     calls.admission.check([message])
 
@@ -136,7 +137,7 @@ def test_the_size_is_that_of_all_messages_and_states(calls: Queue, sent: Sent) -
     message = calls.receive(0, session)
     assert message is not None
     assert message.lock_token is not None
-    calls.dead_letter_message(message.lock_token, 0, DeadLetterReason("Bad", None))
+    calls.settle(message.lock_token, BURY, 0)
     sizes = [[message.size for message in box.peek(0, 9)] for box in calls.boxes]
     assert [len(each) for each in sizes] == [1, 1, 1]
     total = sum(map(sum, sizes))

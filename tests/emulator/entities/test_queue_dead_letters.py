@@ -8,13 +8,13 @@ import pytest
 
 from sbnotebook.emulator.entities import (
     BrokeredMessage,
-    DeadLetterReason,
     Queue,
     QueueOptions,
     Registry,
     SentMessage,
     SubscriptionOptions,
 )
+from tests.emulator.entities.conftest import BURY
 
 Sent = Callable[..., SentMessage]
 FORWARDING = QueueOptions(forward_dead_letters_to="errors")
@@ -30,7 +30,7 @@ def dead_letter(queue: Queue, sent: SentMessage) -> None:
     message = queue.receive(0)
     assert message is not None
     assert message.lock_token is not None
-    assert queue.dead_letter_message(message.lock_token, 0, DeadLetterReason("Bad", None))
+    queue.settle(message.lock_token, BURY, 0)
 
 
 def standing(queue: Queue) -> list[BrokeredMessage]:

@@ -9,8 +9,8 @@ import pytest
 
 from sbnotebook.emulator.entities import (
     AnyEntity,
+    Condition,
     QueueOptions,
-    Refusal,
     RefusedError,
     Registry,
     SentMessage,
@@ -89,7 +89,7 @@ def test_the_basic_tier_has_plain_queues(options: dict[str, Any]) -> None:
     ):
         with pytest.raises(RefusedError, match=rf"The tier Basic does not have ({name}|topics)\.") as caught:
             action()
-        assert caught.value.refusal is Refusal.NOT_ALLOWED
+        assert caught.value.condition is Condition.NOT_ALLOWED
     assert registry.entities == [queue]
 
 
@@ -104,7 +104,7 @@ def test_the_premium_tier_has_no_express_entities() -> None:
     ):
         with pytest.raises(RefusedError, match="Express entities aren't supported in the tier Premium") as caught:
             action()
-        assert caught.value.refusal is Refusal.NOT_ALLOWED
+        assert caught.value.condition is Condition.NOT_ALLOWED
     assert registry.entities == [queue, topic]
 
 
@@ -122,7 +122,7 @@ def test_a_namespace_and_a_topic_have_room_for_so_many() -> None:
     ):
         with pytest.raises(RefusedError, match="at most") as caught:
             action()
-        assert caught.value.refusal is Refusal.QUOTA_EXCEEDED
+        assert caught.value.condition is Condition.RESOURCE_LIMIT_EXCEEDED
     registry.delete(registry.queues[0])
     registry.create_queue("more")
     # A namespace that comes from a tier with more room takes in no more either.
@@ -287,7 +287,7 @@ def test_an_entity_forwards_to_what_can_take_its_messages(registry: Registry) ->
     ):
         with pytest.raises(RefusedError) as refused:
             registry.check_targets(options)
-        assert refused.value.refusal is Refusal.NOT_ALLOWED
+        assert refused.value.condition is Condition.NOT_ALLOWED
 
 
 def test_an_outdated_alarm_does_not_ring(registry: Registry, sent: Sent) -> None:

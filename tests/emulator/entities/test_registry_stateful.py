@@ -20,7 +20,6 @@ from hypothesis.stateful import (
 
 from sbnotebook.emulator.entities import (
     BrokeredMessage,
-    DeadLetterReason,
     EntityStatus,
     MessageSession,
     Queue,
@@ -30,10 +29,11 @@ from sbnotebook.emulator.entities import (
     Subscription,
     Topic,
 )
+from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE
 from sbnotebook.emulator.entities.snapshot import Snapshot
 from tests.chances import rounds
 from tests.emulator.entities.comparing import RED, SESSIONS, Pair
-from tests.emulator.entities.conftest import message
+from tests.emulator.entities.conftest import BURY, message, settles
 from tests.emulator.entities.documented import Copy, entity_of
 
 STORIES: Final = rounds(30, 300)
@@ -43,7 +43,14 @@ SENT_TO = st.sampled_from(["orders", "orders", "strict", "unique", "front", SESS
 SELDOM = st.sampled_from([False, False, False, True])
 LIVES = st.sampled_from([None, None, 1, 700, 2500])
 DELAYS = st.sampled_from([None, None, None, -5, 1, 800, 4000])
-SETTLEMENTS = ["dead_letter", "complete", "abandon", "abandon", "release", "defer", "defer", "renew", "renew", "late"]
+SETTLEMENTS: Final = {
+    "complete": COMPLETE,
+    "abandon": ABANDON._replace(properties={"tried": "again"}),
+    "release": RELEASE,
+    "defer": DEFER,
+    "dead_letter": BURY,
+}
+HOW = [*SETTLEMENTS, "abandon", "defer", "renew", "renew", "late"]
 
 WORKS = ["keep", "keep", "keep", "keep", "compare", "delete", "forward", "update", "restart"]
 
@@ -68,7 +75,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
             found = self.box(path).receive(self.now, held)
             self.received(path, found, [copy], self.now + 5000, delete=False)
             assert copy.token is not None
-            assert self.box(path).defer(copy.token, self.now)
+            self.box(path).settle(copy.token, DEFER, self.now)
             self.model.settle(path, copy, "defer", self.now)
         self.close_session("a")
 
@@ -201,7 +208,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
     @rule(data=st.data(), count=st.integers(1, 3))
     def settle(self, data: st.DataObject, count: int) -> None:
         for path, copy in data.draw(st.permutations(self.locked()))[:count]:
-            self.settle_one(data, path, copy, data.draw(st.sampled_from(SETTLEMENTS)))
+            self.settle_one(data, path, copy, data.draw(st.sampled_from(HOW)))
 
     def settle_one(self, data: st.DataObject, path: str, copy: Copy, how: str) -> None:
         if how == "late":
@@ -221,29 +228,24 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         self.model.settle(path, copy, how, self.now)
 
     def settled(self, box: Receivable, token: UUID, how: str) -> bool:
-        match how:
-            case "complete":
-                return box.complete(token, self.now)
-            case "abandon":
-                return box.abandon(token, self.now, {"tried": "again"})
-            case "release":
-                return box.release(token, self.now)
-            case "defer":
-                return box.defer(token, self.now)
-            case _:
-                return box.dead_letter_message(token, self.now, DeadLetterReason("Bad", None))
+        return settles(box, token, SETTLEMENTS[how], self.now)
 
     def settle_late(self, data: st.DataObject) -> None:
         path, token = data.draw(st.sampled_from([*self.lost[-20:], ("orders", uuid4())]))
         how = data.draw(st.sampled_from(["complete", "abandon", "release", "defer", "renew"]))
         box = self.box(path)
         assert not box.holds(token, self.now)
-        assert not (box.renew(token, self.now) if how == "renew" else self.settled(box, token, how))
+        if how == "renew":
+            with pytest.raises(RefusedError):
+                box.renew(token, self.now)
+        else:
+            assert not self.settled(box, token, how)
 
     def renew(self, path: str, copy: Copy) -> None:
         assert copy.token is not None
         if path == SESSIONS:
-            assert self.box(path).renew(copy.token, self.now) is None
+            with pytest.raises(RefusedError):
+                self.box(path).renew(copy.token, self.now)
             return
         assert self.box(path).renew(copy.token, self.now) == self.now + 5000
         copy.until = self.now + 5000

@@ -13,6 +13,7 @@ from sbnotebook.emulator.entities import (
     TopicOptions,
     restore,
 )
+from sbnotebook.emulator.entities.box import DEFER
 from sbnotebook.emulator.entities.rules import Rule, SqlFilter
 from sbnotebook.errors import EmulatorError
 from tests.emulator.entities.store_helpers import OnDisk
@@ -61,7 +62,7 @@ def test_messages_stay_in_the_store_until_they_are_asked_for(registry: Registry,
     held = queue.receive(0)
     assert held is not None
     assert held.lock_token is not None
-    queue.defer(held.lock_token, 0)
+    queue.settle(held.lock_token, DEFER, 0)
     queue.receive(0)
     restored = again(registry, kept)
     found = restored.find_queue("q")
@@ -87,7 +88,7 @@ def test_sessions_come_back(registry: Registry, kept: OnDisk, sent: Sent) -> Non
     held = queue.receive(0, queue.held_session("a", 0))
     assert held is not None
     assert held.lock_token is not None
-    queue.defer(held.lock_token, 0)
+    queue.settle(held.lock_token, DEFER, 0)
     restored = again(registry, kept)
     found = restored.find_queue("q")
     assert found is not None

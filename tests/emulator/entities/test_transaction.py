@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from sbnotebook.emulator.entities import Queue, QueueOptions, Registry, SentMessage, Topic, Transaction
+from sbnotebook.emulator.entities.box import COMPLETE
 from sbnotebook.emulator.entities.refusals import RefusedError
 
 Sent = Callable[..., SentMessage]
@@ -29,11 +30,11 @@ def test_a_transaction_stays_within_one_partition(registry: Registry, sent: Sent
     transaction = Transaction(b"t")
     transaction.do(queue, lambda _: None, lambda _: None)
     for token in tokens[:2]:
-        transaction.settle(queue, token, partial(queue.complete, token), 0)
+        transaction.settle(queue, token, partial(queue.settle, token, COMPLETE), 0)
     message = sent("c", partition_key="a")
     transaction.send(queue, [message])
     for refused in (
-        lambda: transaction.settle(queue, tokens[2], partial(queue.complete, tokens[2]), 0),
+        lambda: transaction.settle(queue, tokens[2], partial(queue.settle, tokens[2], COMPLETE), 0),
         lambda: transaction.send(queue, [sent("d", partition_key="b")]),
         lambda: transaction.send(queue, [sent("no key")]),
     ):

@@ -8,9 +8,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from sbnotebook.emulator.entities import BrokeredMessage, DeadLetterReason, Queue, QueueOptions, Registry
+from sbnotebook.emulator.entities import BrokeredMessage, Queue, QueueOptions, Registry
+from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Settlement
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place, as_table, place_of
-from tests.emulator.entities.conftest import message
+from tests.emulator.entities.conftest import BURY, message, settles
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "message-states.md"
 
@@ -32,7 +33,7 @@ class Subject:
         if place not in (Place.SCHEDULED, Place.ACTIVE):
             self.queue.receive(0)
         if place in (Place.DEFERRED, Place.DEFERRED_LOCKED):
-            self.queue.defer(self.token, 0)
+            self.queue.settle(self.token, DEFER, 0)
         if place is Place.DEFERRED_LOCKED:
             assert self.queue.receive_deferred([1], 0)
         assert self.place is place
@@ -57,6 +58,9 @@ class Subject:
         found = self.message or next(self.queue.dead_letter.peek(0, 1), None)
         return 0 if found is None else found.delivery_count
 
+    def settle(self, settlement: Settlement) -> bool:
+        return settles(self.queue, self.token, settlement, 0)
+
     def expire(self) -> None:
         self.registry.expire(LIVES_FOR)
         self.queue.receive_deferred([1], LIVES_FOR)
@@ -76,13 +80,11 @@ EVENTS: dict[Event, Callable[[Subject], object]] = {
     Event.CANCEL: lambda subject: subject.queue.cancel_scheduled([1]),
     Event.RECEIVE: lambda subject: either(subject.queue, delete=False),
     Event.RECEIVE_AND_DELETE: lambda subject: either(subject.queue, delete=True),
-    Event.COMPLETE: lambda subject: subject.queue.complete(subject.token, 0),
-    Event.ABANDON: lambda subject: subject.queue.abandon(subject.token, 0),
-    Event.DEFER: lambda subject: subject.queue.defer(subject.token, 0),
-    Event.DEAD_LETTER: lambda subject: subject.queue.dead_letter_message(
-        subject.token, 0, DeadLetterReason("Bad", None)
-    ),
-    Event.RELEASE: lambda subject: subject.queue.release(subject.token, 0),
+    Event.COMPLETE: lambda subject: subject.settle(COMPLETE),
+    Event.ABANDON: lambda subject: subject.settle(ABANDON),
+    Event.DEFER: lambda subject: subject.settle(DEFER),
+    Event.DEAD_LETTER: lambda subject: subject.settle(BURY),
+    Event.RELEASE: lambda subject: subject.settle(RELEASE),
     Event.LOCK_EXPIRED: lambda subject: subject.queue.expire(LOCKED_FOR) if subject.queue.locked_count else None,
     Event.LOCK_DROPPED: lambda subject: subject.queue.drop_locks(0),
     Event.EXPIRE: Subject.expire,

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from sbnotebook.emulator import ManualClock
-from sbnotebook.emulator.entities import Change, Receivable, Registry, SentMessage
+from sbnotebook.emulator.entities import Change, Condition, Receivable, Registry, SentMessage
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.conditions import Condition
 from sbnotebook.emulator.store import Store
 
 MESSAGE = SentMessage(b"\x00\x53\x75\xa0\x00")

@@ -1,42 +1,37 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from sbnotebook.amqp import AmqpValue, Int
-from sbnotebook.emulator import ManualClock
-from sbnotebook.emulator.entities import Registry
-from sbnotebook.emulator.service.access import ConnectionAccess, NamespaceAccess
-from sbnotebook.emulator.service.cbs import CbsNode
-from sbnotebook.emulator.service.requests import Reply, Request
-from tests.emulator.service.conftest import token
+from sbnotebook.amqp import AmqpValue, encode
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES
+from tests.emulator.service.conftest import Connect, token
+from tests.emulator.service.test_requests import reply
 
 
-def answer(body: AmqpValue, operation: str = "put-token", name: AmqpValue = None) -> Reply:
-    access = ConnectionAccess(NamespaceAccess(Registry(), ManualClock()), lambda: None)
-    try:
-        return CbsNode("$cbs", access).answer(Request(operation, body, application_properties={"name": name}))
-    finally:
-        access.close()
+def put(connect: Connect, body: AmqpValue, name: AmqpValue = None) -> tuple[int, str]:
+    """Put a token, and return the status and the description."""
+    client = connect(text=None)
+    client.sender("$cbs")
+    client.receiver("$cbs")
+    client.flow(1, 1)
+    properties = encode({"operation": "put-token", "name": name})
+    client.transfer(b"\x00\x53\x74" + properties + b"\x00\x53\x77" + encode(body))
+    found: Any = reply(client)[1][APPLICATION_PROPERTIES]
+    return found["status-code"], found["status-description"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", [None, "", "sb://localhost:1/", "nobody", 5])
-async def test_a_good_token_is_taken(name: AmqpValue) -> None:
-    reply = answer(token(), name=name)
-    assert reply.application_properties == {"status-code": 202, "status-description": "Accepted"}
-    assert type(reply.application_properties["status-code"]) is Int
-
-
-@pytest.mark.parametrize("name", ["sb://localhost:1/nobody", "amqp://other/nobody/$management"])
-def test_a_token_for_an_unknown_entity_is_refused(name: str) -> None:
-    properties = answer(token(), name=name).application_properties
-    assert properties["status-code"] == 404
-    assert "/nobody" in str(properties["status-description"])
+def test_a_good_token_is_taken(connect: Connect, name: AmqpValue) -> None:
+    assert put(connect, token(), name) == (202, "Accepted")
 
 
 @pytest.mark.parametrize(
     ("status", "reason", "body", "name"),
     [
+        (404, "/nobody' could not be found", token(), "sb://localhost:1/nobody"),
+        (404, "/nobody/$management' could not be found", token(), "amqp://other/nobody/$management"),
         (401, "InvalidSignature", token(key="another"), None),
         (401, "InvalidAudience", token("orders"), "sb://host/bills"),
         (401, "MalformedToken: The emulator accepts only shared access signatures", "eyJhbGciOiJIUzI1NiJ9.e30.x", None),
@@ -44,12 +39,10 @@ def test_a_token_for_an_unknown_entity_is_refused(name: str) -> None:
         (400, "must be the token", None, None),
     ],
 )
-def test_a_bad_token_is_refused_with_its_reason(status: int, reason: str, body: AmqpValue, name: AmqpValue) -> None:
-    properties = answer(body, name=name).application_properties
-    assert properties["status-code"] == status
-    assert reason in str(properties["status-description"])
-    assert "another" not in str(properties["status-description"]), "a key is named"
-
-
-def test_an_unknown_operation_is_refused() -> None:
-    assert answer(None, "fly").application_properties["status-code"] == 501
+def test_a_bad_token_is_refused_with_its_reason(
+    connect: Connect, status: int, reason: str, body: AmqpValue, name: AmqpValue
+) -> None:
+    answered, description = put(connect, body, name)
+    assert answered == status
+    assert reason in description
+    assert "another" not in description, "a key is named"

@@ -18,9 +18,9 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusConnectionError
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import AuthorizationRule, Claim
+from sbnotebook.emulator.entities import AuthorizationRule, Claim, Condition, RefusedError
 from sbnotebook.emulator.entities.options import QueueOptions
-from sbnotebook.emulator.service.access import AccessRefusedError, ConnectionAccess
+from sbnotebook.emulator.service.access import ConnectionAccess
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.connecting import sign_in as module
 from sbnotebook.settlement.connecting.sign_in import SignedIn, sign_in
@@ -128,7 +128,7 @@ async def test_a_key_that_one_of_two_places_takes_is_confirmed(
 
     def refusing(self: ConnectionAccess, token: str, address: str) -> None:
         if address.partition("://")[2].partition("/")[2] == place:
-            raise AccessRefusedError("InvalidAudience")
+            raise RefusedError(Condition.UNAUTHORIZED_ACCESS, "InvalidAudience")
         put_token(self, token, address)
 
     monkeypatch.setattr(ConnectionAccess, "put_token", refusing)

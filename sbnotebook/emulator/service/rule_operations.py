@@ -1,0 +1,148 @@
+"""The operations of a subscription's management node on its rules.
+
+Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus request-response-based operations". The codes of rules
+are those of Azure's SDKs for .NET and JavaScript.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+from sbnotebook.amqp import AmqpValue, Described, Int, Timestamp, ULong
+from sbnotebook.emulator.entities import Condition, RefusedError
+from sbnotebook.emulator.entities.rules import (
+    CorrelationFilter,
+    FalseFilter,
+    Filter,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
+from sbnotebook.emulator.service.requests import Call, Reply, done, nothing
+
+# The codes of filters have one zero less than the others, in Service Bus and its SDKs.
+_RULE_DESCRIPTION: Final = ULong(0x0000013700000004)
+_EMPTY_ACTION: Final = ULong(0x0000013700000005)
+_SQL_ACTION: Final = ULong(0x0000013700000006)
+_SQL_FILTER: Final = ULong(0x000001370000006)
+_TRUE_FILTER: Final = ULong(0x000001370000007)
+_FALSE_FILTER: Final = ULong(0x000001370000008)
+_CORRELATION_FILTER: Final = ULong(0x000001370000009)
+
+_COMPATIBILITY_LEVEL: Final = Int(20)
+_MAX_RULES: Final = 1000
+"""Rules in one answer."""
+_MAX_NAME: Final = 50
+"""Characters of a rule's name (Service Bus documentation, "Service Bus quotas")."""
+_FILTERS: Final = ("sql-filter", "correlation-filter", "true-filter", "false-filter")
+_CORRELATION_FIELDS: Final = {
+    "correlation-id": "correlation_id",
+    "message-id": "message_id",
+    "to": "to",
+    "reply-to": "reply_to",
+    "label": "subject",
+    "session-id": "session_id",
+    "reply-to-session-id": "reply_to_session_id",
+    "content-type": "content_type",
+}
+"""The names in a request, and ours, in the order of an answer."""
+
+
+def add(call: Call) -> Reply:
+    """Add a rule."""
+    name, description = _name(call.body), _map(call.body["rule-description"], "rule-description")
+    if call.entity.find_rule(name) is not None:
+        text = f"The subscription '{call.entity.path}' already has a rule '{name}'."
+        raise RefusedError(Condition.ENTITY_ALREADY_EXISTS, text)
+    given = description.get("sql-rule-action")
+    action = None if given is None else SqlAction(_expression(given, "sql-rule-action"))
+    rule = Rule(name, _read_filter(description), action, call.now)
+    call.broker.registry.put_rule(call.entity, rule, now=call.now)
+    return done(None)
+
+
+def remove(call: Call) -> Reply:
+    """Remove a rule."""
+    name = _name(call.body)
+    if call.entity.find_rule(name) is None:
+        text = f"The messaging entity '{call.entity.path}|{name}' could not be found: it has no such rule."
+        raise RefusedError(Condition.NOT_FOUND, text)
+    call.broker.registry.remove_rule(call.entity, name, now=call.now)
+    return done(None)
+
+
+def enumerate_rules(call: Call) -> Reply:
+    """Return the rules, in pages."""
+    skip, top = int(call.body["skip"]), int(call.body["top"])
+    if skip < 0 or top < 0:
+        raise RefusedError(Condition.ARGUMENT_ERROR, "skip and top must not be negative.")
+    page = call.entity.rules[skip : skip + min(top, _MAX_RULES)]
+    rules: list[AmqpValue] = [{"rule-description": _written(rule)} for rule in page]
+    return done({"rules": rules}) if rules else nothing()
+
+
+def _name(body: dict[str, Any]) -> str:
+    name: object = body["rule-name"]
+    if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME:
+        raise RefusedError(Condition.ARGUMENT_ERROR, f"rule-name must be a text of 1 to {_MAX_NAME} characters.")
+    return name
+
+
+def _map(value: object, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise RefusedError(Condition.ARGUMENT_ERROR, f"{name} must be a map.")
+    return cast("dict[str, Any]", value)
+
+
+def _expression(value: object, name: str) -> str:
+    expression = _map(value, name).get("expression")
+    if not isinstance(expression, str):
+        raise RefusedError(Condition.ARGUMENT_ERROR, f"{name} needs an expression, which must be a text.")
+    return expression
+
+
+def _read_filter(description: dict[str, Any]) -> Filter:
+    given = [name for name in _FILTERS if description.get(name) is not None]
+    if len(given) != 1:
+        raise RefusedError(Condition.ARGUMENT_ERROR, f"A rule-description needs one of {', '.join(_FILTERS)}.")
+    match given[0]:
+        case "sql-filter":
+            return SqlFilter(_expression(description["sql-filter"], "sql-filter"))
+        case "correlation-filter":
+            return _read_correlation(_map(description["correlation-filter"], "correlation-filter"))
+        case "true-filter":
+            return TrueFilter()
+        case _:
+            return FalseFilter()
+
+
+def _read_correlation(given: dict[str, Any]) -> CorrelationFilter:
+    fields = {ours: given.get(name) for name, ours in _CORRELATION_FIELDS.items()}
+    for name, value in fields.items():
+        if not (value is None or isinstance(value, str)):
+            raise RefusedError(Condition.ARGUMENT_ERROR, f"{name} of a correlation filter must be a text.")
+    properties = _map(given.get("properties") or {}, "properties")
+    if not all(isinstance(name, str) for name in cast("dict[object, Any]", properties)):
+        raise RefusedError(Condition.ARGUMENT_ERROR, "The names of properties must be texts.")
+    return CorrelationFilter(**fields, properties=properties)
+
+
+def _written(rule: Rule) -> Described:
+    action = Described(_EMPTY_ACTION, [])
+    if rule.action is not None:
+        action = Described(_SQL_ACTION, [rule.action.expression, _COMPATIBILITY_LEVEL])
+    return Described(_RULE_DESCRIPTION, [_written_filter(rule.filter), action, rule.name, Timestamp(rule.created_time)])
+
+
+def _written_filter(filter_: Filter) -> Described:
+    match filter_:
+        case TrueFilter():
+            return Described(_TRUE_FILTER, [])
+        case FalseFilter():
+            return Described(_FALSE_FILTER, [])
+        case SqlFilter():
+            return Described(_SQL_FILTER, [filter_.expression, _COMPATIBILITY_LEVEL])
+        case CorrelationFilter():
+            fields: list[AmqpValue] = [getattr(filter_, ours) for ours in _CORRELATION_FIELDS.values()]
+            return Described(_CORRELATION_FILTER, [*fields, dict(filter_.properties)])

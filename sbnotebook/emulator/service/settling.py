@@ -1,0 +1,120 @@
+"""The settlement of messages, by links and by requests alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, cast
+from uuid import UUID
+
+from sbnotebook.emulator.amqp import Accepted, Modified, Outcome, Rejected, Released
+from sbnotebook.emulator.entities import Condition, DeadLetterReason, Receivable, RefusedError, Transaction
+from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Settlement
+from sbnotebook.emulator.entities.transitions import Event
+from sbnotebook.emulator.faults import EntityFaults
+
+_LOST: Final = (Condition.MESSAGE_LOCK_LOST, Condition.SESSION_LOCK_LOST)
+_STATUSES: Final = {
+    "completed": COMPLETE,
+    "abandoned": ABANDON,
+    "defered": DEFER,  # as the SDKs spell it
+    "deferred": DEFER,
+    "released": RELEASE,
+    "unlocked": RELEASE,
+    "suspended": Settlement(Event.DEAD_LETTER),
+}
+
+
+def settlement_of(outcome: Outcome) -> Settlement:
+    """Return the settlement that an outcome of AMQP asks for."""
+    match outcome:
+        case Accepted():
+            return COMPLETE
+        case Released():
+            return RELEASE
+        case Modified():
+            event = Event.DEFER if outcome.undeliverable_here else Event.ABANDON
+            return Settlement(event, outcome.message_annotations or {})
+        case Rejected():
+            info: dict[Any, Any] = {} if outcome.error is None else dict(outcome.error.info)
+            reason, description = (info.pop(f"DeadLetter{part}", None) for part in ("Reason", "ErrorDescription"))
+            return Settlement(Event.DEAD_LETTER, info, _why(reason, description))
+
+
+def asked_settlement(body: dict[str, Any]) -> Settlement:
+    """Return the settlement that a request asks for."""
+    status = str(body["disposition-status"])
+    settlement = _STATUSES.get(status)
+    if settlement is None:
+        raise RefusedError(Condition.ARGUMENT_ERROR, f"There is no disposition {status[:80]!r}.")
+    if settlement in (COMPLETE, RELEASE):
+        return settlement
+    properties = cast("dict[str, Any] | None", body.get("properties-to-modify")) or {}
+    why = _why(body.get("deadletter-reason"), body.get("deadletter-description"))
+    return settlement._replace(properties=properties, why=why)
+
+
+def settle(
+    entity: Receivable,
+    tokens: Sequence[UUID],
+    settlement: Settlement,
+    now: int,
+    faults: EntityFaults,
+    since: int | None = None,
+) -> None:
+    """Settle all of these messages or none; ``since`` is when a link delivered them (ms), None for a request."""
+    if since is None:
+        _check_request(entity, tokens, settlement, now, faults)
+    if faults.broken_off:
+        faults.break_off(lambda: _settle_held(entity, tokens, settlement, now))
+    check_age(entity, now, faults, since)
+    for token in tokens:
+        entity.settle(token, settlement, now)
+
+
+def settle_later(
+    transaction: Transaction,
+    entity: Receivable,
+    tokens: Sequence[UUID],
+    settlement: Settlement,
+    now: int,
+    then: Callable[[UUID], None] = lambda _: None,
+) -> None:
+    """Let a transaction settle these messages; ``then`` is called with the token of each that it has settled."""
+    for token in tokens:
+        entity.check(token, settlement, now)
+    for token in tokens:
+
+        def settle_one(now: int, token: UUID = token) -> None:
+            entity.settle(token, settlement, now)
+            then(token)
+
+        transaction.settle(entity, token, settle_one, now)
+
+
+def check_age(entity: Receivable, now: int, faults: EntityFaults, since: int | None) -> None:
+    """Check that a link may still settle a message that it delivered at a moment (ms)."""
+    if since is not None and faults.refuses_on_link(now - since):
+        raise entity.lock_lost()
+
+
+def _check_request(
+    entity: Receivable, tokens: Sequence[UUID], settlement: Settlement, now: int, faults: EntityFaults
+) -> None:
+    try:
+        for token in tokens:
+            entity.check(token, settlement, now)
+    except RefusedError as error:
+        if faults.refused_tokens == "settled" and error.condition in _LOST:
+            _settle_held(entity, tokens, settlement, now)
+        raise
+
+
+def _settle_held(entity: Receivable, tokens: Sequence[UUID], settlement: Settlement, now: int) -> None:
+    for token in tokens:
+        with suppress(RefusedError):
+            entity.settle(token, settlement, now)
+
+
+def _why(reason: object, description: object) -> DeadLetterReason:
+    return DeadLetterReason(*(None if value is None else str(value) for value in (reason, description)))
