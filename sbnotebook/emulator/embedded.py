@@ -137,24 +137,22 @@ class RunningEmulator:
 
         self._change(put)
 
+    # The faults of ``ACTS``, which says more about each.
+
     def lose_locks(self, path: str | None = None) -> None:
-        """Drop all locks, of sessions too. No delivery counts as failed."""
+        """Lose all locks, or those of one entity."""
         self._break("lose_locks", path)
 
     def close_links(self, path: str | None = None) -> None:
-        """Detach all links, or those to one entity, as when it was changed; raise the errors of ``lose_locks``.
-
-        The path ``orders/$management`` means the links to the management node of ``orders`` alone, as after ten minutes
-        without a request.
-        """
+        """Detach all links, or those to one entity or, with ``orders/$management``, to its management node."""
         self._break("close_links", path)
 
     def drop_connections(self, path: str | None = None) -> None:
-        """Drop all connections, or those of one entity, without a close; raise the errors of ``lose_locks``."""
+        """Drop all connections, or those of one entity, without a close."""
         self._break("drop_connections", path)
 
     def freeze(self, path: str | None = None) -> None:
-        """Stop answering until ``thaw``, for all clients or those that use one entity now; errors of ``lose_locks``."""
+        """Stop answering until ``thaw``, for all clients or those that use one entity now."""
         self._break("freeze", path)
 
     def freeze_new(self) -> None:
@@ -162,7 +160,7 @@ class RunningEmulator:
         self._break("freeze_new")
 
     def thaw(self) -> None:
-        """Answer all clients again, and the requests they sent meanwhile; raise the error of ``freeze_new``."""
+        """Answer all clients again, and the requests that they sent meanwhile."""
         self._break("thaw")
 
     def use_clock(self, clock: Clock) -> None:

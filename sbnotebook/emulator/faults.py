@@ -1,45 +1,20 @@
 """Faults on demand, with which a test or a benchmark makes the emulator behave badly.
 
-Persistent faults are fields. They apply until you change them or call ``RunningEmulator.reset``:
-
-========================= =================================================================================
-``accept_delay_ms``       the confirmation of each sent message is held back
-``settle_delay_ms``       the confirmation of each settlement over its link is held back
-``delivery_delay_ms``     each message arrives later, while its lock runs already
-``server_busy``           so many of the next sends and requests are refused as ``com.microsoft:server-busy``
-``reject_nth``            the nth message sent over a link from now on is refused with ``reject_condition``
-``drop_before_nth``       the nth send, settlement or request from now on ends its connection, not carried out
-``drop_after_nth``        the nth send, settlement or request from now on ends its connection, carried out
-``empty_peeks``           so many of the next peeks come back empty, although there are messages
-``short_answers``         an answer holds at most so many of the deferred messages that a request asks for
-``unconfirmed``           dispositions carried out and never confirmed: ``released``, or ``ranges`` of deliveries
-``link_settles_minutes``  a link settles a message for so long after its delivery, however long its lock is renewed
-``max_unsettled``         messages of one link that may be unsettled; ``over_max_unsettled`` says what happens then
-``mixed_partitions``      ``refused``: a request about lock tokens of several partitions is refused
-``refused_tokens``        ``settled``: a request with some lost lock tokens is refused, but settles the others
-``broken_off``            so many of the next settlements get ``amqp:internal-error``; ``broken_off_is``: their effect
-``order_after_release``   where a message comes again that was given back: ``front``, ``place`` or ``back``
-``activated_state``       ``scheduled``: a peek says so of a message that was scheduled and is active by now
-``slow_disk_ms``          each commit takes longer, and nothing else happens meanwhile; for all entities only
-``network_delay_ms``      every byte of every connection arrives later, in each direction; for all entities only
-``operations_per_second`` more sends, requests and messages in a second are refused as server-busy; for all only
-========================= =================================================================================
-
-How transactions behave, where Azure's answer is not known, is set by the last fields of :class:`Faults`. The others
-hold for all entities except those that have their own::
+Persistent faults are fields of :class:`Faults`. They apply until you change them or call ``RunningEmulator.reset``, for
+all entities except those that have their own::
 
     emulator.faults.entity("orders").server_busy = 2
 
-Faults that happen once and at once are methods of ``RunningEmulator``: ``lose_locks``, ``close_links``,
-``drop_connections``, ``freeze``, ``freeze_new`` and ``thaw``. ``POST /faults`` takes all of them as JSON.
+The faults of ``ACTS`` happen once and at once: each is a method of ``RunningEmulator``. ``POST /faults`` takes all of
+them as JSON. The tables in the documentation are those of :func:`fault_table` and :func:`act_table`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields
 from enum import Enum, auto
-from typing import Any, Final, Literal, Self, cast
+from typing import Any, Final, Literal, NamedTuple, Self, cast
 
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.errors import ConfigurationError
@@ -55,21 +30,20 @@ SERVER_BUSY: Final = (
 """In the words of Service Bus."""
 
 _MAX_CONDITION: Final = 100
-_CHOICES: Final[dict[str, tuple[object, ...]]] = {
-    "unconfirmed": ("", "released", "ranges"),
-    "over_max_unsettled": ("detach", "stop"),
-    "mixed_partitions": ("taken", "refused"),
-    "refused_tokens": ("kept", "settled"),
-    "broken_off_is": ("kept", "settled", "busy"),
-    "activated_state": ("active", "scheduled"),
-    "transaction_refusal": ("rejected", "in_state", "detach"),
-    "settles_before_discharge": (True, False),
-    "late_discharge": ("rejected", "accepted"),
-    "order_after_release": ("place", "front", "back"),
-}
-"""The faults that are one of several values, by name."""
 _MAX_PATH: Final = 400
 _BROKEN_OFF: Final = "The service was unable to process the request; please retry the operation."
+
+
+def _fault(default: Any, what: str, seen: str = "", choices: tuple[object, ...] = ()) -> Any:
+    """Declare a fault.
+
+    Args:
+        default: its value while it is off.
+        what: what happens.
+        seen: what the SDK's user sees, without retries.
+        choices: the values that it can have; none for a number.
+    """
+    return field(default=default, metadata={"what": what, "seen": seen, "choices": choices})
 
 
 class Drop(Enum):
@@ -81,76 +55,112 @@ class Drop(Enum):
 
 @dataclass(slots=True)
 class EntityFaults:
-    """The persistent faults of an entity, by default none. Counts go down to 0 as the faults happen.
+    """The persistent faults of an entity, by default none. Counts go down to 0 as the faults happen."""
 
-    Attributes:
-        accept_delay_ms: time by which the confirmation of each sent message is delayed. The delays of
-            several messages run at the same time, as on a long line.
-        settle_delay_ms: the same for each settlement of a message over the link that it came on.
-        delivery_delay_ms: time by which each message arrives later; its lock runs already.
-        server_busy: number of the next sends and requests that are refused.
-        reject_nth: the message, counted from the next, that is refused with ``reject_condition``, and
-            its whole batch with it; 0 for none.
-        reject_condition: the error condition of AMQP or of Service Bus that the sender gets.
-        drop_before_nth: the send, settlement or request, counted from the next, that ends its
-            connection instead of being carried out; 0 for none.
-        drop_after_nth: the same, but it is carried out and kept, only not confirmed.
-        empty_peeks: number of the next peeks that come back empty, although there are messages; Azure does that now
-            and then (azure-sdk-for-js issues 12450 and 13471, azure-sdk-for-python issue 39459).
-        short_answers: deferred messages that an answer holds at most; 0 for all. No source says that Azure answers
-            with all of them, however large they are together.
-        unconfirmed: the dispositions of received messages that are carried out and not confirmed: ``released`` for
-            those of that outcome, ``ranges`` for those of several deliveries at once, empty for none. No source says
-            that Azure confirms them.
-        link_settles_minutes: minutes after its delivery for which a link settles a message; 0 for ever. Then the link
-            answers that the lock is lost, although it is renewed; over the management node it can be settled. Azure was
-            seen to do that after 12 to 20 minutes (azure-service-bus issues 684 and 685, azure-sdk-for-net 28025).
-        max_unsettled: messages of one link that may be unsettled, also those whose lock has ended; 0 for any number.
-            Of Azure 5,000 are reported (azure-amqp issue 152, azure-sdk-for-net 6450).
-        over_max_unsettled: what happens to a link that reaches that number: with ``stop`` it delivers no more until one
-            is settled, as in those issues; with ``detach`` one more detaches it (azure-sdk-for-python 16163).
-        mixed_partitions: ``refused`` where a request must name lock tokens of one partition only
-            (azure-service-bus-dotnet issue 386), ``taken`` for any.
-        refused_tokens: state of the other messages of a request that is refused because some of its lock tokens are
-            lost: ``kept``, or ``settled`` nevertheless. No source says what Azure does.
-        broken_off: number of the next settlements, over a link or by a request, that are answered with
-            ``amqp:internal-error``, which does not say how far the service came.
-        broken_off_is: state of their messages: ``kept``, or ``settled`` nevertheless. With ``busy``, they are kept,
-            and the answer is ``com.microsoft:server-busy``. No source says whether Azure throttles settlements.
-        order_after_release: where a message comes again after it was released or abandoned, or after its lock or
-            session ended: in its old ``place``, at the ``front`` of the active messages, or at the ``back``. In a
-            session, Azure was seen to place it behind messages that came meanwhile (azure-sdk-for-net issue 35846,
-            azure-sdk-for-java issues 24064 and 30027), and promises nothing.
-        activated_state: the state that a peek shows of a message that was scheduled and is active by now. Of a
-            delivery Azure says ``scheduled`` (azure-sdk-for-js 19357); of a peek no source says anything.
-    """
+    accept_delay_ms: int = _fault(0, "each sent message is confirmed later", "a slow send")
+    settle_delay_ms: int = _fault(
+        0, "each settlement over the link of its message is confirmed later", "a slow `complete_message`"
+    )
+    delivery_delay_ms: int = _fault(0, "each message arrives later, its lock runs already", "a slow receive")
+    server_busy: int = _fault(0, "the next N sends and requests are refused", "`ServiceBusServerBusyError`")
+    reject_nth: int = _fault(
+        0,
+        "the nth message sent from now on is refused, with its batch, as `reject_condition` says",
+        "the exception of that condition: `ServiceBusQuotaExceededError` for `amqp:resource-limit-exceeded`",
+    )
+    reject_condition: str = _fault("amqp:internal-error", "the condition of `reject_nth`, of AMQP or of Service Bus")
+    drop_before_nth: int = _fault(
+        0,
+        "the nth send, settlement or request from now on ends its connection, and is not carried out",
+        "`ServiceBusConnectionError`",
+    )
+    drop_after_nth: int = _fault(
+        0,
+        "the nth send, settlement or request from now on ends its connection, and is carried out",
+        "`ServiceBusConnectionError`: the same, so the outcome is unknown",
+    )
+    # Azure does that now and then: azure-sdk-for-js issues 12450 and 13471, azure-sdk-for-python issue 39459.
+    empty_peeks: int = _fault(0, "the next N peeks come back empty", "an empty list, although there are messages")
+    # No source says that Azure answers with all of them, however large they are together.
+    short_answers: int = _fault(
+        0,
+        "an answer has at most N of the deferred messages that a request asks for",
+        "fewer messages from `receive_deferred_messages`",
+    )
+    # No source says that Azure confirms them.
+    unconfirmed: str = _fault(
+        "",
+        "settlements with the outcome *released*, or of several messages at once (`ranges`), are carried out and never "
+        "confirmed",
+        "a settlement without an answer",
+        ("", "released", "ranges"),
+    )
+    # Azure was seen to do that after 12 to 20 minutes (azure-service-bus issues 684 and 685, azure-sdk-for-net 28025).
+    # Over the management node the message can still be settled.
+    link_settles_minutes: int = _fault(
+        0,
+        "N minutes after the delivery of a message, its link no longer settles it and says that the lock is lost, "
+        "although it was renewed",
+        "`MessageLockLostError`",
+    )
+    # Also those whose lock has ended. Of Azure 5,000 are reported (azure-amqp issue 152, azure-sdk-for-net 6450), which
+    # stop the link; azure-sdk-for-python 16163 reports a detach.
+    max_unsettled: int = _fault(
+        0,
+        "messages of one link that may be unsettled; one more detaches the link, or with `over_max_unsettled` set to "
+        "`stop` does not come",
+        "`ServiceBusConnectionError`; nothing more is received",
+    )
+    over_max_unsettled: str = _fault("detach", "what happens to a link at `max_unsettled`", choices=("detach", "stop"))
+    # azure-service-bus-dotnet issue 386.
+    mixed_partitions: str = _fault(
+        "taken",
+        "`refused`: a request about lock tokens of several partitions is refused",
+        "`ServiceBusError`",
+        ("taken", "refused"),
+    )
+    # No source says what Azure does.
+    refused_tokens: str = _fault(
+        "kept",
+        "`settled`: a request about lock tokens of which some are lost is refused, and settles the other messages all "
+        "the same",
+        "`MessageLockLostError`",
+        ("kept", "settled"),
+    )
+    broken_off: int = _fault(
+        0,
+        "the next N settlements, over a link or by a request, are answered with `amqp:internal-error`; with "
+        "`broken_off_is` set to `settled` they are carried out all the same, and with `busy` the answer is "
+        "`com.microsoft:server-busy`",
+        "`ServiceBusError`, so the outcome is unknown",
+    )
+    # No source says whether Azure throttles settlements.
+    broken_off_is: str = _fault(
+        "kept", "the state of the messages of `broken_off`", choices=("kept", "settled", "busy")
+    )
+    # In a session, Azure was seen to place it behind messages that came meanwhile (azure-sdk-for-net issue 35846,
+    # azure-sdk-for-java issues 24064 and 30027), and promises nothing.
+    order_after_release: str = _fault(
+        "place",
+        "a message that is given back comes again at the `front` or at the `back` of the active messages, and not in "
+        "its old `place`",
+        "another order, within a session, too",
+        ("place", "front", "back"),
+    )
+    # Of a delivery Azure says scheduled (azure-sdk-for-js 19357); of a peek no source says anything.
+    activated_state: str = _fault(
+        "active",
+        "`scheduled`: a peek says so of a message that was scheduled and is active by now",
+        "`ServiceBusMessageState.SCHEDULED`",
+        ("active", "scheduled"),
+    )
 
-    accept_delay_ms: int = 0
-    settle_delay_ms: int = 0
-    delivery_delay_ms: int = 0
-    server_busy: int = 0
-    reject_nth: int = 0
-    reject_condition: str = "amqp:internal-error"
-    drop_before_nth: int = 0
-    drop_after_nth: int = 0
-    empty_peeks: int = 0
-    short_answers: int = 0
-    unconfirmed: str = ""
-    link_settles_minutes: int = 0
-    max_unsettled: int = 0
-    over_max_unsettled: str = "detach"
-    mixed_partitions: str = "taken"
-    refused_tokens: str = "kept"
-    broken_off: int = 0
-    broken_off_is: str = "kept"
-    order_after_release: str = "place"
-    activated_state: str = "active"
-
-    def is_busy(self) -> bool:
-        """Return whether the send or request that has just come in is refused."""
-        if self.server_busy <= 0:
+    def happens(self, name: Literal["server_busy", "empty_peeks", "broken_off"]) -> bool:
+        """Return whether a fault that is counted happens now, and count it."""
+        left: int = getattr(self, name)
+        if left <= 0:
             return False
-        self.server_busy -= 1
+        setattr(self, name, left - 1)
         return True
 
     def rejects(self, count: int) -> bool:
@@ -172,29 +182,18 @@ class EntityFaults:
         return Drop.AFTER if after == 1 else None
 
     def break_off(self, settle: Callable[[], object]) -> None:
-        """Break off the settlement that has just come in, if it is one of those.
-
-        Args:
-            settle: carries it out.
+        """Break off the settlement that has just come in, if it is one of those; ``settle`` carries it out.
 
         Raises:
             RefusedError: it is broken off.
         """
-        if self.broken_off <= 0:
+        if not self.happens("broken_off"):
             return
-        self.broken_off -= 1
         if self.broken_off_is == "busy":
             raise RefusedError(Condition.SERVER_BUSY, SERVER_BUSY)
         if self.broken_off_is == "settled":
             settle()
         raise RefusedError(Condition.INTERNAL_ERROR, _BROKEN_OFF)
-
-    def hides_messages(self) -> bool:
-        """Return whether the peek that has just come in comes back empty."""
-        if self.empty_peeks <= 0:
-            return False
-        self.empty_peeks -= 1
-        return True
 
     def refuses_on_link(self, held_ms: int) -> bool:
         """Return whether a link refuses to settle a message that it delivered so many milliseconds ago."""
@@ -227,19 +226,6 @@ class Faults(EntityFaults):
     """The persistent faults of the emulator, by default none.
 
     Attributes:
-        slow_disk_ms: time by which each commit takes longer.
-        network_delay_ms: time by which every byte of every connection arrives later, in each direction: half a round
-            trip. Opening a connection takes a round trip, as over a network. Connections for HTTP have it, too.
-        operations_per_second: operations that the namespace does in a second, 0 for any number; the sends and requests
-            after them are refused as ``com.microsoft:server-busy``. Each message that is sent, peeked or named in a
-            request is one, as in the tier Standard, which does 1,000. Messages that come over a link, and their
-            settlements there, are not counted: no source says that Service Bus refuses them.
-        transaction_timeout_ms: time from the first operation of a transaction to its rollback.
-        transaction_refusal: how work that is refused in a transaction is answered: with the outcome ``rejected``, with
-            the same in a transactional state (``in_state``), or by detaching the link (``detach``).
-        settles_before_discharge: whether a settlement in a transaction is confirmed as settled before the discharge.
-        late_discharge: how the discharge of a transaction that is unknown, or rolled back for its time, is answered:
-            ``rejected`` or ``accepted``.
         entities: the faults of those entities that have their own, by path in lower case.
 
     Example:
@@ -251,13 +237,38 @@ class Faults(EntityFaults):
         80
     """
 
-    slow_disk_ms: int = 0
-    network_delay_ms: int = 0
-    operations_per_second: int = 0
-    transaction_timeout_ms: int = 120_000
-    transaction_refusal: Literal["rejected", "in_state", "detach"] = "rejected"
-    settles_before_discharge: bool = True
-    late_discharge: Literal["rejected", "accepted"] = "rejected"
+    slow_disk_ms: int = _fault(0, "each commit takes N ms longer", "all clients wait")
+    network_delay_ms: int = _fault(
+        0,
+        "every byte of every connection arrives N ms later, in each direction: half a round trip",
+        "all calls wait for the network, opening a connection most",
+    )
+    # Each message that is sent, peeked or named in a request is one. Messages that come over a link, and their
+    # settlements there, are not counted: no source says that Service Bus refuses them.
+    operations_per_second: int = _fault(
+        0,
+        "the sends and requests of all clients are refused after N operations in a second; each message counts",
+        "`ServiceBusServerBusyError`, as in the tier Standard after 1,000",
+    )
+    transaction_timeout_ms: int = _fault(
+        120_000,
+        "transactions end N ms after their first operation; two minutes by default",
+        "the SDK for Python has no transactions",
+    )
+    transaction_refusal: Literal["rejected", "in_state", "detach"] = _fault(
+        "rejected",
+        "work that is refused in a transaction gets the outcome `rejected`, the same in a transactional state "
+        "(`in_state`), or loses its link (`detach`)",
+        choices=("rejected", "in_state", "detach"),
+    )
+    settles_before_discharge: bool = _fault(
+        default=True, what="`false`: a settlement in a transaction is not confirmed as settled", choices=(True, False)
+    )
+    late_discharge: Literal["rejected", "accepted"] = _fault(
+        "rejected",
+        "`accepted`: the discharge of a transaction that is rolled back already succeeds, without effect",
+        choices=("rejected", "accepted"),
+    )
     entities: dict[str, EntityFaults] = field(default_factory=dict[str, EntityFaults])
 
     def entity(self, path: str) -> EntityFaults:
@@ -284,20 +295,76 @@ class Faults(EntityFaults):
             setattr(self, name, value)
 
 
+class Act(NamedTuple):
+    """A fault that happens once and at once.
+
+    Attributes:
+        what: what happens.
+        seen: what the SDK's user sees, without retries.
+        takes_path: whether it can be for one entity only.
+    """
+
+    what: str
+    seen: str
+    takes_path: bool = True
+
+
+ACTS: Final = {
+    "lose_locks": Act(
+        "every lock is lost; no delivery counts as failed", "`MessageLockLostError`, `SessionLockLostError`"
+    ),
+    "close_links": Act(
+        "links are detached, as when the entity was changed. The path `orders/$management` means those for requests, "
+        "as after ten idle minutes",
+        "`ServiceBusConnectionError`, and the next call works again",
+    ),
+    "drop_connections": Act(
+        "connections end without a word", "`ServiceBusConnectionError`, and the next call works again"
+    ),
+    "freeze": Act(
+        "the emulator answers no client, until `thaw()`",
+        "`OperationTimeoutError` of a send with a `timeout`, an empty list from a receive",
+    ),
+    "freeze_new": Act("no new connection is answered, until `thaw()`", "the first call waits", takes_path=False),
+    "thaw": Act(
+        "all clients are answered again, first what they sent meanwhile", "the calls continue", takes_path=False
+    ),
+}
+"""By the name of the method of ``RunningEmulator``, which is that in JSON."""
+
+_HEADS: Final = "What happens | What the SDK's user sees, without retries |\n|---|---|---|\n"
+
+
+def fault_table() -> str:
+    """Return the persistent faults as a table in Markdown, for the documentation."""
+    rows = [f"| `{each.name}` | {each.metadata['what']} | {each.metadata['seen']} |" for each in _declared(Faults)]
+    return f"| Fault | {_HEADS}" + "\n".join(rows) + "\n"
+
+
+def act_table() -> str:
+    """Return the faults that happen once as a table in Markdown, for the documentation."""
+    rows = [f"| `{name}({'path' if act.takes_path else ''})` | {act.what} | {act.seen} |" for name, act in ACTS.items()]
+    return f"| Method | {_HEADS}" + "\n".join(rows) + "\n"
+
+
+def _declared(kind: type[EntityFaults]) -> list[Field[Any]]:
+    return [each for each in fields(kind) if each.metadata]
+
+
 def _checked(kind: type[EntityFaults], name: str, value: object) -> Any:
-    known = [each.name for each in fields(kind)]
+    known = {each.name: each for each in fields(kind)}
     if name not in known:
         raise ConfigurationError(f"There is no fault {name[:40]!r}: choose among {', '.join(known)}.")
     if name == "entities":
         return _entities(value)
+    choices = known[name].metadata["choices"]
     if name == "reject_condition":
         _expect(isinstance(value, str) and value.isascii() and 0 < len(value) <= _MAX_CONDITION, name, "a condition")
-        return value
-    if name in _CHOICES:
-        _expect(value in _CHOICES[name], name, f"one of {', '.join(map(repr, _CHOICES[name]))}")
-        return value
-    limit = MAX_DELAY_MS if name.endswith("_ms") else MAX_COUNT
-    _expect(type(value) is int and 0 <= value <= limit, name, f"a number from 0 to {limit}")
+    elif choices:
+        _expect(value in choices, name, f"one of {', '.join(map(repr, choices))}")
+    else:
+        limit = MAX_DELAY_MS if name.endswith("_ms") else MAX_COUNT
+        _expect(type(value) is int and 0 <= value <= limit, name, f"a number from 0 to {limit}")
     return value
 
 

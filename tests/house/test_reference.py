@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import subprocess
 import sys
 import tomllib
-from dataclasses import fields
 from functools import cache
 from importlib import import_module
 from inspect import isfunction
@@ -20,8 +18,7 @@ import typer
 from sphinx.util.inventory import InventoryFile
 
 from sbnotebook.cli import app
-from sbnotebook.emulator.faults import Faults
-from sbnotebook.emulator.service import fault_injection
+from sbnotebook.emulator import RunningEmulator, faults
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.current import SbMagics
 from sbnotebook.probe.run import PROBES
@@ -179,12 +176,9 @@ def test_the_options_of_spark_are_those_that_are_documented(section: str, parse:
 
 def test_every_fault_is_documented() -> None:
     text = page("how-to/emulator.md")
-    names = {field.name for field in fields(Faults) if field.init and not field.name.startswith("_")}
-    assert {name for name in names if f"`{name}`" not in text} <= {"entities"}
-    functions = {name: each for name, each in vars(fault_injection).items() if inspect.isfunction(each)}
-    own = {name for name, each in functions.items() if each.__module__ == fault_injection.__name__}
-    acts = {name for name in own if not name.startswith("_")} - {"change_faults"}
-    assert {name for name in acts if f"`{name}(" not in text} == set()
+    assert faults.fault_table() in text
+    assert faults.act_table() in text
+    assert all(hasattr(RunningEmulator, name) for name in faults.ACTS)
 
 
 def test_every_azure_fact_names_its_probe() -> None:

@@ -21,6 +21,7 @@ from sbnotebook.emulator.amqp import (
 )
 from sbnotebook.emulator.amqp.composites import decode_composite
 from sbnotebook.emulator.entities import Condition, RefusedError, Tier
+from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.service.conditions import error_of, new_error
 from sbnotebook.emulator.service.links import LinkHandler, LinkPeer
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
@@ -41,7 +42,7 @@ class CoordinatorLink(LinkHandler):
         self._link = link
         link.grant_credit(_CREDIT)
 
-    def transfer_received(self, event: TransferReceived) -> None:
+    def transfer_received(self, event: TransferReceived, faults: EntityFaults) -> None:  # noqa: ARG002
         """Declare or discharge a transaction."""
         self._link.grant_credit(_CREDIT)
         if event.settled:

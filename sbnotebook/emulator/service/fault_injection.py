@@ -6,14 +6,30 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sbnotebook.emulator.entities import AnyEntity, Condition, Receivable
-from sbnotebook.emulator.faults import Faults
+from sbnotebook.emulator.faults import ACTS, Faults
 from sbnotebook.emulator.service.access import MANAGEMENT
 from sbnotebook.emulator.service.broker import Broker, Peer, boxes
 from sbnotebook.errors import ConfigurationError
 
 
-def lose_locks(broker: Broker, path: str | None = None) -> None:
-    """Drop all locks, as when the service moves an entity. No delivery counts as failed."""
+def change_faults(broker: Broker, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Change the faults as a JSON object says."""
+    standing = dict(document)
+    resets = standing.pop("reset", None)
+    _expect_true("reset", True if resets is None else resets)
+    asked = {name: _target(broker, name, standing.pop(name)) for name in ACTS if name in standing}
+    faults = Faults() if resets else broker.faults
+    faults.change(standing)
+    broker.faults = faults
+    if resets:
+        _thaw(broker, None)
+    for name in sorted(asked, key=[*_ACTS].index):
+        _ACTS[name](broker, asked[name])
+    return faults.to_json()
+
+
+def _lose_locks(broker: Broker, path: str | None) -> None:
+    # As when the service moves an entity.
     now = broker.advance()
     for entity in _named(broker, path):
         if isinstance(entity, Receivable):
@@ -21,12 +37,7 @@ def lose_locks(broker: Broker, path: str | None = None) -> None:
     broker.schedule_turn()
 
 
-def close_links(broker: Broker, path: str | None = None) -> None:
-    """Detach the links, as when an entity was changed; arguments and errors as for ``lose_locks``.
-
-    The path of a management node, such as ``orders/$management``, means the links to it alone, as after ten idle
-    minutes.
-    """
+def _close_links(broker: Broker, path: str | None) -> None:
     is_node = path is not None and path.endswith(MANAGEMENT)
     for entity in _named(broker, path and path.removesuffix(MANAGEMENT)):
         sentence = f"The entity '{entity.path}' was changed."
@@ -34,57 +45,42 @@ def close_links(broker: Broker, path: str | None = None) -> None:
     broker.schedule_turn()
 
 
-def drop_connections(broker: Broker, path: str | None = None) -> None:
-    """Drop all connections without a close; with a path only those that are attached to that entity."""
+def _drop_connections(broker: Broker, path: str | None) -> None:
     for peer in _connected(broker, path):
         peer.abort()
 
 
-def freeze(broker: Broker, path: str | None = None) -> None:
-    """Stop reading and answering on all connections, new ones too; with a path only on those attached to it now."""
+def _freeze(broker: Broker, path: str | None) -> None:
     for peer in _connected(broker, path):
         peer.freeze()
     if path is None:
         broker.freezes_new = True
 
 
-def freeze_new(broker: Broker) -> None:
-    """Stop reading and answering on new connections."""
+def _freeze_new(broker: Broker, _path: str | None) -> None:
     broker.freezes_new = True
 
 
-def thaw(broker: Broker) -> None:
-    """Read and answer on all connections again, starting with the requests that came in meanwhile."""
+def _thaw(broker: Broker, _path: str | None) -> None:
     broker.freezes_new = False
     for peer in list(broker.peers):
         peer.thaw()
 
 
-def change_faults(broker: Broker, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Change the faults as a JSON object says."""
-    standing = dict(document)
-    acts = [(act, _target(broker, name, standing.pop(name))) for name, act in _ACTS.items() if name in standing]
-    switches = [name for name in _SWITCHES if _is_asked(name, standing.pop(name, None))]
-    faults = Faults() if "reset" in switches else broker.faults
-    faults.change(standing)
-    broker.faults = faults
-    for name in switches:
-        _SWITCHES[name](broker)
-    for act, path in acts:
-        act(broker, path)
-    return faults.to_json()
-
-
 _ACTS: Final[dict[str, Callable[[Broker, str | None], None]]] = {
-    "lose_locks": lose_locks,
-    "close_links": close_links,
-    "drop_connections": drop_connections,
-    "freeze": freeze,
+    "thaw": _thaw,
+    "freeze_new": _freeze_new,
+    "lose_locks": _lose_locks,
+    "close_links": _close_links,
+    "drop_connections": _drop_connections,
+    "freeze": _freeze,
 }
-_SWITCHES: Final[dict[str, Callable[[Broker], None]]] = {"reset": thaw, "thaw": thaw, "freeze_new": freeze_new}
+"""In the order in which those of one request happen."""
 
 
 def _target(broker: Broker, name: str, value: object) -> str | None:
+    if not ACTS[name].takes_path:
+        _expect_true(name, value)
     if value is True:
         return None
     if not isinstance(value, str):
@@ -93,10 +89,9 @@ def _target(broker: Broker, name: str, value: object) -> str | None:
     return value
 
 
-def _is_asked(name: str, value: object) -> bool:
-    if value is not None and value is not True:
+def _expect_true(name: str, value: object) -> None:
+    if value is not True:
         raise ConfigurationError(f"{name!r} can only be true.")
-    return value is True
 
 
 def _named(broker: Broker, path: str | None) -> list[AnyEntity | Receivable]:

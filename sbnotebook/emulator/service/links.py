@@ -87,10 +87,10 @@ class LinkHandler:
         self.attached_to = entity
         self.path = None if entity is None else entity.path
 
-    def transfer_received(self, event: TransferReceived) -> None:
+    def transfer_received(self, event: TransferReceived, faults: EntityFaults) -> None:
         """Take a message that the client sent."""
 
-    def disposition_received(self, event: DispositionReceived) -> None:
+    def disposition_received(self, event: DispositionReceived, faults: EntityFaults) -> None:
         """Take the client's decision about a message that it got."""
 
     def credit_changed(self) -> None:
@@ -140,9 +140,9 @@ class SenderLink(LinkHandler):
         self._link = link
         link.grant_credit(_CREDIT)
 
-    def transfer_received(self, event: TransferReceived) -> None:
+    def transfer_received(self, event: TransferReceived, faults: EntityFaults) -> None:
         """Store a message, or all messages of a batch, and accept them once they are stored."""
-        faults, link = self._peer.broker.faults.at(self._destination.path), self._link
+        link = self._link
         # First, so that an invalid delay leaves nothing half done.
         delay = faults.accept_delay_ms / 1000
         outcome = self._take_in(event, faults)
@@ -264,9 +264,8 @@ class ReceiverLink(LinkHandler):
         self._link.drained()
         self._peer.broker.touch(self._peer)
 
-    def disposition_received(self, event: DispositionReceived) -> None:
+    def disposition_received(self, event: DispositionReceived, faults: EntityFaults) -> None:
         """Settle a message as the client decided, and confirm it once the change is stored."""
-        faults = self._faults
         delay = faults.settle_delay_ms / 1000
         if event.txn_id is not None:
             _confirm(self._peer, self._settle_in_transaction(event, event.txn_id, faults), delay)
@@ -465,7 +464,7 @@ def _timeout(link: SendingLink) -> int:
 
 
 def _fault(broker: Broker, faults: EntityFaults, count: int) -> Error | None:
-    if faults.is_busy() or broker.is_throttled():
+    if faults.happens("server_busy") or broker.is_throttled():
         return new_error(Condition.SERVER_BUSY, SERVER_BUSY)
     if faults.rejects(count):
         return Error(faults.reject_condition, with_tracking_id("The message was rejected on demand."))

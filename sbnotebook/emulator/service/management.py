@@ -94,7 +94,7 @@ def management_node(
             raise RefusedError(Condition.NOT_FOUND, missing)
         operation = _OPERATIONS.get(request.operation.removeprefix(_PREFIX))
         access.require(address, LISTEN if operation is None else operation.claim)
-        if broker.faults.at(entity.path).is_busy() or broker.is_throttled():
+        if broker.faults.at(entity.path).happens("server_busy") or broker.is_throttled():
             raise RefusedError(Condition.SERVER_BUSY, SERVER_BUSY)
         if operation is None or not operation.exists(entity):
             raise RefusedError(Condition.NOT_IMPLEMENTED, f"There is no operation {request.operation[:80]!r} here.")

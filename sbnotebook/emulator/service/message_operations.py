@@ -60,7 +60,7 @@ def cancel_scheduled(call: Call) -> Reply:
 def peek(call: Call) -> Reply:
     """Return messages from a number on: as many as fit into one answer, and at least one."""
     entity, faults = call.entity, call.faults
-    if faults.hides_messages():
+    if faults.happens("empty_peeks"):
         return nothing()
     entity.owner.record.accessed_time = call.now
     count = min(int(call.body["message-count"]), _MAX_PEEKED)

@@ -328,25 +328,23 @@ class AmqpPeer(asyncio.Protocol):
     def _tell(self, handler: LinkHandler, event: TransferReceived | DispositionReceived | CreditChanged) -> None:
         if self._is_cut:
             return
-        # A fault on demand may drop the connection before or after the event is handled.
-        drop = None if isinstance(event, CreditChanged) or handler.path is None else self._fault(handler.path, event)
+        if isinstance(event, CreditChanged):
+            handler.credit_changed()
+            return
+        # A fault on demand may drop the connection before or after the event is handled. Messages that a client gives
+        # back when it closes are not settlements.
+        faults = self.broker.faults.at(handler.path or "")
+        is_given_back = isinstance(event, DispositionReceived) and event.settled
+        drop = None if is_given_back or handler.path is None else faults.drop()
         if drop is Drop.BEFORE:
             self.abort()
             return
-        match event:
-            case TransferReceived():
-                handler.transfer_received(event)
-            case DispositionReceived():
-                handler.disposition_received(event)
-            case CreditChanged():
-                handler.credit_changed()
+        if isinstance(event, TransferReceived):
+            handler.transfer_received(event, faults)
+        else:
+            handler.disposition_received(event, faults)
         if drop is Drop.AFTER:
             self.abort()
-
-    def _fault(self, path: str, event: TransferReceived | DispositionReceived) -> Drop | None:
-        # Messages that a client gives back when it closes are not settlements.
-        is_given_back = isinstance(event, DispositionReceived) and event.settled
-        return None if is_given_back else self.broker.faults.at(path).drop()
 
     def _attach(self, link: ReceivingLink | SendingLink) -> None:
         handler = None if self._is_cut else attach(self, link)

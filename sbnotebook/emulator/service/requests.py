@@ -113,7 +113,7 @@ class RequestLink(LinkHandler):
         self._node = node
         link.grant_credit(_CREDIT)
 
-    def transfer_received(self, event: TransferReceived) -> None:
+    def transfer_received(self, event: TransferReceived, faults: EntityFaults) -> None:  # noqa: ARG002
         """Answer a request. It is carried out even if no link waits for the reply."""
         self._link.grant_credit(_CREDIT)
         try:

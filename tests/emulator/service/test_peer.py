@@ -19,6 +19,7 @@ from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, FrameWriter
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Close, Detach, Transfer
 from sbnotebook.emulator.clock import SystemClock
 from sbnotebook.emulator.entities import Registry
+from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.links import LinkHandler, SenderLink
@@ -27,7 +28,8 @@ from tests.emulator.service.conftest import Connect, RawClient
 
 
 class BrokenHandler(LinkHandler):
-    def transfer_received(self, event: TransferReceived) -> None:
+    def transfer_received(self, event: TransferReceived, faults: EntityFaults) -> None:
+        del faults
         raise RuntimeError(f"a fault of the emulator with {len(event.payload)} bytes")
 
 
