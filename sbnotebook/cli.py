@@ -5,6 +5,7 @@ What a command needs is imported when that command runs.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,10 @@ app: Final = typer.Typer(
 _PASS_ON: Final[dict[str, Any]] = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 # A wheel has the tutorials inside the package, a source tree next to it.
 _SHOWN: Final = 60
+_EMULATOR_VERBS: Final = re.compile(r"\b(?:start|run|up|status|stop)\b")
+_EMULATOR_VERB: Final = (
+    "Leave {!r} out: sbnotebook emulator starts it and prints its connection string, and Ctrl-C stops it"
+)
 _COPIED_TO: Final = Path("sbnotebook-tutorials")
 _TUTORIALS: Final = (Path(__file__).parent / "tutorials", Path(__file__).parent.parent / "notebooks")
 
@@ -65,8 +70,23 @@ def _in_words(error: Exception) -> str | None:
         known = [name for name in names if name.startswith("-")]
         return _unknown("option", str(getattr(error, "option_name", "")), known, context)
     if str(said()).startswith("No such command"):
-        return _unknown("command", str(said()).split("'")[1], list(context.command.commands), context)
+        return _unknown_command(str(said()).split("'")[1], context)
+    if context.command_path.endswith("emulator") and (word := _EMULATOR_VERBS.search(str(said()))):
+        return f"sbnotebook: {_EMULATOR_VERB.format(word[0])}: see sbnotebook emulator --help.\n"
     return f"sbnotebook: {str(said()).rstrip('.')}: see {context.command_path} --help.\n"
+
+
+def _unknown_command(name: str, context: Any) -> str:
+    from sbnotebook.magics.names import OTHER_NAMES, VERBS  # it loads IPython
+
+    verb = name.removeprefix("sb_").replace("-", "_")
+    magic = f"%sb_{verb}" if verb in VERBS else OTHER_NAMES.get(verb)
+    known = list(context.command.commands)
+    if magic is None or (verb not in VERBS and near_match(name, known)):
+        return _unknown("command", name, known, context)
+    command = " sbnotebook report shows dead letters in a shell." if verb in ("dlq", "groups", "triage") else ""
+    said = f"{name[:_SHOWN]} is for a notebook, which sbnotebook lab opens: %load_ext sbnotebook, then {magic}."
+    return f"sbnotebook: {said}{command}\n"
 
 
 def _unknown(kind: str, name: str, known: list[str], context: Any) -> str:

@@ -31,8 +31,9 @@ import sysconfig
 import traceback
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 __all__ = [
     "AmqpDecodeError",
@@ -65,6 +66,7 @@ _SEPARATORS: Final = re.compile(r"[\s._-]")
 _LONGEST: Final = 100
 _STANDARD: Final = (sysconfig.get_path("stdlib"), "<frozen ")
 _INSTALLED: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
+E = TypeVar("E", bound=BaseException)
 
 
 class SbNotebookError(Exception):
@@ -217,6 +219,12 @@ def render_traceback(error: BaseException) -> list[str]:
         return show(type(error), error, error.__traceback__)
     with _only_frames_of_the_user(error):
         return show(type(error), error, error.__traceback__)
+
+
+def in_one_frame(error: E) -> E:
+    """Return an error that IPython shows as :func:`render_traceback` does."""
+    error.__dict__["_render_traceback_"] = partial(render_traceback, error)
+    return error
 
 
 @contextmanager

@@ -30,7 +30,7 @@ CALLS: Final[dict[str, tuple[list[str], str, str]]] = {
     "%sb_send": ([], SEND, "_transfer_message_async"),
     "%sb_complete": ([SEND, "%sb_lock orders -n 1"], "%sb_complete --yes", "_process_outgoing_frame"),
     "%sb_resubmit": (
-        [SEND, "%sb_lock orders -n 1", "%sb_deadletter --reason Bad --yes"],
+        [SEND, "%sb_lock orders -n 1", "%sb_dead_letter --reason Bad --yes"],
         "%sb_resubmit orders/$dlq --to orders --yes",
         "_transfer_message_async",
     ),

@@ -113,7 +113,9 @@ def _move(written: Path, place: Path, *, overwrite: bool) -> None:
 
 
 def _exists(place: Path) -> ConfigurationError:
-    return ConfigurationError(f"{place} exists: choose another name, or say overwrite=True to replace it.")
+    return ConfigurationError(
+        f"{place} exists: choose another name, or say overwrite=True to replace it (--overwrite in a magic)."
+    )
 
 
 # ------------------------------------------------------------------ Parquet

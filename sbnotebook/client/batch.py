@@ -8,7 +8,7 @@ import contextlib
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from functools import partial
@@ -349,6 +349,16 @@ class LockedBatch(SdkNames):
 
     def __len__(self) -> int:
         return len(self.messages)
+
+    def __iter__(self) -> Iterator[LockedMessage]:
+        return iter(self.messages)
+
+    @overload
+    def __getitem__(self, index: int) -> LockedMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[LockedMessage, ...]: ...
+    def __getitem__(self, index: int | slice) -> LockedMessage | tuple[LockedMessage, ...]:
+        return self.messages[index]
 
     def __repr__(self) -> str:
         return tables.messages_text(_Renewed(self), self._caption, columns=tables.LOCKED_COLUMNS)

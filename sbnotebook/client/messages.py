@@ -17,6 +17,7 @@ from sbnotebook.client.choosing import Choice, chosen_of
 from sbnotebook.client.coercions import dead_letter
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.present import present_in
+from sbnotebook.client.verbs import SdkNames
 from sbnotebook.model import Abandon, Complete, Decision, MessageState, PeekedMessage
 from sbnotebook.settlement import AsyncEntity, DeferralEntry, Deferrals, Page, PeekCursor, Progress, compare_deferrals
 
@@ -29,7 +30,7 @@ __all__ = ["DeferredMessages", "Messages", "deferred_messages", "parts_of", "rea
 _OBJECTS_AT_ONCE: Final = 500
 
 
-class Messages(Sequence[PeekedMessage]):
+class Messages(SdkNames, Sequence[PeekedMessage]):
     """Peeked messages, in the order of their sequence numbers.
 
     An Arrow table keeps them without loss in a fraction of the memory; a message is made of its row each time that you

@@ -249,8 +249,6 @@ def _magic(plan: Plan) -> list[str] | None:
         case Purge():
             kept = ["--no-archive"] if plan.options else []
             return ["%sb_purge", entity, "--where", f'"{_expression(plan)}"', *kept]
-        case CancelScheduled():
-            return ["%sb_schedule", entity, "--cancel", *chosen]
         case Complete() | Abandon(delay=None) | Defer(wake_after=None):
             return [_picks(plan), entity, *chosen, f"--{decision.verb}"]
         case DeadLetter(reason, description):

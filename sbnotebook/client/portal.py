@@ -21,7 +21,7 @@ from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 import anyio
 from anyio.from_thread import BlockingPortal
 
-from sbnotebook.errors import render_traceback
+from sbnotebook.errors import in_one_frame
 from sbnotebook.model import Report
 from sbnotebook.settlement import OutcomeListener, Progress, Watch, ignore_outcomes, in_flight
 
@@ -111,7 +111,7 @@ def only_frames_of_the_user() -> Generator[None]:
     try:
         yield
     except Exception as error:
-        error.__dict__.setdefault("_render_traceback_", partial(render_traceback, error))
+        in_one_frame(error)
         raise
 
 

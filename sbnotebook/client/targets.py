@@ -136,7 +136,7 @@ def _unknown(text: str) -> str:
     if near_match(text, ENVIRONMENT_VARIABLES):
         return f"An environment variable is written env:VARIABLE: did you mean env:{ENVIRONMENT_VARIABLES[0]}?"
     if text.isascii() and text.replace("-", "").isalnum() and len(text) <= _LONGEST_NAME:
-        return "A namespace is written as its whole host name: NAMESPACE.servicebus.windows.net."
+        return f"A namespace is written as its whole host name: did you mean {text}.servicebus.windows.net?"
     return f"The target is {_FORM}."
 
 

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from sbnotebook.errors import in_one_frame
+
 _LOCK: Final = "lock(10) locks messages, peek() looks at them, and process(function) consumes them"
 _SETTLE: Final = "lock messages with lock(10) and settle them with batch.{0}(…), or settle chosen ones with pick(…)"
 _ENTITY: Final = 'entity("orders") sends, and locks, settles and looks at messages'
@@ -25,6 +27,16 @@ _HINTS: Final = {
         **{f"{verb}_message": f"use {verb}" for verb in ("complete", "abandon", "defer", "dead_letter")},
         "receive_messages": "use receive",
         "renew_message_lock": "locks are renewed by themselves, and extend(…) renews them for longer",
+    },
+    "Messages": {
+        **dict.fromkeys(
+            (
+                *("columns", "describe", "dtypes", "filter", "groupby", "head", "iloc", "info", "iterrows", "loc"),
+                *("merge", "query", "sample", "shape", "sort_values", "tail", "to_csv", "to_dict", "value_counts"),
+            ),
+            "to_pandas() gives a pandas frame, which has it",
+        ),
+        **dict.fromkeys(("complete", "abandon", "dead_letter"), "entity.pick(messages, …) settles peeked messages"),
     },
     "Namespace": {
         "list_queues": "use entities",
@@ -50,8 +62,13 @@ class SdkNames:
             for kind in type(self).__mro__:
                 hint = _HINTS.get(kind.__name__, {}).get(name)
                 if hint is not None:
-                    raise AttributeError(f"There is no {name} here: {hint}.", name=name, obj=self)
+                    raise in_one_frame(AttributeError(f"There is no {name} here: {hint}.", name=name, obj=self))
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+        def __await__(self) -> Any:
+            """Raise TypeError: this is no coroutine."""
+            said = f"{type(self).__name__} needs no await: leave it out, or use sbnotebook.AsyncNamespace."
+            raise in_one_frame(TypeError(said))
 
 
 def mirrors(verb: object) -> Callable[[F], F]:

@@ -22,6 +22,7 @@ from sbnotebook.magics.recovery_magics import RecoveryMagics
 from sbnotebook.magics.sample_magics import SampleMagics
 from sbnotebook.magics.selection_magics import SelectionMagics
 from sbnotebook.magics.send_magics import SendMagics
+from sbnotebook.magics.task_magics import TaskMagics
 from sbnotebook.magics.typed_secrets import keep_secrets_out
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["load_ipython_extension"]
 
 _MAGICS: Final = (
+    TaskMagics,
     ConnectionMagics,
     PeekMagics,
     OverviewMagics,
@@ -63,3 +65,4 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     # Errors and reports show failures. Python would print the SDK's log of them below the cell, too, as it does with
     # records without a handler; a handler that the user sets up still gets them.
     logging.getLogger("azure").addHandler(logging.NullHandler())
+    display.say("sbnotebook is loaded: %sb_connect connects, and %sb shows all magics.")

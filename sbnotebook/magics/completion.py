@@ -15,6 +15,7 @@ from IPython.core.magic_arguments import argument
 from sbnotebook.analysis.masks import MASKED_COLUMNS
 from sbnotebook.client import Namespace
 from sbnotebook.magics.arguments import WORD
+from sbnotebook.magics.names import VERBS
 from sbnotebook.model import Report
 from sbnotebook.model.schema import COLUMNS
 from sbnotebook.settlement import EntityCounts
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Completer", "offer_completion"]
 
-_LINE: Final = re.compile(r"(?:.*[\s=])?%{1,2}(?P<magic>sb_\w+)\s+(?P<rest>.*)", re.DOTALL)
+_LINE: Final = re.compile(r"(?:.*[\s=])?%{1,2}sb(?:_|\s+)(?P<verb>\w+)\s+(?P<rest>.*)", re.DOTALL)
+_VERB: Final = re.compile(r"(?:.*[\s=])?%{1,2}sb\s+(?P<verb>\w*)", re.DOTALL)
 _REMEMBERED: Final = 60.0
 """Seconds for which entity paths are kept: listing them takes a management operation for each."""
 _PATIENCE: Final = 3.0
@@ -34,7 +36,6 @@ _PATIENCE: Final = 3.0
 _REPEATED: Final = ("*", "+")
 _DURATIONS: Final = ("30s", "5m", "1h", "1d")
 _NAME_AT_END: Final = re.compile(r"(?<!\w)\w*+$")
-_FRAMES: Final = frozenset({"pandas", "pyarrow", "pyspark"})
 
 
 def offer_completion(shell: InteractiveShell, current: Current) -> None:
@@ -58,7 +59,6 @@ class Completer:
             "ENTITY": entities.paths,
             "DESTINATION": entities.destinations,
             "REPORT": lambda: [*self._variables(lambda value: isinstance(value, Report)), *entities.paths()],
-            "DATAFRAME": lambda: self._variables(lambda value: type(value).__module__.partition(".")[0] in _FRAMES),
             "FUNCTION": lambda: self._variables(callable),
             "NAME": lambda: self._variables(lambda _: True),
             "TARGET": lambda: ["emulator", "env:", "secret:"],
@@ -76,8 +76,11 @@ class Completer:
         Args:
             context: the text, and where the cursor is.
         """
+        if typed := _VERB.fullmatch(context.text_until_cursor):
+            verbs = [SimpleCompletion(each) for each in VERBS if each.startswith(typed["verb"])]
+            return {"completions": verbs, "matched_fragment": typed["verb"], "suppress": True, "ordered": True}
         match = _LINE.fullmatch(context.text_until_cursor)
-        magic: Any = self._shell.find_line_magic(match["magic"]) if match else None
+        magic: Any = self._shell.find_line_magic(f"sb_{match['verb']}") if match else None
         if match is None or magic is None:
             return {"completions": []}
         place = _Place.of(match["rest"])

@@ -13,11 +13,11 @@ from IPython.display import display
 from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.magics.arguments import INTO, MagicArguments, count
+from sbnotebook.magics.arguments import INTO, MAYBE_ENTITY, MagicArguments, count
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement import EntityCounts, Hidden
+from sbnotebook.settlement import EntityCounts, Hidden, choose_entities
 
 __all__ = ["ConnectionMagics", "Entities"]
 
@@ -95,17 +95,31 @@ class ConnectionMagics(PlanMagics):
             say(f"Released {released:,} of the messages that were held before.")
 
     @line_magic
-    @command(INTO)
-    def sb_entities(self, _args: MagicArguments) -> Entities:
-        """Show all entities of the namespace with their counts.
+    @command(
+        MAYBE_ENTITY,
+        argument("--sessions", action="store_true", help="with ENTITY: list its sessions with messages or a state"),
+        INTO,
+    )
+    def sb_entities(self, args: MagicArguments) -> Entities | list[str]:
+        """Show the entities of the namespace, or one, with their counts; or the sessions of one.
 
-        The counts take a management operation for each entity: do not run this often.
+        The counts take a management operation for each entity: do not run this often. %sb_peek ENTITY --session NAME
+        looks into a session, and %sb_lock ENTITY --session NAME locks it.
 
         Example::
 
             %sb_entities
+            %sb_entities trips --sessions
         """
-        return Entities(self.current.namespace.entities())
+        if args.entity is None:
+            if args.sessions:
+                raise ConfigurationError("Name the entity of the sessions: %sb_entities ENTITY --sessions.")
+            return Entities(self.current.namespace.entities())
+        if args.sessions:
+            return self.current.namespace.entity(args.entity).sessions()
+        address = EntityAddress.parse(args.entity)
+        listed = self.current.namespace.entities(topics=[address.name])
+        return Entities(choose_entities(listed, [address.entity]))
 
     @line_magic
     @command(

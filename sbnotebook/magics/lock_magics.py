@@ -14,7 +14,6 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import (
     DESCRIPTION,
     DRY_RUN,
-    ENTITY,
     INTO,
     REASON,
     WHERE,
@@ -40,8 +39,10 @@ class LockMagics(PlanMagics):
 
     @line_magic
     @command(
-        ENTITY,
-        argument("-n", "--count", metavar="N", type=count_or_all, help="at most so many messages, or all (default 10)"),
+        argument("entity", nargs="?", metavar="ENTITY", help="such as orders; without it, show what is held"),
+        argument(
+            "-n", "--count", metavar="N", type=count_or_all, help="maximum number of messages, or all (default 10)"
+        ),
         argument("--session", metavar="SESSION", help="lock the session of this name and messages of it"),
         argument("--next-session", action="store_true", help="lock the next session that has messages"),
         argument("--renew-for", metavar="DURATION", default=_RENEW_FOR, help="how long locks are kept (default 30m)"),
@@ -49,7 +50,7 @@ class LockMagics(PlanMagics):
         INTO,
     )
     def sb_lock(self, args: MagicArguments) -> LockedBatch:
-        """Lock messages and hold them, with their locks renewed, until they are settled.
+        """Lock messages and hold them, with their locks renewed; without an entity, show the held messages.
 
         A notebook shows them as a board, with the time that their locks have left. Messages that were locked before
         and not settled are released first; those that are still held when the kernel ends are released then.
@@ -57,9 +58,14 @@ class LockMagics(PlanMagics):
         Example::
 
             %sb_lock orders -n 20
+            %sb_lock
             %sb_complete --where "subject = 'ok'"
             %sb_release
         """
+        if args.entity is None:
+            if args.count is not None or args.session is not None or args.next_session:
+                raise ConfigurationError("Name the entity to lock messages of: %sb_lock ENTITY -n 10.")
+            return self.current.batch
         if args.session is not None and args.next_session:
             raise ConfigurationError("Give --session or --next-session, not both.")
         # Release the batch before, which may hold messages of the same entity.
@@ -77,17 +83,6 @@ class LockMagics(PlanMagics):
             return self.current.hold(entity.lock(count, max_wait=args.max_wait, renew_for=renew_for))
         self.current.hold(batch).receive(count, max_wait=args.max_wait)
         return batch
-
-    @line_magic
-    @command(INTO)
-    def sb_locks(self, _args: MagicArguments) -> LockedBatch:
-        """Show the locked messages, and when their locks end.
-
-        Example::
-
-            %sb_locks
-        """
-        return self.current.batch
 
     @line_magic
     @command(
@@ -133,17 +128,6 @@ class LockMagics(PlanMagics):
             %sb_abandon --delay 1s
         """
         return self._plan(Abandon(duration(args.delay)), args)
-
-    @line_magic
-    @command(REASON, DESCRIPTION, *_SETTLING)
-    def sb_deadletter(self, args: MagicArguments) -> Plan:
-        """Move locked messages to the dead-letter queue: another spelling of %sb_dead_letter.
-
-        Example::
-
-            %sb_deadletter --reason Invalid
-        """
-        return self._plan(DeadLetter(args.reason, args.description), args)
 
     @line_magic
     @command(REASON, DESCRIPTION, *_SETTLING)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 from IPython.core.magic import line_cell_magic, line_magic, magics_class
@@ -12,7 +11,7 @@ from sbnotebook.client.dead_letters import SAMPLE, DeadLetters
 from sbnotebook.client.difference import MessageDifference
 from sbnotebook.client.finding import MOST_FOUND, FoundMessages
 from sbnotebook.errors import ConfigurationError, DecisionError
-from sbnotebook.magics.arguments import INTO, WHERE, MagicArguments, count, whole
+from sbnotebook.magics.arguments import INTO, WHERE, MagicArguments, Quoted, count, whole
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 
@@ -39,6 +38,8 @@ class OverviewMagics(PlanMagics):
         _ENTITIES,
         _SAMPLE,
         argument("--fail-above", metavar="N", type=whole, help="fail if a queue has more messages, for jobs"),
+        argument("--to", dest="to_file", metavar="FILE", help="write a report: .md for Markdown, .html for a page"),
+        argument("--overwrite", action="store_true", help="with --to: replace an existing file"),
         INTO,
     )
     def sb_dlq(self, args: MagicArguments) -> DeadLetters:
@@ -52,35 +53,17 @@ class OverviewMagics(PlanMagics):
             %sb_dlq
             %sb_dlq orders events --sample 50
             %sb_dlq --fail-above 100
+            %sb_dlq orders --to dead-letters.html
         """
         letters = self.current.namespace.dead_letters(args.entities or None, sample=args.sample)
+        if args.to_file is not None:
+            say(f"Wrote {letters.write(args.to_file, overwrite=args.overwrite)}.")
         above = [] if args.fail_above is None else letters.above(args.fail_above)
         if above:
             say(str(letters))
             said = ", ".join(f"{queue.address} ({queue.count:,})" for queue in above)
             raise DecisionError(f"More than {args.fail_above:,} dead letters: {said}.")
         return letters
-
-    @line_magic
-    @command(
-        argument("file", metavar="FILE", help="ends in .md for Markdown, or in .html for a page"),
-        _ENTITIES,
-        _SAMPLE,
-        argument("--overwrite", action="store_true", help="replace an existing file"),
-        INTO,
-    )
-    def sb_report(self, args: MagicArguments) -> Path | None:
-        """Write a report on the dead-letter queues to a file, as %sb_dlq shows them.
-
-        Example::
-
-            %sb_report dead-letters.html
-            %sb_report dead-letters.md orders --overwrite
-        """
-        letters = self.current.namespace.dead_letters(args.entities or None, sample=args.sample)
-        path = letters.write(args.file, overwrite=args.overwrite)
-        say(f"Wrote {path}: {letters.summary}")
-        return path if args.into else None
 
     @line_magic
     @command(
@@ -151,16 +134,24 @@ class OverviewMagics(PlanMagics):
         INTO,
     )
     def sb_sql(self, args: MagicArguments) -> Any:
-        """Run the SQL query in the cell over messages, which it knows as the table messages; gives a pandas frame.
+        """Run a SQL query over the table messages, and return a pandas frame.
 
-        DuckDB runs it over the message columns and body_json. It sees no file and no other table.
+        The query is the cell, or a text in quotes behind the entities. DuckDB runs it over the message columns and
+        body_json. It sees no file and no other table.
 
         Example::
+
+            %sb_sql orders "select subject, count(*) from messages group by all"
 
             %%sb_sql orders/$dlq --into causes
             select dead_letter_reason, count(*) as messages, max(enqueued_time) as newest
             from messages group by all order by messages desc
         """
-        if args.cell is None or not args.cell.strip():
-            raise ConfigurationError("Write the query below %%sb_sql ENTITY, such as select * from messages.")
-        return self.current.namespace.sql(args.cell, args.entities, max_messages=args.count)
+        query = args.cell
+        if query is None and isinstance(args.entities[-1], Quoted) and len(args.entities) > 1:
+            query = str(args.entities.pop())
+        if query is None or not query.strip():
+            raise ConfigurationError(
+                'Write the query in quotes, %sb_sql ENTITY "select * from messages", or below %%sb_sql ENTITY.'
+            )
+        return self.current.namespace.sql(query, args.entities, max_messages=args.count)

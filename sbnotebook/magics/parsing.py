@@ -11,13 +11,13 @@ from IPython.core.error import UsageError
 from sbnotebook.errors import near_match
 from sbnotebook.magics.arguments import MagicArguments, Quoted, expanded, split_words
 from sbnotebook.magics.display import say
-
-__all__ = ["add_advice", "parsed"]
+from sbnotebook.magics.names import REMOVALS, about_name
+from sbnotebook.model import EntityAddress
 
 _HELP: Final = frozenset({"-h", "--help"})
 _REQUIRED: Final = "the following arguments are required: "
 _CHOICE: Final = "invalid choice: "
-_NOT_FOUND: Final = re.compile(r"magic(?: function)? `%{1,2}(sb\w*)` not found")
+_NOT_FOUND: Final = re.compile(r"magic(?: function)? `%{1,2}((?:sb|servicebus|service_bus|azure)\w*)` not found")
 _MODE: Final = 'data source "servicebus" cannot be written in'
 _HOW_TO_WRITE: Final = 'sbnotebook only adds messages: df.write.format("servicebus").mode("append").'
 _SHOWN: Final = 60
@@ -31,22 +31,22 @@ _WORDS_OF_OTHERS: Final = {
     "--move": "--resubmit",
     "--older-than": "--before",
     "--error-description": "--description",
-    "sb_receive": "sb_lock",
-    "sb_list": "sb_entities",
-    "sb_queues": "sb_entities",
-    "sb_move": "sb_resubmit",
-    "sb_redrive": "sb_resubmit",
-    "sb_replay": "sb_resubmit",
-    "sb_requeue": "sb_resubmit",
-    "sb_causes": "sb_groups",
+    "--output": "--to",
+    "--file": "--to",
+    "--label": "--subject",
+    "--properties": "--property",
 }
-"""Names that other tools use for it. None leads to a removal, or past a question."""
-
-
-_ABOUT_REMOVALS: Final = re.compile(
-    r"(?:--|sb_)(?:delete|remove|clear|drop|empty|erase|destroy|wipe|force)", re.IGNORECASE
-)
-"""Names that suggest nothing: a similar name may be another removal than you mean."""
+"""Options of other tools. None leads to a removal, or past a question."""
+_HOLDING: Final = {
+    "sb_complete": "--complete",
+    "sb_abandon": "--abandon",
+    "sb_dead_letter": "--dead-letter",
+    "sb_defer": "--defer",
+    "sb_release": "",
+}
+"""Magics that settle held messages, and the options of ``%sb_pick`` that do the same."""
+_DLQ: Final = "--dlq"
+"""Accepted for ``/$dlq`` behind the entity."""
 
 
 def parsed(parser: argparse.ArgumentParser, line: str, args: MagicArguments) -> bool:
@@ -69,15 +69,34 @@ def parsed(parser: argparse.ArgumentParser, line: str, args: MagicArguments) -> 
         return False
     parser.exit_on_error = False
     parser.allow_abbrev = False  # half an option is a slip, and --com is not --complete
+    rest = _rest(parser, words, args)
+    if _DLQ in rest and getattr(args, "entity", None):
+        address = EntityAddress.parse(args.entity)
+        args.entity = str(address if address.sub_queue else address.dead_letter)
+        rest.remove(_DLQ)
+    if _is_count(parser, args, rest):
+        rest = _rest(parser, [*(word for word in words if word is not rest[0]), "-n", rest[0]], args)
+    if rest:
+        raise UsageError(_about_rest(parser, line, args, rest))
+    return True
+
+
+def _rest(parser: argparse.ArgumentParser, words: list[str], args: MagicArguments) -> list[str]:
+    """Parse words, and return those that the magic does not know."""
     try:
-        _, rest = parser.parse_known_args(words, args)
+        return parser.parse_known_args(words, args)[1]
     except argparse.ArgumentError as error:
         raise UsageError(_about_value(parser, error)) from None
     except UsageError as error:
         raise UsageError(_about_missing(parser, str(error))) from None
-    if rest:
-        raise UsageError(_about_rest(parser, line, args, rest))
-    return True
+
+
+def _is_count(parser: argparse.ArgumentParser, args: MagicArguments, rest: list[str]) -> bool:
+    """Return whether one word too much is how many messages are meant: not where it may be a sequence number."""
+    options = {option for action in parser._actions for option in action.option_strings}  # noqa: SLF001
+    return (
+        len(rest) == 1 and rest[0].isdecimal() and "--messages" not in options and getattr(args, "count", rest) is None
+    )
 
 
 def _about_value(parser: argparse.ArgumentParser, error: argparse.ArgumentError) -> str:
@@ -112,9 +131,20 @@ def _about_rest(parser: argparse.ArgumentParser, line: str, args: MagicArguments
         quote = "'" if '"' in expression else '"'
         return f"An expression with spaces needs quotes around it: --where {quote}{expression[: 2 * _SHOWN]}{quote}."
     too_much = repr(" ".join(rest)[:_SHOWN])
+    if parser.prog in _HOLDING:
+        return _about_holding(parser.prog, rest[0])
+    if rest[0].isdecimal() and hasattr(args, "messages"):
+        return f"Write -n {rest[0][:_SHOWN]} for so many messages, or --messages {rest[0][:_SHOWN]} for this number."
     if hasattr(args, "what"):
         return f"{too_much} is too much for %{parser.prog}: put a text to send into quotes, or name its variable."
     return f"{too_much} is too much for %{parser.prog}: see %{parser.prog} --help."
+
+
+def _about_holding(prog: str, word: str) -> str:
+    if word.isdecimal():
+        return f"Write %{prog} --messages {word[:_SHOWN]} to settle the held message with this number."
+    other = f", or %sb_pick {word[:_SHOWN]} {_HOLDING[prog]}" if _HOLDING[prog] else ""
+    return f"%{prog} takes no entity: it settles messages that you hold. Run %sb_lock {word[:_SHOWN]} first{other}."
 
 
 def _about_option(parser: argparse.ArgumentParser, option: str) -> str:
@@ -129,7 +159,7 @@ def _about_option(parser: argparse.ArgumentParser, option: str) -> str:
 
 
 def _near(name: str, known: list[str]) -> str | None:
-    return None if _ABOUT_REMOVALS.match(name) else near_match(name, known)
+    return None if name.lower().lstrip("-").startswith(REMOVALS) else near_match(name, known)
 
 
 def add_advice(shell: Any) -> None:
@@ -142,7 +172,7 @@ def add_advice(shell: Any) -> None:
 
     def show_usage_error(error: BaseException) -> None:
         found = _NOT_FOUND.search(str(error))
-        show(UsageError(_about_magic(shell, found[1])) if found else error)
+        show(UsageError(about_name(found[1])) if found else error)
 
     def show_traceback(kind: Any, error: Any, lines: list[str]) -> None:
         # Spark refuses other modes before it asks sbnotebook, and suggests one that would replace the messages.
@@ -150,11 +180,3 @@ def add_advice(shell: Any) -> None:
         show_frames(kind, error, [*lines, _HOW_TO_WRITE] if is_about_mode else lines)
 
     shell.show_usage_error, shell._showtraceback = show_usage_error, show_traceback  # noqa: SLF001
-
-
-def _about_magic(shell: Any, name: str) -> str:
-    magics = shell.magics_manager.magics
-    known = sorted({each for kind in magics.values() for each in kind if each.startswith("sb_")})
-    near = _WORDS_OF_OTHERS.get(name) or _near(name, known)
-    hint = f"did you mean %{near}? Type" if near else "type"
-    return f"There is no magic %{name[:_SHOWN]}; {hint} %sb_ and press Tab for all."

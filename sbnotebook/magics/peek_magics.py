@@ -33,11 +33,18 @@ class PeekMagics(PlanMagics):
         argument(
             "--sequence-number", metavar="N", type=int, help="only the message with this number, as --from N -t N"
         ),
-        argument("--session", metavar="SESSION", help="only messages of this session, which is not locked by that"),
+        argument("--session", metavar="SESSION", help="only messages of this session; does not lock it"),
+        argument(
+            "--to",
+            dest="to_file",
+            metavar="FILE",
+            help="write the messages, all by default: .parquet and .jsonl keep everything, .csv is to look at",
+        ),
+        argument("--overwrite", action="store_true", help="with --to: replace an existing file"),
         INTO,
     )
-    def sb_peek(self, args: MagicArguments) -> Messages:
-        """Look at messages without locking them.
+    def sb_peek(self, args: MagicArguments) -> Messages | Path | None:
+        """Look at messages without locking them, or write them to a file.
 
         The first rows are shown as a table; the value has all of them, with ``to_pandas()``, ``to_arrow()``,
         ``where(…)`` and ``groups()``. %sb_browse shows them in a table to sort and filter.
@@ -47,6 +54,7 @@ class PeekMagics(PlanMagics):
             %sb_peek orders/$dlq
             %sb_peek orders/$dlq --where "dead_letter_reason = 'Invalid' and body_json->>'$.carrier' = 'UA'"
             letters = %sb_peek orders/$dlq -n all
+            %sb_peek orders/$dlq --to letters.parquet
         """
         entity = self.current.namespace.entity(args.entity)
         if args.sequence_number is not None:
@@ -60,6 +68,10 @@ class PeekMagics(PlanMagics):
             state=args.state,
             session_id=args.session,
         )
+        if args.to_file is not None:
+            path = found[:limit].export(args.to_file, overwrite=args.overwrite)
+            say(f"Wrote {len(found[:limit]):,} messages of {args.entity} to {path}.")
+            return path if args.into else None
         if limit is not None and len(found) > limit:
             more = self._how_many_more(entity, args, limit)
             go_on = (
@@ -71,7 +83,7 @@ class PeekMagics(PlanMagics):
     def _limit(self, args: MagicArguments) -> int | None:
         if args.count is not None:
             return args.count or None
-        return self.current.settings.peek_count if args.where is None else None
+        return self.current.settings.peek_count if args.where is None and args.to_file is None else None
 
     def _how_many_more(self, entity: Entity, args: MagicArguments, shown: int) -> str:
         if args.where:
@@ -119,46 +131,6 @@ class PeekMagics(PlanMagics):
         if not found:
             say(found.as_text())
         return found.groups(args.by or CAUSE)
-
-    @line_magic
-    @command(
-        ENTITY,
-        argument(
-            "file", metavar="FILE", help="orders.parquet or orders.jsonl keep everything; orders.csv is to look at"
-        ),
-        COUNT,
-        WHERE,
-        STATE,
-        FROM,
-        UP_TO,
-        argument("--overwrite", action="store_true", help="replace an existing file"),
-        INTO,
-    )
-    def sb_export(self, args: MagicArguments) -> Path | None:
-        """Write messages of an entity to a file; nothing is locked or removed.
-
-        Example::
-
-            %sb_export orders/$dlq letters.parquet
-            %sb_export orders/$dlq late.csv --where "dead_letter_reason = 'Late'" --overwrite
-        """
-        found = self._found(args)
-        path = found.export(args.file, overwrite=args.overwrite)
-        say(f"Wrote {len(found):,} messages of {args.entity} to {path}.")
-        return path if args.into else None
-
-    @line_magic
-    @command(ENTITY, INTO)
-    def sb_sessions(self, args: MagicArguments) -> list[str]:
-        """List the sessions of an entity that have active messages or a state.
-
-        %sb_peek ENTITY --session NAME looks into one, and %sb_lock ENTITY --session NAME locks it.
-
-        Example::
-
-            %sb_sessions trips
-        """
-        return self.current.namespace.entity(args.entity).sessions()
 
     def _found(self, args: MagicArguments) -> Messages:
         return self.current.namespace.entity(args.entity).peek(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import functools
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypedDict
@@ -35,6 +37,9 @@ __all__ = ["ApplyOptions", "PlanMagics", "command", "edit_function", "variable",
 
 
 _ALIKE: Final = 0.75
+_STEP: Final = re.compile(r"\.(?P<attribute>[a-zA-Z]\w*+)|\[(?P<key>[^\]]*+)\]")
+"""An attribute, or an index or key, of a variable's value."""
+_PART: Final = re.compile(r"(?P<name>[^\W\d]\w*+)(?P<rest>(?:\.[a-zA-Z]\w*+|\[[^\]]*+\])*+)")
 
 
 class ApplyOptions(TypedDict, total=False):
@@ -130,6 +135,7 @@ def command(*arguments: argument) -> Callable[[Callable[[Any, MagicArguments], o
     """
 
     def decorate(function: Callable[[Any, MagicArguments], object]) -> Callable[..., object]:
+        summary = str(function.__doc__).partition("\n")[0]
         # IPython's decorators collect the arguments on the function, from the last to the first.
         for each in reversed(arguments):
             function = each(function)
@@ -157,6 +163,7 @@ def command(*arguments: argument) -> Callable[[Callable[[Any, MagicArguments], o
             shell.push({name: result})
             return None
 
+        run.__dict__["summary"] = summary
         return no_var_expand(needs_local_scope(run))
 
     return decorate
@@ -190,21 +197,29 @@ def _ask(question: str) -> None:
 
 
 def variable(args: MagicArguments, name: str) -> Any:
-    """Return the value of a user's variable.
-
-    Args:
-        args: holds the variables.
-        name: the variable's name.
+    """Return the value of a user's variable, or of what an index or attribute takes from it, as in ``causes[1]``.
 
     Raises:
-        ConfigurationError: there is no such variable.
+        ConfigurationError: there is no such variable, or it has no such part.
     """
+    if (place := _PART.fullmatch(name)) and place["rest"]:
+        return _part(variable(args, place["name"]), name, place["rest"])
     if name not in args.variables:
         near = near_match(name, (each for each in args.variables if not each.startswith("_")), cutoff=_ALIKE)
         hint = f" (did you mean {near}?)" if near else ""
         text = ", and a text to send needs quotes" if hasattr(args, "what") else ""
         raise ConfigurationError(f"There is no variable {name[:40]!r}{hint}{text}.")
     return args.variables[name]
+
+
+def _part(value: Any, name: str, rest: str) -> Any:
+    try:
+        for step in _STEP.finditer(rest):
+            name_of = step["attribute"]
+            value = value[ast.literal_eval(step["key"])] if name_of is None else getattr(value, name_of)
+    except (AttributeError, LookupError, TypeError, ValueError, SyntaxError) as error:
+        raise ConfigurationError(f"{name[:40]!r} has no value: {type(error).__name__}.") from None
+    return value
 
 
 def edit_function(args: MagicArguments) -> Edit | None:

@@ -64,62 +64,47 @@ class RecoveryMagics(PlanMagics):
     """Magics that use the journal and the archive of this machine."""
 
     @line_magic
-    @command(INTO)
-    def sb_journal(self, _args: MagicArguments) -> Remembered:
-        """Show the records of this machine for the namespace, and the magic that continues each of them.
+    @command(
+        argument("entity", nargs="?", metavar="ENTITY", help="show the fates of the resubmits from there"),
+        argument("--fates", action="store_true", help="show the fate of each resubmit: consumed, waiting, or back"),
+        argument(
+            "-n", "--count", metavar="N", type=count, help=f"look up the last N resubmits (default {MOST_RESUBMITS})"
+        ),
+        _OTHER,
+        argument(
+            "--note",
+            nargs="+",
+            metavar="TEXT",
+            help="the fingerprint of a cause as %%sb_groups shows it, and a note to keep; an empty text removes it",
+        ),
+        INTO,
+    )
+    def sb_journal(self, args: MagicArguments) -> Remembered | History | None:
+        """Show the records of this machine: unfinished work, removed messages, the fates of resubmits, and notes.
 
-        These are unfinished resubmits, deferred messages, removed messages that can be sent back, and notes on causes.
+        Alone it shows what can be continued, and the magic that does. Looking up fates locks nothing.
 
         Example::
 
             %sb_journal
-        """
-        return self.current.namespace.remembered()
-
-    @line_magic
-    @command(
-        MAYBE_ENTITY,
-        argument(
-            "-n",
-            "--count",
-            metavar="N",
-            type=count,
-            default=MOST_RESUBMITS,
-            help=f"look up the last N resubmits (default {MOST_RESUBMITS})",
-        ),
-        _OTHER,
-        INTO,
-    )
-    def sb_history(self, args: MagicArguments) -> History:
-        """List the resubmits of this machine's journal with the fate of each clone: consumed, waiting, or back.
-
-        The entity is that of the originals. Looking up locks nothing.
-
-        Example::
-
-            %sb_history
-            %sb_history orders/$dlq -n 100
-            %sb_history orders/$dlq --other other
-        """
-        return self.current.namespace.history(args.entity, max_messages=args.count, others=_others(args))
-
-    @line_magic
-    @command(
-        argument("fingerprint", metavar="FINGERPRINT", help="of a cause, as %%sb_groups shows it"),
-        argument("text", nargs="*", metavar="TEXT", help="the note; an empty text in quotes removes it"),
-    )
-    def sb_note(self, args: MagicArguments) -> None:
-        """Keep a note on a cause of dead letters on this machine, or show it.
-
-        Example::
-
-            %sb_note 4a7d1ed41474 price list was empty, see INC-4711
-            %sb_note 4a7d1ed41474
+            %sb_journal orders/$dlq
+            %sb_journal --fates -n 100 --other other
+            %sb_journal --note 4a7d1ed41474 price list was empty, see INC-4711
         """
         namespace = self.current.namespace
-        if args.text:
-            namespace.note(args.fingerprint, " ".join(args.text))
-        say(namespace.notes().get(args.fingerprint, f"There is no note on {args.fingerprint[:40]}."))
+        if args.note is not None:
+            self._note(*args.note)
+            return None
+        if args.fates or args.entity or args.count or args.other:
+            most = args.count or MOST_RESUBMITS
+            return namespace.history(args.entity, max_messages=most, others=_others(args))
+        return namespace.remembered()
+
+    def _note(self, fingerprint: str, *text: str) -> None:
+        namespace = self.current.namespace
+        if text:
+            namespace.note(fingerprint, " ".join(text))
+        say(namespace.notes().get(fingerprint, f"There is no note on {fingerprint[:40]}."))
 
     @line_magic
     @command(

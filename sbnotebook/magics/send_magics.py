@@ -1,4 +1,4 @@
-"""``%sb_send``, ``%sb_schedule`` and ``%sb_push``."""
+"""``%sb_send``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import ast
 import json
 from typing import Any, Final
 
-from IPython.core.magic import line_cell_magic, line_magic, magics_class
+from IPython.core.magic import line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from sbnotebook.analysis import query
-from sbnotebook.client import Messages, Plan
-from sbnotebook.client.choosing import chosen_of
+from sbnotebook.client import Plan
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import (
     DESTINATION,
@@ -19,14 +17,12 @@ from sbnotebook.magics.arguments import (
     INTO,
     MAX_IN_FLIGHT,
     RATE,
-    WHERE,
     YES,
     MagicArguments,
     Quoted,
 )
-from sbnotebook.magics.choosing import MESSAGES, named
 from sbnotebook.magics.plan_magics import PlanMagics, command, variable
-from sbnotebook.model import Message, PeekedMessage
+from sbnotebook.model import Message
 from sbnotebook.model.schema import message_from_row
 
 __all__ = ["SendMagics"]
@@ -34,12 +30,19 @@ __all__ = ["SendMagics"]
 _ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
 _WHAT: Final = (
     argument("what", nargs="?", metavar="NAME", help="a variable, or a text in quotes; with two %% signs the cell"),
-    argument("--subject", metavar="TEXT", help="of a text: what the message is about"),
-    argument("--message-id", metavar="TEXT", help="of a text: the message's identifier"),
-    argument("--content-type", metavar="TEXT", help="of a text: by default application/json where it is JSON"),
-    argument("--session-id", metavar="SESSION", help="of a text: the session that the message belongs to"),
-    argument("--lines", action="store_true", help="each line of the text or of the cell is a message of its own"),
+    argument("--subject", metavar="TEXT", help="of a text: its subject"),
+    argument("--message-id", metavar="TEXT", help="of a text: its message id"),
+    argument("--content-type", metavar="TEXT", help="of a text: its content type (default application/json for JSON)"),
+    argument("--session-id", metavar="SESSION", help="of a text: its session"),
+    argument(
+        "--property",
+        metavar="NAME=VALUE",
+        action="append",
+        help="of a text: an application property; 2, 0.5 and true have their own types. Repeatable",
+    ),
+    argument("--lines", action="store_true", help="send each line of the text or cell as a message"),
 )
+_OF_TEXTS: Final = ("subject", "message_id", "content_type", "session_id", "property", "lines")
 
 
 @magics_class
@@ -47,91 +50,39 @@ class SendMagics(PlanMagics):
     """Magics that send messages."""
 
     @line_cell_magic
-    @command(DESTINATION, *_WHAT, *_ACTING)
+    @command(
+        DESTINATION,
+        *_WHAT,
+        argument("--delay", metavar="DURATION", help="make the messages active later, such as 90s, 5m or 1h30m"),
+        argument("--at", metavar="TIME", help="make them active then, such as 2026-11-22T08:00 in this machine's time"),
+        *_ACTING,
+    )
     def sb_send(self, args: MagicArguments) -> Plan:
-        """Send a text, or a variable: a message, a text, a dictionary, or a list of these.
+        """Send a text, a variable or the cell, at once or later.
+
+        The variable holds a message, a text, a dictionary, a list of these, or a pandas, Arrow or Spark frame. Columns
+        of a frame with the names of message columns are taken as such; the others become a JSON body where there is no
+        body. A Spark frame is collected first; Spark itself writes large ones faster, with
+        ``frame.write.format("servicebus")``. %sb_peek ENTITY --state scheduled shows messages that become active later.
 
         Example::
 
-            %sb_send orders "hello" --subject greeting
+            %sb_send orders "hello" --subject greeting --property carrier=UA --property stops=2
             %sb_send orders messages
+            %sb_send orders "wake up" --delay 1h
+
+            summary = frame.groupby("carrier", as_index=False).size()
+            %sb_send results summary --rate 200
 
             %%sb_send orders --subject UA
             {"carrier": "UA", "flight": 1545}
 
-            %%sb_send orders --lines
+            %%sb_send orders --lines --at 2050-01-01T08:00
             {"carrier": "UA", "flight": 1545}
             {"carrier": "AA", "flight": 1141}
         """
-        return self.current.namespace.entity(args.entity).plan_send(_what_to_send(args))
-
-    @line_cell_magic
-    @command(
-        DESTINATION,
-        *_WHAT,
-        argument("--delay", metavar="DURATION", help="how much later than now, such as 90s, 5m or 1h30m"),
-        argument("--at", metavar="TIME", help="when, such as 2026-11-22T08:00 in this machine's time"),
-        argument("--cancel", action="store_true", help="cancel scheduled messages; with --where only those that match"),
-        WHERE,
-        MESSAGES,
-        *_ACTING,
-    )
-    def sb_schedule(self, args: MagicArguments) -> Messages | Plan:
-        """Send messages that become active later; with nothing to send, show the scheduled messages, or cancel them.
-
-        Example::
-
-            %sb_schedule orders "wake up" --delay 1h
-            %sb_schedule orders
-            %sb_schedule orders --cancel --where "subject = 'greeting'"
-
-            %%sb_schedule orders --at 2050-01-01T08:00
-            {"carrier": "UA"}
-        """
         entity = self.current.namespace.entity(args.entity)
-        # With a message it sends for later; without one it shows or cancels scheduled messages.
-        is_to_send = args.what is not None or args.cell is not None
-        if is_to_send:
-            if args.cancel or args.where or args.messages:
-                raise ConfigurationError(
-                    "--cancel and --where apply to scheduled messages: do not give a message to send."
-                )
-            if args.at is None and args.delay is None:
-                raise ConfigurationError("Say when: --delay 5m or --at 2026-11-22T08:00.")
-            return entity.plan_send(_what_to_send(args), at=args.at, delay=args.delay)
-        if not args.cancel:
-            if args.messages:
-                raise ConfigurationError(
-                    "--messages goes with --cancel; --where chooses the scheduled messages to show."
-                )
-            return entity.scheduled(where=args.where)
-        meant = named(args, entity.address)
-        if meant is None:
-            meant = entity.scheduled(where=args.where)
-        elif args.where is not None:
-            meant = query.where(chosen_of(entity.scheduled(), meant, entity.address, PeekedMessage), args.where)
-        return entity.cancel_scheduled(meant)
-
-    @line_magic
-    @command(
-        argument("frame", metavar="DATAFRAME", help="the name of a pandas, Arrow or Spark frame"),
-        DESTINATION,
-        *_ACTING,
-    )
-    def sb_push(self, args: MagicArguments) -> Plan:
-        """Send the rows of a frame as messages.
-
-        Columns with the names of message columns are taken as such; the others become a JSON body where there is no
-        body. A Spark frame is collected first; large ones are better written by Spark itself, with
-        ``frame.write.format("servicebus")``.
-
-        Example::
-
-            summary = frame.groupby("carrier", as_index=False).size()
-            %sb_push summary results --rate 200
-        """
-        entity = self.current.namespace.entity(args.entity)
-        return entity.plan_send(variable(args, args.frame))
+        return entity.plan_send(_what_to_send(args), at=args.at, delay=args.delay)
 
 
 def _what_to_send(args: MagicArguments) -> Any:
@@ -145,10 +96,9 @@ def _what_to_send(args: MagicArguments) -> Any:
     if isinstance(args.what, Quoted) or not args.what.isidentifier():
         _refuse_expression(args.what)
         return _texts(args.what, args)
-    if args.lines or args.subject or args.message_id or args.content_type or args.session_id:
-        raise ConfigurationError(
-            "--subject, --message-id, --content-type, --session-id and --lines are for a text, not a variable."
-        )
+    given = [f"--{name.replace('_', '-')}" for name in _OF_TEXTS if getattr(args, name)]
+    if given:
+        raise ConfigurationError(f"{' and '.join(given)} goes with a text, not with a variable.")
     return variable(args, args.what)
 
 
@@ -181,7 +131,18 @@ def _message(text: str, args: MagicArguments) -> Message:
             "content_type": args.content_type or ("application/json" if _is_json(text) else None),
             "session_id": args.session_id,
         }
-    )
+    ).with_changes(application_properties=dict(map(_property, args.property or ())))
+
+
+def _property(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ConfigurationError(f"--property takes NAME=VALUE, such as carrier=UA, not {text[:40]!r}.")
+    try:
+        typed = json.loads(value)
+    except (ValueError, RecursionError):
+        return name, value
+    return name, typed if isinstance(typed, (bool, int, float, str)) else value
 
 
 def _is_json(text: str) -> bool:

@@ -13,11 +13,11 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 from uuid import UUID
 
 from sbnotebook.amqp import AmqpValue, decode_exactly, encode
-from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError, near_match
+from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError, in_one_frame, near_match
 from sbnotebook.model.address import EntityAddress
 from sbnotebook.model.body import BodyType, Marks, body_of_text, body_text, decode_body, edited_body, read_form
 from sbnotebook.model.json_text import read_json, rewrite_json, write_json
@@ -318,6 +318,15 @@ class ReceivedMessage(Message):
     def dead_letter_error_description(self) -> str | None:
         """Return what explains the reason (``DeadLetterErrorDescription``)."""
         return _text_or_none(self.application_properties.get(DEAD_LETTER_ERROR_DESCRIPTION))
+
+    if not TYPE_CHECKING:  # all names would exist
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError, with what settles a message for a verb that does."""
+            said = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in ("complete", "abandon", "dead_letter", "defer", "release"):
+                said = f"A message is a value: batch.{name}(message) settles a locked one, entity.pick(…) a peeked one."
+            raise in_one_frame(AttributeError(said, name=name, obj=self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

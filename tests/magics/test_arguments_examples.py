@@ -41,7 +41,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
             shell.run("other = namespace")
             frame = pd.DataFrame({"carrier": ["UA", "AA"] * 20, "flight": range(40)})
             shell.variables.update({"frame": frame, "messages": [Message(body=b"{}", subject="ok")]})
-            shell.run("%sb_send orders frame\n%sb_lock orders -n 5\n%sb_deadletter --reason Invalid\n%sb_release")
+            shell.run("%sb_send orders frame\n%sb_lock orders -n 5\n%sb_dead_letter --reason Invalid\n%sb_release")
             yield shell
     finally:
         shell.close()

@@ -35,8 +35,9 @@ def ready(kernel: Kernel, emulator: RunningEmulator) -> Kernel:
         ]),
         ("%sb_resubmit tab-orders -e fi", ["%sb_resubmit tab-orders -e fix"]),
         ("%sb_peek tab-orders --state d", ["%sb_peek tab-orders --state deferred"]),
-        ("%sb_push fr", ["%sb_push frame"]),
-        ("%sb_push frame tab-r", ["%sb_push frame tab-results"]),
+        ("%sb_send tab-r", ["%sb_send tab-results"]),
+        ("%sb send tab-r", ["%sb send tab-results"]),
+        ("%sb dea", ["%sb dead_letter"]),
         ("%sb_send tab-orders te", ["%sb_send tab-orders text"]),
         ("%sb_connect emu", ["%sb_connect emulator"]),
         ("%sb_connect --re", ["%sb_connect --read-only"]),
@@ -57,7 +58,7 @@ def ready(kernel: Kernel, emulator: RunningEmulator) -> Kernel:
             ["""%sb_peek tab-orders --where "subject = 'a b' and (dead_letter_reason"""],
         ),
         (
-            "%sb_peek tab-orders --where \"a = 'b c'\" --to",
+            "%sb_peek tab-orders --where \"a = 'b c'\" --to-",
             ["%sb_peek tab-orders --where \"a = 'b c'\" --to-sequence-number"],
         ),
     ],
@@ -69,10 +70,6 @@ def test_tab_completes(ready: Kernel, line: str, completed: list[str]) -> None:
 def test_options_are_offered_where_nothing_else_can_follow(ready: Kernel) -> None:
     assert "%sb_complete --where" in ready.complete("%sb_complete ")
     assert "%sb_peek tab-orders --into" in ready.complete("%sb_peek tab-orders ")
-
-
-def test_push_completes_frames(ready: Kernel) -> None:
-    assert ready.complete("%sb_push ") == ["%sb_push frame"]
 
 
 def test_other_lines_complete_as_ever(ready: Kernel) -> None:

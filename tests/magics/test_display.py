@@ -47,7 +47,7 @@ def notebook(kernel: Kernel, emulator: RunningEmulator) -> Kernel:
 
 
 def test_in_a_notebook_what_is_held_is_a_board(notebook: Kernel) -> None:
-    (shown,) = [output["data"] for output in notebook.run("%sb_lock boarded --into batch\n%sb_locks").outputs]
+    (shown,) = [output["data"] for output in notebook.run("%sb_lock boarded --into batch\n%sb_lock").outputs]
     assert WIDGET in shown
     assert "boarded" in shown["text/plain"]
     assert notebook.run("%sb_lock boarded --into batch").text.startswith("Released 1 of the messages")
@@ -60,7 +60,7 @@ def test_batch_has_one_board_however_often_it_is_shown(notebook: Kernel) -> None
     threads = "print(sum(each.name == 'sbnotebook lock board' for each in threading.enumerate()))"
     notebook.run("%sb_lock boarded")
     boards, before = map(int, notebook.run(widgets).text.split())
-    assert WIDGET in str(notebook.run("%sb_locks").outputs)
+    assert WIDGET in str(notebook.run("%sb_lock").outputs)
     assert notebook.run(widgets).text.split() == [str(boards), str(before)]
     assert notebook.run(threads).text.strip() == "1"
     notebook.run("%sb_lock boarded")

@@ -17,17 +17,17 @@ rows = [dict(subject=s, body=s) for s in 'abcd']
 %sb_entities
 %sb_peek term
 %sb_lock term -n 2
-%sb_locks
+%sb_lock
 %sb_renew --for 1h
-%sb_deadletter --reason Bad --where "subject = 'a'"
+%sb_dead_letter --reason Bad --where "subject = 'a'"
 %sb_release
 %sb_groups term/$dlq
 %sb_pick term --where "subject = 'c'" --complete
 %sb_lock term -n 1
 %sb_defer
 %sb_deferred term
-%sb_schedule term 'later' --delay 1h
-%sb_schedule term
+%sb_send term 'later' --delay 1h
+%sb_peek term --state scheduled
 %sb_resubmit term/$dlq
 %sb_journal
 %sb_undo

@@ -45,7 +45,7 @@ def test_dry_run_settles_nothing(shell: Shell, queue: str, emulator: RunningEmul
 
 def test_deadletter_gives_reason_and_description(shell: Shell, queue: str) -> None:
     shell.run(f"%sb_lock {queue} -n 1")
-    shell.run("""%sb_deadletter --reason Invalid --description "it's <b>bad</b>" """)
+    shell.run("""%sb_dead_letter --reason Invalid --description "it's <b>bad</b>" """)
     (letter,) = shell.run(f"%sb_peek {queue}/$dlq").value
     assert (letter.dead_letter_reason, letter.dead_letter_error_description) == ("Invalid", "it's <b>bad</b>")
 
@@ -93,9 +93,9 @@ def test_settling_no_messages_is_no_error(shell: Shell, queue: str) -> None:
 
 
 def test_wrong_decision_is_one_line(shell: Shell, queue: str) -> None:
-    shell.run(f"%sb_lock {queue} -n 1\n%sb_deadletter --reason Invalid")
+    shell.run(f"%sb_lock {queue} -n 1\n%sb_dead_letter --reason Invalid")
     shell.run(f"%sb_lock {queue}/$dlq -n 1")
-    assert "dead-letter" in shell.error("%sb_deadletter --reason Again")
+    assert "dead-letter" in shell.error("%sb_dead_letter --reason Again")
 
 
 def test_into_binds_the_report_and_still_shows_the_plan(shell: Shell, queue: str) -> None:
@@ -106,11 +106,16 @@ def test_into_binds_the_report_and_still_shows_the_plan(shell: Shell, queue: str
     assert shell.variables["report"].settled == 2
 
 
-def test_locks_shows_what_is_held_and_until_when(shell: Shell, queue: str) -> None:
+def test_lock_alone_shows_what_is_held_and_until_when(shell: Shell, queue: str) -> None:
     shell.run(f"%sb_lock {queue} -n 2 --renew-for 1m --into batch")
-    shown = shell.run("%sb_locks")
+    shown = shell.run("%sb_lock")
     assert shown.value is shell.variables["batch"]
     assert "locked_until" in repr(shown.value)
+    assert [message.sequence_number for message in shown.value] == [
+        shown.value[0].sequence_number,
+        shown.value[-1].sequence_number,
+    ]
+    assert shell.error("%sb_lock -n 2") == "Name the entity to lock messages of: %sb_lock ENTITY -n 10."
     shell.run("%sb_release")
 
 
@@ -132,7 +137,7 @@ def test_abandoning_may_wait(shell: Shell, queue: str) -> None:
 def test_deferring_may_send_a_wake_up(shell: Shell, queue: str) -> None:
     shell.run(f"%sb_lock {queue} -n 1")
     assert shell.run(f"%sb_defer --wake-after 1h --wake-to {queue}").value.settled == 1
-    assert len(shell.run(f"%sb_schedule {queue}").value) == 1
+    assert len(shell.run(f"%sb_peek {queue} --state scheduled").value) == 1
 
 
 def test_lock_of_an_empty_queue_gives_an_empty_batch(shell: Shell) -> None:
@@ -146,6 +151,6 @@ def test_all_messages_are_locked(shell: Shell) -> None:
     assert len(shell.run("%sb_lock wholly -n all").value) == 12
     assert shell.run("%sb_complete --messages 1-3").value.settled == 3
     assert shell.run("%sb_dead_letter --messages 4 --reason R").value.settled == 1
-    assert shell.run("%sb_deadletter --messages 5 --reason R").value.settled == 1
+    assert shell.run("%sb_dead_letter --messages 5 --reason R").value.settled == 1
     assert "1 of the chosen messages are not held here" in shell.error("%sb_complete --messages 1")
     shell.run("%sb_release")

@@ -27,12 +27,11 @@ def test_dlq_shows_queues_and_fails_above(shell: Shell) -> None:
 
 def test_report_is_written_once(shell: Shell, tmp_path: Path) -> None:
     dead_letter(shell, "reported", "a")
-    ran = shell.run(f"%sb_report {tmp_path}/r.md reported")
-    assert ran.out.startswith(f"Wrote {tmp_path}/r.md: ")
+    ran = shell.run(f"%sb_dlq reported --to {tmp_path}/r.md")
+    assert ran.out.startswith(f"Wrote {tmp_path}/r.md.")
     assert "reported/$dlq" in (tmp_path / "r.md").read_text()
-    assert "exists" in shell.error(f"%sb_report {tmp_path}/r.md reported")
-    assert shell.run(f"%sb_report {tmp_path}/r.md reported --overwrite --into path").value is None
-    assert shell.variables["path"] == tmp_path / "r.md"
+    assert "exists: choose another name" in shell.error(f"%sb_dlq reported --to {tmp_path}/r.md")
+    assert len(shell.run(f"%sb_dlq reported --to {tmp_path}/r.md --overwrite").value) == 1
 
 
 def test_find_shows_messages_of_several_entities(shell: Shell) -> None:
@@ -52,7 +51,9 @@ def test_sql_cell_gives_a_frame_of_messages(shell: Shell) -> None:
     assert frame.to_dict("records") == [{"reason": "Late", "n": 2}]
     assert shell.run(f"%%sb_sql asked-in-sql/$dlq --into frame -n 1\n{query}").value is None
     assert list(shell.variables["frame"]["n"]) == [1]
-    assert "Write the query below %%sb_sql" in shell.error("%sb_sql asked-in-sql/$dlq")
+    (row,) = shell.run(f'%sb_sql asked-in-sql/$dlq "{query}"').value.to_dict("records")
+    assert row == {"reason": "Late", "n": 2}
+    assert "Write the query in quotes" in shell.error("%sb_sql asked-in-sql/$dlq")
     assert "did you mean subject" in shell.error("%%sb_sql asked-in-sql\nselect subjet from messages")
     assert "There is no queue or topic 'asked-in-sq'" in shell.error("%%sb_sql asked-in-sq\nselect * from messages")
 

@@ -11,18 +11,18 @@ from tests.magics.conftest import Shell
 def test_export_writes_the_messages_that_match(shell: Shell, tmp_path: Path) -> None:
     shell.run("%sb_create queue to-files\nrows = [{'subject': s, 'body': s} for s in 'abab']\n%sb_send to-files rows")
     file = tmp_path / "b.parquet"
-    ran = shell.run(f"""%sb_export to-files {file} --where "subject = 'b'" -n 1""")
+    ran = shell.run(f"""%sb_peek to-files --to {file} --where "subject = 'b'" -n 1""")
     assert ran.out == f"Wrote 1 messages of to-files to {file}.\n"
     assert [message.body for message in read_messages(file)] == [b"b"]
-    assert "exists" in shell.error(f"%sb_export to-files {file}")
-    assert shell.run(f"%sb_export to-files {file} --overwrite --into path\npath").value == file
+    assert "exists" in shell.error(f"%sb_peek to-files --to {file}")
+    assert shell.run(f"%sb_peek to-files --to {file} --overwrite --into path\npath").value == file
     assert len(read_messages(file)) == 4
 
 
 def test_sessions_are_listed(shell: Shell) -> None:
     shell.run("%sb_create queue with-sessions --requires-session")
     shell.run("rows = [{'session_id': s, 'body': s} for s in 'xyx']\n%sb_send with-sessions rows")
-    assert shell.run("%sb_sessions with-sessions").value == ["x", "y"]
+    assert shell.run("%sb_entities with-sessions --sessions").value == ["x", "y"]
     assert len(shell.run("%sb_peek with-sessions --session x").value) == 2
 
 

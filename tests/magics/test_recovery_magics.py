@@ -16,7 +16,7 @@ def cut_off(shell: Shell, emulator: RunningEmulator, request: pytest.FixtureRequ
     """A queue with a dead letter whose clone may have been sent or not."""
     name = f"cut-{abs(hash(request.node.name)) % 10**6}"
     shell.run(f"namespace.create_queue('{name}')\n%sb_send {name} 'x' --message-id m")
-    shell.run(f"%sb_lock {name}\n%sb_deadletter --reason Bad")
+    shell.run(f"%sb_lock {name}\n%sb_dead_letter --reason Bad")
     emulator.faults.entity(name).drop_after_nth = 1
     ran = shell.run(f"%sb_resubmit {name}/$dlq")
     assert str(ran.value) == "resubmit: 1 unconfirmed"
@@ -55,22 +55,22 @@ def test_resume_shows_its_plans_and_finishes(shell: Shell, cut_off: str, emulato
 
 def test_resume_and_history_look_into_another_namespace(shell: Shell) -> None:
     shell.run("namespace.create_queue('moved-away')\n%sb_send moved-away 'x' --message-id m")
-    shell.run("%sb_lock moved-away\n%sb_deadletter --reason Bad")
+    shell.run("%sb_lock moved-away\n%sb_dead_letter --reason Bad")
     with running(queues=["arrives"]) as there, connect(there.connection_string) as other:
         shell.variables.update(other=other, there=other.entity("arrives"))
         there.faults.entity("arrives").drop_after_nth = 1
         assert str(shell.run("%sb_resubmit moved-away/$dlq --to-entity there --yes").value) == "resubmit: 1 unconfirmed"
         wrong = "--other names a variable with a namespace, such as other = connect(…)."
         assert shell.error("%sb_resume --other there") == wrong
-        assert shell.error("%sb_history --other there") == wrong
+        assert shell.error("%sb_journal --other there") == wrong
         assert "no variable 'nowhere'" in shell.error("%sb_resume --other nowhere")
         alone = shell.run("%sb_resume moved-away/$dlq")
         assert str(alone.value) == "resubmit: 1 unconfirmed"
-        assert [entry.fate for entry in shell.run("%sb_history moved-away/$dlq").value] == ["unknown"]
+        assert [entry.fate for entry in shell.run("%sb_journal moved-away/$dlq").value] == ["unknown"]
         dry = shell.run("%sb_resume moved-away/$dlq --other other --dry-run").value
         assert "complete the original, whose clone was sent (1)" in repr(dry)
         assert shell.run("%sb_resume moved-away/$dlq --other other --yes").value.ok
-        (entry,) = shell.run("%sb_history moved-away/$dlq --other other").value
+        (entry,) = shell.run("%sb_journal moved-away/$dlq --other other").value
         assert (entry.fate, str(entry.place)) == ("waiting", "arrives")
 
 
@@ -107,7 +107,7 @@ def test_undo_without_anything_to_undo_says_what_to_give(unconnected: Shell, emu
 @pytest.mark.parametrize(
     ("settle", "sentence"),
     [
-        ("%sb_deadletter", "Dead letters are not removed: %sb_resubmit still/$dlq sends them back."),
+        ("%sb_dead_letter", "Dead letters are not removed: %sb_resubmit still/$dlq sends them back."),
         ("%sb_defer", "Deferred messages are not removed: %sb_deferred still shows and settles them."),
         ("%sb_abandon", "Abandoned messages are not removed: they are in still."),
         ("%sb_release", "Released messages are not removed: they are in still."),
@@ -123,7 +123,7 @@ def test_undo_says_how_to_take_other_actions_back(shell: Shell, settle: str, sen
 
 
 def test_a_note_is_kept_and_shown(shell: Shell) -> None:
-    assert shell.run("%sb_note 4a7d1ed41474").out == "There is no note on 4a7d1ed41474.\n"
-    assert shell.run("%sb_note 4a7d1ed41474 price list was empty").out == "price list was empty\n"
-    assert shell.run("%sb_note 4a7d1ed41474").out == "price list was empty\n"
-    assert shell.run("%sb_note 4a7d1ed41474 ''").out == "There is no note on 4a7d1ed41474.\n"
+    assert shell.run("%sb_journal --note 4a7d1ed41474").out == "There is no note on 4a7d1ed41474.\n"
+    assert shell.run("%sb_journal --note 4a7d1ed41474 price list was empty").out == "price list was empty\n"
+    assert shell.run("%sb_journal --note 4a7d1ed41474").out == "price list was empty\n"
+    assert shell.run("%sb_journal --note 4a7d1ed41474 ''").out == "There is no note on 4a7d1ed41474.\n"

@@ -63,7 +63,7 @@ def test_sample_is_written_to_a_file_and_read(shell: Shell, tmp_path: Path) -> N
 
 def test_sample_takes_a_cause(shell: Shell) -> None:
     fill(shell, "caused")
-    shell.run("%sb_lock caused -n 3\n%sb_deadletter --reason Bad")
+    shell.run("%sb_lock caused -n 3\n%sb_dead_letter --reason Bad")
     shell.run("causes = %sb_groups caused/$dlq")
     with shell.run("%sb_sample caused/$dlq --cause {causes[0].fingerprint} -n 2").value as copy:
         assert len(copy.entity("caused/$dlq").peek()) == 2

@@ -24,7 +24,7 @@ def bodies(shell: Shell, address: str) -> list[bytes]:
 def test_resubmit_repairs_and_shows_the_change(shell: Shell, emulator: RunningEmulator) -> None:
     shell.run("namespace.create_queue('repair')\nnamespace.create_queue('repaired')")
     shell.variables["rows"] = [{"subject": s, "body": f'{{"time": null, "s": "{s}"}}'} for s in ("a", "b", "c")]
-    shell.run("%sb_send repair rows\n%sb_lock repair -n 3\n%sb_deadletter --reason NoTime")
+    shell.run("%sb_send repair rows\n%sb_lock repair -n 3\n%sb_dead_letter --reason NoTime")
     shell.run("def fix(message):\n    return message.with_changes(body=message.body.replace(b'null', b'150'))")
 
     line = """%sb_resubmit repair/$dlq --where "subject <> 'b'" --to repaired --edit fix --max-resubmits 5"""
@@ -43,7 +43,7 @@ def test_resubmit_repairs_and_shows_the_change(shell: Shell, emulator: RunningEm
 
 def test_resubmit_takes_the_first_n(shell: Shell) -> None:
     shell.run("namespace.create_queue('some')\nrows = ['a', 'b', 'c']\n%sb_send some rows")
-    shell.run("%sb_lock some -n 3\n%sb_deadletter --reason Bad")
+    shell.run("%sb_lock some -n 3\n%sb_dead_letter --reason Bad")
     assert shell.run("%sb_resubmit some/$dlq -n 1 --delay 1h").value.settled == 1
     assert [m.body for m in shell.run("%sb_peek some --state scheduled").value] == [b"a"]
     assert [m.body for m in shell.run("%sb_peek some/$dlq").value] == [b"b", b"c"]
@@ -69,7 +69,7 @@ def test_resubmit_works_in_transactions(shell: Shell) -> None:
     shell.run(
         "namespace.create_queue('whole')\nnamespace.create_queue('beside')\nrows = ['a', 'b']\n%sb_send whole rows"
     )
-    shell.run("%sb_lock whole -n 2\n%sb_deadletter --reason Bad")
+    shell.run("%sb_lock whole -n 2\n%sb_dead_letter --reason Bad")
     assert "With atomic='forward'" in shell.error("%sb_resubmit whole/$dlq --to beside --atomic")
     ran = shell.run("%sb_resubmit whole/$dlq -n 1 --atomic")
     assert "to whole, each in one transaction (experimental)." in ran.out
@@ -80,7 +80,7 @@ def test_resubmit_works_in_transactions(shell: Shell) -> None:
 
 def test_resubmit_holds_back_what_follows_a_failed_canary(shell: Shell) -> None:
     shell.run("namespace.create_queue('canary')\nrows = ['a', 'b', 'c']\n%sb_send canary rows")
-    shell.run("%sb_lock canary -n 3\n%sb_deadletter --reason Bad")
+    shell.run("%sb_lock canary -n 3\n%sb_dead_letter --reason Bad")
     wrong = shell.error("%sb_resubmit canary/$dlq --watch 5m")
     assert wrong == "--watch and --max-came-back go with --canary N."
     assert "'soon' is not a duration" in shell.error("%sb_resubmit canary/$dlq --canary 1 --watch soon")
@@ -98,7 +98,7 @@ def test_resubmit_holds_back_what_follows_a_failed_canary(shell: Shell) -> None:
 
 def test_resubmit_is_rehearsed_on_copies(shell: Shell, emulator: RunningEmulator) -> None:
     shell.run("namespace.create_queue('tried')\nrows = ['good', 'bad']\n%sb_send tried rows")
-    shell.run("%sb_lock tried -n 2\n%sb_deadletter --reason Bad")
+    shell.run("%sb_lock tried -n 2\n%sb_dead_letter --reason Bad")
     shell.run("def consumer(message):\n    assert message.body == b'good', 'still bad'")
     assert shell.error("%sb_resubmit tried/$dlq --consumer consumer") == "--consumer goes with --rehearse."
     assert "no variable 'none'" in shell.error("%sb_resubmit tried/$dlq --rehearse --consumer none")
@@ -181,7 +181,7 @@ def test_purge_removes_and_undo_gives_back(shell: Shell, emulator: RunningEmulat
 
 def dead_letters(shell: Shell, queue: str, subjects: str) -> None:
     fill(shell, queue, subjects)
-    shell.run(f"%sb_lock {queue} -n {len(subjects)}\n%sb_deadletter --reason Bad")
+    shell.run(f"%sb_lock {queue} -n {len(subjects)}\n%sb_dead_letter --reason Bad")
 
 
 @pytest.mark.parametrize(
@@ -258,8 +258,8 @@ def test_deferred_and_scheduled_messages_are_chosen_by_number(shell: Shell) -> N
     )
     assert shell.run("%sb_deferred numbered --messages 1-2 --complete").value.settled == 2
     assert shell.run("%sb_deferred numbered --messages 3 --resubmit --delay 1h").value.settled == 1
-    shell.run("waiting = %sb_schedule numbered")
-    assert shell.run("%sb_schedule numbered --cancel --messages waiting").value.settled == 1
+    assert len(shell.run("%sb_peek numbered --state scheduled").value) == 1
+    assert shell.run("%sb_purge numbered --state scheduled").value.settled == 1
     assert bodies(shell, "numbered") == [b"d"]
 
 

@@ -107,10 +107,10 @@ def test_the_plan_is_escaped(shell: Shell) -> None:
 
 @pytest.mark.parametrize("kind", ["pandas", "arrow"])
 @pytest.mark.usefixtures("orders")
-def test_push_sends_the_rows_of_a_frame(shell: Shell, kind: str) -> None:
+def test_send_takes_the_rows_of_a_frame(shell: Shell, kind: str) -> None:
     table = pa.table({"subject": ["UA", "DL"], "flights": [10, 20]})
     shell.variables["frame"] = table if kind == "arrow" else pd.DataFrame(table.to_pydict())
-    ran = shell.run("%sb_push frame orders --max-in-flight 2 --rate 500")
+    ran = shell.run("%sb_send orders frame --max-in-flight 2 --rate 500")
     assert "Plan: send 2 messages to orders." in ran.out
     assert ran.value.settled == 2
     sent = shell.run("%sb_peek orders -n all").value[-2:]
@@ -143,27 +143,21 @@ def test_session_message_is_sent_peeked_and_locked(shell: Shell) -> None:
     )
 
 
-def test_schedule_shows_and_cancels_messages(shell: Shell, emulator: RunningEmulator) -> None:
+def test_send_for_later_is_shown_and_purged(shell: Shell, emulator: RunningEmulator) -> None:
     shell.run("namespace.create_queue('for-later')")
-    ran = shell.run("%sb_schedule for-later 'in an hour' --delay 1h --subject hour")
+    ran = shell.run("%sb_send for-later 'in an hour' --delay 1h --subject hour")
     assert "Plan: send 1 message to for-later, active 1h later." in ran.out
-    assert shell.run("%%sb_schedule for-later --at 2050-01-02T03:04:05+00:00 --lines\na\nb\n").value.settled == 2
-    shown = shell.run("%sb_schedule for-later").value
+    assert shell.run("%%sb_send for-later --at 2050-01-02T03:04:05+00:00 --lines\na\nb\n").value.settled == 2
+    shown = shell.run("%sb_peek for-later --state scheduled").value
     assert [m.body for m in shown] == [b"in an hour", b"a", b"b"]
     assert shown[1].scheduled_enqueue_time.isoformat() == "2050-01-02T03:04:05+00:00"
-    assert [m.body for m in shell.run("""%sb_schedule for-later --where "subject = 'hour'" """).value] == [
-        b"in an hour"
-    ]
-    assert shell.run("""%sb_schedule for-later --cancel --where "subject = 'hour'" """).value.settled == 1
+    assert shell.run("""%sb_purge for-later --state scheduled --where "subject = 'hour'" """).value.settled == 1
     assert emulator.counts("for-later").scheduled == 2
 
 
-def test_cancelled_are_those_chosen_that_match(shell: Shell) -> None:
-    shell.run("namespace.create_queue('both')\n%sb_schedule both 'y' --delay 1h --subject y")
-    shell.run("%%sb_schedule both --delay 1h --subject x --lines\na\nb\nc\n")
-    waiting = shell.run("shown = %sb_schedule both\nnumbers = [m.sequence_number for m in shown]\nnumbers").value
-    chosen = f"{waiting[0]},{waiting[1]}"
-    plan = shell.run(f"""%sb_schedule both --cancel --messages {chosen} --where "subject = 'x'" --dry-run""").value
-    assert [m.body for m in plan.messages] == [b"a"]
-    ran = shell.run("""%sb_schedule both --cancel --messages shown --where "subject = 'x'" """)
-    assert ran.value.settled == 3
+def test_send_takes_properties_with_their_types(shell: Shell, orders: str) -> None:
+    shell.run(
+        f"""%sb_send {orders} 'x' --property carrier=UA --property stops=2 --property 'code="2"' --property a=b=c"""
+    )
+    assert last(shell, orders).application_properties == {"carrier": "UA", "stops": 2, "code": "2", "a": "b=c"}
+    assert "--property takes NAME=VALUE" in shell.error(f"%sb_send {orders} 'x' --property carrier")
