@@ -66,7 +66,7 @@ class SdkNames:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
         def __await__(self) -> Any:
-            """Raise TypeError: this is no coroutine."""
+            """Raise TypeError, because nothing here is a coroutine."""
             said = f"{type(self).__name__} needs no await: leave it out, or use sbnotebook.AsyncNamespace."
             raise in_one_frame(TypeError(said))
 

@@ -39,7 +39,7 @@ class LockMagics(PlanMagics):
 
     @line_magic
     @command(
-        argument("entity", nargs="?", metavar="ENTITY", help="such as orders; without it, show what is held"),
+        argument("entity", nargs="?", metavar="ENTITY", help="such as orders; without it, show the held messages"),
         argument(
             "-n", "--count", metavar="N", type=count_or_all, help="maximum number of messages, or all (default 10)"
         ),

@@ -82,7 +82,7 @@ class RecoveryMagics(PlanMagics):
     def sb_journal(self, args: MagicArguments) -> Remembered | History | None:
         """Show the records of this machine: unfinished work, removed messages, the fates of resubmits, and notes.
 
-        Alone it shows what can be continued, and the magic that does. Looking up fates locks nothing.
+        Alone it shows unfinished work, and the magic that continues it. Looking up fates locks nothing.
 
         Example::
 
