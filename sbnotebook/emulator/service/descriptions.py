@@ -19,6 +19,7 @@ from xml.etree import ElementTree as ET
 from sbnotebook.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp
 from sbnotebook.emulator.entities import AnyEntity, Queue, ReceivingEntity, Subscription, Tier, Topic
 from sbnotebook.emulator.entities.options import (
+    FOREVER,
     AuthorizationRule,
     Claim,
     Options,
@@ -143,12 +144,24 @@ _O = TypeVar("_O", bound=Options)
 
 
 def describe_entity(
-    entity: AnyEntity, namespace: str, tier: Tier, version: str, *, is_write: bool = False
+    entity: AnyEntity,
+    namespace: str,
+    tier: Tier,
+    version: str,
+    *,
+    is_write: bool = False,
+    sent: ET.Element | None = None,
 ) -> ET.Element:
-    """Return the description of an entity."""
+    """Return the description of an entity; that of a write is with the times that were sent."""
     kind, order = _kind(entity)
     root = ET.Element(f"{SERVICE_BUS}{kind}Description")
     texts = _option_texts(entity.options, namespace) | _state_texts(entity, version, is_write=is_write)
+    # The SDK for Python writes the longest time in microseconds, and gets it back so: azure-sdk-for-python, recordings
+    # of test_async_mgmt_queue_update_success.
+    for part in () if sent is None else sent:
+        name = part.tag.removeprefix(SERVICE_BUS)
+        if texts.get(name) == FOREVER and (part.text or "").strip().startswith(FOREVER[:-5]):
+            texts[name] = (part.text or "").strip()
     # Older versions do not know of the size limit.
     if version >= _LARGE_MESSAGES_SINCE:
         texts.setdefault("MaxMessageSizeInKilobytes", _message_size_text(tier))

@@ -108,6 +108,15 @@ def test_a_queue_that_is_read_has_a_tag_and_counts(ask: Client) -> None:
     assert not {"AccessedAt", "CountDetails"} & changed.elements.keys()
 
 
+def test_the_longest_time_comes_back_as_it_was_sent(ask: Client) -> None:
+    longest = "P10675199DT2H48M5.477539S"
+    body = f"<DefaultMessageTimeToLive>{longest}</DefaultMessageTimeToLive>"
+    for headers in ({}, {"If-Match": "*"}):
+        answer = ask("PUT", "/q", described("QueueDescription", body), **headers)
+        assert answer.elements["DefaultMessageTimeToLive"] == longest
+        assert answer.elements["AutoDeleteOnIdle"] == "P10675199DT2H48M5.4775807S"
+
+
 def test_an_entity_was_accessed_when_it_is_used(ask: Client) -> None:
     assert ask("GET", "/orders").elements["AccessedAt"] == "0001-01-01T00:00:00Z"
     ask("PUT", "/orders", described("QueueDescription"), **{"If-Match": "*"})
@@ -185,6 +194,9 @@ def test_what_is_missing_is_answered_with_a_public_feed(ask: Client, path: str) 
         ("GET", "/t/subscriptions/x", None, 404, rf"Entity 'my-bus:Topic:t\|x' was not found. {MORE}"),
         ("GET", "/orders/$DeadLetterQueue", None, 400, rf"The specified HTTP verb \(GET\) is not valid. {MORE}"),
         ("GET", "/t/$DeadLetterQueue", None, 400, rf"The specified HTTP verb \(GET\) is not valid. {MORE}"),
+        ("PUT", "/", "QueueDescription", 400, rf"The specified HTTP verb \(PUT\) is not valid. {MORE}"),
+        ("PUT", "/t/subscriptions", "SubscriptionDescription", 400, r"The specified HTTP verb \(PUT\) is not valid."),
+        ("PUT", "/t/subscriptions/s/rules", "RuleDescription", 400, r"The specified HTTP verb \(PUT\) is not valid."),
     ],
 )
 def test_refusals_are_in_the_words_of_the_service(
@@ -194,6 +206,22 @@ def test_refusals_are_in_the_words_of_the_service(
     answer = ask("PUT" if headers else method, path, described(body) if body else None, **headers)
     assert (answer.status, answer.kind) == (status, "application/xml; charset=utf-8")
     assert re.match(rf"{detail}.* TrackingId:[-0-9a-f]+, SystemTracker:{HOST}:", answer.root.findtext("Detail") or "")
+
+
+@pytest.mark.parametrize(
+    ("option", "detail"),
+    [
+        ("<MaxMessageSizeInKilobytes>1024</MaxMessageSizeInKilobytes>", r"SubCode=40000\. Bad Request\."),
+        (
+            "<LockDuration>P25D</LockDuration>",
+            r"SubCode=40000\. The supplied lock time exceeds the allowed maximum of '5' minutes",
+        ),
+    ],
+)
+def test_options_are_refused_in_the_words_of_the_service(ask: Client, option: str, detail: str) -> None:
+    answer = ask("PUT", "/q", described("QueueDescription", option))
+    assert answer.status == 400
+    assert re.match(detail, answer.root.findtext("Detail") or "")
 
 
 def test_the_namespace_is_the_first_label_of_the_host(ask: Client) -> None:
