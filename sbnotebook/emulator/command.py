@@ -28,6 +28,11 @@ _NEW_OBJECTS: Final = 50_000
 _OPEN_FILES: Final = 8192
 """Connections and files that the process may have at once, if the system lets it."""
 
+_Hosts = Annotated[
+    list[str] | None,
+    typer.Option(help="A host name under which HTTP may reach it, such as a container's; may be said several times."),
+]
+
 app: Final = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -45,12 +50,9 @@ def emulator(  # noqa: PLR0913 - one for each option
     ] = None,
     in_memory: Annotated[bool, typer.Option("--in-memory", help="Keep nothing.")] = False,
     queue: Annotated[list[str] | None, typer.Option(help="A queue to have; may be said several times.")] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A host name under which HTTP may reach it, such as a container's; may be said several times."
-        ),
-    ] = None,
+    allow_host: _Hosts = None,
+    tls: Annotated[bool, typer.Option("--tls", help="One more port, with TLS.")] = False,
+    tls_port: Annotated[int, typer.Option(min=0, max=65535, help="That port; 0 picks a free one.")] = 5671,
     tier: Annotated[Tier, typer.Option(case_sensitive=False, help="What the namespace has and allows.")] = Tier.PREMIUM,
     # An emulator that was started on demand ends when it is not used.
     end_after_unused: Annotated[float | None, typer.Option(hidden=True)] = None,
@@ -68,6 +70,8 @@ def emulator(  # noqa: PLR0913 - one for each option
         queues=queue or (),
         tier=tier,
         host_names=allow_host or (),
+        tls_port=tls_port if tls else None,
+        tls_dir=data_dir or default_data_dir(),
     )
     write_log()
     _warn_unless_loopback(host)
@@ -83,8 +87,16 @@ async def _serve(
         apply_config(server.broker.registry, entities, server.broker.clock.now())
         await server.broker.kept()
         with _found_in(data_dir, server):
-            print(server.connection_string, flush=True)  # noqa: T201
+            print("\n".join(_ready(server)), flush=True)  # noqa: T201
             await server.serve(end_after_unused=end_after_unused)
+
+
+def _ready(server: EmulatorServer) -> list[str]:
+    """Return the lines that say how to reach it: first the connection string that needs no certificate."""
+    with_tls = (
+        [server.tls_connection_string, f"Certificate to trust: {server.certificate}"] if server.certificate else []
+    )
+    return [server.connection_string, *filter(None, with_tls)]
 
 
 @contextmanager

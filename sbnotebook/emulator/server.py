@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
+import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -22,6 +23,7 @@ from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.http_app import ProcessLeases, application
 from sbnotebook.emulator.service.peer import AmqpPeer
 from sbnotebook.emulator.store import Store
+from sbnotebook.emulator.tls import tls_context
 from sbnotebook.emulator.visitors import Visitors
 from sbnotebook.errors import ConfigurationError, EmulatorError, EmulatorStartError
 
@@ -33,8 +35,11 @@ _BACKLOG: Final = 1024
 """Connections that may wait to be accepted: a cluster's workers all connect at once."""
 _SILENCE: Final = 30.0
 """Seconds that a client may take to its first byte, or to the end of its first request's head."""
-_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1"}  # noqa: S104 - read, not listened on
+_LOOPBACK: Final = "127.0.0.1"
+_EVERYWHERE: Final = {"0.0.0.0": _LOOPBACK}  # noqa: S104 - read, not listened on
 """Addresses at which this machine reaches a server on all addresses: not every system lets clients connect to those."""
+_HANDSHAKE: Final = 10.0
+"""Seconds for the handshake of TLS."""
 _KEEP_ALIVE: Final = 75.0
 """Seconds that a connection over HTTP stays without a request."""
 _DEAF: Final = 30.0
@@ -66,9 +71,12 @@ class EmulatorServer:
         keys: more keys for the whole namespace, beside that of the connection string.
         key: the key of the connection string; None for a well-known one, which every user of this machine can use.
         host_names: names under which HTTP may reach it, beside ``localhost``, addresses and the machine's own name.
+        tls_port: one more port, which speaks TLS; 0 for a free one, None for no TLS.
+        tls_dir: directory of the certificate, needed with ``tls_port``.
 
     Attributes:
         secret: what proves to the owner of the data directory which emulator this is.
+        certificate: what clients of the port with TLS have to trust; None without TLS.
 
     Raises:
         EmulatorError: when it starts, if the data directory cannot be used.
@@ -92,6 +100,8 @@ class EmulatorServer:
         keys: Sequence[AuthorizationRule] = (),
         key: str | None = None,
         host_names: Iterable[str] = (),
+        tls_port: int | None = None,
+        tls_dir: Path | None = None,
     ) -> None:
         if ":" in host:
             raise ConfigurationError(
@@ -110,6 +120,10 @@ class EmulatorServer:
         root = ROOT_RULE if key is None else replace(ROOT_RULE, primary_key=key)
         self._keys = (root, *keys)
         self._host_names = tuple(host_names)
+        self._tls_port = tls_port
+        self._tls_dir = tls_dir
+        self._tls_listener: asyncio.Server | None = None
+        self.certificate: Path | None = None
         self._registry = Registry(tier)
         self._leases = ProcessLeases()
         self.secret: Final = secrets.token_hex()
@@ -149,6 +163,18 @@ class EmulatorServer:
         )
 
     @property
+    def tls_connection_string(self) -> str | None:
+        """Return the connection string for clients that speak TLS; None without TLS."""
+        if self._tls_listener is None:
+            return None
+        host = "localhost" if self.host == _LOOPBACK else self.host
+        port = self._tls_listener.sockets[0].getsockname()[1]
+        return (
+            f"Endpoint=sb://{host}:{port};SharedAccessKeyName={self._keys[0].key_name};"
+            f"SharedAccessKey={self._keys[0].primary_key}"
+        )
+
+    @property
     def broker(self) -> Broker:
         """Return the namespace, which may only be used in the server's event loop."""
         return self._broker
@@ -179,6 +205,10 @@ class EmulatorServer:
                 listener = await self._listen(port, cast("_Factory", http.server))
                 stack.callback(listener.close)
                 self._listeners.append(listener)
+            if self._tls_port is not None and self._tls_dir is not None:
+                context, self.certificate = tls_context(self._tls_dir, self._host_names)
+                self._tls_listener = await self._listen(self._tls_port, cast("_Factory", http.server), context)
+                stack.callback(self._tls_listener.close)
             self._broker.schedule_turn()
             self._exit = stack.pop_all()
 
@@ -242,7 +272,7 @@ class EmulatorServer:
         await runner.setup()
         return runner
 
-    async def _listen(self, port: int, http: _Factory) -> asyncio.Server:
+    async def _listen(self, port: int, http: _Factory, tls: ssl.SSLContext | None = None) -> asyncio.Server:
         def delay() -> float:
             return self._broker.faults.network_delay_ms / 1000
 
@@ -250,8 +280,11 @@ class EmulatorServer:
             sniffer = _Sniffer(self._broker.visitors, lambda: AmqpPeer(self._broker), http)
             return at_a_distance(sniffer, delay)
 
+        within = None if tls is None else _HANDSHAKE
         try:
-            return await asyncio.get_running_loop().create_server(sniff, self._host, port, backlog=_BACKLOG)
+            return await asyncio.get_running_loop().create_server(
+                sniff, self._host, port, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=within
+            )
         except (OSError, OverflowError, UnicodeError) as error:
             raise EmulatorStartError(f"The emulator cannot listen on {self._host}, port {port}: {error}.") from None
 
@@ -297,7 +330,7 @@ class _Sniffer(asyncio.Protocol):
         if self._head.startswith(b"A"):
             self._pass_on(self._amqp())
         elif self._head[0] not in _HTTP_INITIALS:
-            _LOGGER.info("A client speaks neither AMQP nor HTTP; the emulator has no TLS.")
+            _LOGGER.info("A client speaks neither AMQP nor HTTP. TLS has a port of its own: --tls.")
             if self._transport is not None:
                 self._transport.abort()
         elif self._head.find(_END_OF_HEAD, searched) >= 0 or len(self._head) > _MAX_HEAD:

@@ -10,16 +10,8 @@ const connectionString = process.env.SERVICE_BUS;
 const wait = { maxWaitTimeInMs: 5000 };
 const limits = { timeout: 30_000 };
 const client = new ServiceBusClient(connectionString);
-const administration = new ServiceBusAdministrationClient(connectionString);
-// The administration client speaks HTTPS only, and the emulator has no certificate.
-administration.pipeline.addPolicy({
-  name: "plainHttp",
-  sendRequest(request, next) {
-    request.url = request.url.replace("https://", "http://");
-    request.allowInsecureConnection = true;
-    return next(request);
-  },
-});
+// The administration client speaks HTTPS only.
+const administration = new ServiceBusAdministrationClient(process.env.SERVICE_BUS_TLS);
 
 before(() => assert.match(connectionString, /UseDevelopmentEmulator=true/));
 after(() => client.close());
