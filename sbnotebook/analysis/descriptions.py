@@ -286,9 +286,6 @@ def read_stack_trace(description: str) -> Cause:
 def trace_lines(description: str) -> list[tuple[str, bool]]:
     r"""Return the lines of a description, and whether each belongs to a frame of a library.
 
-    Args:
-        description: of a dead letter; its stack trace may be on one line.
-
     Example:
         >>> trace_lines("Boom\n   at System.Linq.First()\n   at Acme.Flights.Check()")
         [('Boom', False), ('   at System.Linq.First()', True), ('   at Acme.Flights.Check()', False)]

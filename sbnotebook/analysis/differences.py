@@ -34,13 +34,7 @@ _MISSING: Final = object()
 
 
 class Difference(NamedTuple):
-    """A part of a message that is not the same in another one.
-
-    Args:
-        field: such as ``subject``, ``application_properties.carrier`` or ``body_json.total``.
-        one: its value in the first message as text; None where it is missing.
-        other: its value in the second.
-    """
+    """A part of a message that is not the same in another one."""
 
     field: str
     one: str | None

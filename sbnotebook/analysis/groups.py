@@ -35,6 +35,7 @@ from sbnotebook.analysis.descriptions import (
     masked_reason,
 )
 from sbnotebook.analysis.fault_headers import fault_of, header_names
+from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.model.budget import CAUSE_SECONDS_OF_TABLE, MATCHED_CHARACTERS
@@ -126,10 +127,10 @@ class Group:
         return f"<Group {self.fingerprint} of {counted}{f': {said}' if said else ''}>"
 
     def _repr_html_(self) -> str:
-        return tables.groups_html((self,))
+        return Groups((self,)).as_html()
 
 
-class Groups(Sequence[Group]):
+class Groups(Shown, Sequence[Group]):
     """Groups of messages, the largest first. Shown as a table in a notebook and as text elsewhere.
 
     Args:
@@ -166,11 +167,8 @@ class Groups(Sequence[Group]):
     def __iter__(self) -> Iterator[Group]:
         return iter(self._groups)
 
-    def __repr__(self) -> str:
-        return tables.groups_text(self._groups)
-
-    def _repr_html_(self) -> str:
-        return tables.groups_html(self._groups)
+    def _table(self, most: int) -> Table:
+        return tables.groups_table(self._groups, most)
 
 
 class CauseReader:

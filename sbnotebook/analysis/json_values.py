@@ -139,12 +139,7 @@ class _Use:
 
 
 class Refused(NamedTuple):
-    """An expression that DuckDB's binder refuses.
-
-    Args:
-        place: the first byte and the number of bytes of that part of the text; None where it names none.
-        reason: the error.
-    """
+    """An expression that DuckDB's binder refuses."""
 
     place: tuple[int, int] | None
     reason: Exception
@@ -155,16 +150,7 @@ Bind = Callable[[], Refused | None]
 
 
 class Paths:
-    """The paths into bodies in one expression or query.
-
-    Args:
-        tree: of the expression, as DuckDB describes it; it is changed.
-        parse: returns the description of one expression.
-        text_of: returns the text of a described expression; None for an expression, whose columns have no names.
-
-    Attributes:
-        paths: of JSON, from the body, each once.
-    """
+    """The paths into bodies in one expression or query."""
 
     def __init__(self, tree: Any, parse: Callable[[str], Node], text_of: Callable[[Node], str] | None) -> None:
         self._parse, self._tree = parse, tree

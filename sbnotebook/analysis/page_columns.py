@@ -73,13 +73,7 @@ class _Row(NamedTuple):
 
 
 class PageColumns:
-    """Makes columns of the pages of an entity, and remembers how its messages are made.
-
-    Args:
-        columns: the columns that are wanted.
-        schema: their Arrow types, in the same order.
-        sections: the sections that these columns need: see :func:`peeked_from_payload`.
-    """
+    """Makes columns of the pages of an entity, and remembers how its messages are made."""
 
     def __init__(self, columns: Sequence[Column], schema: pa.Schema, sections: Collection[int] = SECTIONS) -> None:
         self._columns = columns
@@ -151,11 +145,7 @@ class PageColumns:
 
 
 class _Joined:
-    """The messages of a page, one behind the other.
-
-    Args:
-        payloads: of the messages.
-    """
+    """The messages of a page, one behind the other."""
 
     def __init__(self, payloads: Sequence[bytes]) -> None:
         self._lengths: Numbers = np.fromiter(map(len, payloads), np.int64, len(payloads))
@@ -223,14 +213,7 @@ def _together(parts: list[_Part], schema: Any) -> tuple[pa.RecordBatch, list[int
 
 
 class _Known:
-    """A shape, and the message from which it was learnt.
-
-    Args:
-        shape: of the message.
-        message: decoded. Values that do not differ are its values.
-        columns: the columns that are wanted.
-        schema: their Arrow types.
-    """
+    """A shape, and the message from which it was learnt."""
 
     def __init__(self, shape: Shape, message: PeekedMessage, columns: Sequence[Column], schema: Any) -> None:
         self.shape = shape

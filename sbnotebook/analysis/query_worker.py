@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-__all__ = ["BODY", "BODY_JSON", "INDEX", "READY", "Answer", "Found", "Kind", "Request", "answer_requests", "work"]
 
 INDEX: Final = "row_index_"
 """The column that numbers the rows."""
@@ -181,14 +180,7 @@ def answer_requests(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink:
 
 
 class _Messages:
-    """The table of a request. DuckDB reads it as it arrives, so that its size does not count.
-
-    Args:
-        source: where the table comes from.
-
-    Attributes:
-        schema: that of the table.
-    """
+    """The table of a request. DuckDB reads it as it arrives, so that its size does not count."""
 
     def __init__(self, source: BinaryIO) -> None:
         import pyarrow as pa
@@ -330,14 +322,7 @@ def _by_kinds(rows: duckdb.DuckDBPyRelation, paths: list[str]) -> dict[tuple[str
 
 
 class _Text:
-    """An expression, or a query, with values of their own types in the places of the paths into JSON.
-
-    Args:
-        database: parses it.
-        before: precedes the text, as many characters as ``SELECT`` and a space.
-        text: without a fault.
-        schema: of the messages.
-    """
+    """An expression, or a query, with values of their own types in the places of the paths into JSON."""
 
     def __init__(self, database: duckdb.DuckDBPyConnection, before: str, text: str, schema: Any) -> None:
         import pyarrow as pa

@@ -227,11 +227,7 @@ def shape_of(payload: bytes) -> Shape | None:
 
 
 class _Walk:
-    """Goes through one message, and notes a step for each part.
-
-    Args:
-        payload: the message.
-    """
+    """Goes through one message, and notes a step for each part."""
 
     def __init__(self, payload: bytes) -> None:
         self.payload = payload

@@ -123,40 +123,21 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def messages_html(
-    messages: Sequence[Message],
-    where_from: str = "",
-    max_rows: int = MAX_ROWS,
-    columns: Sequence[str] = _COLUMNS,
-    note: str = "",
-) -> str:
-    """Return the first messages as an HTML table of the columns that are not empty."""
-    headers, rows = _used(columns, messages[:max_rows])
-    return html_table(headers, rows, _caption(messages, where_from, max_rows, note))
+def messages_table(
+    messages: Sequence[Message], most: int, where_from: str = "", columns: Sequence[str] = _COLUMNS, note: str = ""
+) -> tuple[list[str], list[list[Any]], str]:
+    """Return the columns of the first messages that are not empty, the rows, and a caption."""
+    return *_used(columns, messages[:most]), _caption(messages, where_from, most, note)
 
 
-def messages_text(
-    messages: Sequence[Message],
-    where_from: str = "",
-    max_rows: int = 20,
-    columns: Sequence[str] = _COLUMNS,
-    note: str = "",
-) -> str:
+def messages_text(messages: Sequence[Message], where_from: str = "", max_rows: int = 20) -> str:
     """Return the first messages as a text table of the columns that are not empty."""
-    headers, rows = _used(columns, messages[:max_rows])
-    return text_table(headers, rows, _caption(messages, where_from, max_rows, note), one_line=True)
+    return text_table(*messages_table(messages, max_rows, where_from), one_line=True)
 
 
-def groups_html(groups: Sequence[object], max_rows: int = MAX_ROWS) -> str:
-    """Return the largest groups of messages as an HTML table."""
-    headers, rows = _used(_GROUP_COLUMNS, groups[:max_rows])
-    return html_table(headers, rows, _counted("group", len(groups), max_rows))
-
-
-def groups_text(groups: Sequence[object], max_rows: int = 20) -> str:
-    """Return the largest groups of messages as a text table."""
-    headers, rows = _used(_GROUP_COLUMNS, groups[:max_rows])
-    return text_table(headers, rows, _counted("group", len(groups), max_rows), one_line=True)
+def groups_table(groups: Sequence[object], most: int) -> tuple[list[str], list[list[Any]], str]:
+    """Return the columns of the largest groups that are not empty, the rows, and a caption."""
+    return *_used(_GROUP_COLUMNS, groups[:most]), _counted("group", len(groups), most)
 
 
 def preview_html(preview: Preview) -> str:
@@ -223,10 +204,6 @@ def again(skipped: Outcome) -> str:
 
 def printable(text: str, keep: str = "") -> str:
     r"""Replace each character of a text that cannot be printed with a dot.
-
-    Args:
-        text: of any origin.
-        keep: characters that stay as they are.
 
     Example:
         >>> printable("\x1b[31mred")

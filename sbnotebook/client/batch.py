@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 from sbnotebook.analysis import query, tables
 from sbnotebook.analysis.frames import to_arrow
+from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client.choosing import Choice, chosen_of
 from sbnotebook.client.coercions import address, dead_letter, duration
 from sbnotebook.client.plan import Plan
@@ -116,7 +117,7 @@ class Keeper:
                 self._loop.call_soon_threadsafe(self._close.set)
 
 
-class LockedBatch(SdkNames):
+class LockedBatch(Shown, SdkNames):
     """Messages that are held under locks, renewed in the background until they are settled or the batch is closed.
 
     Closing releases unsettled messages, which does not raise their delivery counts. Made by ``entity.lock(…)``. A batch
@@ -360,11 +361,8 @@ class LockedBatch(SdkNames):
     def __getitem__(self, index: int | slice) -> LockedMessage | tuple[LockedMessage, ...]:
         return self.messages[index]
 
-    def __repr__(self) -> str:
-        return tables.messages_text(_Renewed(self), self._caption, columns=tables.LOCKED_COLUMNS)
-
-    def _repr_html_(self) -> str:
-        return tables.messages_html(_Renewed(self), self._caption, columns=tables.LOCKED_COLUMNS)
+    def _table(self, most: int) -> Table:
+        return tables.messages_table(_Renewed(self), most, self._caption, columns=tables.LOCKED_COLUMNS)
 
     @property
     def _caption(self) -> str:

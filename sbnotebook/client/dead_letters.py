@@ -15,6 +15,7 @@ import anyio.to_thread
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.exports import write_text
 from sbnotebook.analysis.groups import CauseReader, Group, group_by_cause
+from sbnotebook.analysis.shown import Shown, Table, without_empty
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import DeadLetterLook, Resources, look_at_dead_letters
@@ -74,7 +75,7 @@ class DeadLetterQueue:
         return f"{part}{', '.join(shown)}"
 
 
-class DeadLetters(Sequence[DeadLetterQueue]):
+class DeadLetters(Shown, Sequence[DeadLetterQueue]):
     """The dead-letter queues of a namespace that have messages, or had some at the last look; the largest first.
 
     Shown as a table in a notebook and as text elsewhere.
@@ -86,6 +87,8 @@ class DeadLetters(Sequence[DeadLetterQueue]):
         time: when the counts were asked for.
         sample: the messages of each queue that were peeked at, at most.
     """
+
+    _one_line = False
 
     def __init__(
         self, host: str, queues: Iterable[DeadLetterQueue], *, entities: int, time: datetime, sample: int
@@ -132,7 +135,7 @@ class DeadLetters(Sequence[DeadLetterQueue]):
 
     def to_markdown(self) -> str:
         """Return a report in Markdown. Texts of messages are escaped, so they have no effect on its format."""
-        headers, rows = self._table()
+        headers, rows = self._cells()
         lines = [
             f"# {_TITLE.format(_markdown(self.host))}",
             "",
@@ -145,7 +148,7 @@ class DeadLetters(Sequence[DeadLetterQueue]):
 
     def to_html(self) -> str:
         """Return a report as a page in HTML, which loads nothing from elsewhere. Texts of messages are escaped."""
-        headers, rows = self._table()
+        headers, rows = self._cells()
         title = html.escape(_TITLE.format(self.host))
         table = tables.html_table(headers, rows) if rows else ""
         return (
@@ -189,7 +192,10 @@ class DeadLetters(Sequence[DeadLetterQueue]):
             said.append(f"Growth is since the last look from this machine, {min(times):%Y-%m-%d %H:%M:%SZ}.")
         return " ".join(said)
 
-    def _table(self) -> tuple[list[str], list[list[Any]]]:
+    def _table(self, most: int) -> Table:  # noqa: ARG002 (all rows)
+        return *self._cells(), self.summary
+
+    def _cells(self) -> tuple[list[str], list[list[Any]]]:
         rows = [
             [
                 queue.address,
@@ -202,8 +208,7 @@ class DeadLetters(Sequence[DeadLetterQueue]):
             ]
             for queue in self
         ]
-        used = [place for place, _ in enumerate(_COLUMNS) if any(row[place] is not None for row in rows)]
-        return [_COLUMNS[place] for place in used], [[row[place] for place in used] for row in rows]
+        return without_empty(_COLUMNS, rows)
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -217,16 +222,6 @@ class DeadLetters(Sequence[DeadLetterQueue]):
 
     def __iter__(self) -> Iterator[DeadLetterQueue]:
         return iter(self._queues)
-
-    def __repr__(self) -> str:
-        return tables.text_table(*self._table(), self.summary) if self else self.summary
-
-    def as_html(self) -> str:
-        """Return the table as HTML, as shown in notebooks."""
-        return tables.html_table(*self._table(), self.summary) if self else f"<p>{html.escape(self.summary)}</p>"
-
-    def _repr_html_(self) -> str:
-        return self.as_html()
 
 
 async def look_at(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.differences import Difference, differences_of
+from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client.entity import Entity
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import PeekedMessage
@@ -14,16 +15,16 @@ from sbnotebook.model import PeekedMessage
 if TYPE_CHECKING:
     import pandas as pd
 
-_MAX_ROWS: Final = 20
 
-
-class MessageDifference(Sequence[Difference]):
+class MessageDifference(Shown, Sequence[Difference]):
     """The differences of two messages. Shown as a table in a notebook and as text elsewhere.
 
     Args:
         one: a message.
         other: another one.
     """
+
+    _one_line = False
 
     def __init__(self, one: PeekedMessage, other: PeekedMessage) -> None:
         self.one = one
@@ -41,14 +42,6 @@ class MessageDifference(Sequence[Difference]):
         import pandas as pd
 
         return pd.DataFrame(self._found, columns=pd.Index(Difference._fields))
-
-    def as_html(self, max_rows: int = tables.MAX_ROWS) -> str:
-        """Return the differences as an HTML table; texts of messages are escaped.
-
-        Args:
-            max_rows: the number of differences in it.
-        """
-        return tables.html_table(self.headers, self.rows(max_rows), self.summary)
 
     @property
     def headers(self) -> list[str]:
@@ -82,11 +75,8 @@ class MessageDifference(Sequence[Difference]):
     def __iter__(self) -> Iterator[Difference]:
         return iter(self._found)
 
-    def __repr__(self) -> str:
-        return tables.text_table(self.headers, self.rows(_MAX_ROWS), self.summary) if self else self.summary
-
-    def _repr_html_(self) -> str:
-        return self.as_html()
+    def _table(self, most: int) -> Table:
+        return self.headers, self.rows(most), self.summary
 
 
 def compare(

@@ -14,6 +14,7 @@ from sbnotebook.analysis import tables
 from sbnotebook.analysis.frames import tables_of_pages, to_arrow
 from sbnotebook.analysis.groups import label, timeline_figure
 from sbnotebook.analysis.query import few_at_once, first_matching
+from sbnotebook.analysis.shown import Table, without_empty
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.present import Present
 from sbnotebook.errors import ConfigurationError, SbNotebookError
@@ -153,16 +154,7 @@ class FoundMessages(Messages):
         rows = [(str(each.entity), each.enqueued_time, _hover(each)) for each in self]
         return timeline_figure([(place, time, said) for place, time, said in rows if time is not None])
 
-    def as_text(self, max_rows: int = 20) -> str:
-        """Return the timeline as a text table, as shown in terminals."""
-        return tables.text_table(*self._cells(max_rows), self.summary, one_line=True) if self else self.summary
-
-    def as_html(self, max_rows: int = tables.MAX_ROWS) -> str:
-        """Return the timeline as an HTML table, as shown in notebooks."""
-        return tables.html_table(*self._cells(max_rows), self.summary)
-
-    def _cells(self, most: int) -> tuple[list[str], list[list[Any]]]:
-        """Return the names of the columns that are not empty, and a row for each of the first messages."""
+    def _table(self, most: int) -> Table:
         rows: list[list[Any]] = []
         before = None
         for each in self[:most]:
@@ -176,8 +168,7 @@ class FoundMessages(Messages):
             state = None if each.state is MessageState.ACTIVE else each.state.value
             place = time, after, str(each.entity), each.sequence_number
             rows.append([*place, _lineage(each), each.dead_letter_reason, each.subject, state, each.message_id])
-        used = [place for place in range(len(_HEADERS)) if any(row[place] is not None for row in rows)]
-        return [_HEADERS[place] for place in used], [[row[place] for place in used] for row in rows]
+        return *without_empty(_HEADERS, rows), self.summary
 
 
 async def find_messages(

@@ -5,7 +5,6 @@ The clone of a resubmit is consumed, waiting, or back in a dead-letter queue.
 
 from __future__ import annotations
 
-import html
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 import anyio.to_thread
 
-from sbnotebook.analysis import tables
+from sbnotebook.analysis.shown import Shown, Table, without_empty
 from sbnotebook.model import EntityAddress, Fate, FateStatus
 from sbnotebook.settlement import (
     ArchivedCount,
@@ -48,7 +47,6 @@ _COLUMNS: Final = (
     "description",
 )
 _NOT_SENT: Final = "not sent"
-_MAX_ROWS: Final = 20
 _HEADERS: Final = ("what", "where", "messages", "last", "go on with")
 _STATES: Final = {
     ArchiveState.REMOVED: "{}: removed",
@@ -94,7 +92,7 @@ class HistoryEntry:
     to_namespace: str = ""
 
 
-class History(Sequence[HistoryEntry]):
+class History(Shown, Sequence[HistoryEntry]):
     """Resubmits with the fates of their clones, the last first. Shown as a table in a notebook and as text elsewhere.
 
     Args:
@@ -134,7 +132,7 @@ class History(Sequence[HistoryEntry]):
         ]
         return pd.DataFrame(rows, columns=pd.Index(names))
 
-    def _table(self, most: int) -> tuple[list[str], list[list[Any]]]:
+    def _table(self, most: int) -> Table:
         rows = [
             [
                 entry.resubmitted,
@@ -149,8 +147,7 @@ class History(Sequence[HistoryEntry]):
             ]
             for entry in self[:most]
         ]
-        used = [place for place in range(len(_COLUMNS)) if any(row[place] is not None for row in rows)]
-        return [_COLUMNS[place] for place in used], [[row[place] for place in used] for row in rows]
+        return *without_empty(_COLUMNS, rows), self.summary
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -164,14 +161,6 @@ class History(Sequence[HistoryEntry]):
 
     def __iter__(self) -> Iterator[HistoryEntry]:
         return iter(self._entries)
-
-    def __repr__(self) -> str:
-        return tables.text_table(*self._table(_MAX_ROWS), self.summary, one_line=True) if self else self.summary
-
-    def _repr_html_(self) -> str:
-        if not self:
-            return f"<p>{html.escape(self.summary)}</p>"
-        return tables.html_table(*self._table(tables.MAX_ROWS), self.summary)
 
 
 async def history_of(
@@ -242,8 +231,8 @@ def _told(entry: ResubmitEntry, fate: Fate | None, again: ResubmitEntry | None) 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+@dataclass(frozen=True, slots=True, repr=False)
+class Remembered(Shown):
     """The records of this machine for a namespace. Shown as a table, with the magic that continues each of them.
 
     Args:
@@ -254,6 +243,8 @@ class Remembered:
         retention: for how long the archive keeps removed messages; None where there is no archive.
     """
 
+    _one_line = False
+
     unfinished: Sequence[ResubmitEntry]
     deferred: Sequence[tuple[EntityAddress, int, datetime]]
     removed: Sequence[ArchivedCount]
@@ -263,13 +254,8 @@ class Remembered:
     def __len__(self) -> int:
         return len(self._rows())
 
-    def __repr__(self) -> str:
-        rows = self._rows()
-        return tables.text_table(_HEADERS, rows, self._caption) if rows else self._caption
-
-    def _repr_html_(self) -> str:
-        rows = self._rows()
-        return tables.html_table(_HEADERS, rows, self._caption) if rows else f"<p>{self._caption}</p>"
+    def _table(self, most: int) -> Table:  # noqa: ARG002 (all rows)
+        return _HEADERS, self._rows(), self._caption
 
     @property
     def _caption(self) -> str:

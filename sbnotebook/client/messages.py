@@ -13,6 +13,7 @@ import pyarrow as pa
 from sbnotebook.analysis import exports, foreign_files, frames, query, tables
 from sbnotebook.analysis.groups import CAUSE, Groups, Trait, group_by_cause, messages_figure
 from sbnotebook.analysis.json_columns import json_columns
+from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client.choosing import Choice, chosen_of
 from sbnotebook.client.coercions import dead_letter
 from sbnotebook.client.plan import Plan
@@ -25,12 +26,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-__all__ = ["DeferredMessages", "Messages", "deferred_messages", "parts_of", "read_messages"]
-
 _OBJECTS_AT_ONCE: Final = 500
 
 
-class Messages(SdkNames, Sequence[PeekedMessage]):
+class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
     """Peeked messages, in the order of their sequence numbers.
 
     An Arrow table keeps them without loss in a fraction of the memory; a message is made of its row each time that you
@@ -45,7 +44,7 @@ class Messages(SdkNames, Sequence[PeekedMessage]):
     def __init__(
         self, messages: Iterable[PeekedMessage] | pa.Table = (), *, where_from: str = "", note: str = ""
     ) -> None:
-        self._table = messages if isinstance(messages, pa.Table) else frames.to_arrow(messages)
+        self._arrow = messages if isinstance(messages, pa.Table) else frames.to_arrow(messages)
         self._where_from = where_from
         self._note = note
 
@@ -57,9 +56,9 @@ class Messages(SdkNames, Sequence[PeekedMessage]):
         """
         if expression is None:
             return self
-        found = self._with(query.filtered(self._table, expression))
+        found = self._with(query.filtered(self._arrow, expression))
         if self and not found:
-            found._note = present_in(self._table)  # noqa: SLF001 (of the same class)
+            found._note = present_in(self._arrow)  # noqa: SLF001 (of the same class)
         return found
 
     def _with(self, table: pa.Table) -> Messages:
@@ -84,7 +83,7 @@ class Messages(SdkNames, Sequence[PeekedMessage]):
             >>> letters = connect("emulator").entity("orders/$dlq").peek()  # doctest: +SKIP
             >>> letters.sql("SELECT subject, count(*) AS n FROM messages GROUP BY subject")  # doctest: +SKIP
         """
-        return frames.table_to_pandas(query.result_of(self._table, query_text))
+        return frames.table_to_pandas(query.result_of(self._arrow, query_text))
 
     def groups(self, by: Trait | Sequence[Trait] = CAUSE) -> Groups:
         """Group the messages by what went wrong with them, the largest group first.
@@ -99,10 +98,10 @@ class Messages(SdkNames, Sequence[PeekedMessage]):
             >>> causes = letters.peek().groups()  # doctest: +SKIP
             >>> letters.resubmit(causes[0], to="orders")  # doctest: +SKIP
         """
-        return group_by_cause(self._table, by, take=self._in_places)
+        return group_by_cause(self._arrow, by, take=self._in_places)
 
     def _in_places(self, places: Sequence[int]) -> Messages:
-        untyped: Any = self._table
+        untyped: Any = self._arrow
         return self._with(untyped.take(pa.array(places, pa.int64())))
 
     def plot(self, by: Trait = "reason", *, top: int = 8) -> Figure:
@@ -112,11 +111,11 @@ class Messages(SdkNames, Sequence[PeekedMessage]):
             by: ``reason``, ``description``, ``frame``, ``subject`` or ``source``, as for :meth:`groups`.
             top: how many have a colour of their own; the rest are others.
         """
-        return messages_figure(self._table, by, top)
+        return messages_figure(self._arrow, by, top)
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table with all message columns."""
-        return self._table
+        return self._arrow
 
     def to_pandas(self, *, json: bool = False) -> pd.DataFrame:
         """Return a pandas frame with all message columns.
@@ -130,10 +129,10 @@ class Messages(SdkNames, Sequence[PeekedMessage]):
             >>> flights = connect("emulator").entity("flights").peek()  # doctest: +SKIP
             >>> flights.to_pandas(json=True).groupby("body_json.carrier").size()  # doctest: +SKIP
         """
-        frame = frames.table_to_pandas(self._table)
+        frame = frames.table_to_pandas(self._arrow)
         if not json:
             return frame
-        bodies: Any = self._table.column("body_text")
+        bodies: Any = self._arrow.column("body_text")
         return frame.join(json_columns(bodies.to_pylist()))
 
     def to_spark(self, spark: Any) -> Any:
@@ -145,7 +144,7 @@ class Messages(SdkNames, Sequence[PeekedMessage]):
         from pyspark.sql.pandas.types import from_arrow_schema
 
         # Spark Connect takes the types of an empty table from nowhere else.
-        return spark.createDataFrame(self._table, from_arrow_schema(self._table.schema))
+        return spark.createDataFrame(self._arrow, from_arrow_schema(self._arrow.schema))
 
     def export(self, path: Path | str, *, overwrite: bool = False) -> Path:
         """Write the messages to a new file, complete or not at all, which only its owner can read.
@@ -164,30 +163,17 @@ class Messages(SdkNames, Sequence[PeekedMessage]):
         Raises:
             ConfigurationError: there is no such format or folder, or the file exists.
         """
-        return exports.write_table(self._table, path, overwrite=overwrite)
+        return exports.write_table(self._arrow, path, overwrite=overwrite)
 
-    def as_text(self, max_rows: int = 20) -> str:
-        """Return a text table, as shown in terminals.
-
-        Args:
-            max_rows: the number of messages in it.
-        """
-        return tables.messages_text(self, self._where_from, max_rows, note=self._note)
-
-    def as_html(self, max_rows: int = tables.MAX_ROWS) -> str:
-        """Return an HTML table, as shown in notebooks.
-
-        Args:
-            max_rows: the number of messages in it.
-        """
-        return tables.messages_html(self, self._where_from, max_rows, note=self._note)
+    def _table(self, most: int) -> Table:
+        return tables.messages_table(self, most, self._where_from, note="" if self else self._note)
 
     def __len__(self) -> int:
-        return len(self._table)
+        return len(self._arrow)
 
     def __iter__(self) -> Iterator[PeekedMessage]:
         for start in range(0, len(self), _OBJECTS_AT_ONCE):
-            yield from frames.messages_of_table(self._table.slice(start, _OBJECTS_AT_ONCE))
+            yield from frames.messages_of_table(self._arrow.slice(start, _OBJECTS_AT_ONCE))
 
     @overload
     def __getitem__(self, index: int) -> PeekedMessage: ...
@@ -198,15 +184,9 @@ class Messages(SdkNames, Sequence[PeekedMessage]):
             places = range(len(self))[index]
             if places.step != 1:
                 return self._in_places(places)
-            return self._with(self._table.slice(places.start, len(places)))
+            return self._with(self._arrow.slice(places.start, len(places)))
         place = range(len(self))[index]
-        return frames.messages_of_table(self._table.slice(place, 1))[0]
-
-    def __repr__(self) -> str:
-        return self.as_text()
-
-    def _repr_html_(self) -> str:
-        return self.as_html()
+        return frames.messages_of_table(self._arrow.slice(place, 1))[0]
 
 
 class DeferredRow(NamedTuple):
@@ -246,7 +226,7 @@ class DeferredMessages(Messages):
     def orphans(self) -> DeferredMessages:
         """Return those that are not in this journal: another machine deferred them, or the journal was lost."""
         orphans = {row.number for row in self._found.orphans}
-        numbers = frames.values_of_column(self._table.column("sequence_number"))
+        numbers = frames.values_of_column(self._arrow.column("sequence_number"))
         places = [place for place, number in enumerate(numbers) if number in orphans]
         table = self._in_places(places).to_arrow()
         caption = f"Orphans in {self._entity.address}"

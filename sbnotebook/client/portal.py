@@ -116,13 +116,7 @@ def only_frames_of_the_user() -> Generator[None]:
 
 
 class Work(Generic[T]):
-    """A coroutine function that runs on the background loop, is watched, and can be cancelled.
-
-    Args:
-        function: an asynchronous function.
-        args: its arguments.
-        told: is given outcomes as they come: see :class:`sbnotebook.settlement.watch.Watch`.
-    """
+    """A coroutine function that runs on the background loop, is watched, and can be cancelled."""
 
     def __init__(
         self, function: Callable[..., Awaitable[T]], *args: object, told: OutcomeListener = ignore_outcomes

@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from sbnotebook.analysis import tables
+from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client.coercions import duration
 from sbnotebook.client.portal import only_frames_of_the_user, portal
 from sbnotebook.client.unread import watched
@@ -29,7 +29,7 @@ _COLUMNS = (
 )
 
 
-class Processing:
+class Processing(Shown):
     """A function that consumes an entity in the background. Made by ``entity.start_processing(…)``.
 
     Shown as its workers, their messages and their progress. As a context manager it stops when the block ends.
@@ -96,16 +96,9 @@ class Processing:
                 raise
             return None
 
-    def __repr__(self) -> str:
-        return tables.text_table(*_table(self.status), one_line=True)
-
-    def _repr_html_(self) -> str:
-        return tables.html_table(*_table(self.status))
-
-
-def _table(status: ProcessStatus) -> tuple[list[str], list[list[object]], str]:
-    rows = [[getattr(lease, name) for name in _COLUMNS] for lease in status.leases]
-    return list(_COLUMNS), rows, str(status)
+    def _table(self, most: int) -> Table:  # noqa: ARG002 (all rows)
+        status = self.status
+        return _COLUMNS, [[getattr(lease, name) for name in _COLUMNS] for lease in status.leases], str(status)
 
 
 def process_options(

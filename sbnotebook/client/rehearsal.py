@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from sbnotebook.analysis import tables
+from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client.copying import MOST, Copied, copied
 from sbnotebook.client.portal import run
 from sbnotebook.errors import ConfigurationError, DecisionError
@@ -51,7 +51,6 @@ Consumer = MessageFunction | str | Sequence[str]
 """A function that is called with each message; or a command, which gets the connection string of the emulator in the
 environment variables SERVICEBUS_CONNECTION_STRING and SBNOTEBOOK_CONNECTION."""
 
-_MANY: Final = 20
 _SHOWN: Final = 200
 _CLEAN_UP: Final = 5.0
 """Seconds that a command may take to end."""
@@ -102,7 +101,7 @@ class Rehearsed:
     description: str | None = None
 
 
-class Rehearsal(tuple[Rehearsed, ...]):
+class Rehearsal(Shown, tuple[Rehearsed, ...]):
     """The result of each message of a rehearsed plan, in the order of the plan."""
 
     __slots__ = ()
@@ -119,17 +118,11 @@ class Rehearsal(tuple[Rehearsed, ...]):
 
         return pd.DataFrame([asdict(each) for each in self], columns=[*Rehearsed.__slots__])
 
-    def _table(self) -> tuple[list[str], list[list[object]], str]:
+    def _table(self, most: int) -> Table:
         counts = ", ".join(f"{count:,} {result}" for result, count in self.counts.items())
-        rows: list[list[object]] = [[*asdict(each).values()] for each in self[:_MANY]]
-        more = f" The first {_MANY}:" if len(self) > _MANY else ""
+        more = f" The first {most}:" if len(self) > most else ""
+        rows = [[*asdict(each).values()] for each in self[:most]]
         return [*Rehearsed.__slots__], rows, f"Rehearsed {len(self):,}: {counts}.{more}"
-
-    def __repr__(self) -> str:
-        return tables.text_table(*self._table(), one_line=True)
-
-    def _repr_html_(self) -> str:
-        return tables.html_table(*self._table())
 
 
 def rehearse(

@@ -37,12 +37,6 @@ class scrubbed(ContextDecorator):  # noqa: N801 (used like a function)
 
     An error of sbnotebook's own keeps its type; the text of any other names its type. Spark also shows users the stack
     of an error. It begins at this block, so that the sentence is not lost below it.
-
-    Args:
-        secrets: texts to remove, together with texts that look like a key.
-
-    Raises:
-        SbNotebookError: in place of any error of another kind.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:

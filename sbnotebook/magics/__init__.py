@@ -45,11 +45,7 @@ _MAGICS: Final = (
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:
-    """Register the magics, the formatters of results, and tab completion, once for each shell.
-
-    Args:
-        ipython: the shell of a notebook's kernel or of a terminal.
-    """
+    """Register the magics, the formatters of results, and tab completion, once for each shell."""
     if ConnectionMagics.__name__ in ipython.magics_manager.registry:
         return  # %reload_ext must not drop the connection and the locks
     shell: Any = ipython

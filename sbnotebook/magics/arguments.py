@@ -20,22 +20,6 @@ from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import MessageState, OutcomeStatus, Report
 from sbnotebook.settlement import Hidden, explained, hidden, is_loopback, read_connection_string, scrub
 
-__all__ = [
-    "LAST_REPORT",
-    "WORD",
-    "InterruptedMagic",
-    "MagicArguments",
-    "Quoted",
-    "count",
-    "count_or_all",
-    "expanded",
-    "in_one_line",
-    "refuse_connection_string",
-    "seconds",
-    "split_words",
-    "whole",
-]
-
 WORD: Final = re.compile(
     r"""(--[\w-]+=)?(?:"(?P<double>.*?)"(?=\s|$)|'(?P<single>.*?)'(?=\s|$)|["'](?P<open>.*))|\S+""", re.DOTALL
 )
@@ -53,12 +37,7 @@ class Quoted(str):
 
 
 class MagicArguments(argparse.Namespace):
-    """The arguments of a magic: an attribute for each, and these.
-
-    Args:
-        cell: the body of a cell magic, None for a line magic.
-        variables: the user's variables by name.
-    """
+    """The arguments of a magic: an attribute for each, and these."""
 
     def __init__(self, cell: str | None, variables: Mapping[str, Any]) -> None:
         super().__init__()
@@ -71,9 +50,6 @@ def split_words(line: str) -> list[str]:
 
     Quotes inside of a word are left alone, so that ``--where subject='UA'`` and
     ``--where "subject = 'UA'"`` both mean what they say.
-
-    Raises:
-        UsageError: a quotation mark is not closed.
 
     Example:
         >>> split_words("orders/$dlq --where 'delivery_count > 1' -n 5")
@@ -97,9 +73,6 @@ def expanded(word: str, variables: Mapping[str, Any]) -> str:
 
     The ``/$`` of an address such as ``orders/$dlq`` is not a variable. An expression that fails stays unchanged.
 
-    Raises:
-        UsageError: a value looks like an option.
-
     Example:
         >>> expanded("{queue}/$dlq", {"queue": "orders", "dlq": "not this"})
         'orders/$dlq'
@@ -116,11 +89,7 @@ def expanded(word: str, variables: Mapping[str, Any]) -> str:
 
 
 def refuse_connection_string(line: str | Hidden) -> None:
-    """Refuse a line with a connection string, except the emulator's own: the notebook would keep its key.
-
-    Raises:
-        ConfigurationError: there is a key in the line.
-    """
+    """Refuse a line with a connection string, except the emulator's own: the notebook would keep its key."""
     # In the line as it was typed: the notebook does not keep the value of a variable.
     line = hidden(line)
     if "endpoint=" in line.reveal().lower() and not all(map(_may_be_typed, line.reveal().split())):
@@ -154,17 +123,7 @@ class InterruptedMagic(KeyboardInterrupt):
 
 @contextmanager
 def in_one_line(shell: Any, args: MagicArguments) -> Generator[None]:
-    """Show sbnotebook's own errors, those of the service, and an interrupt in one line each.
-
-    Args:
-        shell: gets the report until then in the variable ``sb_report``.
-        args: the arguments of the magic, which are parsed inside.
-
-    Raises:
-        UsageError: in place of an error; IPython shows it without a traceback.
-        InterruptedMagic: in place of an interrupt.
-        Exception: other errors as they are, such as those of the user's own functions.
-    """
+    """Show sbnotebook's own errors, those of the service, and an interrupt in one line each."""
     try:
         yield
     except (SbNotebookError, UsageError) as error:

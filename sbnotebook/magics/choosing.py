@@ -16,8 +16,6 @@ from sbnotebook.magics.arguments import COUNT, FROM, STATE, UP_TO, WHERE, MagicA
 from sbnotebook.magics.plan_magics import variable
 from sbnotebook.model import EntityAddress, ReceivedMessage
 
-__all__ = ["CAUSE_OPTION", "CHOOSING", "MESSAGES", "named", "selected"]
-
 MESSAGES: Final = argument(
     "--messages",
     metavar="NAME",
@@ -30,16 +28,7 @@ _MOST_NUMBERS: Final = 1_000_000
 
 
 def named(args: MagicArguments, address: EntityAddress) -> Choice | None:
-    """Return the messages that ``--messages`` names; None without it.
-
-    Args:
-        args: the arguments of the magic.
-        address: of the entity that the messages are in.
-
-    Raises:
-        ConfigurationError: there is no such variable.
-        DecisionError: the variable holds something else, or messages of another entity.
-    """
+    """Return the messages that ``--messages`` names; None without it."""
     if args.messages is None:
         return None
     is_typed = _NUMBERS.fullmatch(args.messages)
@@ -47,15 +36,7 @@ def named(args: MagicArguments, address: EntityAddress) -> Choice | None:
 
 
 def selected(entity: Entity, args: MagicArguments) -> Choice:
-    """Return the messages that ``--messages``, or the other options of ``CHOOSING`` together, select.
-
-    Args:
-        entity: the messages are peeked there.
-        args: the arguments of the magic.
-
-    Raises:
-        ConfigurationError: the options do not go together, or there is no such variable or cause.
-    """
+    """Return the messages that ``--messages``, or the other options of ``CHOOSING`` together, select."""
     if args.messages is not None:
         others = (args.where, args.count, args.cause, args.state, args.to_sequence_number)
         if any(each is not None for each in others) or args.from_sequence_number != 1:

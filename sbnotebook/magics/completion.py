@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from sbnotebook.magics.current import Current
 
-__all__ = ["Completer", "offer_completion"]
 
 _LINE: Final = re.compile(r"(?:.*[\s=])?%{1,2}sb(?:_|\s+)(?P<verb>\w+)\s+(?P<rest>.*)", re.DOTALL)
 _VERB: Final = re.compile(r"(?:.*[\s=])?%{1,2}sb\s+(?P<verb>\w*)", re.DOTALL)
@@ -45,12 +44,7 @@ def offer_completion(shell: InteractiveShell, current: Current) -> None:
 
 
 class Completer:
-    """Finds completions at the cursor, by the arguments that the magic declares.
-
-    Args:
-        shell: whose magics and variables.
-        current: whose entities.
-    """
+    """Finds completions at the cursor, by the arguments that the magic declares."""
 
     def __init__(self, shell: InteractiveShell, current: Current) -> None:
         self._shell = shell
@@ -72,9 +66,6 @@ class Completer:
         """Return the completions at the cursor; where there are some, IPython offers no others.
 
         One of IPython's matchers, see the documentation of its module IPython.core.completer.
-
-        Args:
-            context: the text, and where the cursor is.
         """
         if typed := _VERB.fullmatch(context.text_until_cursor):
             verbs = [SimpleCompletion(each) for each in VERBS if each.startswith(typed["verb"])]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import getpass
-from typing import Any, Final
+from typing import Final
 
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 from IPython.display import display
 
-from sbnotebook.analysis import tables
+from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client import Namespace
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import INTO, MAYBE_ENTITY, MagicArguments, count
@@ -19,23 +19,18 @@ from sbnotebook.magics.plan_magics import PlanMagics, command
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import EntityCounts, Hidden, choose_entities
 
-__all__ = ["ConnectionMagics", "Entities"]
-
 _COLUMNS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter", "size_bytes")
 _NO_ENTITIES: Final = "There are no entities in this namespace: %sb_create queue orders creates a queue."
 
 
-class Entities(list[EntityCounts]):
+class Entities(Shown, list[EntityCounts]):
     """Entities with their counts, shown as a table."""
 
-    def _rows(self) -> list[list[Any]]:
-        return [[counts.address, *(getattr(counts, name) for name in _COLUMNS[1:])] for counts in self]
+    _one_line = False
 
-    def __repr__(self) -> str:
-        return tables.text_table(_COLUMNS, self._rows()) if self else _NO_ENTITIES
-
-    def _repr_html_(self) -> str | None:
-        return tables.html_table(_COLUMNS, self._rows()) if self else None
+    def _table(self, most: int) -> Table:  # noqa: ARG002 (all rows)
+        rows = [[counts.address, *(getattr(counts, name) for name in _COLUMNS[1:])] for counts in self]
+        return _COLUMNS, rows, "" if self else _NO_ENTITIES
 
 
 @magics_class

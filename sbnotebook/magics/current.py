@@ -18,15 +18,9 @@ from sbnotebook.settlement import Connection, Hidden, hidden
 if TYPE_CHECKING:
     from sbnotebook.widgets.lock_board import LockBoard
 
-__all__ = ["Current", "SbMagics"]
-
 
 class SbMagics(Configurable):
-    """The defaults of the magics of one shell, set by ``%config SbMagics.NAME = VALUE`` or in IPython's configuration.
-
-    Args:
-        options: what every Configurable takes, such as ``parent``.
-    """
+    """The defaults of the magics of one shell, set by ``%config SbMagics.NAME = VALUE`` or in a configuration file."""
 
     max_rows = Int(
         None, min=1, allow_none=True, help="Rows of messages that are shown; None is 50 in notebooks, 20 in terminals."
@@ -49,11 +43,7 @@ class SbMagics(Configurable):
     ).tag(config=True)
 
     def asks(self, *, is_emulator: bool) -> bool:
-        """Return True when a plan is carried out only after a yes.
-
-        Args:
-            is_emulator: True for a plan in an emulator.
-        """
+        """Return True when a plan is carried out only after a yes."""
         return self.confirm == "always" or (self.confirm == "outside_emulator" and not is_emulator)
 
 
@@ -61,12 +51,6 @@ class Current:
     """The one connection and the one batch of locked messages of a shell, and its settings.
 
     When the shell ends, its locked messages are released.
-
-    Args:
-        settings: the defaults of the magics, None for the built-in ones.
-
-    Attributes:
-        about: the connection, as it was when it was made; None before the first.
     """
 
     def __init__(self, settings: SbMagics | None = None) -> None:
@@ -86,34 +70,20 @@ class Current:
 
     @property
     def namespace(self) -> Namespace:
-        """Return the connection.
-
-        Raises:
-            ConfigurationError: there is none.
-        """
+        """Return the connection."""
         if self._namespace is None:
             raise ConfigurationError("There is no connection: run %sb_connect first.")
         return self._namespace
 
     @property
     def batch(self) -> LockedBatch:
-        """Return the locked messages.
-
-        Raises:
-            ConfigurationError: none were locked.
-        """
+        """Return the locked messages."""
         if self._batch is None:
             raise ConfigurationError("No messages are held: run %sb_lock ENTITY -n 10 first.")
         return self._batch
 
     def connect(self, target: str | Hidden | None, *, write: bool | None = None) -> Namespace:
-        """Close the connection, make another and sign in; when that fails, there is none.
-
-        Args:
-            target: as for :func:`sbnotebook.connect`.
-            write: whether it may change anything; None for an emulator only. Earlier connections to the same host
-                change with it.
-        """
+        """Close the connection, make another and sign in; when that fails, there is none."""
         target = hidden(target)
         self.close()
         return self._take(target, *_signed_in(target, write))
@@ -122,9 +92,6 @@ class Current:
         """Make the same connection again, with writing on or off; when that fails, the one before stays.
 
         Locked messages are released.
-
-        Args:
-            write: whether it may change anything.
         """
         opened = _signed_in(self._target, write)
         self.close()
@@ -139,11 +106,7 @@ class Current:
         return namespace
 
     def hold(self, batch: LockedBatch) -> LockedBatch:
-        """Hold a batch, and release the messages of the one before.
-
-        Args:
-            batch: the new one.
-        """
+        """Hold a batch, and release the messages of the one before."""
         self.release()
         self._batch = batch
         return batch

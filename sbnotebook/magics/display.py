@@ -13,16 +13,9 @@ if TYPE_CHECKING:
 
     from sbnotebook.magics.current import Current
 
-__all__ = ["has_widgets", "say", "show_results"]
-
 
 def say(text: str, file: Any = None) -> None:
-    """Write a line below the cell.
-
-    Args:
-        text: never from messages, which :mod:`sbnotebook.analysis.tables` shows.
-        file: None for the standard output.
-    """
+    """Write a line below the cell."""
     print(text, file=file)
 
 
@@ -32,12 +25,7 @@ def has_widgets(shell: Any) -> bool:
 
 
 def show_results(shell: InteractiveShell, current: Current) -> None:
-    """Have a shell show reports and messages as tables, with the rows of its settings, and locked messages as a board.
-
-    Args:
-        shell: a notebook's or a terminal's.
-        current: its settings and its locked messages.
-    """
+    """Have a shell show reports and messages as tables, and locked messages as a board."""
     formatters: Any = shell.display_formatter
     html, plain = formatters.formatters["text/html"], formatters.formatters["text/plain"]
 

@@ -27,8 +27,6 @@ from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, Release
 
-__all__ = ["LockMagics"]
-
 _SETTLING: Final = (WHERE, MESSAGES, DRY_RUN, YES, INTO)
 _RENEW_FOR: Final = "30m"
 

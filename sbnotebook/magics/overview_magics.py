@@ -15,8 +15,6 @@ from sbnotebook.magics.arguments import INTO, WHERE, MagicArguments, Quoted, cou
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 
-__all__ = ["OverviewMagics"]
-
 _ENTITIES: Final = argument(
     "entities", nargs="*", metavar="ENTITY", help="queues, subscriptions, or topics for theirs; all without it"
 )

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sbnotebook.widgets.monitor import Monitor
     from sbnotebook.widgets.triage import Triage
 
-__all__ = ["PanelMagics"]
-
 
 @magics_class
 class PanelMagics(PlanMagics):

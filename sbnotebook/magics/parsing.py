@@ -50,19 +50,7 @@ _DLQ: Final = "--dlq"
 
 
 def parsed(parser: argparse.ArgumentParser, line: str, args: MagicArguments) -> bool:
-    """Parse the line of a magic, or show the magic's help where the line asks for it.
-
-    Args:
-        parser: the magic's.
-        line: the text behind its name.
-        args: gets the values.
-
-    Returns:
-        False if the help was shown and there is nothing to do.
-
-    Raises:
-        UsageError: the line is wrong; says how to write it.
-    """
+    """Parse the line of a magic, or show the magic's help where the line asks for it."""
     words = [expanded(word, args.variables) for word in split_words(line)]
     if any(word in _HELP and not isinstance(word, Quoted) for word in words):
         say(parser.format_help())
@@ -163,11 +151,7 @@ def _near(name: str, known: list[str]) -> str | None:
 
 
 def add_advice(shell: Any) -> None:
-    """Have a shell add advice to errors of IPython and Spark: which magic a misspelt name may mean, and how to write.
-
-    Args:
-        shell: one that has not been changed by this function yet.
-    """
+    """Have a shell add advice to errors of IPython and Spark: the magic for a misspelt name, and how to write."""
     show, show_frames = shell.show_usage_error, shell._showtraceback  # noqa: SLF001 (subclasses may override it)
 
     def show_usage_error(error: BaseException) -> None:

@@ -15,8 +15,6 @@ from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 from sbnotebook.model import SubQueue
 
-__all__ = ["PeekMagics"]
-
 
 @magics_class
 class PeekMagics(PlanMagics):

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from sbnotebook.magics.current import Current
 
-__all__ = ["ApplyOptions", "PlanMagics", "command", "edit_function", "variable", "warn_of_failures"]
-
 
 _ALIKE: Final = 0.75
 _STEP: Final = re.compile(r"\.(?P<attribute>[a-zA-Z]\w*+)|\[(?P<key>[^\]]*+)\]")
@@ -50,31 +48,14 @@ class ApplyOptions(TypedDict, total=False):
 
 
 class PlanMagics(Magics):
-    """Magics that use the connection of a shell.
-
-    Args:
-        shell: the shell that runs them.
-        current: its connection, its locked messages, and its settings.
-    """
+    """Magics that use the connection of a shell."""
 
     def __init__(self, shell: InteractiveShell, current: Current) -> None:
         super().__init__(shell)
         self.current = current
 
     def carry_out(self, plan: Plan, args: MagicArguments) -> Plan | Report:
-        """Show a plan, ask, and carry it out.
-
-        Args:
-            plan: the plan.
-            args: holds ``dry_run``, ``yes``, and where the magic has them the limits and the canary.
-
-        Returns:
-            The plan itself for a dry run, otherwise the report.
-
-        Raises:
-            ReadOnlyError: the connection is read-only; nothing was done.
-            DecisionError: the plan was not confirmed, or there is no input to ask on; nothing was done.
-        """
+        """Show a plan, ask, and carry it out."""
         options, plan = self.apply_options(args), _with_canary(plan, args)
         if args.dry_run:
             return plan
@@ -89,19 +70,7 @@ class PlanMagics(Magics):
     def confirm(
         self, question: str, count: int, args: MagicArguments, *, asks: bool = True, leaves: bool = False
     ) -> None:
-        """Ask whether to carry out the plan that was shown, where the settings want that.
-
-        Args:
-            question: names the action, the count, the entity and the namespace.
-            count: the number of its messages; for none there is no question.
-            args: holds ``yes``.
-            asks: False for a plan that needs no confirmation.
-            leaves: whether the plan sends to another namespace, which may be no emulator.
-
-        Raises:
-            ReadOnlyError: the connection is read-only.
-            DecisionError: the plan was not confirmed.
-        """
+        """Ask whether to carry out the plan that was shown, where the settings want that."""
         namespace = self.current.namespace
         if namespace.read_only:
             raise ReadOnlyError(namespace.host)  # before a pointless question
@@ -114,11 +83,7 @@ class PlanMagics(Magics):
             say(f"Not asked, because {namespace.host} is an emulator.")
 
     def apply_options(self, args: MagicArguments) -> ApplyOptions:
-        """Return the keyword arguments with which a plan is applied.
-
-        Args:
-            args: holds ``max_in_flight`` and ``rate`` where the magic has them.
-        """
+        """Return the keyword arguments with which a plan is applied."""
         in_flight = getattr(args, "max_in_flight", None) or self.current.settings.max_in_flight or AUTO
         return {"max_in_flight": in_flight, "rate": getattr(args, "rate", None)}
 
@@ -129,9 +94,6 @@ def command(*arguments: argument) -> Callable[[Callable[[Any, MagicArguments], o
     The method is called with the parsed arguments. A plan that it returns is shown, confirmed and carried out. The
     result is shown, or bound by ``--into``. sbnotebook's own errors and those of the service are one line without a
     traceback; other errors, such as those of the user's own functions, keep theirs.
-
-    Args:
-        arguments: in the order of the help text.
     """
 
     def decorate(function: Callable[[Any, MagicArguments], object]) -> Callable[..., object]:
@@ -197,11 +159,7 @@ def _ask(question: str) -> None:
 
 
 def variable(args: MagicArguments, name: str) -> Any:
-    """Return the value of a user's variable, or of what an index or attribute takes from it, as in ``causes[1]``.
-
-    Raises:
-        ConfigurationError: there is no such variable, or it has no such part.
-    """
+    """Return the value of a user's variable, or of what an index or attribute takes from it, as in ``causes[1]``."""
     if (place := _PART.fullmatch(name)) and place["rest"]:
         return _part(variable(args, place["name"]), name, place["rest"])
     if name not in args.variables:
@@ -223,14 +181,7 @@ def _part(value: Any, name: str, rest: str) -> Any:
 
 
 def edit_function(args: MagicArguments) -> Edit | None:
-    """Return the edit of the function that ``--edit`` or ``--edit-json`` names.
-
-    Args:
-        args: holds ``edit``, ``edit_json`` and the variables.
-
-    Raises:
-        ConfigurationError: there is no such function, or both are given.
-    """
+    """Return the edit of the function that ``--edit`` or ``--edit-json`` names."""
     if args.edit is not None and args.edit_json is not None:
         raise ConfigurationError("Give --edit or --edit-json, not both.")
     name = args.edit if args.edit is not None else args.edit_json

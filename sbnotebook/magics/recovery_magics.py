@@ -29,8 +29,6 @@ from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command, variable, warn_of_failures
 from sbnotebook.model import Abandon, DeadLetter, Defer, Release, Report, Send
 
-__all__ = ["Plans", "RecoveryMagics"]
-
 _ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
 _OTHER: Final = argument(
     "--other",

@@ -12,8 +12,6 @@ from sbnotebook.magics.choosing import CAUSE_OPTION, MESSAGES, selected
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 
-__all__ = ["SampleMagics"]
-
 
 @magics_class
 class SampleMagics(PlanMagics):

@@ -52,8 +52,6 @@ from sbnotebook.settlement import edited_by
 if TYPE_CHECKING:
     from sbnotebook.client.rehearsal import Consumer, Rehearsal
 
-__all__ = ["SelectionMagics"]
-
 
 def _max_resubmits(text: str) -> MaxResubmits:
     return AUTO if text == AUTO else None if text.lower() == "none" else count(text)

@@ -25,8 +25,6 @@ from sbnotebook.magics.plan_magics import PlanMagics, command, variable
 from sbnotebook.model import Message
 from sbnotebook.model.schema import message_from_row
 
-__all__ = ["SendMagics"]
-
 _ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
 _WHAT: Final = (
     argument("what", nargs="?", metavar="NAME", help="a variable, or a text in quotes; with two %% signs the cell"),

@@ -8,13 +8,15 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, magics_class, needs_local_scope, no_var_expand
 
-from sbnotebook.analysis import tables
+from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.magics.names import TASKS, about_name
 from sbnotebook.magics.plan_magics import PlanMagics
 
 
-class Overview:
+class Overview(Shown):
     """All magics by task, with the first sentence of their help."""
+
+    _one_line = False
 
     def __init__(self, magics: Mapping[str, Any]) -> None:
         self._rows = [
@@ -23,15 +25,9 @@ class Overview:
             for verb in verbs
         ]
 
-    def __repr__(self) -> str:
-        return tables.text_table(("task", "magic", "what it does"), self._rows, self._caption)
-
-    def _repr_html_(self) -> str:
-        return tables.html_table(("task", "magic", "what it does"), self._rows, self._caption)
-
-    @property
-    def _caption(self) -> str:
-        return "%sb VERB … is the same as %sb_VERB …, and %sb_VERB? shows its help."
+    def _table(self, most: int) -> Table:  # noqa: ARG002 (all rows)
+        caption = "%sb VERB … is the same as %sb_VERB …, and %sb_VERB? shows its help."
+        return ("task", "magic", "what it does"), self._rows, caption
 
 
 @magics_class

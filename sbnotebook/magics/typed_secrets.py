@@ -11,7 +11,6 @@ from sbnotebook.settlement import scrub
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["keep_secrets_out", "without_keys"]
 
 _LITERAL: Final = re.compile(
     r'(?<!\\)(?:"""(?P<a>(?:\\.|(?!""")[^\\])*+)"""|' + r"'''(?P<b>(?:\\.|(?!''')[^\\])*+)'''|"
@@ -34,9 +33,6 @@ def keep_secrets_out(shell: InteractiveShell) -> None:
 
     A cell is in the history before it runs, so it is cleaned on the way there: ``In``, ``_i``, ``%history`` and the
     history file never have the key. Earlier cells of this session are cleaned now.
-
-    Args:
-        shell: one that has not been changed by this function yet.
     """
     untyped: Any = shell
     show = untyped._showtraceback  # noqa: SLF001 (IPython: "Subclasses may override this")

@@ -12,7 +12,6 @@ from typing import Final
 import ipywidgets as widgets
 import pyarrow as pa
 
-from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace, Plan
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import DecisionError
@@ -467,7 +466,7 @@ class Triage(Panel):
     def _lines(self) -> list[str]:
         lines = [f"Triage of {self._entity.address} on {self._namespace.host}: {self._header.words}"]
         messages = self.table.messages
-        return [*lines, tables.groups_text(messages.groups())] if messages else lines
+        return [*lines, messages.groups().as_text()] if messages else lines
 
 
 def _count_in(counts: EntityCounts, sub_queue: SubQueue | None) -> int:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sbnotebook.analysis.tables import (
     html_table,
-    messages_html,
+    messages_table,
     messages_text,
     preview_html,
     preview_text,
@@ -73,6 +73,10 @@ TABLE = {
     ("tr", ()),
     *((tag, ("style",)) for tag in ("caption", "th", "td")),
 }
+
+
+def messages_html(messages: Sequence[Message], where_from: str = "", max_rows: int = 50) -> str:
+    return html_table(*messages_table(messages, max_rows, where_from))
 
 
 def peeked(number: int = 1, **fields: Any) -> PeekedMessage:
