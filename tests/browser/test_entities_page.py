@@ -52,3 +52,34 @@ def test_counts_follow_what_happens_without_loading_anew(browser: Browser) -> No
         assert said == []
     expect(page.locator("#state")).to_have_text("the emulator does not answer")
     page.close()
+
+
+@pytest.mark.browser
+def test_messages_of_an_entity_are_shown_as_text(browser: Browser) -> None:
+    page = browser.new_page()
+    page.on("dialog", lambda dialog: pytest.fail(dialog.message))
+    hostile = "<img src=x onerror=alert(1)>"
+    with (
+        running(queues=["orders"]) as emulator,
+        ServiceBusClient.from_connection_string(emulator.connection_string) as client,
+        client.get_queue_sender("orders") as sender,
+        client.get_queue_receiver("orders") as receiver,
+    ):
+        sender.send_messages([ServiceBusMessage(f"{hostile}{number}", subject=hostile) for number in range(60)])
+        receiver.dead_letter_message(receiver.receive_messages(1, max_wait_time=5)[0])
+        page.goto(emulator.http_url)
+        page.get_by_role("button", name="orders").click()
+        rows = page.locator("#messages tbody tr")
+        expect(rows).to_have_count(50)
+        expect(rows.first.locator("td").nth(0)).to_have_text("2")
+        expect(rows.first.locator("td.body")).to_have_text(f"{hostile}1")
+        page.get_by_role("button", name="Next").click()
+        expect(rows).to_have_count(9)
+        page.get_by_role("button", name="Dead letters", exact=True).click()
+        expect(rows).to_have_count(1)
+        expect(rows.locator("td.body")).to_have_text(f"{hostile}0")
+        assert page.locator("#messages img").count() == 0
+        page.get_by_role("button", name="Close").click()
+        expect(page.locator("#messages")).to_be_hidden()
+        assert emulator.counts("orders").locked == 0
+    page.close()

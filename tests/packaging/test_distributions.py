@@ -26,7 +26,7 @@ PACKAGES = ("sbnotebook", "pyspark_servicebus")
 NAME = f"sbnotebook-{sbnotebook.__version__}"
 LARGEST = 1_500_000
 # A wheel has only code and the files named here.
-SUFFIXES = {".py", ".typed", ".js", ".css", ".properties", ".ipynb", ".md"}
+SUFFIXES = {".py", ".typed", ".js", ".css", ".html", ".properties", ".ipynb", ".md"}
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,7 @@ def test_a_wheel_holds_only_kinds_of_files_that_are_known(wheel: dict[str, bytes
     [
         "sbnotebook/py.typed",
         "sbnotebook/spark/log4j2.properties",
+        "sbnotebook/emulator/static/page.html",
         "sbnotebook/widgets/static/index.js",
         "sbnotebook/widgets/static/message_table.css",
         "sbnotebook/tutorials/01_peek_lock_settle.ipynb",

@@ -72,8 +72,8 @@ _CONFLICT: Final = (
 )
 _NOT_FOUND: Final = f"SubCode=40400. Not Found. The Operation doesn't exist. {KNOW_MORE}"
 _NO_POLICY: Final = f"The incoming request is not recognized as a namespace policy put request. {KNOW_MORE}"
-_SENT: Final = "description"
-"""The key of a request under which the description in its body is kept for the answer."""
+_SENT: Final = web.RequestKey("sent", ET.Element)
+"""The description in the body of a request, which its answer needs."""
 _NO_SERVICE: Final = "No service is hosted at the specified address."
 _FORWARDING: Final = {
     "forward_to": "ServiceBusSupplementaryAuthorization",
@@ -319,7 +319,7 @@ class _EntityRoutes:
 
     def _entry(self, request: web.Request, entity: AnyEntity, *, is_listed: bool = False) -> atom.Entry:
         version, is_write = _version(request), request.method == "PUT"
-        sent: ET.Element | None = request.get(_SENT)
+        sent = request.get(_SENT)
         description = describe_entity(entity, request.host, self._registry.tier, version, is_write=is_write, sent=sent)
         # An answer to an update does not say when the entity was created, and that to a subscription has no author.
         name = entity.name if isinstance(entity, Subscription) else entity.path

@@ -4,6 +4,7 @@
 ``GET /``                                 a page for the browser: the entities with their counts
 ``GET /health``                           the emulator's status and process ID; with ``?challenge=``, its proof
 ``GET /entities``                         the entities with their counts, as JSON
+``GET /messages?entity=&from=``           messages of an entity from a number on, as JSON; they stay as they are
 ``GET /faults``, ``POST /faults``         the faults on demand, as JSON
 ``GET /lease``                            held open by a process that uses the emulator
 ``GET /$identity``                        the identity of the namespace for clients, the same at every address
@@ -17,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import os
+import re
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -24,8 +26,9 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
-from sbnotebook.emulator.entities import ReceivingEntity, Topic
+from sbnotebook.emulator.entities import Receivable, ReceivingEntity, Topic
 from sbnotebook.emulator.proof import PROOF, prove, prove_lease
+from sbnotebook.emulator.service.access import ROOT_RULE
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.entity_routes import add_entity_routes
 from sbnotebook.emulator.service.fault_injection import change_faults
@@ -38,11 +41,13 @@ from sbnotebook.emulator.service.middleware import (
     refuse_other_names,
 )
 from sbnotebook.emulator.service.page import page
+from sbnotebook.emulator.service.shown_messages import shown_messages
 from sbnotebook.emulator.service.websocket import WEBSOCKET_PATH, websocket_handler
 from sbnotebook.errors import ConfigurationError
 
 _MAX_BODY: Final = 262_144
 """Bytes of a request's body: many times the longest description of an entity."""
+_NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _POLL: Final = 0.5
 """Seconds between two looks."""
 
@@ -86,6 +91,7 @@ def application(broker: Broker, leases: ProcessLeases, *, secret: str, host_name
     app.router.add_get("/$identity", admin.identity)
     app.router.add_get(WEBSOCKET_PATH, websocket_handler(broker))
     pages = {"/health": admin.health, "/entities": admin.entities, "/faults": admin.faults, "/lease": admin.lease}
+    pages["/messages"] = admin.messages
     add_entity_routes(app.router, broker, pages)
     return app
 
@@ -122,6 +128,17 @@ class _Admin:
                 "topics": [_topic(topic) for topic in registry.topics],
             }
         )
+
+    async def messages(self, request: web.Request) -> web.Response:
+        # Everyone who knows the key can read them in any case; a key of the user's own has to be shown.
+        if self._broker.access.rules[0].primary_key != ROOT_RULE.primary_key:
+            path = request.path.strip("/")
+            self._broker.access.require_manage(request.host, path, request.headers.get("Authorization"))
+        now, path, start = self._broker.advance(), request.query.get("entity", ""), request.query.get("from", "0")
+        box = self._broker.registry.find(path)
+        if not isinstance(box, Receivable) or not _NUMBER.fullmatch(start):
+            raise RequestRefusedError(404, "Say the path of a queue, subscription or sub-queue, and a number.")
+        return web.json_response({"messages": shown_messages(box, int(start), now)})
 
     async def faults(self, _request: web.Request) -> web.Response:
         return web.json_response(self._broker.faults.to_json())

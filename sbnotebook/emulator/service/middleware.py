@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ASKS_FOR_ENTITY: Final = "api-version"
 """A parameter in every address of an administration client, so that an entity can have the name of a page."""
 OPEN_PAGES: Final = frozenset(
-    ("/", "/health", "/entities", "/faults", "/lease", "/$identity", "/$servicebus/websocket")
+    ("/", "/health", "/entities", "/messages", "/faults", "/lease", "/$identity", "/$servicebus/websocket")
 )
 """Paths that need no key, unless the request is about an entity of this name. A WebSocket sends its tokens to ``$cbs``,
 as any other connection."""

@@ -29,4 +29,4 @@ def test_page_allows_only_its_own_script_and_style(html: str, tag: str) -> None:
 def test_page_loads_nothing_else_and_writes_text_only(html: str) -> None:
     assert not re.findall(r"https?://", html)
     assert not re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(| on\w+=", html)
-    assert re.findall(r'fetch\("([^"]+)"', html) == ["/entities"]
+    assert re.findall(r'fetch\("([^"]+)"', html) == ["/messages?", "/entities"]
