@@ -10,15 +10,17 @@ import inspect
 import re
 import textwrap
 from argparse import SUPPRESS, Action
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sbnotebook.magics import _MAGICS  # pyright: ignore[reportPrivateUsage]
+from sbnotebook.spark.options import ReadOptions, StreamOptions, WriteOptions, declared_by
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-__all__ = ["MARK", "WORDS", "magics_of", "section", "setup"]
+__all__ = ["MARK", "WORDS", "magics_of", "section", "setup", "spark_options"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 GROUPS: Final[dict[str, Any]] = {each.__name__: each for each in _MAGICS}
@@ -75,6 +77,19 @@ def _complete(_app: Sphinx, page: str, source: list[str]) -> None:
         # Exclamation marks make them main entries of the index, which the search shows first.
         entries = ", ".join(f"! {word}" for word in words)
         source[0] = re.sub(r"^# .*$", rf"\g<0>\n\n```{{index}} {entries}\n```", source[0], count=1, flags=re.MULTILINE)
+
+
+def spark_options(place: str) -> str:
+    """Return the table of the options of ``spark.read``, ``spark.readStream`` or ``frame.write``."""
+    (kind,) = (each for each in (ReadOptions, StreamOptions, WriteOptions) if place == each.PLACE)
+    defaults = {each.name: each.default for each in fields(kind)}
+    lines = ["| option | meaning | default |", "|---|---|---|"]
+    for name, option in declared_by(kind).items():
+        default = "" if defaults[name] is None else f"`{str(defaults[name]).lower()}`"
+        lines.append(
+            f"| `{option.name}` | {f'to {option.only}: ' if option.only else ''}{option.meaning} | {default} |"
+        )
+    return "\n".join(lines)
 
 
 def section(group: str) -> str:

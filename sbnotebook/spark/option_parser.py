@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import Final, TypeAlias, TypeVar
@@ -17,8 +17,6 @@ from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import Connection, Hidden, scrub
-
-__all__ = ["MAX_NUMBER", "NamespaceTarget", "Option", "OptionParser", "hidden_options", "secrets_in"]
 
 MAX_NUMBER: Final = 2**63 - 1
 """The greatest sequence number."""
@@ -31,67 +29,40 @@ _SIZE: Final = re.compile(r"([0-9]{1,18})([kmg]?)b?", re.ASCII | re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _EMPTY: Final = Hidden("")
 Choice = TypeVar("Choice", bound=StrEnum)
+T = TypeVar("T")
 Option: TypeAlias = str | Hidden | NamespaceTarget
 """The value of an option; a target is that of a registered connection string."""
 _SUBSCRIPTION: Final = ", where a subscription is TOPIC/subscriptions/NAME"
-_FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
-    # The entity.
-    "subscribe": ("entity",),
-    "subscribePattern": ("entity",),
-    "assign": ("entity",),
-    "topic": ("entity",),
-    "topicName": ("entity",),
-    "queue": ("entity",),
-    "queueName": ("entity",),
-    "entityPath": ("entity",),
-    "table": ("entity",),
-    "eventhubs.name": ("entity",),
-    "subscription": ("entity",),
-    "subscriptionName": ("entity",),
-    "consumerGroup": ("entity",),
-    "eventhubs.consumerGroup": ("entity",),
-    "kafka.group.id": ("entity",),
-    "groupIdPrefix": ("entity",),
-    # The namespace.
-    "namespace": ("fullyQualifiedNamespace",),
-    "host": ("fullyQualifiedNamespace",),
-    "hostname": ("fullyQualifiedNamespace",),
-    "endpoint": ("fullyQualifiedNamespace",),
-    "kafka.bootstrap.servers": ("fullyQualifiedNamespace",),
-    "connection": ("connectionString",),
-    "eventhubs.connectionString": ("connectionString",),
-    "servicebus.connectionString": ("connectionString",),
-    # Where to begin and to end.
-    "startingOffsets": ("fromSequenceNumber",),
-    "startingOffset": ("fromSequenceNumber",),
-    "startingPosition": ("fromSequenceNumber",),
-    "startingPositions": ("fromSequenceNumber",),
-    "startingTimestamp": ("fromSequenceNumber",),
-    "startingVersion": ("fromSequenceNumber",),
-    "initialPosition": ("fromSequenceNumber",),
-    "eventhubs.startingPosition": ("fromSequenceNumber",),
-    "endingOffsets": ("toSequenceNumber",),
-    "endingPosition": ("toSequenceNumber",),
-    "endingTimestamp": ("toSequenceNumber",),
-    "eventhubs.endingPosition": ("toSequenceNumber",),
-    # How much at once.
-    "maxOffsetsPerTrigger": ("maxMessagesPerTrigger", "maxMessages"),
-    "maxEventsPerTrigger": ("maxMessagesPerTrigger", "maxMessages"),
-    "maxRowsPerTrigger": ("maxMessagesPerTrigger", "maxMessages"),
-    "maxFilesPerTrigger": ("maxMessagesPerTrigger", "maxMessages"),
-    "rowsPerBatch": ("maxMessagesPerTrigger", "maxMessages"),
-    "limit": ("maxMessages", "maxMessagesPerTrigger"),
-    "minPartitions": ("partitions",),
-    "numPartitions": ("partitions",),
-    "receiveMode": ("mode",),
-    "readMode": ("mode",),
-    "concurrency": ("maxInFlight",),
-}
-"""Options of Kafka, Event Hubs, Kinesis, Delta Lake and of the Service Bus SDKs, with the names of ours, best first."""
-_SPELLED: Final = {name.lower(): name for name in _FOREIGN}
+_MOST_AT_ONCE: Final = ("maxMessagesPerTrigger", "maxMessages")
+_START: Final = (
+    "startingOffsets startingOffset startingPosition startingPositions startingTimestamp startingVersion "
+    "initialPosition eventhubs.startingPosition"
+)
 _READS_A_SUBSCRIPTION: Final = frozenset(
     ("subscription", "subscriptionName", "consumerGroup", "eventhubs.consumerGroup", "kafka.group.id", "groupIdPrefix")
 )
+_FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
+    foreign: ours
+    for ours, names in (
+        (
+            ("entity",),
+            "subscribe subscribePattern assign topic topicName queue queueName entityPath table eventhubs.name",
+        ),
+        (("entity",), " ".join(_READS_A_SUBSCRIPTION)),
+        (("fullyQualifiedNamespace",), "namespace host hostname endpoint kafka.bootstrap.servers"),
+        (("connectionString",), "connection eventhubs.connectionString servicebus.connectionString"),
+        (("fromSequenceNumber",), _START),
+        (("toSequenceNumber",), "endingOffsets endingPosition endingTimestamp eventhubs.endingPosition"),
+        (_MOST_AT_ONCE, "maxOffsetsPerTrigger maxEventsPerTrigger maxRowsPerTrigger maxFilesPerTrigger rowsPerBatch"),
+        (_MOST_AT_ONCE[::-1], "limit"),
+        (("partitions",), "minPartitions numPartitions"),
+        (("mode",), "receiveMode readMode"),
+        (("maxInFlight",), "concurrency"),
+    )
+    for foreign in names.split()
+}
+"""Options of Kafka, Event Hubs, Kinesis, Delta Lake and of the Service Bus SDKs, with the names of ours, best first."""
+_SPELLED: Final = {name.lower(): name for name in _FOREIGN}
 
 
 class OptionParser:
@@ -122,10 +93,9 @@ class OptionParser:
 
     def entity(self) -> EntityAddress:
         """Return the entity."""
-        text = self._text("entity")
-        if not text:
+        if "entity" not in self or not (path := self.read("entity", _as_it_is)):
             raise ConfigurationError('The entity is missing: .option("entity", "orders/$dlq").')
-        return EntityAddress.parse(text)
+        return EntityAddress.parse(path)
 
     def namespace(self) -> NamespaceTarget:
         """Return the namespace."""
@@ -148,66 +118,77 @@ class OptionParser:
             )
         return NamespaceTarget(value)
 
-    def text(self, name: str) -> str | None:
-        """Return a text; None when the option is absent."""
-        text = self._text(name)
-        if text == "":
-            raise ConfigurationError(f"{name} is empty: leave it out, or give it a value.")
-        return text
+    def read(self, name: str, kind: Callable[[str, str], T]) -> T:
+        """Return the value of an option that is given."""
+        value = self._values[name.lower()]
+        return kind(name, value.reveal() if isinstance(value, Hidden) else "")
 
-    def _text(self, name: str) -> str | None:
-        value = self._values.get(name.lower())
-        return value.reveal() if isinstance(value, Hidden) else None
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._values
 
-    def whole(self, name: str, *, most: int = MAX_NUMBER) -> int | None:
-        """Return a whole number from 1 on; None when the option is absent."""
-        text = self._text(name)
-        if text is None:
-            return None
-        if not (text.isascii() and text.isdecimal() and 1 <= int(text[:_SHOWN]) <= most):
-            upper = "more" if most == MAX_NUMBER else f"at most {most:,}"
-            raise ConfigurationError(f"{name} is a whole number, 1 or {upper}, not {text[:_SHOWN]!r}.")
-        return int(text)
 
-    def size(self, name: str) -> int | None:
-        """Return a number of bytes, given as ``500000``, ``64k``, ``16m`` or ``1g``; None when the option is absent."""
-        text = self._text(name)
-        if text is None:
-            return None
-        found = _SIZE.fullmatch(text)
-        size = int(found[1]) * _UNITS[found[2].lower()] if found else 0
-        if size < 1:
-            raise ConfigurationError(
-                f"{name} is a number of bytes such as 500000, 64k, 16m or 1g, not {_quoted(text)}."
-            )
-        return size
+# ---------------------------------------------------------------------- kinds of options
 
-    def rate(self, name: str) -> float | None:
-        """Return a number of messages a second; None when the option is absent."""
-        text = self._text(name)
+
+def text(name: str, value: str) -> str:
+    """Return a text."""
+    if not value:
+        raise ConfigurationError(f"{name} is empty: leave it out, or give it a value.")
+    return value
+
+
+def whole(most: int = MAX_NUMBER) -> Callable[[str, str], int]:
+    """Return what reads a whole number from 1 on."""
+
+    def read(name: str, value: str) -> int:
+        if not (value.isascii() and value.isdecimal() and 1 <= int(value[:_SHOWN]) <= most):
+            upper = ", 1 or more" if most == MAX_NUMBER else f" from 1 to {most:,}"
+            raise ConfigurationError(f"{name} is a whole number{upper}, not {_quoted(value)}.")
+        return int(value)
+
+    return read
+
+
+def size(name: str, value: str) -> int:
+    """Return a number of bytes, given as ``500000``, ``64k``, ``16m`` or ``1g``."""
+    found = _SIZE.fullmatch(value)
+    size = int(found[1]) * _UNITS[found[2].lower()] if found else 0
+    if size < 1:
+        raise ConfigurationError(f"{name} is a number of bytes such as 500000, 64k, 16m or 1g, not {_quoted(value)}.")
+    return size
+
+
+def per_second(name: str, value: str) -> float:
+    """Return a number of messages a second."""
+    try:
+        rate = float(value)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise ConfigurationError(f"{name} is a number of messages a second above 0, not {_quoted(value)}.")
+    return rate
+
+
+def flag(name: str, value: str) -> bool:
+    """Return whether an option is ``true``."""
+    if value.lower() not in ("true", "false"):
+        raise ConfigurationError(f"{name} is true or false, not {_quoted(value)}.")
+    return value.lower() == "true"
+
+
+def choice(kind: type[Choice]) -> Callable[[str, str], Choice]:
+    """Return what reads one of the values of an enumeration."""
+
+    def read(name: str, value: str) -> Choice:
         try:
-            rate = None if text is None else float(text)
+            return kind(value.lower())
         except ValueError:
-            rate = 0.0
-        if rate is not None and not 0 < rate < float("inf"):
-            raise ConfigurationError(f"{name} is a number of messages a second above 0, not {_quoted(text)}.")
-        return rate
+            raise ConfigurationError(f"{name} is {' or '.join(kind)}, not {_quoted(value)}.") from None
 
-    def flag(self, name: str, *, default: bool) -> bool:
-        """Return whether an option is ``true``; the default when it is absent."""
-        text = self._text(name)
-        text = str(default).lower() if text is None else text.lower()
-        if text not in ("true", "false"):
-            raise ConfigurationError(f"{name} is true or false, not {_quoted(text)}.")
-        return text == "true"
+    return read
 
-    def choice(self, name: str, kind: type[Choice]) -> Choice | None:
-        """Return one of the values of an enumeration; None when the option is absent."""
-        text = self._text(name)
-        try:
-            return None if text is None else kind(text.lower())
-        except ValueError:
-            raise ConfigurationError(f"{name} is {' or '.join(kind)}, not {_quoted(text)}.") from None
+
+# ---------------------------------------------------------------------- names, and secrets
 
 
 def _with_entity(options: Mapping[str, Hidden | NamespaceTarget]) -> Mapping[str, Hidden | NamespaceTarget]:
@@ -247,8 +228,12 @@ def _resolved(target: Hidden) -> Hidden:
     return _from_environment(variable) if form == "env" else target
 
 
-def _quoted(text: str | None) -> str:
-    return repr(str(text)[:_SHOWN])
+def _quoted(text: str) -> str:
+    return repr(text[:_SHOWN])
+
+
+def _as_it_is(_: str, value: str) -> str:
+    return value
 
 
 def _from_environment(variable: str) -> Hidden:

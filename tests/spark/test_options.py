@@ -45,7 +45,7 @@ def test_options_are_read_in_any_spelling() -> None:
         ({"maxMessages": "ten"}, r"maxMessages is a whole number, 1 or more, not 'ten'"),
         ({"maxMessages": "0"}, r"maxMessages is a whole number"),
         ({"maxMessages": "9" * 5000}, r"maxMessages is a whole number"),
-        ({"partitions": "1001"}, r"partitions is a whole number, 1 or at most 1,000, not '1001'"),
+        ({"partitions": "1001"}, r"partitions is a whole number from 1 to 1,000, not '1001'"),
         ({"fromSequenceNumber": "-1"}, r"fromSequenceNumber is a whole number"),
         ({"fromSequenceNumber": "9223372036854775808"}, r"fromSequenceNumber is a whole number"),
         ({"fromSequenceNumber": "9", "toSequenceNumber": "8"}, r"toSequenceNumber is not before"),
