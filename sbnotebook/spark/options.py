@@ -90,7 +90,7 @@ class _Options:
         Raises:
             ConfigurationError: a name or a value is wrong, or one is missing.
         """
-        options = hidden_options(options)  # no traceback shows what was given
+        options = hidden_options(options)  # no traceback shows their values
         options = {name: value for name, value in options.items() if name not in cls.IGNORED}
         given = OptionParser(options, [cls.PLACE], _PLACES)
         with scrubbed(given.secrets):
