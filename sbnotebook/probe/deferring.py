@@ -12,7 +12,7 @@ from azure.servicebus.exceptions import MessageNotFoundError, OperationTimeoutEr
 from sbnotebook.probe.probe import Probe, Saw, probe, words_of
 from sbnotebook.settlement import read_service_part
 from sbnotebook.settlement.sdk.management import delete_deferred, receive_deferred, settle_by_tokens
-from sbnotebook.settlement.sdk.receivers import payload_of_received
+from sbnotebook.settlement.sdk.receivers import ReceivedLock
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
@@ -61,10 +61,11 @@ async def _delivery_count(site: Site) -> Saw:
     return Saw(counts == [counts[0], counts[0] + 1, counts[0] + 2], f"delivery counts {counts}, abandoned in between")
 
 
-def _count_of(message: ServiceBusReceivedMessage) -> int:
+def _count_of(message: ServiceBusReceivedMessage | ReceivedLock) -> int:
     """Return how often a message was delivered, by its own bytes where the SDK was not given all of them."""
-    payload = payload_of_received(message)
-    return (message.delivery_count or 0) if payload is None else read_service_part(payload).fields["delivery_count"]
+    if isinstance(message, ReceivedLock):
+        return read_service_part(message.payload or b"").fields["delivery_count"]
+    return message.delivery_count or 0
 
 
 @probe(
@@ -97,8 +98,8 @@ async def _letter_count(site: Site) -> Saw:
         await site.settle(letters, "abandon", found[-1:])
         found += await site.take(letters, 1)
         await site.settle(letters, "defer", found[-1:])
-        found += await receive_deferred(letters, [found[-1].sequence_number or 0])
-    counts = [_count_of(message) for message in found]
+        counts = [_count_of(message) for message in found]
+        counts += map(_count_of, await receive_deferred(letters, [found[-1].sequence_number or 0]))
     words = "first {}, after its lock ended {}, abandoned {}, deferred {}".format(*counts)
     return Saw(len(set(counts)) == 1, words)
 

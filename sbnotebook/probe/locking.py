@@ -10,6 +10,7 @@ from sbnotebook.model.partition import partition_of
 from sbnotebook.probe.probe import Probe, Saw, probe, words_of
 from sbnotebook.settlement.sdk.errors import condition_of
 from sbnotebook.settlement.sdk.management import renew_locks, settle_by_tokens
+from sbnotebook.settlement.sdk.receivers import ReceivedLock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -156,7 +157,7 @@ async def _token_batch(site: Site) -> Saw:
         chosen = _of_two_partitions(taken)
         if len(chosen) < 2:  # noqa: PLR2004
             return Saw(is_expected=None, words="all messages were in one partition")
-        error = await site.refusal(renew_locks(receiver, chosen))
+        error = await site.refusal(renew_locks(receiver, [*map(ReceivedLock.of_message, chosen)]))
     return Saw(error is not None, words_of(error))
 
 

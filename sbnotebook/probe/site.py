@@ -14,6 +14,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.settlement import Connection, Window, administration_client_of
 from sbnotebook.settlement.sdk.clients import adopt
+from sbnotebook.settlement.sdk.receivers import ReceivedLock
 from sbnotebook.settlement.sdk.settling import LinkSettling, ranges
 
 if TYPE_CHECKING:
@@ -143,13 +144,14 @@ class Site:
     ) -> list[Exception | None]:
         """Settle messages over their link, a range of them by one frame."""
         found: list[Exception | None] = [None] * len(messages)
-        parts = ranges(messages)
+        locks = [*map(ReceivedLock.of_message, messages)]
+        parts = ranges(locks)
 
         def ended(index: int, errors: list[Exception | None]) -> None:
             found[parts[index]] = errors
 
         await LinkSettling(receiver, operation).run(
-            [messages[part] for part in parts],
+            [locks[part] for part in parts],
             window=Window(1),
             answer_within=lambda: _ANSWER_WITHIN,
             began=lambda _: True,

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.dead_letters import DeadLetterLook, choose_entities, look_at_dead_letters
     from sbnotebook.settlement.entity import AsyncEntity
     from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
-    from sbnotebook.settlement.locking.bodiless import BodilessBatch
     from sbnotebook.settlement.locking.by_number import DeferredDeleter
     from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
     from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockWatcher, number_list
@@ -120,7 +119,6 @@ __all__ = [
     "ArchivedCount",
     "AsyncEntity",
     "AsyncNamespace",
-    "BodilessBatch",
     "Canary",
     "CanaryReport",
     "Connection",
@@ -258,7 +256,6 @@ _NAMES: Final = {
     "entity": ("AsyncEntity",),
     "parallel": ("in_parallel",),
     "locking.ahead": ("DEFAULT_MAX_HELD",),
-    "locking.bodiless": ("BodilessBatch",),
     "locking.by_number": ("DeferredDeleter",),
     "locking.lock": ("DEFAULT_RENEW_FOR", "LockedBatch"),
     "locking.lock_events": ("LockEvent", "LockEventKind", "LockWatcher", "number_list"),

@@ -1,8 +1,9 @@
-"""Ask for several things at the same time, a limited number of them at once."""
+"""Ask for several things at the same time, a limited number of them at once; or together, and by halves if refused."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar, cast
 
 import anyio
@@ -34,6 +35,28 @@ async def in_parallel(function: Callable[[T], Awaitable[R]], items: Iterable[T],
     except BaseExceptionGroup as group:
         raise _first(group) from None
     return [results[place] for place in sorted(results)]
+
+
+def halves(items: Sequence[T]) -> list[Sequence[T]]:
+    """Return the halves in which to ask for what was refused together; none of one item, which is to blame itself.
+
+    Example:
+        >>> halves([1, 2, 3]), halves([1])
+        ([[1], [2, 3]], [])
+    """
+    middle = len(items) // 2
+    return [items[:middle], items[middle:]] if middle else []
+
+
+async def by_halves(ask: Callable[[Sequence[T]], Awaitable[list[Sequence[T]]]], items: Sequence[T]) -> None:
+    """Ask for items together, and then for the parts that ``ask`` returns, such as the :func:`halves` of a refused one.
+
+    Smaller parts wait until all larger ones had their turn.
+    """
+    parts = deque([items])
+    while parts:
+        if part := parts.popleft():
+            parts += await ask(part)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
 from sbnotebook.model import Complete, EntityAddress, MessageState, PeekedMessage
-from sbnotebook.settlement.locking.ahead import AheadBatch, SessionAheadBatch
-from sbnotebook.settlement.locking.bodiless import BodilessBatch
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch, session_ids
 from sbnotebook.settlement.peek import Page, PeekCursor
@@ -90,23 +88,20 @@ class Place:
         verb: str = Complete.verb,
         archived: bool = True,
         recorded: bool = True,
+        keep_bodies: bool = True,
     ) -> LockedBatch:
         """Return an empty batch to lock messages with; open it as an asynchronous context manager."""
         namespace = self.namespace
         return LockedBatch(
             namespace.connection,
-            self.address,
+            namespace.peeker(self.address),
             renew_for=renew_for,
             clock=namespace.clock,
             records=namespace.records(verb, archived=archived) if recorded else (),
+            keep_bodies=keep_bodies,
         )
 
-    def bodiless_batch(self, *, renew_for: timedelta = DEFAULT_RENEW_FOR) -> BodilessBatch:
-        """Return an empty batch that keeps no bodies, and records nothing on this machine."""
-        namespace = self.namespace
-        return BodilessBatch(namespace.connection, self.address, renew_for=renew_for, clock=namespace.clock)
-
-    def ahead_batch(
+    def batch_of(
         self,
         verb: str,
         *,
@@ -114,14 +109,14 @@ class Place:
         session_id: str | None = None,
         archived: bool = True,
         journalled: bool = True,
-    ) -> AheadBatch:
-        """Return an empty batch to lock ahead with, in a session where the entity requires one."""
+    ) -> LockedBatch:
+        """Return an empty batch for an action, in a session where the entity requires one."""
         namespace = self.namespace
         records = namespace.records(verb, archived=archived, journalled=journalled)
-        where = namespace.connection, self.address
+        where = namespace.connection, namespace.peeker(self.address)
         if session_id is None:
-            return AheadBatch(*where, renew_for=renew_for, clock=namespace.clock, records=records)
-        return SessionAheadBatch(*where, session_id, renew_for=renew_for, clock=namespace.clock, records=records)
+            return LockedBatch(*where, renew_for=renew_for, clock=namespace.clock, records=records)
+        return SessionBatch(*where, session_id, renew_for=renew_for, clock=namespace.clock, records=records)
 
     # ---------------------------------------------------------------- sessions
 
@@ -153,7 +148,7 @@ class Place:
         namespace = self.namespace
         return SessionBatch(
             namespace.connection,
-            self.address,
+            namespace.peeker(self.address),
             session_id,
             max_wait=max_wait,
             renew_for=renew_for,

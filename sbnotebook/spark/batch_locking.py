@@ -24,7 +24,7 @@ from sbnotebook.model import (
     Release,
 )
 from sbnotebook.model.partition import partition_of, start_of_partition
-from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, BodilessBatch, patiently
+from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, LockedBatch, patiently
 
 _LOG: Final = logging.getLogger(__name__)
 _FIRST_WAIT, _MORE_WAIT = 1.0, 0.25
@@ -58,13 +58,13 @@ class BatchLocker:
 
     Args:
         entity: of the messages.
-        batch: an open batch.
+        batch: an open batch that keeps no bodies.
         max_bytes: bytes of a micro-batch at most; a larger message comes alone.
         until: the last number to take of each partition; None for all.
     """
 
     entity: AsyncEntity
-    batch: BodilessBatch
+    batch: LockedBatch
     max_bytes: int
     until: Mapping[int, int] | None = None
     _is_tried: bool = False
@@ -263,11 +263,9 @@ class BatchLocker:
         outcomes: dict[int, Outcome] = {}
         todo, until = list(messages), anyio.current_time() + OUTAGE_PATIENCE
         while todo:
-            if isinstance(decision, Complete):
-                outcomes |= await self.batch.complete(todo)
-            else:
-                report = await self.batch.settle(decision, todo, max_in_flight=_IN_FLIGHT)
-                outcomes |= {m.sequence_number: outcome for m, outcome in zip(todo, report, strict=True)}
+            in_flight = "auto" if isinstance(decision, Complete) else _IN_FLIGHT
+            report = await self.batch.settle(decision, todo, max_in_flight=in_flight)
+            outcomes |= {m.sequence_number: outcome for m, outcome in zip(todo, report, strict=True)}
             # Release messages that Service Bus refuses to settle, and try the undecided ones again.
             held = {message.lock_token for message in self.batch.messages}
             refused = [m for m in todo if m.lock_token in held and _is_refused(outcomes[m.sequence_number])]

@@ -71,12 +71,12 @@ class ConsumeQuery:
         self._options = options
         self._namespace = AsyncNamespace(options.namespace.connection(), archive=None)
         self._entity = self._namespace.entity(options.entity)
-        batch = self._entity.bodiless_batch(renew_for=_RENEW_FOR)
+        batch = self._entity.batch(renew_for=_RENEW_FOR, recorded=False, keep_bodies=False)
         batch.watch(self._log_trouble)
         max_bytes = options.max_bytes or _MAX_BYTES
         self._keeper: Keeper | None = None
         self._locker: BatchLocker | SessionLocker = BatchLocker(self._entity, batch, max_bytes)
-        self._deleter = DeferredDeleter(self._namespace.connection, options.entity)
+        self._deleter = DeferredDeleter(self._namespace.connection, self._namespace.peeker(options.entity))
         self._batches: MicroBatches | HeldBatches
         try:
             self._keeper = Keeper(batch)

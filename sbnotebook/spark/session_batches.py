@@ -207,7 +207,7 @@ class SessionLocker:
         namespace = self.entity.namespace
         return SessionBatch(
             namespace.connection,
-            self.entity.address,
+            namespace.peeker(self.entity.address),
             session,
             max_wait=_TAKE_WITHIN,
             renew_for=_RENEW_FOR,

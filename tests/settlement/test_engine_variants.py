@@ -34,6 +34,7 @@ from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import Limits, Policy, PolicyRow, Then
 from sbnotebook.settlement.engine import GROUP, Run
 from sbnotebook.settlement.locking.lock import PER_LINK, LockedBatch
+from sbnotebook.settlement.sdk import management
 from tests.chances import IS_THOROUGH, rounds
 from tests.settlement.azure_variants import (
     DEAD,
@@ -230,8 +231,8 @@ def some(numbers: dict[int, str], chance: Random) -> dict[int, str]:
 
 async def lose(world: World, _: Random) -> None:
     async with world.namespace.connection.receiver(EntityAddress(QUEUE)) as receiver:
-        (message,) = await receiver.receive_messages(1, max_wait_time=5)
-        await receiver.complete_message(message)
+        (message,) = await receiver.take(1, max_wait=5)
+        await management.settle_by_tokens(receiver, [message.lock_token], "complete", answer_within=20)
 
 
 async def double(world: World, chance: Random) -> None:

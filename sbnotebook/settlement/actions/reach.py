@@ -35,8 +35,9 @@ from sbnotebook.model import (
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import BESIDE, GROUP, Run
-from sbnotebook.settlement.locking.ahead import AheadBatch, LockedAhead, Search, needs_session
+from sbnotebook.settlement.locking.ahead import LockedAhead, Search, needs_session
 from sbnotebook.settlement.locking.by_number import DeferredDeleter, Removal
+from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.locking.settle import ActElsewhere
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE
@@ -369,7 +370,7 @@ class Reach:
                 came = await batch.receive_deferred(some)
                 await self._take(batch, self._those_meant(came, some))
 
-    async def _lock_and_take(self, batch: AheadBatch, messages: Sequence[ReceivedMessage]) -> list[Outcome | None]:
+    async def _lock_and_take(self, batch: LockedBatch, messages: Sequence[ReceivedMessage]) -> list[Outcome | None]:
         """Lock a group of deferred messages, and take those that come through their steps."""
         some = {message.sequence_number: message for message in messages}
         came = self._those_meant(await batch.receive_deferred(some), some)
@@ -389,7 +390,7 @@ class Reach:
 
     async def _remove(self, messages: Sequence[ReceivedMessage]) -> None:
         """Complete deferred messages without locking them: one request removes a group."""
-        deleter = DeferredDeleter(self.place.namespace.connection, self.place.address)
+        deleter = DeferredDeleter(self.place.namespace.connection, self.place.namespace.peeker(self.place.address))
         try:
             await deleter.open()
             async with self.run.ending_groups():
@@ -471,8 +472,8 @@ class Reach:
         left = [message for message in messages if self.run.outcome_of(message) is None]
         self.run.end(left, OutcomeStatus.SKIPPED, why)
 
-    def _batch(self, session_id: str | None) -> AheadBatch:
-        return self.place.ahead_batch(
+    def _batch(self, session_id: str | None) -> LockedBatch:
+        return self.place.batch_of(
             self.decision.verb,
             renew_for=_RENEW_FOR,
             session_id=session_id,

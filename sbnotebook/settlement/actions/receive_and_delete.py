@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -20,14 +20,10 @@ from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.records import archived_from
 from sbnotebook.settlement.memory.archive import Archive
-from sbnotebook.settlement.sdk import receivers
+from sbnotebook.settlement.place import Place
+from sbnotebook.settlement.sdk.receivers import LockReceiver
 from sbnotebook.settlement.terms import Progress, check_wait
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
-
-if TYPE_CHECKING:
-    from azure.servicebus.aio import ServiceBusReceiver
-
-    from sbnotebook.settlement.place import Place
 
 VERB: Final = "receive and delete"
 RECEIVE_AND_DELETE_WARNING: Final = (
@@ -100,7 +96,7 @@ async def receive_and_delete(
     receiver = entity.namespace.connection.receiver(
         entity.address, retries=0, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE
     )
-    receivers.take_down(receiver, taken.take)
+    receiver.sink = taken.take
     async with receiver:
         try:
             await _receive(receiver, taken, count, max_wait, progress)
@@ -115,7 +111,7 @@ async def receive_and_delete(
 
 
 async def _receive(
-    receiver: ServiceBusReceiver, taken: _Taken, count: int, max_wait: float, progress: Progress | None
+    receiver: LockReceiver, taken: _Taken, count: int, max_wait: float, progress: Progress | None
 ) -> None:
     wait = max_wait
     while taken.count < count:
@@ -129,9 +125,9 @@ async def _receive(
         wait = min(_MORE_WAIT, max_wait)
 
 
-async def _end(receiver: ServiceBusReceiver, taken: _Taken) -> None:
+async def _end(receiver: LockReceiver, taken: _Taken) -> None:
     """Take the messages still on their way, for any end of the receiving."""
-    await receivers.drain_credit(receiver, _WITHDRAW)
+    await receiver.drain_credit(_WITHDRAW)
     try:
         await taken.keep()
     except ArchiveError as error:

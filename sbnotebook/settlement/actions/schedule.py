@@ -38,7 +38,7 @@ from sbnotebook.settlement.engine import GROUP, Run
 from sbnotebook.settlement.locking.by_number import same_partition_chunks
 from sbnotebook.settlement.locking.records import archived_from
 from sbnotebook.settlement.pace import transfers_in_flight
-from sbnotebook.settlement.parallel import in_parallel
+from sbnotebook.settlement.parallel import halves, in_parallel
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.sdk import errors, management
@@ -265,8 +265,7 @@ class _Cancelling:
                 group.ends[message.sequence_number] = outcome_for(
                     message, self._decision, OutcomeStatus.UNCONFIRMED, _GONE_WITH_OTHERS
                 )
-        middle = len(there) // 2 if len(there) == len(messages) else len(there)
-        for part in (there[:middle], there[middle:]):
+        for part in halves(there) if len(there) == len(messages) else [there]:
             if part:
                 await self._cancel(part, group)
 

@@ -19,10 +19,10 @@ from collections.abc import AsyncIterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from azure.servicebus import ServiceBusReceiveMode, ServiceBusSubQueue, TransportType
-from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
@@ -30,9 +30,10 @@ from sbnotebook.model import EntityAddress, SubQueue
 from sbnotebook.settlement.connecting import connection_strings, refusals
 from sbnotebook.settlement.connecting.administration_clients import async_administration_client, async_client_class
 from sbnotebook.settlement.connecting.connection_strings import TRANSPORTS, ConnectionString, Hidden
-from sbnotebook.settlement.sdk import check_version, errors, management, receivers, senders
+from sbnotebook.settlement.sdk import check_version, errors, management
 from sbnotebook.settlement.sdk.clients import adopt
 from sbnotebook.settlement.sdk.protocol import certificates
+from sbnotebook.settlement.sdk.receivers import LockReceiver
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -212,7 +213,7 @@ class Connection:
         """
         self._check_entity(address)
         browser = management.browser(self._client(retries=3), address.path)
-        self._explain_refusals(browser, address)
+        adopt(browser, _Listener(self, address))
         return browser
 
     def session_ids(self, address: EntityAddress, **options: Any) -> AsyncIterable[str]:
@@ -224,8 +225,8 @@ class Connection:
         """
         return self.browser(address).list_sessions(**options)
 
-    def receiver(self, address: EntityAddress, *, retries: int = 3, **options: Any) -> ServiceBusReceiver:
-        """Return a peek-lock receiver that keeps the bytes of each message, not open yet.
+    def receiver(self, address: EntityAddress, *, retries: int = 3, **options: Any) -> LockReceiver:
+        """Return a peek-lock receiver, not open yet.
 
         Opening it locks nothing.
 
@@ -249,11 +250,8 @@ class Connection:
             receiver = client.get_subscription_receiver(
                 address.name, address.subscription, sub_queue=sub_queue, **options
             )
-        adopt(receiver)
-        receivers.keep_payloads(receiver)
-        receivers.keep_locks_alone(receiver)
-        self._explain_refusals(receiver, address)
-        return receiver
+        adopt(receiver, _Listener(self, address), LockReceiver)
+        return cast("LockReceiver", receiver)
 
     def sender(self, address: EntityAddress) -> ServiceBusSender:
         """Return a sender that never repeats a send, not open yet: a send without an answer may have arrived.
@@ -268,9 +266,7 @@ class Connection:
         self._check_entity(address)
         # The SDK has one sender class; a topic's differs from a queue's in name only.
         sender = self._client(retries=0).get_queue_sender(address.name)
-        adopt(sender)
-        senders.listen_alone(sender)
-        self._explain_refusals(sender, address)
+        adopt(sender, _Listener(self, address))
         return sender
 
     def host_and_credential(self) -> tuple[str, AsyncTokenCredential]:
@@ -302,22 +298,6 @@ class Connection:
                 f"The connection string is for one entity only, by its EntityPath, and that is not {address}: take the "
                 "connection string of the namespace, or leave EntityPath out where the key is the namespace's."
             )
-
-    def _explain_refusals(
-        self, client: ServiceBusReceiver | ServiceBusSender | management.Browser, address: EntityAddress
-    ) -> None:
-        async def explained(error: ServiceBusError) -> ServiceBusError | None:
-            if refusals.is_missing(error):
-                return MessagingEntityNotFoundError(message=await self.missing(address))
-            words = refusals.refusal(error, address, self.host)
-            if words is None and not self.has_answered:  # Service Bus is back soon, an address that is wrong never
-                words = refusals.unreachable(self.host, str(error), is_emulator=self.is_emulator)
-            return errors.with_words(error, scrub(words)) if words is not None else None
-
-        def opened() -> None:
-            self.has_answered = True
-
-        errors.explain_refusals(client, explained, opened)
 
     async def missing(self, address: EntityAddress) -> str:
         """Return that an entity is not there, with the one that may be meant where this connection may list them."""
@@ -359,6 +339,26 @@ class Connection:
             return ServiceBusClient.from_connection_string(self.parsed.for_sdk.reveal(), **options)
         host, own = self.host_and_credential()
         return ServiceBusClient(host, credential or own, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listener:
+    """Explains what an entity refuses a client, and notes that the namespace has answered."""
+
+    connection: Connection
+    address: EntityAddress
+
+    def opened(self) -> None:
+        self.connection.has_answered = True
+
+    async def explained(self, error: ServiceBusError) -> ServiceBusError | None:
+        connection, address = self.connection, self.address
+        if refusals.is_missing(error):
+            return MessagingEntityNotFoundError(message=await connection.missing(address))
+        words = refusals.refusal(error, address, connection.host)
+        if words is None and not connection.has_answered:  # Service Bus is back soon, an address that is wrong never
+            words = refusals.unreachable(connection.host, str(error), is_emulator=connection.is_emulator)
+        return errors.with_words(error, scrub(words)) if words is not None else None
 
 
 def _default_credential() -> Any:

@@ -22,9 +22,8 @@ from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.locking.settle import ActElsewhere
-from sbnotebook.settlement.sdk import errors, receivers, settling
+from sbnotebook.settlement.sdk import errors
 from sbnotebook.settlement.terms import Progress
 
 if TYPE_CHECKING:
@@ -40,84 +39,6 @@ _WITH_BODY: Final = 600
 """Chosen messages, which have their bodies, that are asked for at once."""
 _BODIES: Final = 32_000_000
 """Bytes of bodies that are asked for at once, by the largest that has come so far."""
-_SLICE: Final = 1.0
-"""Seconds of waiting between two chances for a renewal to use the link."""
-
-
-class AheadBatch(LockedBatch):
-    """A batch that keeps only the locks of messages that are not wanted."""
-
-    async def lock_ahead(self, count: int, wanted: Container[int], *, max_wait: float) -> tuple[LockedMessage, ...]:
-        """Lock more messages."""
-        waited = 0.0
-        locked: tuple[LockedMessage, ...] = ()
-        try:
-            while not locked and waited < max_wait:
-                part = min(max_wait - waited, _SLICE)
-                locked = await self._lock_some(count, wanted, part)
-                waited += part
-        finally:
-            # If fewer arrived than requested, others are on their way, and wait for the next call.
-            if not locked:
-                await self.ask_no_more()
-        return locked
-
-    async def _lock_some(self, count: int, wanted: Container[int], wait: float) -> tuple[LockedMessage, ...]:
-        async with self._busy:
-            receiver, asked = self._open_receiver(), self.clock.now()
-            receivers.keep_bodies_of(receiver, wanted)
-            received = await receivers.take(receiver, count, wait)
-            holds = self._hold_all(received, asked, wanted)
-        return tuple(hold.message for hold in holds if self._held.of(hold.message) is hold)
-
-    def forget(self, message: LockedMessage) -> None:
-        """Forget how a message ended that is not held any more: do not settle it again."""
-        self._held.forget(message)
-
-    async def ask_no_more(self) -> None:
-        """Take back the rest of the last request, so that released messages do not come again at once."""
-        await self._withdraw_credit()
-
-    def count_others(self, wanted: Container[int]) -> int:
-        """Return how many messages are held now beside those that are wanted."""
-        return sum(hold.message.sequence_number not in wanted for hold in self._held)
-
-    @property
-    def link_load(self) -> int:
-        """Return how many messages count for the limit of the link, also those that were settled elsewhere."""
-        receiver = self._open_receiver()
-        # Those that wait here are yet to be taken, and have their place on the link.
-        return max(len(self._held), settling.unsettled(receiver) - receivers.waiting(receiver))
-
-    @property
-    def has_more_coming(self) -> bool:
-        """Return whether messages that were asked for have not been taken yet."""
-        return receivers.has_more_coming(self._open_receiver())
-
-    @property
-    def has_lost_link(self) -> bool:
-        """Return whether some held messages came on a link that is gone, and cannot be released."""
-        oldest = next((hold for hold in self._held if hold.asked_at is None), None)
-        return oldest is not None and not settling.is_on_link(self._open_receiver(), oldest.received)
-
-    async def give_back(self, wanted: Container[int], *, abandon: bool) -> Report:
-        """Release everything that is held."""
-        await self.ask_no_more()
-        chosen = [hold.message for hold in self._held if hold.message.sequence_number in wanted]
-        others = [hold.message for hold in self._held if hold.message.sequence_number not in wanted]
-        lost = [Outcome(OutcomeStatus.LOCK_LOST, Release.verb, self.address, n) for n in self.lost if n not in wanted]
-        report = Report(lost) + await self.settle(Release(), others)
-        await self.settle(Release(), chosen)
-        if not abandon:
-            return report
-        outcomes = {outcome.sequence_number: outcome for outcome in report}
-        stuck = await self.settle(Abandon(), [hold.message for hold in self._held])
-        outcomes |= {outcome.sequence_number: outcome for outcome in stuck if outcome.sequence_number in outcomes}
-        return Report(outcomes.values())
-
-
-class SessionAheadBatch(AheadBatch, SessionBatch):
-    """The same within one session, whose lock holds all of its messages."""
 
 
 def needs_session(error: ServiceBusError) -> bool:
@@ -159,7 +80,7 @@ class Search:
 class _Link:
     """One batch, open during the search, in its own task."""
 
-    batch: AheadBatch
+    batch: LockedBatch
     opened: anyio.Event = field(default_factory=anyio.Event)
     error: Exception | None = None
     rest: Report = field(default_factory=Report)
@@ -176,14 +97,14 @@ class LockedAhead:
         progress: told of every message that is locked.
 
     Example:
-        >>> async def complete_some(run: Run, make_batch: Callable[[], AheadBatch], numbers: set[int]) -> None:
+        >>> async def complete_some(run: Run, make_batch: Callable[[], LockedBatch], numbers: set[int]) -> None:
         ...     async with LockedAhead(make_batch, Search(frozenset(numbers))) as ahead:
         ...         while chosen := await ahead.find():
         ...             await ahead.settle_group(run, Complete(), chosen)
     """
 
     def __init__(
-        self, make_batch: Callable[[], AheadBatch], search: Search, *, progress: Progress | None = None
+        self, make_batch: Callable[[], LockedBatch], search: Search, *, progress: Progress | None = None
     ) -> None:
         self.left = set(search.wanted)
         """Chosen messages that have not come yet. Put one back that is wanted once more, when its lock was lost."""
@@ -198,7 +119,7 @@ class LockedAhead:
         self._coming: _Link | None = None
         self._ended = anyio.Event()
         self._tasks: TaskGroup | None = None
-        self._by_token: dict[object, AheadBatch] = {}
+        self._by_token: dict[object, LockedBatch] = {}
         self._seen: set[int] = set()
         self._early: dict[int, LockedMessage] = {}
         """Chosen messages that came again before :attr:`left` had them once more."""
@@ -237,7 +158,7 @@ class LockedAhead:
                 self.left -= {message.sequence_number for message in early}
                 return early
             try:
-                held = sum(each.batch.count_others(self._search.wanted) for each in self._links)
+                held = self._count_others()
                 if held >= self._search.max_held:
                     self.stopped = (
                         f"{self._search.max_held:,} messages are held, and {self._search.limit} allows no more."
@@ -269,7 +190,7 @@ class LockedAhead:
         each: Mapping[int, DeadLetter] | None = None,
     ) -> Report:
         """Settle messages that :meth:`find` gave as :meth:`LockedBatch.settle_group` does, each once."""
-        by_batch: dict[AheadBatch, list[LockedMessage]] = {}
+        by_batch: dict[LockedBatch, list[LockedMessage]] = {}
         for message in messages:
             by_batch.setdefault(self._by_token[message.lock_token], []).append(message)
         if len(by_batch) == 1:
@@ -296,6 +217,10 @@ class LockedAhead:
         """Return whether the very lock that a message came with is held still."""
         batch = self._by_token.get(message.lock_token)
         return batch is not None and batch.holds(message)
+
+    def _count_others(self) -> int:
+        """Return how many messages are held now beside those that are wanted."""
+        return sum(held.sequence_number not in self._search.wanted for link in self._links for held in link.batch.held)
 
     # ---------------------------------------------------------------- links
 
@@ -352,7 +277,7 @@ class LockedAhead:
                 with anyio.CancelScope(shield=True):
                     await self._ended.wait()
                     # The batch itself releases as it closes; this also handles messages that cannot be released.
-                    link.rest = await link.batch.give_back(self._search.wanted, abandon=self._search.abandon_rest)
+                    link.rest = await give_back(link.batch, self._search.wanted, abandon=self._search.abandon_rest)
         except Exception as error:  # noqa: BLE001 (raised where the search waits for the link)
             link.error = error
         finally:
@@ -427,8 +352,24 @@ def _load(link: _Link) -> int:
     return link.batch.link_load
 
 
+async def give_back(batch: LockedBatch, wanted: Container[int], *, abandon: bool) -> Report:
+    """Release everything that a batch holds; return the outcomes of the messages that are not wanted."""
+    await batch.ask_no_more()
+    chosen = [message for message in batch.held if message.sequence_number in wanted]
+    others = [message for message in batch.held if message.sequence_number not in wanted]
+    lost = [Outcome(OutcomeStatus.LOCK_LOST, Release.verb, batch.address, n) for n in batch.lost if n not in wanted]
+    report = Report(lost) + await batch.settle(Release(), others)
+    await batch.settle(Release(), chosen)
+    if not abandon:
+        return report
+    outcomes = {outcome.sequence_number: outcome for outcome in report}
+    stuck = await batch.settle(Abandon(), batch.held)
+    outcomes |= {outcome.sequence_number: outcome for outcome in stuck if outcome.sequence_number in outcomes}
+    return Report(outcomes.values())
+
+
 async def _settle_over(
-    by_batch: Mapping[AheadBatch, Sequence[LockedMessage]],
+    by_batch: Mapping[LockedBatch, Sequence[LockedMessage]],
     run: Run,
     decision: Decision,
     messages: Sequence[LockedMessage],

@@ -21,20 +21,20 @@ from azure.servicebus.exceptions import (
 )
 
 from sbnotebook.errors import SbNotebookError
-from sbnotebook.model import EntityAddress, MessageState
+from sbnotebook.model import MessageState
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.parallel import by_halves, halves
 from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.sdk import links, management
-from sbnotebook.settlement.sdk.receivers import payload_of_received
+from sbnotebook.settlement.sdk.receivers import ReceivedLock
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-_CANNOT_ALL_BE_HAD: Final = (MessageNotFoundError, MessageLockLostError, MessageSizeExceededError)
+_REFUSED_TOGETHER: Final = (MessageNotFoundError, MessageLockLostError, MessageSizeExceededError)
 """What a request for several messages is refused with, that may be granted for some of them."""
 _CHUNK: Final = 100
 """Messages removed by one request; all of them come in its answer."""
@@ -44,51 +44,32 @@ _PAUSES: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
 async def receive_those_there(
-    receiver: ServiceBusReceiver, peeker: Peeker, sequence_numbers: Sequence[int]
-) -> list[ServiceBusReceivedMessage]:
-    """Lock deferred messages of one partition; those that cannot be received are left out.
+    receiver: ServiceBusReceiver, peeker: Peeker, numbers: Sequence[int]
+) -> list[ReceivedLock]:
+    """Lock deferred messages of one partition, in the order of their numbers, without those that cannot be received.
 
-    The service refuses a request if one of its messages cannot be received. Then request only deferred ones. If one of
-    these is locked, halve the request until that one is alone. What an answer leaves out, because it would be too
-    large, is asked for again.
+    The service refuses a request if one of its messages cannot be received. Then request only deferred ones, and halves
+    until one that another receiver has locked is alone. What an answer leaves out, because it would be too large, is
+    asked for again.
     """
-    received: list[ServiceBusReceivedMessage] = []
-    left = sequence_numbers
-    while left:
+    received: list[ReceivedLock] = []
+    deferred: set[int] = set()
+
+    async def ask(part: Sequence[int]) -> list[Sequence[int]]:
         try:
-            some = await management.receive_deferred(receiver, left)
-        except _CANNOT_ALL_BE_HAD:
-            return received + await _receive_halves(receiver, await those_deferred(peeker, left), peeker.address)
-        received += some
-        left = _left_out(left, some, peeker.address)
-    return received
+            some = await management.receive_deferred(receiver, part)
+        except _REFUSED_TOGETHER:
+            if deferred.issuperset(part):
+                return halves(part)
+            there = await those_deferred(peeker, part)
+            deferred.update(there)
+            return halves(there) if len(there) == len(part) else [there]
+        received.extend(some)
+        came = {lock.sequence_number for lock in some}
+        return [[number for number in part if number not in came]] if some else []
 
-
-def _left_out(
-    asked: Sequence[int], received: Sequence[ServiceBusReceivedMessage], entity: EntityAddress
-) -> Sequence[int]:
-    """Return the numbers to request again; none if no message arrived."""
-    if len(received) in (0, len(asked)):
-        return ()
-    payloads = (payload_of_received(lock) or b"" for lock in received)
-    came = {peeked_from_payload(payload, entity, ()).sequence_number for payload in payloads}
-    return [number for number in asked if number not in came]
-
-
-async def _receive_halves(
-    receiver: ServiceBusReceiver, sequence_numbers: Sequence[int], entity: EntityAddress
-) -> list[ServiceBusReceivedMessage]:
-    if not sequence_numbers:
-        return []
-    try:
-        some = await management.receive_deferred(receiver, sequence_numbers)
-        return some + await _receive_halves(receiver, _left_out(sequence_numbers, some, entity), entity)
-    except _CANNOT_ALL_BE_HAD:
-        if len(sequence_numbers) == 1:
-            return []
-        middle = len(sequence_numbers) // 2
-        first = await _receive_halves(receiver, sequence_numbers[:middle], entity)
-        return first + await _receive_halves(receiver, sequence_numbers[middle:], entity)
+    await by_halves(ask, numbers)
+    return sorted(received, key=lambda lock: lock.sequence_number)
 
 
 async def those_deferred(peeker: Peeker, sequence_numbers: Iterable[int]) -> list[int]:
@@ -130,13 +111,13 @@ class DeferredDeleter:
 
     Args:
         connection: the namespace.
-        address: a queue, a subscription, or a sub-queue of one.
+        peeker: looks for those that may be left.
     """
 
-    def __init__(self, connection: Connection, address: EntityAddress) -> None:
+    def __init__(self, connection: Connection, peeker: Peeker) -> None:
         self._connection = connection
-        self._address = address
-        self._peeker = Peeker(connection, address)
+        self._address = peeker.address
+        self._peeker = peeker
         self._receiver: ServiceBusReceiver | None = None
         self._opening = anyio.Lock()
 
@@ -149,10 +130,9 @@ class DeferredDeleter:
         left = list(sequence_numbers)
         for pause in _PAUSES:
             await anyio.sleep(pause)
-            refused: list[int] = []
-            for chunk in same_partition_chunks(left, _CHUNK):
-                refused += await self._delete(chunk)
-            left = await self._those_there(refused)
+            ends = Removal(set(), set())
+            await self.remove(left, ends)
+            left = await self._those_there([number for number in left if number not in ends.removed])
             if not left:
                 return
         raise SbNotebookError(
@@ -164,7 +144,7 @@ class DeferredDeleter:
         """Remove the messages that no other receiver holds. Several tasks may do so at once."""
         for chunk in same_partition_chunks(sequence_numbers, _CHUNK):
             try:
-                await self._remove(chunk, ends, frozenset())
+                await self._remove(chunk, ends)
             except Exception:
                 ends.unknown.update(set(chunk) - ends.removed)
                 raise
@@ -172,54 +152,30 @@ class DeferredDeleter:
     async def close(self) -> None:
         """Close the link; the next removal opens another."""
         await self._hang_up(self._receiver)
-        await self._peeker.close()
 
-    async def _delete(self, chunk: Sequence[int]) -> list[int]:
-        """Remove messages of a chunk; return the numbers of those that may be left."""
-        if not chunk:
-            return []
-        try:
-            removed = await patiently(self._attempt_noting, chunk, set[int](), address=self._address)
-        except _CANNOT_ALL_BE_HAD:
-            # All or nothing: one of them is gone, or another receiver holds it.
-            if len(chunk) == 1:
-                return list(chunk)
-            there = await self._those_there(chunk)
-            if len(there) < len(chunk):
-                return await self._delete(there)
-            middle = len(chunk) // 2
-            return [*await self._delete(chunk[:middle]), *await self._delete(chunk[middle:])]
-        if 0 < removed < len(chunk):  # an answer that would be too large may leave some out
-            return await self._delete(await self._those_there(chunk))
-        return [] if removed else list(chunk)
-
-    async def _remove(self, chunk: Sequence[int], ends: Removal, doubts: frozenset[int]) -> None:
+    async def _remove(self, chunk: Sequence[int], ends: Removal) -> None:
         """Remove messages of a chunk."""
-        if not chunk:
-            return
         unanswered: set[int] = set()
-        try:
-            removed = await patiently(self._attempt_noting, chunk, unanswered, address=self._address)
-        except _CANNOT_ALL_BE_HAD:
-            there = await self._those_there(chunk)
-            doubts |= unanswered
-            ends.unknown.update(doubts.intersection(chunk).difference(there))
-            # All or nothing: without those that are gone, or by halves, to find those that another receiver holds.
-            middle = len(there) // 2 if len(there) == len(chunk) else len(there)
-            if len(chunk) > 1:
-                await self._remove(there[:middle], ends, doubts)
-                await self._remove(there[middle:], ends, doubts)
-            return
-        left = [] if removed == len(chunk) else await self._those_there(chunk) if removed else chunk
-        ends.removed.update(set(chunk).difference(left))
-        if removed:  # an answer that would be too large may leave some out
-            await self._remove(left, ends, doubts)
+
+        async def ask(part: Sequence[int]) -> list[Sequence[int]]:
+            try:
+                removed = await patiently(self._attempt_noting, part, unanswered, address=self._address)
+            except _REFUSED_TOGETHER:
+                there = await self._those_there(part)
+                ends.unknown.update(unanswered.intersection(part).difference(there))
+                # All or nothing: without those that are gone, or by halves, to find those that another receiver holds.
+                return halves(there) if len(there) == len(part) else [there]
+            left = [] if removed == len(part) else await self._those_there(part) if removed else part
+            ends.removed.update(set(part).difference(left))
+            return [left] if removed else []  # an answer that would be too large may leave some out
+
+        await by_halves(ask, chunk)
 
     async def _attempt_noting(self, chunk: Sequence[int], unanswered: set[int]) -> int:
         receiver = await self._ready()  # until then nothing is sent
         try:
             return await self._attempt(receiver, chunk)
-        except (*_CANNOT_ALL_BE_HAD, ServiceBusServerBusyError):
+        except (*_REFUSED_TOGETHER, ServiceBusServerBusyError):
             raise
         except Exception:
             unanswered.update(chunk)
@@ -228,7 +184,7 @@ class DeferredDeleter:
     async def _attempt(self, receiver: ServiceBusReceiver, chunk: Sequence[int]) -> int:
         try:
             return await management.delete_deferred(receiver, chunk)
-        except _CANNOT_ALL_BE_HAD:
+        except _REFUSED_TOGETHER:
             raise
         except Exception:
             await self._hang_up(receiver)  # its link may be broken

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -17,7 +17,6 @@ from sbnotebook.model import (
     Abandon,
     DeadLetter,
     Decision,
-    EntityAddress,
     LockedMessage,
     MessageState,
     Outcome,
@@ -27,6 +26,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.model.durations import duration_text
+from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.engine import BESIDE, Run, carry_out
 from sbnotebook.settlement.locking.by_number import receive_those_there, same_partition_chunks
@@ -38,14 +38,13 @@ from sbnotebook.settlement.locking.settle import ActElsewhere, RunsInTurn, Settl
 from sbnotebook.settlement.pace import InFlight, Window
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Limits
-from sbnotebook.settlement.sdk import links, receivers, settling
+from sbnotebook.settlement.sdk import links, settling
+from sbnotebook.settlement.sdk.receivers import LockReceiver, ReceivedLock
 from sbnotebook.settlement.terms import Progress, check_decision, check_wait
 from sbnotebook.settlement.wire.conversion import locked_from_payload
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
-    from azure.servicebus import ServiceBusReceivedMessage
-    from azure.servicebus.aio import ServiceBusReceiver
 
 DEFAULT_RENEW_FOR: Final = timedelta(minutes=30)
 _SLICE: Final = 1.0
@@ -68,32 +67,35 @@ class LockedBatch:
 
     Args:
         connection: the namespace.
-        address: a queue, a subscription, or a sub-queue of one.
+        peeker: looks at the messages of a queue, a subscription, or a sub-queue of one.
         renew_for: for how long locks are renewed, counted from when the batch is made.
         clock: where the time comes from.
         records: written around each settlement.
+        keep_bodies: False to read what Service Bus wrote into each message, and to drop the rest. Then one request
+            completes many messages.
     """
 
     per_link: ClassVar[int] = PER_LINK
     """Messages of one link that may be unsettled."""
-    _sections: ClassVar[Collection[int]] = SECTIONS  # that are read of each message
 
     def __init__(
         self,
         connection: Connection,
-        address: EntityAddress,
+        peeker: Peeker,
         *,
         renew_for: timedelta = DEFAULT_RENEW_FOR,
         clock: Clock | None = None,
         records: Sequence[Record] = (),
+        keep_bodies: bool = True,
     ) -> None:
-        self.address = address
+        self.address = address = peeker.address
         self.release_report: Report | None = None
         """How the messages were released that were still held as the batch was closed; None while it is open."""
         self._connection = connection
         self._records = tuple(records)
-        self._receiver: ServiceBusReceiver | None = None
-        self._full: list[ServiceBusReceiver] = []
+        self._keeps_bodies = keep_bodies
+        self._receiver: LockReceiver | None = None
+        self._full: list[LockReceiver] = []
         self._tasks: TaskGroup | None = None
         self._busy = anyio.Lock()
         """Held by the task that receives, or opens a link. Settlements and requests by number need no turn."""
@@ -104,7 +106,7 @@ class LockedBatch:
         self._events = events = LockEvents(now := clock.now())
         links = Links(self._receivers, self._new_receiver, self._busy, clock)
         self._renewal: Renewing = Renewal(held, links, events, clock=clock, until=now + renew_for)
-        self._peeker = Peeker(connection, address)
+        self._peeker = peeker
         self._window = Window(AUTO)
         self._deferred_at_once = _FIRST_DEFERRED
 
@@ -145,6 +147,24 @@ class LockedBatch:
     def messages(self) -> tuple[LockedMessage, ...]:
         """Return the messages that are held now, in the order in which they came."""
         return tuple(hold.message for hold in self._held if hold.is_read)
+
+    @property
+    def held(self) -> tuple[LockedMessage, ...]:
+        """Return all that is held, also messages of which only the locks are kept."""
+        return tuple(hold.message for hold in self._held)
+
+    def size_of(self, message: LockedMessage) -> int:
+        """Return the bytes of a message that is held, as it came; 0 when it is not held any more."""
+        hold = self._held.of(message)
+        return 0 if hold is None else hold.size
+
+    def forget(self, message: LockedMessage) -> None:
+        """Forget how a message ended that is not held any more: do not settle it again."""
+        self._held.forget(message)
+
+    def forget_ended(self) -> None:
+        """Forget how messages ended that are not held any more: do not settle these again."""
+        self._held.forget_ended()
 
     @property
     def lost(self) -> tuple[int, ...]:
@@ -255,7 +275,7 @@ class LockedBatch:
                 if wait <= 0:
                     break
         finally:
-            await self._withdraw_credit()
+            await self.ask_no_more()
         return tuple(hold.message for hold in taken if hold.is_read)
 
     async def receive_deferred(self, sequence_numbers: Iterable[int]) -> tuple[LockedMessage, ...]:
@@ -278,10 +298,10 @@ class LockedBatch:
                 received = await receive_those_there(receiver, self._peeker, chunk)
             finally:
                 self._requests -= 1
-            payloads = [receivers.payload_of_received(lock) or b"" for lock in received]
-            for lock, read in zip(received, payloads, strict=True):
-                taken.append(self._hold(lock, asked, locked_from_payload(read, self.address, receivers.token_of(lock))))
-            if largest := max(map(len, payloads), default=0):
+            for lock in received:
+                message = locked_from_payload(lock.payload or b"", self.address, lock.lock_token)
+                taken.append(self._hold(lock, asked, message))
+            if largest := max((len(lock.payload or b"") for lock in received), default=0):
                 self._deferred_at_once = max(1, min(_DEFERRED_BYTES // largest, _MOST_DEFERRED))
         return tuple(hold.message for hold in taken)
 
@@ -312,75 +332,114 @@ class LockedBatch:
             payload = payloads.get(message.sequence_number)
             found = message if payload is None else locked_from_payload(payload, self.address, token)
             # The end of the lock is unknown, so renew it at once.
-            hold = Hold(found, receivers.lock_by_token(token, payload), asked, asked, is_adopted=True)
+            hold = Hold(found, ReceivedLock(token, payload), asked, asked, is_adopted=True)
             self._held.add(hold)
             adopted.append(hold)
         return tuple(hold.message for hold in adopted)
 
+    async def lock_ahead(self, count: int, wanted: Container[int], *, max_wait: float) -> tuple[LockedMessage, ...]:
+        """Lock more messages over the same link, and keep only the locks of those that are not wanted."""
+        waited, locked = 0.0, ()
+        try:
+            while not locked and waited < max_wait:
+                part = min(max_wait - waited, _SLICE)
+                locked = await self._lock_some(count, wanted, part)
+                waited += part
+        finally:
+            # If fewer arrived than requested, others are on their way, and wait for the next call.
+            if not locked:
+                await self.ask_no_more()
+        return locked
+
+    async def _lock_some(self, count: int, wanted: Container[int], wait: float) -> tuple[LockedMessage, ...]:
+        async with self._busy:
+            receiver, asked = self._open_receiver(), self.clock.now()
+            receiver.wanted = wanted
+            holds = self._hold_all(await receiver.take(count, wait), asked, wanted)
+        return tuple(hold.message for hold in holds if self._held.of(hold.message) is hold)
+
+    @property
+    def link_load(self) -> int:
+        """Return how many messages count for the limit of the link, also those that were settled elsewhere."""
+        receiver = self._open_receiver()
+        # Those that wait here are yet to be taken, and have their place on the link.
+        return max(len(self._held), settling.unsettled(receiver) - receiver.waiting)
+
+    @property
+    def has_more_coming(self) -> bool:
+        """Return whether messages that were asked for have not been taken yet."""
+        return self._open_receiver().has_more_coming
+
+    @property
+    def has_lost_link(self) -> bool:
+        """Return whether some held messages came on a link that is gone, and cannot be released."""
+        oldest = next((hold for hold in self._held if hold.asked_at is None), None)
+        return oldest is not None and not settling.is_on_link(self._open_receiver(), oldest.lock)
+
     async def _receive_some(self, count: int, wait: float) -> list[Hold]:
         async with self._busy:
             receiver, asked = await self._receiver_with_room(), self.clock.now()
-            most = min(count, receivers.waiting(receiver) or self.per_link - settling.unsettled(receiver))
-            received = await links.receive(receiver, most, wait)
-            return self._hold_all(received, asked)
+            most = min(count, self.per_link - settling.unsettled(receiver) + receiver.waiting)
+            return self._hold_all(await receiver.take(most, wait), asked)
 
-    async def _receiver_with_room(self) -> ServiceBusReceiver:
+    async def _receiver_with_room(self) -> LockReceiver:
         """Return the receiver for more messages: another one, if too many messages of the last one are unsettled."""
         receiver = self._open_receiver()
         await links.reopen(receiver)
-        if settling.unsettled(receiver) >= self.per_link and not receivers.waiting(receiver):
+        if settling.unsettled(receiver) >= self.per_link and not receiver.waiting:
             another = self._new_receiver()
             await another.__aenter__()
             self._full.append(receiver)
             self._receiver = another
-            await receivers.withdraw_credit(receiver)
+            await receiver.withdraw_credit()
             return another
         return receiver
 
     async def _close_emptied(self) -> None:
         """Close the full links of which no message is held any more."""
         for receiver in () if self._requests else tuple(self._full):
-            if settling.is_emptied(receiver, (hold.received for hold in self._held)):
+            if settling.is_emptied(receiver, (hold.lock for hold in self._held)):
                 async with self._busy:  # its credit may be taken back just now
                     self._full = [each for each in self._full if each is not receiver]
                     await _close(receiver)
 
-    async def _withdraw_credit(self) -> None:
+    async def ask_no_more(self) -> None:
+        """Take back the rest of the last request, so that released messages do not come again at once."""
         with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True):
             async with self._busy:
                 if self._receiver is not None:
-                    await receivers.withdraw_credit(self._receiver)
+                    await self._receiver.withdraw_credit()
 
     def _hold_all(
-        self, received: Sequence[ServiceBusReceivedMessage], asked: datetime, wanted: Container[int] | None = None
+        self, received: Sequence[ReceivedLock], asked: datetime, wanted: Container[int] | None = None
     ) -> list[Hold]:
         """Hold messages that have come, and read those that are wanted; by default all are."""
         holds: list[Hold] = []
         try:
             for lock in received:
-                is_read = wanted is None or (lock.sequence_number or 0) in wanted
+                is_read = wanted is None or lock.sequence_number in wanted
                 holds.append(self._hold_lock(lock, asked, is_read=is_read))
         finally:
             for lock in received[len(holds) :]:  # where one of them raised, the others are to be released, too
                 self._hold_lock(lock, asked, is_read=False)
         return holds
 
-    def _hold_lock(self, lock: ServiceBusReceivedMessage, asked: datetime, *, is_read: bool) -> Hold:
-        number, token, until = lock.sequence_number or 0, receivers.token_of(lock), lock.locked_until_utc
+    def _hold_lock(self, lock: ReceivedLock, asked: datetime, *, is_read: bool) -> Hold:
+        number, token, until = lock.sequence_number, lock.lock_token, lock.locked_until
         if is_read:
-            payload = receivers.payload_of_received(lock) or b""
-            message = locked_from_payload(payload, self.address, token, self._sections)
+            sections = SECTIONS if self._keeps_bodies else ()
+            message = locked_from_payload(lock.payload or b"", self.address, token, sections)
         else:
             message = LockedMessage(entity=self.address, sequence_number=number, lock_token=token, locked_until=until)
         if message.sequence_number != number:  # it cannot be read, and may have lost its number
             message = message.with_changes(sequence_number=number)
         return self._hold(lock, asked, message, is_read=is_read)
 
-    def _hold(
-        self, received: ServiceBusReceivedMessage, asked: datetime, message: LockedMessage, *, is_read: bool = True
-    ) -> Hold:
-        hold = Hold(message, received, asked, message.locked_until or asked + timedelta(minutes=1), is_read=is_read)
+    def _hold(self, lock: ReceivedLock, asked: datetime, message: LockedMessage, *, is_read: bool = True) -> Hold:
+        hold = Hold(message, lock, asked, message.locked_until or asked + timedelta(minutes=1), is_read=is_read)
         self._held.add(hold)
+        if not self._keeps_bodies:
+            hold.size, lock.payload = len(lock.payload or b""), None
         return hold
 
     # ---------------------------------------------------------------- settling
@@ -390,7 +449,6 @@ class LockedBatch:
         decision: Decision,
         messages: Iterable[LockedMessage] | None = None,
         *,
-        each: Mapping[int, DeadLetter] | None = None,
         max_in_flight: InFlight = AUTO,
         limits: Limits | None = None,
         progress: Progress | None = None,
@@ -402,7 +460,6 @@ class LockedBatch:
         Args:
             decision: complete, abandon, dead-letter, defer or release.
             messages: which of the messages, all that are held by default.
-            each: to dead-letter: reasons and descriptions of their own, by sequence number.
             max_in_flight: settlements that wait for their answer at once; ``"auto"`` for as many as the network bears.
             limits: how fast, in place of ``max_in_flight``.
             progress: called with the number of messages that were finished.
@@ -415,40 +472,26 @@ class LockedBatch:
         chosen = self._held.check_ours(self.messages if messages is None else messages)
         self._open_receiver()
         once = {message.lock_token: message for message in chosen}
-        look = partial(self._settle_ours, decision, [*once.values()], each=each)
+        look = partial(self._settle_ours, decision, [*once.values()])
         report = await carry_out([*once.values()], decision, look, limits or Limits(max_in_flight), progress)
         if len(once) == len(chosen):
             return report
         outcomes = dict(zip(once, report, strict=True))
         return Report(outcomes[message.lock_token] for message in chosen)
 
-    def settle_in(
-        self,
-        decision: Decision,
-        messages: Sequence[ReceivedMessage],
-        run: Run,
-        *,
-        each: Mapping[int, DeadLetter] | None = None,
-    ) -> Awaitable[None]:
-        """Settle messages of this batch in a run, group by group: see :meth:`settle`.
-
-        Args:
-            decision: complete, abandon, dead-letter, defer or release.
-            messages: which of the messages, each once.
-            run: the run that they are of.
-            each: to dead-letter: reasons and descriptions of their own, by sequence number.
-        """
-        return self._settle_ours(decision, self._held.check_ours(messages), run, each=each)
+    def settle_in(self, decision: Decision, messages: Sequence[ReceivedMessage], run: Run) -> Awaitable[None]:
+        """Settle messages of this batch, each once, in the run that they are of: see :meth:`settle`."""
+        return self._settle_ours(decision, self._held.check_ours(messages), run)
 
     def _settle_ours(
         self,
         decision: Decision,
         messages: Sequence[LockedMessage],
         run: Run,
-        *,
-        each: Mapping[int, DeadLetter] | None = None,
     ) -> Awaitable[None]:
-        steps = partial(self.settle_group, run, decision, each=each, as_they_come=True)
+        steps = partial(self.settle_group, run, decision, as_they_come=self._keeps_bodies)
+        if not self._keeps_bodies:  # a request completes messages of one partition
+            messages = sorted(messages, key=lambda message: partition_of(message.sequence_number))
 
         async def taking() -> None:
             async with run.ending_groups():  # the settling itself ends soon after an interrupt
@@ -501,6 +544,7 @@ class LockedBatch:
             peeker=self._peeker,
             opening=self._busy,
             now=self.clock.now,
+            together=not self._keeps_bodies,
         )
         try:
             async with self._settling.turn_of(run):
@@ -575,25 +619,23 @@ class LockedBatch:
         finally:
             self.release_report = settling.report(left)
             ours, self._receiver, self._full = self._receivers(), None, []
-            for each in (*ours, self._peeker):
+            for each in ours:
                 await _close(each)
 
-    def _new_receiver(self) -> ServiceBusReceiver:
-        receiver = self._connection.receiver(self.address)
-        receivers.build_bare_locks(receiver)
-        return receiver
+    def _new_receiver(self) -> LockReceiver:
+        return self._connection.receiver(self.address)
 
-    def _receivers(self) -> list[ServiceBusReceiver]:
+    def _receivers(self) -> list[LockReceiver]:
         """Return the receivers whose messages may be held, the one for more messages last; none when it is closed."""
         return [] if self._receiver is None else [*self._full, self._receiver]
 
-    def _open_receiver(self) -> ServiceBusReceiver:
+    def _open_receiver(self) -> LockReceiver:
         if self._receiver is None:
             raise BatchClosedError("The batch is closed and holds no messages: lock them again.")
         return self._receiver
 
 
-async def _close(client: ServiceBusReceiver | Peeker) -> None:
+async def _close(client: LockReceiver) -> None:
     # A link that cannot be closed is lost already. That must not hide the error that ended the body.
     with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True), contextlib.suppress(Exception):
         await client.close()

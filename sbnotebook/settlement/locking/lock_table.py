@@ -6,15 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
+from typing import Final, NamedTuple, TypeGuard
 from uuid import UUID
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Decision, EntityAddress, LockedMessage, Outcome, OutcomeStatus, ReceivedMessage
+from sbnotebook.settlement.sdk.receivers import ReceivedLock
 from sbnotebook.settlement.terms import outcome_for
-
-if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
 
 _STILL_HELD: Final = frozenset({OutcomeStatus.FAILED, OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED})
 _LEFT: Final = "Its lock was left to end by itself."
@@ -70,7 +68,7 @@ class Hold:
 
     Args:
         message: the value that users see.
-        received: the SDK's object that stands for the lock.
+        lock: what is renewed and settled.
         asked: when the lock was asked for.
         locked_until: when it ends, as the service said it.
         is_read: False as long as ``message`` has nothing but its number and its lock token.
@@ -82,7 +80,7 @@ class Hold:
     """
 
     message: LockedMessage
-    received: ServiceBusReceivedMessage
+    lock: ReceivedLock
     asked: InitVar[datetime]
     locked_until: datetime
     is_read: bool = True

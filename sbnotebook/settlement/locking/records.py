@@ -30,7 +30,6 @@ from sbnotebook.settlement.locking.lock_table import Hold
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, room_for
 from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
 from sbnotebook.settlement.peek import Peeker
-from sbnotebook.settlement.sdk import receivers
 from sbnotebook.settlement.wire.conversion import payload_of, peeked_from_payload
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -151,7 +150,7 @@ class RemovalRecord:
         found: dict[int, bytes] = {}
         missing: list[int] = []
         for hold in holds:
-            number, payload = hold.message.sequence_number, receivers.payload_of_received(hold.received)
+            number, payload = hold.message.sequence_number, hold.lock.payload
             if payload is None:
                 missing.append(number)
             else:

@@ -20,10 +20,11 @@ from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
+from sbnotebook.settlement.parallel import halves
 from sbnotebook.settlement.sdk import errors, links, management, tokens
+from sbnotebook.settlement.sdk.receivers import ReceivedLock
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
 _TICK: Final = 1.0
@@ -160,7 +161,7 @@ class Links:
             await self.close()
         self._avoids_own = not self._used_spare
 
-    async def probe(self, renewed: Sequence[ServiceBusReceivedMessage]) -> None:
+    async def probe(self, renewed: Sequence[ReceivedLock]) -> None:
         """Return to the batch's own receiver, if it is avoided and answers again."""
         own = self._next_own()
         if not (self._avoids_own and renewed and own is not None and links.is_open(own)):
@@ -286,7 +287,7 @@ class Renewal:
         failed, failure = await self._try_all(due)
         self._tell_result([hold for hold in failed if self._held.of(hold.message) is hold], failure)
         if failure is None:
-            await self._links.probe([hold.received for hold in due if self._held.of(hold.message) is hold])
+            await self._links.probe([hold.lock for hold in due if self._held.of(hold.message) is hold])
         elif not isinstance(failure, ServiceBusServerBusyError):
             await self._links.failed()
 
@@ -302,8 +303,7 @@ class Renewal:
                 if error is None:
                     continue
                 if _is_about_messages(error) and len(holds) > 1:
-                    middle = len(holds) // 2
-                    queue += [holds[:middle], holds[middle:]]
+                    queue += halves(holds)
                 elif isinstance(error, MessageLockLostError):
                     self._held.lose(holds[0], "Its lock was lost: the service refused to renew it.")
                 else:
@@ -326,7 +326,7 @@ class Renewal:
         async def renew(receiver: ServiceBusReceiver, index: int) -> None:
             holds, asked = parts[index], self._clock.now()
             try:
-                ends = await management.renew_locks(receiver, [hold.received for hold in holds])
+                ends = await management.renew_locks(receiver, [hold.lock for hold in holds])
             except Exception as error:  # noqa: BLE001 (no error may end the batch, and its locks with it)
                 errors[index] = error
                 return

@@ -20,15 +20,13 @@ from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
 from sbnotebook.settlement.locking.lock_table import renew_after, shortest_period
 from sbnotebook.settlement.patience import patiently
-from sbnotebook.settlement.peek import PAGE
-from sbnotebook.settlement.sdk import links, management, receivers, settling
+from sbnotebook.settlement.peek import PAGE, Peeker
+from sbnotebook.settlement.sdk import links, management, settling
+from sbnotebook.settlement.sdk.receivers import LockReceiver, ReceivedLock
 from sbnotebook.settlement.terms import check_wait
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
-    from azure.servicebus.aio import ServiceBusReceiver
-
     from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
     from sbnotebook.settlement.locking.records import Record
     from sbnotebook.settlement.locking.renewal import Clock
@@ -67,7 +65,7 @@ class SessionBatch(LockedBatch):
 
     Args:
         connection: the namespace.
-        address: a queue or a subscription with sessions.
+        peeker: of a queue or a subscription with sessions.
         session_id: which session; None for the next one that has messages and that no receiver holds.
         max_wait: seconds to wait for the next one.
         renew_for: for how long the lock is renewed, counted from when the batch is made.
@@ -81,7 +79,7 @@ class SessionBatch(LockedBatch):
     def __init__(
         self,
         connection: Connection,
-        address: EntityAddress,
+        peeker: Peeker,
         session_id: str | None = None,
         *,
         max_wait: float = _DEFAULT_WAIT,
@@ -89,13 +87,13 @@ class SessionBatch(LockedBatch):
         clock: Clock | None = None,
         records: Sequence[Record] = (),
     ) -> None:
-        _refuse_sub_queue(address)
+        _refuse_sub_queue(peeker.address)
         check_wait(max_wait)
         if len(session_id or "") > _LONGEST_ID:
             raise ConfigurationError(
                 f"A session id has at most {_LONGEST_ID} characters; this one has {len(session_id or ''):,}."
             )
-        super().__init__(connection, address, renew_for=renew_for, clock=clock, records=records)
+        super().__init__(connection, peeker, renew_for=renew_for, clock=clock, records=records)
         self._asked_id = session_id
         self._max_wait = max_wait
         self._lock = _SessionRenewal(self._held, lambda: self._receiver, self._busy, self._events, self.clock)
@@ -114,11 +112,6 @@ class SessionBatch(LockedBatch):
     def is_lost(self) -> bool:
         """Return whether the session's lock was lost."""
         return self._lock.lost is not None
-
-    @property
-    def session_locked_until(self) -> datetime | None:
-        """Return when the session's lock ends as it was renewed last."""
-        return self._lock.locked_until
 
     async def get_state(self) -> bytes | None:
         """Return the session's state; None when it has none."""
@@ -177,22 +170,19 @@ class SessionBatch(LockedBatch):
         """Return when the session's lock ends, as it was renewed last, by the sequence number of each held message."""
         return {number: self._lock.ends or end for number, end in super().lock_ends.items()}
 
-    def _new_receiver(self) -> ServiceBusReceiver:
+    def _new_receiver(self) -> LockReceiver:
         # Do not retry by itself: the wait for a session is over, and a lost session is lost.
-        receiver = self._connection.receiver(
+        return self._connection.receiver(
             self.address,
             retries=0,
             session_id=NEXT_AVAILABLE_SESSION if self._asked_id is None else self._asked_id,
             max_wait_time=self._max_wait,
         )
-        receivers.build_bare_locks(receiver)
-        receivers.keep_between_calls(receiver)
-        return receiver
 
     async def receive(self, count: int, *, max_wait: float = 5.0, more_wait: float = 1.0) -> tuple[LockedMessage, ...]:
         """Lock more messages of the session, in their order: see :meth:`LockedBatch.receive`."""
         receiver = self._held_receiver()
-        room = max(self.per_link - settling.unsettled(receiver), receivers.waiting(receiver))
+        room = self.per_link - settling.unsettled(receiver) + receiver.waiting
         if room <= 0:
             raise DecisionError(
                 f"The one link of session {self.session_id!r} has {self.per_link:,} messages that are not settled, and "
@@ -205,10 +195,8 @@ class SessionBatch(LockedBatch):
         self._held_receiver()
         return await super().receive_deferred(sequence_numbers)
 
-    def _hold(
-        self, received: ServiceBusReceivedMessage, asked: datetime, message: LockedMessage, *, is_read: bool = True
-    ) -> Hold:
-        hold = super()._hold(received, asked, message, is_read=is_read)
+    def _hold(self, lock: ReceivedLock, asked: datetime, message: LockedMessage, *, is_read: bool = True) -> Hold:
+        hold = super()._hold(lock, asked, message, is_read=is_read)
         hold.locked_until = self._lock.locked_until or hold.locked_until
         return hold
 
@@ -219,7 +207,7 @@ class SessionBatch(LockedBatch):
         await super()._settle_held(settling, messages)
         self._lock.notice()
 
-    def _held_receiver(self) -> ServiceBusReceiver:
+    def _held_receiver(self) -> LockReceiver:
         receiver = self._open_receiver()
         self._lock.notice()
         if self._lock.lost is not None:
@@ -233,7 +221,7 @@ class _SessionRenewal:
     def __init__(
         self,
         held: HeldMessages,
-        receiver: Callable[[], ServiceBusReceiver | None],
+        receiver: Callable[[], LockReceiver | None],
         busy: anyio.Lock,
         events: LockEvents,
         clock: Clock,

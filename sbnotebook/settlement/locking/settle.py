@@ -40,7 +40,7 @@ from sbnotebook.settlement.engine import GROUP
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.locking.by_number import those_deferred
 from sbnotebook.settlement.pace import InFlight, Window
-from sbnotebook.settlement.parallel import in_parallel
+from sbnotebook.settlement.parallel import halves, in_parallel
 from sbnotebook.settlement.sdk import links, management, settling
 from sbnotebook.settlement.terms import outcome_for
 from sbnotebook.settlement.watch import in_flight
@@ -181,7 +181,7 @@ class Settling:
         if self._together and isinstance(self.decision, Complete):
             await self._settle_by_tokens(last, self._left(holds), or_on_link=True)
         for receiver in receivers:
-            here = [hold for hold in self._left(holds) if settling.is_on_link(receiver, hold.received)]
+            here = [hold for hold in self._left(holds) if settling.is_on_link(receiver, hold.lock)]
             waiting: set[Hold] = set()
             try:
                 if here:
@@ -224,11 +224,11 @@ class Settling:
                 else:
                     self._note(hold, self._ended(hold, error, receiver), was_in_doubt=hold in doubted)
 
-        received = [[hold.received for hold in part] for part in parts]
+        locks = [[hold.lock for hold in part] for part in parts]
         numbers = [part[0].message.sequence_number for part in parts]
         own = {index: _operation(self._each[number]) for index, number in enumerate(numbers) if number in self._each}
         return settling.LinkSettling(receiver, *self._operation).run(
-            received,
+            locks,
             window=self._window_of(parts),
             answer_within=self._answer_within,
             operations=own,
@@ -304,9 +304,7 @@ class Settling:
                 await in_parallel(lambda each: settle(each, may_be_done, pauses[1:]), few, len(few))
             elif len(part) > 1 and isinstance(error, (*_LOST, MessageSizeExceededError)):
                 may_be_done = may_be_done or isinstance(error, _LOST)
-                middle = len(part) // 2
-                halves = part[:middle], part[middle:]
-                await in_parallel(lambda half: settle(half, may_be_done, pauses), halves, len(halves))
+                await in_parallel(lambda half: settle(half, may_be_done, pauses), halves(part), 2)
             elif or_on_link and not may_be_done and error and not isinstance(error, _LOST) and is_refusal(error):
                 for hold in part:
                     hold.in_doubt = hold in doubted
@@ -375,7 +373,7 @@ class Settling:
         """
         first, later = self._sizes(len(holds))
         parts: list[Sequence[Hold]] = []
-        for part in settling.ranges([hold.received for hold in holds]):
+        for part in settling.ranges([hold.lock for hold in holds]):
             start = part.start
             while start < part.stop:
                 end = min(start + (later if parts else first), part.stop)

@@ -5,6 +5,7 @@ is silent. Closing one, it waits up to a second for the task that keeps the conn
 of a broken connection. It gives the service credit for 10,000 answers of a management node, and then waits without end.
 
 No class or function of the SDK is changed: :func:`adopt` makes one object an object of a subclass.
+:class:`sbnotebook.settlement.sdk.receivers.LockReceiver` is a subclass of it in turn.
 """
 
 # The SDK's classes are untyped.
@@ -12,7 +13,7 @@ No class or function of the SDK is changed: :func:`adopt` makes one object an ob
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
@@ -50,17 +51,37 @@ _TO_CONNECT: Final = (
 """Arguments of a connection that are attributes of its client, with an underscore."""
 
 
-def adopt(client: AnyClient) -> None:
+class Listener(Protocol):
+    """Learns from a client what the service says while the client opens, and at each error."""
+
+    def opened(self) -> None:
+        """Learn that the client has opened."""
+        ...
+
+    async def explained(self, error: ServiceBusError) -> ServiceBusError | None:
+        """Return a refusal in clearer words, which is then raised at once; None to let the SDK try again."""
+        ...
+
+
+def adopt(client: AnyClient, listener: Listener | None = None, kind: type | None = None) -> None:
     """Make one of the SDK's clients one of ours."""
     made: Any = client
-    made.__class__ = _CLIENTS[type(client)]
+    made.__class__ = kind or _CLIENTS[type(client)]
+    made.listener = listener
+    if isinstance(client, ServiceBusSender):
+        # The SDK keeps a connection alive by a task that listens every 30 seconds. When that task hears of new credit
+        # while a message waits to be written, it writes the message, too, and Service Bus has it twice. Without that
+        # task, waiting for a confirmation keeps the connection alive, and one that was idle for long is opened again.
+        private(client)._config.keep_alive = None
 
 
-def _client_class(theirs: Any) -> type:
+def client_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
     """Return the subclass of a receiver, sender or browser. With one base, the layout of its objects is the same."""
 
     class Client(theirs):
         """What a receiver, a sender and a browser have in common."""
+
+        listener: Listener | None = None
 
         async def _open(self, *given: Any, **options: Any) -> None:
             if self._running:
@@ -72,6 +93,26 @@ def _client_class(theirs: Any) -> type:
                 place = self._auth_uri.partition("://")[2]
                 text = f"No link to {place} could be opened in {within:g} seconds: Service Bus did not answer."
                 raise _given_up(ServiceBusConnectionError(message=text))
+            if self.listener is not None:
+                self.listener.opened()
+
+        async def _handle_exception(self, exception: Exception) -> Exception:
+            """Raise a refusal at once and in clearer words, which the SDK would retry for many seconds."""
+            # The one place where the SDK's clients look at an error and decide whether to try again.
+            try:
+                error = await super()._handle_exception(exception)
+            except ServiceBusError as final:
+                await self._raise_explained(final)
+                raise
+            if isinstance(error, ServiceBusError):
+                await self._raise_explained(error)
+            return error
+
+        async def _raise_explained(self, error: ServiceBusError) -> None:
+            clear = None if self.listener is None else await self.listener.explained(error)
+            if clear is not None:
+                private(clear)._condition = private(error)._condition
+                raise _given_up(clear) from error
 
         def _create_handler(self, auth: Any) -> None:
             super()._create_handler(auth)
@@ -156,7 +197,7 @@ def _handler_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
     return Handler
 
 
-_CLIENTS: Final = {theirs: _client_class(theirs) for theirs in (ServiceBusReceiver, ServiceBusSender, Browser)}
+_CLIENTS: Final = {theirs: client_class(theirs) for theirs in (ServiceBusReceiver, ServiceBusSender, Browser)}
 _HANDLERS: Final = {theirs: _handler_class(theirs) for theirs in (ReceiveClient, SendClient, ManagementClient)}
 
 

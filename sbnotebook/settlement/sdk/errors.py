@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Generator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Final
 
 import anyio
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
-from sbnotebook.settlement.sdk.protocol import AMQPException, AnyClient, private
+from sbnotebook.settlement.sdk.protocol import AMQPException, private
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -22,43 +22,6 @@ def condition_of(error: BaseException) -> tuple[str | None, bool | None]:
     """Return the AMQP condition of an SDK exception, and whether the SDK thinks that a retry can help."""
     condition = getattr(error, "_condition", None)
     return (str(condition) if condition else None), getattr(error, "_retryable", None)
-
-
-def explain_refusals(
-    client: AnyClient,
-    explained: Callable[[ServiceBusError], Awaitable[ServiceBusError | None]],
-    opened: Callable[[], None],
-) -> None:
-    """Make a client raise a refusal at once and in clearer words, instead of retrying it for many seconds."""
-    parts = private(client)
-    # The one place where the SDK's clients look at an error and decide whether to try again.
-    handle, open_once = parts._handle_exception, parts._open
-
-    async def handle_or_explain(exception: Exception) -> Exception:
-        try:
-            error = await handle(exception)
-        except ServiceBusError as final:
-            await _raise_explained(final, explained)
-            raise
-        await _raise_explained(error, explained)
-        return error
-
-    async def open_and_tell(*args: Any, **options: Any) -> None:
-        await open_once(*args, **options)
-        opened()
-
-    parts._handle_exception, parts._open = handle_or_explain, open_and_tell
-
-
-async def _raise_explained(
-    error: Exception, explained: Callable[[ServiceBusError], Awaitable[ServiceBusError | None]]
-) -> None:
-    if not isinstance(error, ServiceBusError):
-        return
-    clear = await explained(error)
-    if clear is not None:
-        private(clear)._condition, private(clear)._retryable = private(error)._condition, False
-        raise clear from error
 
 
 def with_words(error: ServiceBusError, words: str) -> ServiceBusError:

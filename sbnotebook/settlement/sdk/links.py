@@ -7,16 +7,12 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-from azure.servicebus.exceptions import (
-    ServiceBusConnectionError,
-    SessionLockLostError,
-)
+from azure.servicebus.exceptions import SessionLockLostError
 
 from sbnotebook.settlement.sdk.protocol import Browser, Handler, LinkState, Socket, private
 from sbnotebook.settlement.sdk.tokens import is_expired
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
 
 _GLANCE: Final = 0.005
@@ -90,15 +86,6 @@ async def reopen(client: ServiceBusReceiver | ServiceBusSender) -> None:
         await parts._close_handler()
     parts._handler, parts._running = None, False
     await parts._open_with_retry()
-
-
-async def receive(receiver: ServiceBusReceiver, count: int, max_wait: float) -> list[ServiceBusReceivedMessage]:
-    """Receive messages, once more over a new link if the receiver loses its own meanwhile."""
-    try:
-        return await receiver.receive_messages(count, max_wait_time=max_wait)
-    except ServiceBusConnectionError:
-        await reopen(receiver)
-        return await receiver.receive_messages(count, max_wait_time=max_wait)
 
 
 def line_of(client: ServiceBusReceiver | ServiceBusSender) -> Socket | None:

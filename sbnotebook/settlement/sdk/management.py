@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
 
-from sbnotebook.settlement.sdk.clients import adopt
 from sbnotebook.settlement.sdk.errors import answered_within, as_service_bus_error
 from sbnotebook.settlement.sdk.protocol import (
     AMQPException,
@@ -18,25 +18,11 @@ from sbnotebook.settlement.sdk.protocol import (
     mgmt_handlers,
     private,
 )
-from sbnotebook.settlement.sdk.receivers import lock_by_token
+from sbnotebook.settlement.sdk.receivers import ReceivedLock
+from sbnotebook.settlement.wire.service_part import lock_annotations
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
-
-__all__ = [
-    "Browser",
-    "ToSchedule",
-    "browser",
-    "cancel_by_numbers",
-    "delete_deferred",
-    "peek_payloads",
-    "receive_deferred",
-    "renew_locks",
-    "schedule_payloads",
-    "settle_by_tokens",
-    "token_status",
-]
 
 _OK, _ACCEPTED, _NO_CONTENT = 200, 202, 204
 _PEEK: Final = b"com.microsoft:peek-message"
@@ -56,9 +42,7 @@ def browser(client: ServiceBusClient, path: str) -> Browser:
     An entity that requires sessions refuses a receiver without a session, also for peeking. One task at a time may open
     it, or repeat requests.
     """
-    made = private(client)._create_session_browser(path)
-    adopt(made)
-    return made
+    return private(client)._create_session_browser(path)
 
 
 async def token_status(browser: Browser) -> tuple[int | None, object]:
@@ -109,22 +93,24 @@ async def peek_payloads(
     return await parts._mgmt_request_response_with_retry(_PEEK, request, answer)
 
 
-async def receive_deferred(
-    receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]
-) -> list[ServiceBusReceivedMessage]:
-    """Lock deferred messages, and return their locks with their bytes, for ``payload_of_received``.
+async def receive_deferred(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> list[ReceivedLock]:
+    """Lock deferred messages, and return their locks with their bytes.
 
     ``receive_deferred_messages`` drops the types, and when one of the messages is missing it tries for 13 seconds.
     """
 
     def answer(status_code: int, message: Any, description: Any, amqp_transport: Any) -> list[Any]:
         if status_code == _OK and message.value:
-            return [lock_by_token(item[b"lock-token"], bytes(item[b"message"])) for item in message.value[b"messages"]]
+            return [_lock(item[b"lock-token"], bytes(item[b"message"])) for item in message.value[b"messages"]]
         # The SDK raises what the status says, and nothing where there are no messages.
         mgmt_handlers.deferred_message_op(status_code, message, description, receiver, amqp_transport)
         return []
 
     return await _receive_by_number(receiver, sequence_numbers, _PEEK_LOCK, answer)
+
+
+def _lock(token: UUID, payload: bytes) -> ReceivedLock:
+    return ReceivedLock(token, payload, lock_annotations(payload).get(b"x-opt-sequence-number") or 0)
 
 
 async def delete_deferred(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> int:
@@ -164,13 +150,13 @@ async def _request_once(receiver: ServiceBusReceiver, operation: bytes, request:
         return await parts._mgmt_request_response(operation, request, answer)
 
 
-async def renew_locks(receiver: ServiceBusReceiver, messages: Sequence[ServiceBusReceivedMessage]) -> list[datetime]:
+async def renew_locks(receiver: ServiceBusReceiver, locks: Sequence[ReceivedLock]) -> list[datetime]:
     """Renew the locks of several messages in one request, once: the SDK's method repeats it for many seconds."""
-    tokens = private(receiver)._amqp_transport.AMQP_ARRAY_VALUE([message.lock_token for message in messages])
+    tokens = private(receiver)._amqp_transport.AMQP_ARRAY_VALUE([lock.lock_token for lock in locks])
     answer = await _request_once(receiver, _RENEW, {"lock-tokens": tokens}, mgmt_handlers.message_lock_renew_op)
     ends = [datetime.fromtimestamp(stamp / 1000, UTC) for stamp in answer[b"expirations"]]
-    for message, end in zip(messages, ends, strict=True):
-        private(message)._expiry = end
+    for lock, end in zip(locks, ends, strict=True):
+        lock.locked_until = end
     return ends
 
 

@@ -367,8 +367,6 @@ class Receiver(Client, Protocol):
     """``ServiceBusReceiver`` in ``aio/_servicebus_receiver_async.py``."""
 
     _handler: ReceiveHandler | None
-    _receive_context: asyncio.Event
-    _build_received_message: Callable[[tuple[Frame, Any]], ServiceBusReceivedMessage]
 
     def _populate_message_properties(self, message: dict[str, Any]) -> None: ...
     async def _settle_message_via_mgmt_link(
@@ -390,7 +388,6 @@ class Delivery(Protocol):
 
     _delivery_id: int
     _delivery_tag: bytes | None
-    _expiry: datetime | None
 
 
 class Factory(Protocol):

@@ -79,16 +79,6 @@ async def _until_confirmed(handler: SendHandler, delivery: MessageDelivery) -> N
             raise ServiceBusConnectionError(message="The sender was closed before the confirmation came.")
 
 
-def listen_alone(sender: ServiceBusSender) -> None:
-    """Let only the task that sends listen on a sender's connection.
-
-    The SDK keeps a connection alive by a task that listens every 30 seconds. When that task hears of new credit while
-    a message waits to be written, it writes the message, too, and Service Bus has it twice. Without that task, waiting
-    for a confirmation keeps the connection alive, and a connection that was idle for long is opened again.
-    """
-    private(sender)._config.keep_alive = None
-
-
 def max_message_bytes(sender: ServiceBusSender) -> int:
     """Return how large one message may be on the link of an open sender, in bytes."""
     return int(private(sender)._max_message_size_on_link)

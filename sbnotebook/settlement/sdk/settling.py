@@ -41,10 +41,10 @@ from sbnotebook.settlement.sdk.protocol import (
     outcome_name,
     private,
 )
+from sbnotebook.settlement.sdk.receivers import ReceivedLock
 from sbnotebook.settlement.sdk.sharing import last_wait
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -69,19 +69,19 @@ _PART: Final = "_sbnotebook_part"
 """In the SDK's note on the confirmation of a delivery: the part that it belongs to."""
 
 
-def is_on_link(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> bool:
-    """Return whether a message came on the link that is open now and no settlement of it was tried there."""
+def is_on_link(receiver: ServiceBusReceiver, lock: ReceivedLock) -> bool:
+    """Return whether the message of a lock came on the link that is open now and no settlement of it was tried."""
     handler = private(receiver)._handler
     if handler is None or handler._link is None or not is_attached(handler):
         return False
-    return private(message)._delivery_tag in handler._link._received_delivery_tags
+    return lock.delivery_tag in handler._link._received_delivery_tags
 
 
-def is_emptied(receiver: ServiceBusReceiver, held: Iterable[ServiceBusReceivedMessage]) -> bool:
+def is_emptied(receiver: ServiceBusReceiver, held: Iterable[ReceivedLock]) -> bool:
     """Return whether the link has no more held messages, and no settlement that waits for its answer."""
     handler = private(receiver)._handler
     is_waiting = handler is not None and handler._link is not None and bool(handler._link._pending_dispositions)
-    return not is_waiting and not any(is_on_link(receiver, message) for message in held)
+    return not is_waiting and not any(is_on_link(receiver, lock) for lock in held)
 
 
 def unsettled(receiver: ServiceBusReceiver) -> int:
@@ -94,17 +94,15 @@ def unsettled(receiver: ServiceBusReceiver) -> int:
     return 0 if handler is None or handler._link is None else len(handler._link._received_delivery_tags)
 
 
-def ranges(messages: Sequence[ServiceBusReceivedMessage]) -> list[slice]:
+def ranges(locks: Sequence[ReceivedLock]) -> list[slice]:
     """Cut messages where their deliveries do not follow one another. One frame can settle each slice.
 
     Example:
-        >>> class Received:
-        ...     def __init__(self, number: int) -> None:
-        ...         self._delivery_id = number
-        >>> ranges([Received(1), Received(2), Received(7)])
+        >>> from uuid import uuid4
+        >>> ranges([ReceivedLock(uuid4(), delivery_id=number) for number in (1, 2, 7)])
         [slice(0, 2, None), slice(2, 3, None)]
     """
-    numbers = [private(message)._delivery_id for message in messages]
+    numbers = [lock.delivery_id for lock in locks]
     found: list[slice] = []
     start = 0
     for end in range(1, len(numbers) + 1):
@@ -145,7 +143,7 @@ class LinkSettling:
 
     async def run(
         self,
-        parts: Sequence[Sequence[ServiceBusReceivedMessage]],
+        parts: Sequence[Sequence[ReceivedLock]],
         *,
         window: Window,
         answer_within: Callable[[], float],
@@ -301,7 +299,7 @@ class _Waiting:
 
     Args:
         index: of the part.
-        messages: the messages of it.
+        locks: of its messages.
         state: the outcome that the frame asks for.
         answer_within: seconds to wait.
         window: counts the parts that wait.
@@ -316,7 +314,7 @@ class _Waiting:
     def __init__(
         self,
         index: int,
-        messages: Sequence[ServiceBusReceivedMessage],
+        locks: Sequence[ReceivedLock],
         state: _EndState,
         answer_within: float,
         window: Window,
@@ -324,8 +322,8 @@ class _Waiting:
     ) -> None:
         self.index = index
         self.state = state
-        self.numbers = [private(message)._delivery_id for message in messages]
-        self.tags = [private(message)._delivery_tag for message in messages]
+        self.numbers = [lock.delivery_id for lock in locks]
+        self.tags = [lock.delivery_tag for lock in locks]
         self.since = time.monotonic()
         self.until = self.since + answer_within
         self.latest = self.since + _LONGEST * answer_within

@@ -15,6 +15,7 @@ from sbnotebook.amqp.sections import DATA, MESSAGE_ANNOTATIONS, PROPERTIES, enco
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus
 from sbnotebook.model.amqp_layout import as_text
 from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.settlement.parallel import halves
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
@@ -121,14 +122,13 @@ class Pack:
         self.size = size
         return taken
 
-    def halves(self) -> tuple[Pack, Pack]:
+    def halves(self) -> list[Pack]:
         """Return two packs with half of the messages each."""
-        middle = len(self.items) // 2
-        return self._part(self.items[:middle]), self._part(self.items[middle:])
+        return [self._part(items) for items in halves(self.items)]
 
-    def _part(self, items: list[EncodedMessage]) -> Pack:
+    def _part(self, items: Sequence[EncodedMessage]) -> Pack:
         size = sum(len(item.payload) + _ITEM_BYTES for item in items)
-        return Pack(self.session_id, self.partition_key, self.envelope, items, size)
+        return Pack(self.session_id, self.partition_key, self.envelope, [*items], size)
 
 
 class PulledBatch(NamedTuple):

@@ -38,8 +38,9 @@ from tests.filled_queues import filled_queue
 from tests.settlement.full_disk import fill_up
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
+
+    from sbnotebook.settlement.sdk.receivers import ReceivedLock
 
 pytestmark = pytest.mark.anyio
 
@@ -84,7 +85,7 @@ async def test_many_that_are_not_deferred_are_not_asked_for_one_by_one(
     queue = namespace.entity(await with_deferred(namespace, 200, 3))
     receive, asked = management.receive_deferred, list[int]()
 
-    async def counted(receiver: ServiceBusReceiver, numbers: Sequence[int]) -> list[ServiceBusReceivedMessage]:
+    async def counted(receiver: ServiceBusReceiver, numbers: Sequence[int]) -> list[ReceivedLock]:
         asked.append(len(numbers))
         return await receive(receiver, numbers)
 

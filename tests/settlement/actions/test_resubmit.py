@@ -26,7 +26,7 @@ from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncNamespace, Limits, Watch
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import PickReport
-from sbnotebook.settlement.locking.ahead import AheadBatch
+from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.pace import Pause
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
@@ -383,8 +383,8 @@ async def test_sender_and_receiver_open_at_once_before_locking(
         monkeypatch.setattr(cls, name, noted)
 
     noting(SenderPool, "_open", "open the sender")
-    noting(AheadBatch, "__aenter__", "open the receiver")
-    noting(AheadBatch, "lock_ahead", "lock")
+    noting(LockedBatch, "__aenter__", "open the receiver")
+    noting(LockedBatch, "lock_ahead", "lock")
     emulator.faults.network_delay_ms = 20
     plan = own.entity("opened/$dlq").plan_resubmit(letters, Resubmit(to=EntityAddress("opened-to")))
     assert (await plan.apply()).ok

@@ -12,9 +12,10 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Abandon, Complete, Decision, LockedMessage, Message, OutcomeStatus, Report
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, LockedBatch
 from sbnotebook.settlement.engine import Run
-from sbnotebook.settlement.locking.ahead import AheadBatch, LockedAhead, Search
+from sbnotebook.settlement.locking import ahead as locking_ahead
+from sbnotebook.settlement.locking.ahead import LockedAhead, Search
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, sequence_numbers
 
@@ -29,8 +30,8 @@ def ahead_in(queue: AsyncEntity, search: Search) -> LockedAhead:
     return LockedAhead(lambda: ahead_batch(queue), search)
 
 
-def ahead_batch(queue: AsyncEntity) -> AheadBatch:
-    return queue.ahead_batch(Complete.verb, renew_for=timedelta(hours=1))
+def ahead_batch(queue: AsyncEntity) -> LockedBatch:
+    return queue.batch_of(Complete.verb, renew_for=timedelta(hours=1))
 
 
 async def settle(ahead: LockedAhead, decision: Decision, messages: Sequence[LockedMessage]) -> Report:
@@ -70,7 +71,7 @@ async def test_the_others_are_reported_where_giving_back_fails(
     async def fail(*_: object, **__: object) -> Report:
         raise ServiceBusError("No answer came.")
 
-    monkeypatch.setattr(AheadBatch, "give_back", fail)
+    monkeypatch.setattr(locking_ahead, "give_back", fail)
     async with ahead:
         assert [message.sequence_number for message in await found_by(ahead)] == [wanted]
     assert {outcome.sequence_number for outcome in ahead.rest} >= {*others}
@@ -134,9 +135,9 @@ async def test_one_full_link_that_is_the_only_one_ends_the_search(namespace: Asy
     queue = await filled_queue(namespace, "ahead-one", 30)
     numbers = await sequence_numbers(queue)
     search = Search(frozenset({numbers[0], numbers[29]}), max_held=20, per_link=20, limit="the one link of a session")
-    batches: list[AheadBatch] = []
+    batches: list[LockedBatch] = []
 
-    def make_batch() -> AheadBatch:
+    def make_batch() -> LockedBatch:
         batches.append(ahead_batch(queue))
         return batches[-1]
 
@@ -250,9 +251,9 @@ async def test_no_more_are_asked_for_than_come_before_the_last(
 ) -> None:
     queue = await filled_queue(namespace, f"ahead-last-{place}", 300)
     numbers = await sequence_numbers(queue)
-    batches: list[AheadBatch] = []
+    batches: list[LockedBatch] = []
 
-    def make_batch() -> AheadBatch:
+    def make_batch() -> LockedBatch:
         batches.append(ahead_batch(queue))
         return batches[-1]
 

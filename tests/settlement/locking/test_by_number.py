@@ -40,7 +40,7 @@ async def test_an_answer_with_one_message_is_not_the_end(
     async with queue.batch() as batch:
         assert [message.sequence_number for message in await batch.receive_deferred(numbers[:3])] == numbers[:3]
         assert (await batch.settle(Complete())).settled == 3
-    deleter = DeferredDeleter(namespace.connection, queue.address)
+    deleter = DeferredDeleter(namespace.connection, namespace.peeker(queue.address))
     await deleter.delete(numbers[3:])
     await deleter.close()
     assert await queue.peek() == []
@@ -51,7 +51,7 @@ async def test_a_removal_that_leaves_some_out_goes_on(
 ) -> None:
     queue, numbers = await with_deferred(shared_emulator, namespace, 5, 5)
     shared_emulator.faults.entity(str(queue.address)).short_answers = 2
-    deleter, ends = DeferredDeleter(namespace.connection, queue.address), Removal(set(), set())
+    deleter, ends = DeferredDeleter(namespace.connection, namespace.peeker(queue.address)), Removal(set(), set())
     await deleter.remove(numbers, ends)
     await deleter.close()
     assert ends == Removal({*numbers}, set())
@@ -64,7 +64,7 @@ async def test_a_removal_without_an_answer_is_repeated(
 ) -> None:
     queue, numbers = await with_deferred(shared_emulator, namespace, 160, 150)
     setattr(shared_emulator.faults.entity(str(queue.address)), fault, 1)
-    deleter = DeferredDeleter(namespace.connection, queue.address)
+    deleter = DeferredDeleter(namespace.connection, namespace.peeker(queue.address))
     await deleter.delete(numbers)
     await deleter.close()
     assert len(await queue.peek()) == 10
@@ -74,7 +74,7 @@ async def test_link_is_closed_though_the_caller_is_cancelled(
     shared_emulator: RunningEmulator, namespace: AsyncNamespace
 ) -> None:
     queue, _ = await with_deferred(shared_emulator, namespace, 1, 1)
-    deleter = DeferredDeleter(namespace.connection, queue.address)
+    deleter = DeferredDeleter(namespace.connection, namespace.peeker(queue.address))
     await deleter.open()
     parts: Any = deleter
     receiver = parts._receiver  # noqa: SLF001
@@ -88,7 +88,7 @@ async def test_what_another_receiver_holds_is_waited_for(
     shared_emulator: RunningEmulator, namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue, numbers = await with_deferred(shared_emulator, namespace, 5, 5)
-    deleter = DeferredDeleter(namespace.connection, queue.address)
+    deleter = DeferredDeleter(namespace.connection, namespace.peeker(queue.address))
     async with queue.batch() as other:
         await other.receive_deferred(numbers[1:3])
         monkeypatch.setattr(by_number, "_PAUSES", (0.0, 0.1))

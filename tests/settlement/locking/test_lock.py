@@ -22,7 +22,7 @@ from sbnotebook.model import (
     Release,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.sdk import receivers, senders
+from sbnotebook.settlement.sdk import senders
 from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
@@ -157,7 +157,7 @@ async def test_messages_of_several_frames_keep_their_bytes(namespace: AsyncNames
         assert [message.body for message in held] == sent
         hold = batch._held.of(held[0])
         assert hold is not None
-        assert (receivers.payload_of_received(hold.received) or b"").endswith(payload_of(Message(body=body)))
+        assert (hold.lock.payload or b"").endswith(payload_of(Message(body=body)))
 
 
 async def test_only_the_very_locks_of_the_batch_can_be_settled(namespace: AsyncNamespace) -> None:

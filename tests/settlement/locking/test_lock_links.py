@@ -11,7 +11,8 @@ import pytest
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Complete, DeadLetter, Message
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
+from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.sdk import settling
 from tests.filled_queues import filled_queue
@@ -59,7 +60,8 @@ async def test_messages_with_reasons_of_their_own_do_not_fill_a_link(own: AsyncN
         for _ in range(6):
             held = await batch.receive(15)
             reasons = {message.sequence_number: DeadLetter(f"r{message.sequence_number}") for message in held}
-            assert (await batch.settle(DeadLetter("Odd"), held, each=reasons)).settled == 15
+            run = Run(held, DeadLetter("Odd"), Limits())
+            assert (await batch.settle_group(run, DeadLetter("Odd"), held, each=reasons)).settled == 15
     assert await queue.peek() == []
     dead = await own.entity("orders/$dlq").peek()
     assert [message.dead_letter_reason for message in dead] == [f"r{number}" for number in range(1, 91)]

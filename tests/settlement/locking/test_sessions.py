@@ -208,9 +208,9 @@ async def test_the_sessions_lock_is_renewed_also_without_a_message(
         assert not session.is_lost
         (first, _) = await session.receive(2, max_wait=1)
         await clock.turn(100)
-        assert session.session_locked_until is not None
-        assert session.session_locked_until > clock.now()
-        assert session.locked_until(first.sequence_number) == session.session_locked_until
+        until = session.locked_until(first.sequence_number)
+        assert until is not None
+        assert until > clock.now()
         assert (await session.settle(Complete())).ok
         assert session.renewal_error is None
     assert await session_by_hand.peek() == []
@@ -224,11 +224,12 @@ async def test_a_session_with_long_locks_is_renewed_rarely(
     queue = await filled_queue(namespace_by_hand, "long", session_messages("a"), **options)
     async with queue.session("a") as session:
         await clock.turn(2)  # it is renewed at once
-        first = session.session_locked_until
+        held, *_ = await session.receive(1, max_wait=1)
+        first = session.locked_until(held.sequence_number)
         await clock.turn(after - 5)
-        assert session.session_locked_until == first
+        assert session.locked_until(held.sequence_number) == first
         await clock.turn(5)
-        assert session.session_locked_until != first
+        assert session.locked_until(held.sequence_number) != first
 
 
 async def test_after_renew_for_the_session_is_lost_with_all_its_messages(

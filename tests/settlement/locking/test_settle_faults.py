@@ -23,7 +23,8 @@ from sbnotebook.model import (
     Release,
     Report,
 )
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal, Limits
+from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking import settle
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.settle import Settling
@@ -418,7 +419,8 @@ async def test_a_description_that_is_not_utf8_is_no_obstacle(
             (await batch.settle(Defer(), held)).raise_for_failures()
             held = await batch.receive_deferred(numbers(held))
         each = {held[0].sequence_number: DeadLetter("Bad", f"No file {file_name}")}
-        (await batch.settle(DeadLetter("Bad", file_name), held, each=each)).raise_for_failures()
+        bad = DeadLetter("Bad", file_name)
+        (await batch.settle_group(Run(held, bad, Limits()), bad, held, each=each)).raise_for_failures()
     dead = await own.entity("orders/$dlq").peek()
     assert sorted(str(message.dead_letter_error_description) for message in dead) == ["No file caf?", *5 * ["caf?"]]
 

@@ -55,8 +55,8 @@ async def test_a_client_that_is_opened_again_works_and_is_closed(namespace: Asyn
     await namespace.entity("again").send([Message(message_id="m")])
     async with namespace.connection.receiver(EntityAddress("again")) as receiver:
         await receiver._close_handler()
-        (message,) = await receiver.receive_messages(1, max_wait_time=5)
-        await receiver.complete_message(message)
+        (message,) = await receiver.take(1, max_wait=5)
+        await management.settle_by_tokens(receiver, [message.lock_token], "complete", answer_within=20)
     assert await namespace.entity("again").peek() == []
 
 
@@ -68,8 +68,8 @@ async def test_a_receiver_whose_token_has_expired_is_opened_again(namespace: Asy
         assert not links.is_open(receiver)
         await links.reopen(receiver)
         assert links.is_open(receiver)
-        (message,) = await receiver.receive_messages(1, max_wait_time=5)
-        await receiver.complete_message(message)
+        (message,) = await receiver.take(1, max_wait=5)
+        await management.settle_by_tokens(receiver, [message.lock_token], "complete", answer_within=20)
 
 
 async def test_the_socket_of_a_broken_connection_is_closed(
@@ -81,7 +81,7 @@ async def test_the_socket_of_a_broken_connection_is_closed(
         writer = receiver._handler._connection._transport.writer
         shared_emulator.drop_connections("socket")
         with contextlib.suppress(ServiceBusError):
-            await receiver.receive_messages(1, max_wait_time=0.2)
+            await receiver.take(1, max_wait=0.2)
     assert writer.is_closing()
 
 
@@ -190,7 +190,7 @@ async def test_an_unanswered_request_ends_no_link_with_messages(
     await own.create_queue("orders")
     await own.entity("orders").send([Message()])
     async with own.connection.receiver(EntityAddress("orders")) as receiver:
-        (message,) = await receiver.receive_messages(1, max_wait_time=5)
+        (message,) = await receiver.take(1, max_wait=5)
         await management.peek_payloads(receiver, 1, 1)
         emulator.freeze()
         with monkeypatch.context() as soon, anyio.fail_after(10):
@@ -198,7 +198,7 @@ async def test_an_unanswered_request_ends_no_link_with_messages(
             with pytest.raises(OperationTimeoutError):
                 await management.peek_payloads(receiver, 1, 1)
         emulator.thaw()
-        await receiver.complete_message(message)
+        await management.settle_by_tokens(receiver, [message.lock_token], "complete", answer_within=20)
     assert emulator.counts("orders").active == 0
 
 

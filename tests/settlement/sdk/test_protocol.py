@@ -20,6 +20,7 @@ import sbnotebook
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import management, protocol
+from sbnotebook.settlement.sdk.receivers import ReceivedLock
 
 PROTOCOLS: dict[str, Any] = {
     name: value
@@ -33,11 +34,15 @@ async def test_protocol_names_what_the_sdk_has(namespace: AsyncNamespace) -> Non
     await namespace.create_queue("parts")
     address, connection = EntityAddress("parts"), namespace.connection
     await namespace.entity("parts").send([Message()])
-    async with connection.receiver(address) as receiver, connection.sender(address) as sender:
-        (message,) = await receiver.receive_messages(1, max_wait_time=5)
+    client = connection.new_client(retries=0)
+    async with client, connection.receiver(address) as receiver, connection.sender(address) as sender:
+        async with client.get_queue_receiver("parts") as theirs:
+            (message,) = await theirs.receive_messages(1, max_wait_time=5)
         browser = connection.browser(address)
         await management.peek_payloads(browser, 1, 1)
-        await management.renew_locks(receiver, [message])  # opens the link to the management node
+        await management.renew_locks(
+            receiver, [ReceivedLock.of_message(message)]
+        )  # opens the link to the management node
         parts = _parts(receiver, sender, browser, message)
         missing = [why for name, things in parts.items() for thing in things for why in _missing(name, thing)]
     await browser.close()

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import anyio
@@ -20,13 +20,10 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.pace import Window
-from sbnotebook.settlement.sdk import links, management, receivers, settling
+from sbnotebook.settlement.sdk import links, management, settling
+from sbnotebook.settlement.sdk.receivers import LockReceiver, ReceivedLock
 from sbnotebook.settlement.sdk.settling import LinkSettling
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
-
-if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
-    from azure.servicebus.aio import ServiceBusReceiver
 
 pytestmark = pytest.mark.anyio
 
@@ -34,31 +31,28 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def received(
     namespace: AsyncNamespace, name: str, count: int, wanted: set[int] | None = None
-) -> AsyncGenerator[tuple[AsyncEntity, ServiceBusReceiver, list[ServiceBusReceivedMessage]]]:
+) -> AsyncGenerator[tuple[AsyncEntity, LockReceiver, list[ReceivedLock]]]:
     await namespace.create_queue(name)
     queue = namespace.entity(name)
     await queue.send((Message(body=b"%d" % n, message_id=f"m{n}") for n in range(count)), max_in_flight=1)
     receiver = namespace.connection.receiver(queue.address)
     async with receiver:
-        receivers.keep_bodies_of(receiver, wanted)
-        yield queue, receiver, await receiver.receive_messages(count, max_wait_time=5)
+        receiver.wanted = wanted
+        yield queue, receiver, await receiver.take(count, max_wait=5)
 
 
 async def counts(queue: AsyncEntity) -> list[int]:
     return [message.delivery_count for message in await queue.peek()]
 
 
-async def test_bare_lock_matches_the_message_it_replaces(namespace: AsyncNamespace) -> None:
+async def test_a_lock_without_its_message_is_renewed_and_settled(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-locks-bare", 3, wanted={2}) as (queue, receiver, (first, second, third)):
-        kinds = [type(one).__name__ for one in (first, second, third)]
-        assert kinds == ["BareLock", "ServiceBusReceivedMessage", "BareLock"]
+        assert [one.payload is None for one in (first, second, third)] == [True, False, True]
         assert [one.sequence_number for one in (first, second, third)] == [1, 2, 3]
-        assert first.locked_until_utc is not None
-        assert second.locked_until_utc is not None
-        assert abs((second.locked_until_utc - first.locked_until_utc).total_seconds()) < 5
-        before = first.locked_until_utc
+        assert first.locked_until is not None
+        before = first.locked_until
         await management.renew_locks(receiver, [first, second, third])
-        assert first.locked_until_utc >= before
+        assert first.locked_until >= before
         assert all(settling.is_on_link(receiver, one) for one in (first, second, third))
         ends: dict[int, list[Exception | None]] = {}
         await LinkSettling(receiver, "release").run(
@@ -83,12 +77,12 @@ async def test_bare_lock_matches_the_message_it_replaces(namespace: AsyncNamespa
         ({}, None, 0),
     ],
 )
-def test_a_bare_lock_reads_what_the_service_wrote(
+def test_a_lock_reads_what_the_service_wrote(
     annotations: dict[bytes, int], until: datetime | None, number: int
 ) -> None:
     token = uuid4()
-    lock = receivers.BareLock([None, 5, token.bytes_le], annotations)
-    assert (lock.locked_until_utc, lock.sequence_number, lock.lock_token) == (until, number, token)
+    lock = ReceivedLock.of_frame([None, 5, token.bytes_le], annotations, None)
+    assert (lock.locked_until, lock.sequence_number, lock.lock_token) == (until, number, token)
 
 
 async def test_messages_of_a_cancelled_call_wait_for_the_next(namespace: AsyncNamespace) -> None:
@@ -96,15 +90,15 @@ async def test_messages_of_a_cancelled_call_wait_for_the_next(namespace: AsyncNa
         came: list[int] = []
 
         async def take() -> None:
-            came.extend(message.sequence_number for message in await receivers.take(receiver, 10, max_wait=30))
+            came.extend(message.sequence_number for message in await receiver.take(10, max_wait=30))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(take)
             await queue.send([Message(message_id="late")])
-            while not (came or receivers.waiting(receiver)):  # noqa: ASYNC110 (the SDK has no event for it)
+            while not (came or receiver.waiting):  # noqa: ASYNC110 (the SDK has no event for it)
                 await anyio.sleep(0.002)
             tasks.cancel_scope.cancel()  # while it waits for more
-        await receivers.withdraw_credit(receiver) if came else await take()
+        await receiver.withdraw_credit() if came else await take()
         assert came == [2]
     assert await counts(queue) == [0, 0]
 
@@ -112,7 +106,7 @@ async def test_messages_of_a_cancelled_call_wait_for_the_next(namespace: AsyncNa
 async def test_no_more_come_than_were_asked_for(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-locks-asked", 2, wanted=set()) as (queue, receiver, messages):
         await queue.send(Message() for _ in range(4))
-        got = await receivers.take(receiver, 1, max_wait=20)
+        got = await receiver.take(1, max_wait=20)
         # Messages on their way come before this answer.
         await management.renew_locks(receiver, [*messages, *got])
         assert settling.unsettled(receiver) == 3
@@ -125,21 +119,20 @@ async def until(condition: Callable[[], object]) -> None:
 
 async def test_messages_between_two_calls_wait_for_the_next(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-locks-between", 2, wanted=set()) as (queue, receiver, messages):
-        assert await receiver.receive_messages(10, max_wait_time=1) == [], "ten are asked for, and do not come"
+        assert await receiver.take(10, max_wait=1) == [], "ten are asked for, and do not come"
         await queue.send([Message(message_id="late"), Message(message_id="later")])
         for message in messages:  # reads from the link, and so receives messages that arrived meanwhile
             await management.settle_by_tokens(receiver, [message.lock_token], "complete", answer_within=20)
-        got = await receiver.receive_messages(2, max_wait_time=5)
+        got = await receiver.take(2, max_wait=5)
         assert [message.sequence_number for message in got] == [3, 4]
         assert settling.ranges([*messages, *got]) == [slice(0, 4)], "they came once, and not again after a release"
-        await receivers.withdraw_credit(receiver)
+        await receiver.withdraw_credit()
     assert await counts(queue) == [0, 0]
 
 
-def delivery_count(message: Any) -> int:
-    payload = receivers.payload_of_received(message)
-    assert payload is not None
-    return peeked_from_payload(payload, EntityAddress("orders")).delivery_count
+def delivery_count(message: ReceivedLock) -> int:
+    assert message.payload is not None
+    return peeked_from_payload(message.payload, EntityAddress("orders")).delivery_count
 
 
 @pytest.mark.parametrize("count", [1, 10])
@@ -147,24 +140,23 @@ async def test_withdraw_credit_leaves_later_messages_unlocked(namespace: AsyncNa
     address = EntityAddress(f"afterwards-{count}")
     await namespace.create_queue(address.path)
     async with namespace.connection.receiver(address) as receiver:
-        assert await receiver.receive_messages(count, max_wait_time=0.01) == []
-        await receivers.withdraw_credit(receiver)
+        assert await receiver.take(count, max_wait=0.01) == []
+        await receiver.withdraw_credit()
         await namespace.entity(address.path).send([Message(message_id="m")])
         async with namespace.connection.receiver(address) as another:
-            (message,) = await another.receive_messages(1, max_wait_time=5)
+            (message,) = await another.take(1, max_wait=5)
             assert delivery_count(message) == 0
-            await another.complete_message(message)
 
 
 async def test_withdraw_credit_releases_messages_on_their_way(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("on-its-way")
     async with namespace.connection.receiver(EntityAddress("on-its-way")) as receiver:
-        assert await receiver.receive_messages(10, max_wait_time=0.01) == []
+        assert await receiver.take(10, max_wait=0.01) == []
         await namespace.entity("on-its-way").send([Message(message_id="m")])
-        await receivers.withdraw_credit(receiver)
-        assert not receivers.has_more_coming(receiver)
+        await receiver.withdraw_credit()
+        assert not receiver.has_more_coming
         async with namespace.connection.receiver(EntityAddress("on-its-way")) as another:
-            (message,) = await another.receive_messages(1, max_wait_time=5)
+            (message,) = await another.take(1, max_wait=5)
             assert delivery_count(message) == 0
 
 
@@ -173,18 +165,18 @@ async def test_a_drain_ends_with_the_answer_of_the_service(
 ) -> None:
     await namespace.create_queue("answered")
     receiver = namespace.connection.receiver(EntityAddress("answered"))
-    assert not await receivers.drain_credit(receiver, answer_within=20), "it is not open"
+    assert not await receiver.drain_credit(answer_within=20), "it is not open"
     async with receiver:
-        assert await receivers.drain_credit(receiver, answer_within=20), "nothing was asked for"
-        assert await receiver.receive_messages(10, max_wait_time=0.01) == []
+        assert await receiver.drain_credit(answer_within=20), "nothing was asked for"
+        assert await receiver.take(10, max_wait=0.01) == []
         with anyio.fail_after(10):
-            assert await receivers.drain_credit(receiver, answer_within=20)
+            assert await receiver.drain_credit(answer_within=20)
     async with namespace.connection.receiver(EntityAddress("answered")) as receiver:
         shared_emulator.close_links("answered")
         with anyio.fail_after(20):
             while links.is_open(receiver):
                 await links.catch_up(receiver)
-        assert not await receivers.drain_credit(receiver, answer_within=20), "its link is closed"
+        assert not await receiver.drain_credit(answer_within=20), "its link is closed"
 
 
 async def test_only_a_flow_of_the_link_without_credit_ends_a_drain(
@@ -193,7 +185,7 @@ async def test_only_a_flow_of_the_link_without_credit_ends_a_drain(
     await namespace.create_queue("drained")
     drained: list[bool] = []
     async with namespace.connection.receiver(EntityAddress("drained")) as receiver:
-        assert await receiver.receive_messages(10, max_wait_time=0.01) == []
+        assert await receiver.take(10, max_wait=0.01) == []
         link: Any = receiver._handler._link
         before = link._incoming_flow
         shared_emulator.freeze("drained")
@@ -202,7 +194,7 @@ async def test_only_a_flow_of_the_link_without_credit_ends_a_drain(
 
                 async def drain() -> None:
                     began = time.monotonic()
-                    drained.append(await receivers.drain_credit(receiver, answer_within=0.7))
+                    drained.append(await receiver.drain_credit(answer_within=0.7))
                     assert time.monotonic() - began >= 0.7
 
                 tasks.start_soon(drain)

@@ -28,8 +28,7 @@ from sbnotebook.settlement.sdk.protocol import private
 from sbnotebook.settlement.sdk.settling import LinkSettling
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
-    from azure.servicebus.aio import ServiceBusReceiver
+    from sbnotebook.settlement.sdk.receivers import LockReceiver, ReceivedLock
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +36,7 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def received(
     namespace: AsyncNamespace, name: str, count: int
-) -> AsyncGenerator[tuple[AsyncEntity, ServiceBusReceiver, list[ServiceBusReceivedMessage]]]:
+) -> AsyncGenerator[tuple[AsyncEntity, LockReceiver, list[ReceivedLock]]]:
     await namespace.create_queue(name)
     queue = namespace.entity(name)
     await queue.send((Message(body=b"%d" % n) for n in range(count)), max_in_flight=1)
@@ -46,20 +45,20 @@ async def received(
         yield queue, receiver, await all_of(receiver, count)
 
 
-async def all_of(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
+async def all_of(receiver: LockReceiver, count: int) -> list[ReceivedLock]:
     """A receive ends where the messages that come leave a gap, as they do on a busy machine."""
-    messages: list[ServiceBusReceivedMessage] = []
+    messages: list[ReceivedLock] = []
     while len(messages) < count:
-        page = await receiver.receive_messages(count - len(messages), max_wait_time=5)
+        page = await receiver.take(count - len(messages), max_wait=5)
         assert page, f"{len(messages)} of {count} messages came"
         messages += page
     return messages
 
 
 async def settled(
-    receiver: ServiceBusReceiver,
+    receiver: LockReceiver,
     operation: str,
-    parts: Sequence[Sequence[ServiceBusReceivedMessage]],
+    parts: Sequence[Sequence[ReceivedLock]],
     *,
     in_flight: int = 10,
     answer_within: float = 20,
@@ -92,7 +91,7 @@ async def counts(queue: AsyncEntity) -> list[int]:
     [([5], [1]), ([1, 2, 7], [2, 3]), ([5, 3], [1, 2]), ([5, 5], [1, 2]), ([1, 3, 4], [1, 3]), ([], [])],
 )
 def test_only_deliveries_that_follow_make_a_range(numbers: list[int], ends: list[int]) -> None:
-    messages: list[Any] = [SimpleNamespace(_delivery_id=number) for number in numbers]
+    messages: list[Any] = [SimpleNamespace(delivery_id=number) for number in numbers]
     starts = [0, *ends[:-1]] if ends else []
     assert settling.ranges(messages) == [slice(start, end) for start, end in zip(starts, ends, strict=True)]
 

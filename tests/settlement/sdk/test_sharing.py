@@ -47,7 +47,7 @@ async def receiver_of(namespace: AsyncNamespace, name: str) -> AsyncGenerator[Se
 @pytest.mark.thorough
 async def test_requests_do_not_wait_for_a_task_that_receives(namespace: AsyncNamespace) -> None:
     async with receiver_of(namespace, "sharing-receive") as receiver, anyio.create_task_group() as tasks:
-        tasks.start_soon(receiver.receive_messages, 1, 60)
+        tasks.start_soon(receiver.take, 1, 60)
         await anyio.sleep(0.05)
         began = time.monotonic()
         for _ in range(REQUESTS):
@@ -120,7 +120,7 @@ async def test_tasks_go_on_where_the_one_that_reads_is_cancelled(namespace: Asyn
         for _ in range(5):
             with anyio.move_on_after(0.02) as reading:
                 tasks.start_soon(_ask, receiver)
-                await receiver.receive_messages(1, max_wait_time=60)
+                await receiver.take(1, max_wait=60)
             assert reading.cancelled_caught
         assert await management.peek_payloads(receiver, 1, 1) == []
 

@@ -21,8 +21,8 @@ from sbnotebook.settlement.sdk.tokens import refresh_if_due
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
-    from azure.servicebus import ServiceBusReceivedMessage
-    from azure.servicebus.aio import ServiceBusReceiver
+
+    from sbnotebook.settlement.sdk.receivers import LockReceiver, ReceivedLock
 
 pytestmark = pytest.mark.anyio
 
@@ -33,8 +33,8 @@ LEFT = 30
 class Held(NamedTuple):
     """A receiver that holds a message, and whose token is due for a refresh."""
 
-    receiver: ServiceBusReceiver
-    message: ServiceBusReceivedMessage
+    receiver: LockReceiver
+    message: ReceivedLock
     authenticator: Any
     get_token: Callable[[], Awaitable[AccessToken]]
 
@@ -54,7 +54,7 @@ async def held(own: AsyncNamespace) -> AsyncIterator[Held]:
     await own.create_queue("orders")
     await own.entity("orders").send([Message()])
     async with own.connection.receiver(EntityAddress("orders")) as receiver:
-        (message,) = await receiver.receive_messages(1, max_wait_time=5)
+        (message,) = await receiver.take(1, max_wait=5)
         await management.renew_locks(receiver, [message])
         handler: Any = private(receiver)._handler
         authenticator: Any = handler._cbs_authenticator
@@ -81,7 +81,7 @@ async def test_a_failed_refresh_leaves_the_valid_token_in_use(held: Held) -> Non
     held.authenticator._auth.get_token = held.get_token
     await held.renew_until(lambda: is_refreshed(held))
     await held.renew()
-    await held.receiver.complete_message(held.message)
+    await management.settle_by_tokens(held.receiver, [held.message.lock_token], "complete", answer_within=20)
 
 
 async def test_a_slow_refresh_holds_up_no_operation(held: Held) -> None:

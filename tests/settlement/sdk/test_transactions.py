@@ -20,7 +20,7 @@ from azure.servicebus.exceptions import (
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.sdk import management, transactions
+from sbnotebook.settlement.sdk import clients, management, transactions
 from sbnotebook.settlement.sdk.errors import condition_of
 from sbnotebook.settlement.sdk.protocol import private
 from sbnotebook.settlement.sdk.transactions import DischargeUnansweredError, TransactionLine
@@ -44,8 +44,8 @@ async def line(own: AsyncNamespace, emulator: RunningEmulator) -> AsyncIterator[
 
 async def token_of(namespace: AsyncNamespace) -> UUID:
     async with namespace.connection.receiver(LETTERS) as receiver:
-        (letter,) = await receiver.receive_messages(1, max_wait_time=5)
-        return UUID(str(letter.lock_token))
+        (letter,) = await receiver.take(1, max_wait=5)
+        return letter.lock_token
 
 
 async def test_a_commit_without_an_answer_is_unknown(
@@ -63,6 +63,7 @@ async def test_a_close_that_is_cut_off_ends_the_connection(own: AsyncNamespace, 
     await dead_letters(own, "orders", 1)
     async with ServiceBusClient.from_connection_string(emulator.connection_string) as client:
         browser = management.browser(client, LETTERS.path)
+        clients.adopt(browser)
         line = TransactionLine(browser, client.get_queue_sender("orders"))
         await line.open()
         handler: Any = private(browser)._handler

@@ -12,7 +12,7 @@ from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Abandon, Complete, Defer, LockedMessage, Message, MessageState, Outcome, OutcomeStatus
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.locking import bodiless, settle
+from sbnotebook.settlement.locking import settle
 
 pytestmark = pytest.mark.anyio
 
@@ -34,8 +34,8 @@ async def left(queue: AsyncEntity) -> dict[int, int]:
     return {message.sequence_number: message.delivery_count for message in await queue.peek()}
 
 
-def of(outcomes: dict[int, Outcome], status: OutcomeStatus) -> set[int]:
-    return {number for number, outcome in outcomes.items() if outcome.status is status}
+def of(outcomes: Iterable[Outcome], status: OutcomeStatus) -> set[int | None]:
+    return {outcome.sequence_number for outcome in outcomes if outcome.status is status}
 
 
 def numbers(messages: Iterable[LockedMessage]) -> set[int]:
@@ -44,7 +44,7 @@ def numbers(messages: Iterable[LockedMessage]) -> set[int]:
 
 async def test_messages_have_numbers_times_and_sizes(queue: AsyncEntity) -> None:
     whole = {message.sequence_number: message for message in await queue.peek()}
-    async with queue.bodiless_batch() as batch:
+    async with queue.batch(recorded=False, keep_bodies=False) as batch:
         held = await batch.receive(COUNT)
         assert numbers(held) == whole.keys()
         assert {message.body for message in held} == {b""}
@@ -56,10 +56,10 @@ async def test_messages_have_numbers_times_and_sizes(queue: AsyncEntity) -> None
 
 
 async def test_many_messages_are_completed_by_few_requests(queue: AsyncEntity, emulator: RunningEmulator) -> None:
-    async with queue.bodiless_batch() as batch:
+    async with queue.batch(recorded=False, keep_bodies=False) as batch:
         held = await batch.receive(COUNT)
         emulator.faults.entity("orders").drop_after_nth = 4  # the fourth settlement would lose its answer
-        assert of(await batch.complete(held), SETTLED) == numbers(held)
+        assert of(await batch.settle(Complete(), held), SETTLED) == numbers(held)
     assert await left(queue) == {}
 
 
@@ -67,17 +67,17 @@ async def test_few_requests_complete_many_partitions(own: AsyncNamespace, emulat
     emulator.create_queue("parted", QueueOptions(enable_partitioning=True))
     queue = own.entity("parted")
     assert (await queue.send(Message(partition_key=f"k{n}") for n in range(COUNT))).ok
-    async with queue.bodiless_batch() as batch:
+    async with queue.batch(recorded=False, keep_bodies=False) as batch:
         held = await batch.receive(COUNT)
         partitions = len({partition_of(message.sequence_number) for message in held})
         assert partitions > 2
         emulator.faults.entity("parted").drop_after_nth = partitions + 3  # this settlement would lose its answer
         mixed = sorted(held, key=lambda message: message.sequence_number % 2**48)  # as Service Bus sends them
-        assert of(await batch.complete(mixed), SETTLED) == numbers(held)
+        assert of(await batch.settle(Complete(), mixed), SETTLED) == numbers(held)
 
 
 async def test_messages_are_deferred_like_those_of_any_batch(queue: AsyncEntity) -> None:
-    async with queue.bodiless_batch() as batch:
+    async with queue.batch(recorded=False, keep_bodies=False) as batch:
         assert (await batch.settle(Defer(), await batch.receive(COUNT), max_in_flight=200)).settled == COUNT
     assert {message.state for message in await queue.peek()} == {MessageState.DEFERRED}
 
@@ -87,11 +87,11 @@ async def test_messages_are_completed_over_their_link_if_refused(
     queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, busy: int
 ) -> None:
     monkeypatch.setattr(settle, "_PAUSES", (0.1, 0.1))
-    async with queue.bodiless_batch() as batch:
+    async with queue.batch(recorded=False, keep_bodies=False) as batch:
         held = await batch.receive(100)
         assert (await queue.plan_by_token(Abandon(), held[:10]).apply()).ok
         emulator.faults.entity("orders").server_busy = busy  # one request, and two times its parts of 20
-        outcomes = await batch.complete(held)
+        outcomes = await batch.settle(Complete(), held)
         assert emulator.faults.entity("orders").server_busy == 0
         assert of(outcomes, SETTLED) == numbers(held[10:])
         assert of(outcomes, LOCK_LOST) == numbers(held[:10]), "a busy service has settled none of them"
@@ -102,11 +102,11 @@ async def test_refused_request_to_complete_many_hides_no_outcome(
     queue: AsyncEntity, emulator: RunningEmulator, refused: str
 ) -> None:
     emulator.faults.entity("orders").refused_tokens = refused
-    async with queue.bodiless_batch() as batch:
+    async with queue.batch(recorded=False, keep_bodies=False) as batch:
         held = await batch.receive(100)
         assert (await queue.plan_by_token(Complete(), held[:10]).apply()).ok
         assert (await queue.plan_by_token(Abandon(), held[10:20]).apply()).ok
-        outcomes = await batch.complete(held)
+        outcomes = await batch.settle(Complete(), held)
         assert of(outcomes, LOCK_LOST) == numbers(held[10:20])
         unknown = held[:10] if refused == "kept" else (*held[:10], *held[20:])
         assert of(outcomes, UNCONFIRMED) == numbers(unknown)
@@ -114,28 +114,14 @@ async def test_refused_request_to_complete_many_hides_no_outcome(
 
 
 async def test_lost_connection_leaves_the_rest_to_complete(queue: AsyncEntity, emulator: RunningEmulator) -> None:
-    async with queue.bodiless_batch() as batch:
+    async with queue.batch(recorded=False, keep_bodies=False) as batch:
         held = await batch.receive(COUNT)
         emulator.faults.entity("orders").drop_before_nth = 2
-        outcomes = await batch.complete(held)
-        assert outcomes.keys() == numbers(held)
-        assert of(outcomes, SETTLED) < numbers(held)
-        undecided = [message for message in held if outcomes[message.sequence_number].status is not SETTLED]
-        again = await batch.complete(undecided)
+        outcomes = await batch.settle(Complete(), held)
+        undecided = [message for message, end in zip(held, outcomes, strict=True) if end.status is not SETTLED]
+        assert undecided
+        again = await batch.settle(Complete(), undecided)
         assert of(again, SETTLED) | of(again, UNCONFIRMED) | of(again, OutcomeStatus.ALREADY_SETTLED) == numbers(
             undecided
         )
     assert await left(queue) == {}
-
-
-async def test_nothing_more_is_completed_after_one_without_an_answer(
-    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bodiless, "GROUP", 20)
-    monkeypatch.setattr(bodiless, "BESIDE", 1)
-    async with queue.bodiless_batch() as batch:
-        held = await batch.receive(60)
-        emulator.faults.entity("orders").drop_before_nth = 1
-        outcomes = await batch.complete(held)
-        assert of(outcomes, OutcomeStatus.SKIPPED) >= numbers(held[20:])
-        assert of(outcomes, SETTLED) == set()
