@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         is_loopback,
         read_connection_string,
     )
-    from sbnotebook.settlement.connecting.failures import explained
+    from sbnotebook.settlement.connecting.failures import Failure, explained
     from sbnotebook.settlement.connecting.sign_in import sign_in
     from sbnotebook.settlement.costs import Cost
     from sbnotebook.settlement.dead_letters import DeadLetterLook, choose_entities, look_at_dead_letters
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.namespace import AsyncNamespace
     from sbnotebook.settlement.pace import InFlight, Pause, Window, transfers_in_flight
     from sbnotebook.settlement.parallel import in_parallel
-    from sbnotebook.settlement.patience import OUTAGE_PATIENCE, is_transient, patiently
+    from sbnotebook.settlement.patience import OUTAGE_PATIENCE, patiently
     from sbnotebook.settlement.peek import Page, PeekCursor, Peeker
     from sbnotebook.settlement.plan import (
         ApplyOnce,
@@ -132,6 +132,7 @@ __all__ = [
     "EditChange",
     "EncodedRows",
     "EntityCounts",
+    "Failure",
     "Fates",
     "Hidden",
     "InFlight",
@@ -202,7 +203,6 @@ __all__ = [
     "is_gone",
     "is_locked_elsewhere",
     "is_loopback",
-    "is_transient",
     "last_number",
     "last_numbers",
     "lineage_of",
@@ -249,7 +249,7 @@ _NAMES: Final = {
     ),
     "connecting.connection": ("Connection", "scrub"),
     "connecting.connection_strings": ("Hidden", "canonical_host", "hidden", "is_loopback", "read_connection_string"),
-    "connecting.failures": ("explained",),
+    "connecting.failures": ("Failure", "explained"),
     "connecting.sign_in": ("sign_in",),
     "costs": ("Cost",),
     "dead_letters": ("DeadLetterLook", "choose_entities", "look_at_dead_letters"),
@@ -267,7 +267,7 @@ _NAMES: Final = {
     "memory.notes": ("Resubmitted",),
     "namespace": ("AsyncNamespace",),
     "pace": ("InFlight", "Pause", "Window", "transfers_in_flight"),
-    "patience": ("OUTAGE_PATIENCE", "is_transient", "patiently"),
+    "patience": ("OUTAGE_PATIENCE", "patiently"),
     "peek": ("Page", "PeekCursor", "Peeker"),
     "plan": (
         "ApplyOnce",

@@ -10,11 +10,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import anyio
-from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.model import EntityAddress, OutcomeStatus
-from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
-from sbnotebook.settlement.sdk.errors import condition_of
+from sbnotebook.model import EntityAddress
+from sbnotebook.settlement.connecting.failures import Failure
 
 T = TypeVar("T")
 
@@ -37,19 +36,10 @@ async def patiently(
         try:
             return await attempt(*arguments)
         except (ServiceBusError, OSError) as error:
-            passes = isinstance(error, ServiceBusServerBusyError) or (not only_busy and is_transient(error, address))
+            failure = Failure.of(error)
+            passes = failure.is_busy or (not only_busy and failure.is_transient)
             if not passes or anyio.current_time() + pause > until:
                 raise
-            _LOGGER.info("%s does not answer, and is asked again in %.1f s: %s", address, pause, explained(error))
+            _LOGGER.info("%s does not answer, and is asked again in %.1f s: %s", address, pause, failure.text)
         await anyio.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
-
-
-def is_transient(error: Exception, address: EntityAddress) -> bool:
-    """Return whether an error is about the connection or the load of Service Bus, and not about the request."""
-    if isinstance(error, ServiceBusServerBusyError):
-        return True
-    if isinstance(error, ServiceBusConnectionError) and condition_of(error)[1] is False:
-        return False  # explained: there is no such host, or nothing listens there
-    outcome = outcome_of_error(error, verb="ask", entity=address, sequence_number=None, message_id=None)
-    return outcome.status is OutcomeStatus.UNCONFIRMED

@@ -18,7 +18,7 @@ from sbnotebook.client.portal import run
 from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.settlement import AsyncNamespace, is_transient
+from sbnotebook.settlement import AsyncNamespace, Failure
 from sbnotebook.spark.options import Operation, WriteOptions
 
 _LOCAL: Final = re.compile(r"local(?:\[(?P<cores>[0-9]+|\*)(?:, *[0-9]+)?\])?")
@@ -70,7 +70,7 @@ async def _open(namespace: AsyncNamespace, options: WriteOptions) -> None:
         else:
             await namespace.entity(options.entity).peek(1)
     except Exception as error:
-        if isinstance(error, SbNotebookError) or not is_transient(error, options.entity):
+        if isinstance(error, SbNotebookError) or not Failure.of(error).is_transient:
             raise
 
 

@@ -32,12 +32,11 @@ from sbnotebook.model import (
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.actions.destination import Destination
 from sbnotebook.settlement.actions.reach import Holder
-from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
+from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock_table import Hold
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.sdk.errors import condition_of
 from sbnotebook.settlement.sdk.transactions import DischargeUnansweredError, TransactionLine
 from sbnotebook.settlement.terms import is_same, outcome_for
 from sbnotebook.settlement.wire.encoding import payload_of
@@ -113,7 +112,7 @@ class Atomic:
                 await line.open()
             except BaseException as error:
                 await _close(line)
-                if condition_of(error)[0] in _NO_TRANSACTIONS:
+                if Failure.of(error).condition in _NO_TRANSACTIONS:
                     text = f"Service Bus refuses transactions for {self._address}: {explained(error)}. {_NOT_HERE}"
                     raise DecisionError(text) from error
                 raise
@@ -163,13 +162,7 @@ class Atomic:
         return outcome_for(original, self._decision, OutcomeStatus.SETTLED)
 
     def _nothing_done(self, original: LockedMessage, error: Exception) -> Outcome:
-        outcome = outcome_of_error(
-            error,
-            verb=self._decision.verb,
-            entity=original.entity,
-            sequence_number=original.sequence_number,
-            message_id=original.message_id,
-        )
+        outcome = Failure.of(error).outcome(self._decision.verb, original)
         is_lost = outcome.status is OutcomeStatus.LOCK_LOST
         text = f"Nothing was done, there was no commit: {outcome.description}"
         return replace(outcome, status=outcome.status if is_lost else OutcomeStatus.FAILED, description=text)

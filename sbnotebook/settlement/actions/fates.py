@@ -23,8 +23,7 @@ from sbnotebook.model.partition import end_of_partition
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.actions.destination import Destination
 from sbnotebook.settlement.administration import DestinationDescription
-from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.patience import is_transient
+from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.resources import Resources
@@ -182,7 +181,7 @@ class Fates:
         return fates
 
     def _not_seen(self, place: EntityAddress, error: Exception) -> str:
-        self.failed |= is_transient(error, place)
+        self.failed |= Failure.of(error).is_transient
         return f"{place} could not be looked into ({explained(error)})"
 
     async def _pages(self, place: EntityAddress) -> AsyncGenerator[list[PeekedMessage]]:

@@ -33,9 +33,9 @@ from sbnotebook.model import (
     SettleEach,
 )
 from sbnotebook.settlement import administration
-from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import BESIDE, GROUP, Run
-from sbnotebook.settlement.locking.ahead import LockedAhead, Search, needs_session
+from sbnotebook.settlement.locking.ahead import LockedAhead, Search
 from sbnotebook.settlement.locking.by_number import DeferredDeleter, Removal
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.renewal import SystemClock
@@ -257,7 +257,7 @@ class Reach:
         try:
             await work(messages, None)
         except ServiceBusError as error:
-            if not needs_session(error):
+            if not Failure.of(error).needs_session:
                 raise
             by_session: dict[str | None, list[ReceivedMessage]] = {}
             for message in messages:

@@ -31,7 +31,7 @@ from sbnotebook.settlement.actions.clone import clone_of
 from sbnotebook.settlement.actions.destination import Destination, destinations_of
 from sbnotebook.settlement.actions.reach import Holder
 from sbnotebook.settlement.actions.recall import Recall, Verdict
-from sbnotebook.settlement.connecting.failures import explained, outcome_of_error
+from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState, original_key
@@ -451,12 +451,6 @@ def _as_resubmit(step: Step, end: Outcome, decision: Resubmit) -> Outcome:
 
 
 def _not_connected(message: LockedMessage, decision: Resubmit, error: Exception) -> Outcome:
-    outcome = outcome_of_error(
-        error,
-        verb=decision.verb,
-        entity=message.entity,
-        sequence_number=message.sequence_number,
-        message_id=message.message_id,
-    )
+    outcome = Failure.of(error).outcome(decision.verb, message)
     text = f"Nothing was sent, there was no connection: {outcome.description}"[:_MAX_DESCRIPTION]
     return replace(outcome, status=OutcomeStatus.FAILED, description=text, retryable=True)

@@ -32,7 +32,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import engine
-from sbnotebook.settlement.connecting.failures import outcome_of_error
+from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import GROUP, Run
 from sbnotebook.settlement.locking.by_number import same_partition_chunks
@@ -41,7 +41,7 @@ from sbnotebook.settlement.pace import transfers_in_flight
 from sbnotebook.settlement.parallel import halves, in_parallel
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE
 from sbnotebook.settlement.plan import Limits, Plan
-from sbnotebook.settlement.sdk import errors, management
+from sbnotebook.settlement.sdk import management
 from sbnotebook.settlement.sdk.management import ToSchedule
 from sbnotebook.settlement.sending.delivery import DeliveryMethod, SendOptions, deliver_many
 from sbnotebook.settlement.sending.packing import Pack
@@ -297,10 +297,7 @@ class _Cancelling:
         return ends.get(message.sequence_number) or self._run.outcome_of(message)
 
     def _outcome_of(self, error: Exception, message: ReceivedMessage, *, asked: bool) -> Outcome:
-        place, number = message.entity, message.sequence_number
-        outcome = outcome_of_error(
-            error, verb=self._decision.verb, entity=place, sequence_number=number, message_id=message.message_id
-        )
+        outcome = Failure.of(error).outcome(self._decision.verb, message)
         if outcome.status is OutcomeStatus.NOT_FOUND:
             return outcome_for(message, self._decision, OutcomeStatus.NOT_FOUND, _GONE)
         if outcome.status is OutcomeStatus.UNCONFIRMED and not asked:
@@ -316,7 +313,7 @@ class _Cancelling:
         try:
             return await self._place.namespace.peeker(self._place.address).payloads_of(numbers)
         except ServiceBusError as error:
-            if errors.condition_of(error)[0] not in _CANNOT_LOOK:
+            if Failure.of(error).condition not in _CANNOT_LOOK:
                 raise
             return {}  # a topic does not show its scheduled messages
 

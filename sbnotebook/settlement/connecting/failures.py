@@ -1,9 +1,11 @@
-"""Outcomes of messages, from exceptions of the SDK."""
+"""What the exceptions of the SDK say: about the outcome of a message, about another attempt, and in words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from azure.servicebus.exceptions import (
@@ -24,7 +26,7 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
-from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus
+from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, ReceivedMessage
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.sdk import errors
 
@@ -70,46 +72,145 @@ _NO_ANSWER: Final = (
 )
 
 
-def outcome_of_error(
-    error: BaseException, *, verb: str, entity: EntityAddress, sequence_number: int | None, message_id: str | None
-) -> Outcome:
-    """Return the outcome that an exception stands for. An unknown outcome is UNCONFIRMED, never a success.
+class Scope(StrEnum):
+    """What a refusal is about, where several things were asked for together."""
+
+    MESSAGE = "message"
+    """One of the messages: it is not there, or its lock is not."""
+    SESSION = "session"
+    """The lock of the session, and so all of its messages."""
+    SIZE = "size"
+    """The size of the whole."""
+    CONTENT = "content"
+    """What is in one of the messages."""
+    REQUEST = "request"
+    """Something else in the request, which Service Bus refuses for good."""
+    OTHER = "other"
+    """The entity, the connection, or Service Bus itself: asking for less does not help."""
+
+
+_SCOPES: Final = (
+    (MessageLockLostError, Scope.MESSAGE),
+    (MessageNotFoundError, Scope.MESSAGE),
+    (SessionLockLostError, Scope.SESSION),
+    (MessageSizeExceededError, Scope.SIZE),
+)
+_CONTENT_CONDITIONS: Final = frozenset(
+    {
+        "amqp:decode-error",
+        "amqp:invalid-field",
+        "amqp:not-allowed",
+        "amqp:precondition-failed",
+        "com.microsoft:argument-error",
+        "com.microsoft:argument-out-of-range",
+    }
+)
+"""Conditions that reject a transfer for its content (AMQP 1.0 section 2.8.15, and Service Bus's own)."""
+
+
+REFUSED_FOR_ONE: Final = (MessageNotFoundError, MessageLockLostError, MessageSizeExceededError)
+"""What a request for several messages is refused with, that may be granted for some of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What an exception says about the work that it ended. All judgements of the SDK's exceptions are here.
+
+    Args:
+        error: the exception.
+        status: of the messages; UNCONFIRMED where it is unknown whether the work was done.
+        condition: the AMQP condition; None where there is none.
+        retryable: whether the SDK thinks that a retry can help.
 
     Example:
-        >>> orders = EntityAddress("orders")
-        >>> outcome_of_error(MessageLockLostError(), verb="complete", entity=orders, sequence_number=7, message_id=None)
-        ... # doctest: +ELLIPSIS
-        <Outcome complete message 7 of orders: lock lost (...)>
+        >>> Failure.of(ServiceBusQuotaExceededError()).is_unanswered, Failure.of(MessageLockLostError()).scope
+        (False, <Scope.MESSAGE: 'message'>)
     """
-    condition, retryable = errors.condition_of(error)
-    text = explained(error)
-    tracking = _TRACKING_ID.search(text)
-    return Outcome(
-        status=_status(error, condition),
-        verb=verb,
-        entity=entity,
-        sequence_number=sequence_number,
-        message_id=message_id,
-        condition=condition or type(error).__name__,
-        description=text[:_MAX_DESCRIPTION],
-        tracking_id=tracking[1] if tracking else None,
-        retryable=retryable,
-    )
 
+    error: BaseException
+    status: OutcomeStatus
+    condition: str | None
+    retryable: bool | None
 
-def is_broken_off(error: BaseException) -> bool:
-    """Return whether Service Bus answered that it broke off an operation: how far it came is unknown."""
-    return errors.condition_of(error)[0] in _BROKEN_OFF
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Return what an exception says."""
+        condition, retryable = errors.condition_of(error)
+        return cls(error, _status(error, condition), condition, retryable)
 
+    @property
+    def text(self) -> str:
+        """Return the text of the exception in one line, without secrets."""
+        return explained(self.error)
 
-def is_refusal(error: BaseException) -> bool:
-    """Return whether Service Bus refused an operation, so that it did nothing; False where the outcome is unknown.
+    @property
+    def scope(self) -> Scope:
+        """Return what the refusal is about."""
+        if (kind := next((scope for kind, scope in _SCOPES if isinstance(self.error, kind)), None)) is not None:
+            return kind
+        if self.condition in _CONTENT_CONDITIONS:
+            return Scope.CONTENT
+        is_for_good = type(self.error) is ServiceBusError and self.retryable is False
+        return Scope.REQUEST if is_for_good else Scope.OTHER
 
-    Example:
-        >>> is_refusal(ServiceBusQuotaExceededError()), is_refusal(ServiceBusConnectionError())
-        (True, False)
-    """
-    return _status(error, errors.condition_of(error)[0]) is not OutcomeStatus.UNCONFIRMED
+    @property
+    def is_unanswered(self) -> bool:
+        """Return whether it is unknown if the work was done."""
+        return self.status is OutcomeStatus.UNCONFIRMED
+
+    @property
+    def is_lock_lost(self) -> bool:
+        """Return whether the lock of a message or of its session is lost."""
+        return self.status is OutcomeStatus.LOCK_LOST
+
+    @property
+    def is_refusal(self) -> bool:
+        """Return whether Service Bus refused the work for another reason than a lock, so that it did nothing."""
+        return not (self.is_unanswered or self.is_lock_lost)
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether Service Bus was too busy, and did nothing."""
+        return isinstance(self.error, ServiceBusServerBusyError)
+
+    @property
+    def is_broken_off(self) -> bool:
+        """Return whether Service Bus answered that it broke off the work: how far it came is unknown."""
+        return self.condition in _BROKEN_OFF
+
+    @property
+    def may_pass(self) -> bool:
+        """Return whether Service Bus answered, and another attempt may succeed."""
+        return self.is_busy or self.is_broken_off
+
+    @property
+    def is_transient(self) -> bool:
+        """Return whether it is about the connection or the load of Service Bus, and not about the request."""
+        if isinstance(self.error, ServiceBusConnectionError) and self.retryable is False:
+            return False  # explained: there is no such host, or nothing listens there
+        return self.is_busy or self.is_unanswered
+
+    @property
+    def needs_session(self) -> bool:
+        """Return whether the entity requires sessions: without one, no message can be locked."""
+        return self.condition == "amqp:not-allowed" and "requires sessions" in str(self.error)
+
+    def outcome(self, verb: str, of: EntityAddress | ReceivedMessage) -> Outcome:
+        """Return the outcome of a message, or of one that is sent to an entity."""
+        text = self.text
+        tracking = _TRACKING_ID.search(text)
+        is_sent = isinstance(of, EntityAddress)
+        return Outcome(
+            status=self.status,
+            verb=verb,
+            entity=of if is_sent else of.entity,
+            sequence_number=None if is_sent else of.sequence_number,
+            message_id=None if is_sent else of.message_id,
+            condition=self.condition or type(self.error).__name__,
+            description=text[:_MAX_DESCRIPTION],
+            tracking_id=tracking[1] if tracking else None,
+            retryable=self.retryable,
+        )
 
 
 def explained(error: BaseException, secrets: Iterable[str] = ()) -> str:

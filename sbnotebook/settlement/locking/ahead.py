@@ -23,7 +23,6 @@ from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.settle import ActElsewhere
-from sbnotebook.settlement.sdk import errors
 from sbnotebook.settlement.terms import Progress
 
 if TYPE_CHECKING:
@@ -39,12 +38,6 @@ _WITH_BODY: Final = 600
 """Chosen messages, which have their bodies, that are asked for at once."""
 _BODIES: Final = 32_000_000
 """Bytes of bodies that are asked for at once, by the largest that has come so far."""
-
-
-def needs_session(error: ServiceBusError) -> bool:
-    """Return whether an error says that the entity requires sessions: without one, no message can be locked."""
-    condition, _ = errors.condition_of(error)
-    return condition == "amqp:not-allowed" and "requires sessions" in str(error)
 
 
 @dataclass(frozen=True, slots=True)

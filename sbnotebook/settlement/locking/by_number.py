@@ -13,17 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
-from azure.servicebus.exceptions import (
-    MessageLockLostError,
-    MessageNotFoundError,
-    MessageSizeExceededError,
-    ServiceBusServerBusyError,
-)
 
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import MessageState
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.connection import Connection
+from sbnotebook.settlement.connecting.failures import REFUSED_FOR_ONE, Failure
 from sbnotebook.settlement.parallel import by_halves, halves
 from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.peek import Peeker
@@ -34,8 +29,6 @@ from sbnotebook.settlement.wire.conversion import peeked_from_payload
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
 
-_REFUSED_TOGETHER: Final = (MessageNotFoundError, MessageLockLostError, MessageSizeExceededError)
-"""What a request for several messages is refused with, that may be granted for some of them."""
 _CHUNK: Final = 100
 """Messages removed by one request; all of them come in its answer."""
 _CLOSE_WITHIN: Final = 5.0
@@ -58,7 +51,7 @@ async def receive_those_there(
     async def ask(part: Sequence[int]) -> list[Sequence[int]]:
         try:
             some = await management.receive_deferred(receiver, part)
-        except _REFUSED_TOGETHER:
+        except REFUSED_FOR_ONE:
             if deferred.issuperset(part):
                 return halves(part)
             there = await those_deferred(peeker, part)
@@ -159,8 +152,8 @@ class DeferredDeleter:
 
         async def ask(part: Sequence[int]) -> list[Sequence[int]]:
             try:
-                removed = await patiently(self._attempt_noting, part, unanswered, address=self._address)
-            except _REFUSED_TOGETHER:
+                removed = await patiently(self._attempt, part, unanswered, address=self._address)
+            except REFUSED_FOR_ONE:
                 there = await self._those_there(part)
                 ends.unknown.update(unanswered.intersection(part).difference(there))
                 # All or nothing: without those that are gone, or by halves, to find those that another receiver holds.
@@ -171,23 +164,16 @@ class DeferredDeleter:
 
         await by_halves(ask, chunk)
 
-    async def _attempt_noting(self, chunk: Sequence[int], unanswered: set[int]) -> int:
+    async def _attempt(self, chunk: Sequence[int], unanswered: set[int]) -> int:
         receiver = await self._ready()  # until then nothing is sent
         try:
-            return await self._attempt(receiver, chunk)
-        except (*_REFUSED_TOGETHER, ServiceBusServerBusyError):
-            raise
-        except Exception:
-            unanswered.update(chunk)
-            raise
-
-    async def _attempt(self, receiver: ServiceBusReceiver, chunk: Sequence[int]) -> int:
-        try:
             return await management.delete_deferred(receiver, chunk)
-        except _REFUSED_TOGETHER:
+        except REFUSED_FOR_ONE:
             raise
-        except Exception:
+        except Exception as error:
             await self._hang_up(receiver)  # its link may be broken
+            if not Failure.of(error).is_busy:
+                unanswered.update(chunk)
             raise
 
     async def _ready(self) -> ServiceBusReceiver:

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 from azure.servicebus.exceptions import (
     MessageLockLostError,
-    MessageNotFoundError,
-    ServiceBusError,
     ServiceBusServerBusyError,
 )
 
 from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.connecting.failures import Failure, Scope, explained
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.parallel import halves
-from sbnotebook.settlement.sdk import errors, links, management, tokens
+from sbnotebook.settlement.sdk import links, management, tokens
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
 
 if TYPE_CHECKING:
@@ -386,6 +384,4 @@ def _requests(holds: Sequence[Hold]) -> list[Sequence[Hold]]:
 
 def _is_about_messages(error: Exception) -> bool:
     """Tell whether the service answered and refused for a message's sake, so that others may be renewed."""
-    _, retryable = errors.condition_of(error)
-    is_one_lock = isinstance(error, MessageLockLostError | MessageNotFoundError)
-    return is_one_lock or (type(error) is ServiceBusError and retryable is False)
+    return Failure.of(error).scope in (Scope.MESSAGE, Scope.CONTENT, Scope.REQUEST)

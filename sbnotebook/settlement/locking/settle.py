@@ -12,8 +12,6 @@ from uuid import UUID
 import anyio
 import anyio.lowlevel
 from azure.servicebus.exceptions import (
-    MessageLockLostError,
-    MessageSizeExceededError,
     ServiceBusConnectionError,
     ServiceBusError,
     ServiceBusServerBusyError,
@@ -35,7 +33,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement.connecting.failures import is_broken_off, is_refusal, outcome_of_error
+from sbnotebook.settlement.connecting.failures import Failure, Scope
 from sbnotebook.settlement.engine import GROUP
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.locking.by_number import those_deferred
@@ -62,7 +60,6 @@ _ROUND_TRIPS: Final = 20
 _RELEASED: Final = 2_000
 """Messages that are released together: nothing is recorded of them, and one frame releases up to a hundred."""
 _NOT_RELEASED: Final = "The link refused to release it, although its lock was renewed: it comes again when that ends."
-_LOST: Final = (MessageLockLostError, SessionLockLostError)
 _TOKENS: Final = 200
 """Messages that one request settles over the management node, at most. Service Bus documents no limit."""
 _TOKENS_WHILE_BUSY: Final = 20
@@ -219,8 +216,9 @@ class Settling:
             if self._is_silent_range(receiver, errors):
                 return  # in doubt: their tokens are tried next
             for hold, error in zip(parts[index], errors, strict=True):
-                if not isinstance(self.decision, Release) and (_is_refused_by_link(hold, error) or _may_pass(error)):
-                    hold.in_doubt = hold in doubted or _is_unclear(error)  # its token is tried next
+                failure = None if error is None or isinstance(self.decision, Release) else Failure.of(error)
+                if failure is not None and (_is_refused_by_link(hold, failure) or failure.may_pass):
+                    hold.in_doubt = hold in doubted or failure.is_broken_off  # its token is tried next
                 else:
                     self._note(hold, self._ended(hold, error, receiver), was_in_doubt=hold in doubted)
 
@@ -297,15 +295,16 @@ class Settling:
                 await self._window.wait_for_rate(len(part))
                 skipped = [self._skipped(hold) for hold in part]
                 error = None if all(skipped) else await self._attempt_by_tokens(receiver, part)
-            if pauses and _may_pass(error):
+            failure = None if error is None else Failure.of(error)
+            if failure is not None and pauses and failure.may_pass:
                 await anyio.sleep(pauses[0])
-                may_be_done = may_be_done or _is_unclear(error)
+                may_be_done = may_be_done or failure.is_broken_off
                 few = [part[start : start + self._most] for start in range(0, len(part), self._most)]
                 await in_parallel(lambda each: settle(each, may_be_done, pauses[1:]), few, len(few))
-            elif len(part) > 1 and isinstance(error, (*_LOST, MessageSizeExceededError)):
-                may_be_done = may_be_done or isinstance(error, _LOST)
+            elif failure is not None and len(part) > 1 and (failure.is_lock_lost or failure.scope is Scope.SIZE):
+                may_be_done = may_be_done or failure.is_lock_lost
                 await in_parallel(lambda half: settle(half, may_be_done, pauses), halves(part), 2)
-            elif or_on_link and not may_be_done and error and not isinstance(error, _LOST) and is_refusal(error):
+            elif or_on_link and not may_be_done and failure is not None and failure.is_refusal:
                 for hold in part:
                     hold.in_doubt = hold in doubted
             else:
@@ -454,14 +453,9 @@ class Settling:
             decision = self._each.get(hold.message.sequence_number, self.decision)
             note = decision.shortened if isinstance(decision, DeadLetter) else None
             return outcome_for(hold.message, decision, OutcomeStatus.SETTLED, note)
-        outcome = outcome_of_error(
-            error,
-            verb=self.decision.verb,
-            entity=hold.message.entity,
-            sequence_number=hold.message.sequence_number,
-            message_id=hold.message.message_id,
-        )
-        if isinstance(self.decision, Release) and _is_refused_by_link(hold, error):
+        failure = Failure.of(error)
+        outcome = failure.outcome(self.decision.verb, hold.message)
+        if isinstance(self.decision, Release) and _is_refused_by_link(hold, failure):
             return replace(outcome, status=OutcomeStatus.FAILED, description=f"{_NOT_RELEASED} {outcome.description}")
         if outcome.status is OutcomeStatus.UNCONFIRMED and not self._goes_on(receiver):
             self._stopped = "Not attempted: a settlement before was not confirmed, and the connection may be lost."
@@ -472,22 +466,13 @@ class Settling:
         return isinstance(self.decision, Release) and links.is_open(receiver)
 
 
-def _is_refused_by_link(hold: Hold, error: Exception | None) -> bool:
+def _is_refused_by_link(hold: Hold, failure: Failure) -> bool:
     """Return whether a link calls a lock lost that was renewed, and is still held as far as is known.
 
     Azure was seen to refuse settlements over the link after 12 to 20 minutes of renewal. Source: azure-service-bus,
     issues 684 and 685; azure-sdk-for-net, issues 28025 and 40339.
     """
-    return hold.renewals > 0 and isinstance(error, _LOST)
-
-
-def _may_pass(error: Exception | None) -> bool:
-    """Return whether Service Bus answered, and another attempt may succeed."""
-    return isinstance(error, ServiceBusServerBusyError) or _is_unclear(error)
-
-
-def _is_unclear(error: Exception | None) -> bool:
-    return error is not None and is_broken_off(error)
+    return hold.renewals > 0 and failure.is_lock_lost
 
 
 async def settled_elsewhere(

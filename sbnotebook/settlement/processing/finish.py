@@ -28,7 +28,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.connection import scrub
-from sbnotebook.settlement.connecting.failures import outcome_of_error
+from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.memory.seen import Seen
@@ -221,13 +221,7 @@ def can_retry(outcome: Outcome) -> bool:
 
 
 def _failure(message: LockedMessage, error: Exception) -> Outcome:
-    return outcome_of_error(
-        error,
-        verb="send",
-        entity=message.entity,
-        sequence_number=message.sequence_number,
-        message_id=message.message_id,
-    )
+    return Failure.of(error).outcome("send", message)
 
 
 def _withheld(

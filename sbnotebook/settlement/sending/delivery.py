@@ -16,13 +16,13 @@ import anyio.to_thread
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError, ServiceBusServerBusyError
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
+from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Tally
 from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement.connecting.failures import outcome_of_error
+from sbnotebook.settlement.connecting.failures import Failure, Scope
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.pace import InFlight, Pace, Window, check_in_flight
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE
-from sbnotebook.settlement.sdk import errors, senders
+from sbnotebook.settlement.sdk import senders
 from sbnotebook.settlement.sending.packing import EncodedMessage, Pack, Packer
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import Progress
@@ -94,17 +94,6 @@ _CUT_OFF: Final = {
     True: (OutcomeStatus.UNCONFIRMED, "It was interrupted before the answer came: the message may have arrived."),
     False: (OutcomeStatus.SKIPPED, "It was interrupted before the message was sent."),
 }
-_CONTENT_CONDITIONS: Final = frozenset(
-    {
-        "amqp:decode-error",
-        "amqp:invalid-field",
-        "amqp:not-allowed",
-        "amqp:precondition-failed",
-        "com.microsoft:argument-error",
-        "com.microsoft:argument-out-of-range",
-    }
-)
-"""Conditions that reject a transfer for its content (AMQP 1.0 section 2.8.15, and Service Bus's own)."""
 
 
 async def send_many(
@@ -338,7 +327,9 @@ class _Delivery:
         error = await self._try_often(pack)
         if error is None:
             return
-        if pack.is_batch and not pack.in_doubt and _can_split(error):
+        failure = Failure.of(error)
+        # If the batch was refused for its content, and not for its entity or its sender, most messages may be fine.
+        if pack.is_batch and not pack.in_doubt and failure.scope in (Scope.SIZE, Scope.CONTENT):
             halves = pack.halves()
             self._unfinished.remove(pack)
             self._unfinished.update(halves)
@@ -350,9 +341,7 @@ class _Delivery:
             for half in halves:
                 await self._deliver(half)
             return
-        outcome = outcome_of_error(
-            error, verb=self._method.verb, entity=self._pool.address, sequence_number=None, message_id=None
-        )
+        outcome = failure.outcome(self._method.verb, self._pool.address)
         if not pack.in_doubt and outcome.status is OutcomeStatus.UNCONFIRMED:
             # The connection could not be opened: it is certain that nothing was sent.
             outcome = replace(outcome, status=OutcomeStatus.FAILED, retryable=True)
@@ -379,7 +368,7 @@ class _Delivery:
                     return latest
             except Exception as latest:  # noqa: BLE001 (each message has an outcome, for any error of the SDK)
                 # Only a connection that could not be opened is tried again.
-                if pack.in_doubt or not _is_unanswered(latest) or attempt >= _ATTEMPTS_TO_CONNECT - 1:
+                if pack.in_doubt or not Failure.of(latest).is_unanswered or attempt >= _ATTEMPTS_TO_CONNECT - 1:
                     return latest
                 await anyio.sleep(_RECONNECT_AFTER * 2**attempt)
                 attempt += 1
@@ -401,7 +390,7 @@ class _Delivery:
                     numbers = await self._method.deliver(sender, pack)
                     self._learn(*begun)
                 except Exception as error:
-                    pack.in_doubt = _is_unanswered(error)
+                    pack.in_doubt = Failure.of(error).is_unanswered
                     raise
                 finally:
                     self._end(pack)
@@ -469,15 +458,3 @@ def _of_message(outcome: Outcome, item: EncodedMessage, number: int | None) -> O
         outcome.tracking_id,
         outcome.retryable,
     )
-
-
-def _can_split(error: Exception) -> bool:
-    # The batch was refused for its content, not for its entity or its sender: most of its messages may be fine.
-    condition, _ = errors.condition_of(error)
-    return isinstance(error, MessageSizeExceededError) or condition in _CONTENT_CONDITIONS
-
-
-def _is_unanswered(error: Exception) -> bool:
-    place = EntityAddress("unknown")
-    outcome = outcome_of_error(error, verb="send", entity=place, sequence_number=None, message_id=None)
-    return outcome.status is OutcomeStatus.UNCONFIRMED

@@ -23,8 +23,8 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
-from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus
-from sbnotebook.settlement.connecting.failures import explained, is_broken_off, is_refusal, outcome_of_error
+from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, PeekedMessage
+from sbnotebook.settlement.connecting.failures import Failure, Scope, explained
 
 ORDERS = EntityAddress("orders")
 
@@ -52,13 +52,13 @@ ERRORS: dict[Callable[[], Exception], tuple[OutcomeStatus, bool | None]] = {
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    return outcome_of_error(error, verb="complete", entity=ORDERS, sequence_number=7, message_id="m")
+    return Failure.of(error).outcome("complete", PeekedMessage(entity=ORDERS, sequence_number=7, message_id="m"))
 
 
 @pytest.mark.parametrize("make", ERRORS, ids=lambda make: type(make()).__name__)
 def test_each_error_has_its_status(make: Callable[[], Exception]) -> None:
     status, retryable = ERRORS[make]
-    assert is_refusal(make()) == (status is not UNCONFIRMED), "an unknown outcome is no refusal"
+    assert Failure.of(make()).is_unanswered == (status is UNCONFIRMED)
     outcome = outcome_of(make())
     assert (outcome.status, outcome.retryable) == (status, retryable)
     assert (outcome.verb, outcome.entity, outcome.sequence_number, outcome.message_id) == ("complete", ORDERS, 7, "m")
@@ -129,9 +129,26 @@ def test_the_error_inside_is_told_of_refused_tokens_alone() -> None:
 
 
 def test_what_was_broken_off_is_told_from_what_was_refused() -> None:
-    assert is_broken_off(ServiceBusError("No.", condition="amqp:internal-error"))
-    assert not is_broken_off(ServiceBusError("No.", condition="amqp:not-allowed"))
-    assert not is_broken_off(MessageLockLostError())
+    assert Failure.of(ServiceBusError("No.", condition="amqp:internal-error")).is_broken_off
+    assert not Failure.of(ServiceBusError("No.", condition="amqp:not-allowed")).is_broken_off
+    assert not Failure.of(MessageLockLostError()).is_broken_off
+
+
+@pytest.mark.parametrize(
+    ("error", "scope"),
+    [
+        (MessageNotFoundError(), Scope.MESSAGE),
+        (SessionLockLostError(), Scope.SESSION),
+        (MessageSizeExceededError(), Scope.SIZE),
+        (ServiceBusError("No.", condition="amqp:precondition-failed"), Scope.CONTENT),
+        (ServiceBusError("No.", condition="com.microsoft:other"), Scope.REQUEST),
+        (ServiceBusServerBusyError(), Scope.OTHER),
+        (ConnectionResetError("gone"), Scope.OTHER),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_refusal_says_what_it_is_about(error: Exception, scope: Scope) -> None:
+    assert Failure.of(error).scope is scope
 
 
 @pytest.mark.parametrize("quote", ["'", '"'])

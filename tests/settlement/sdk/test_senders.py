@@ -17,7 +17,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Defer, EntityAddress, Message, MessageState, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.connecting.failures import outcome_of_error
+from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.sdk import links, management, senders
 from sbnotebook.settlement.sdk.management import ToSchedule
 from sbnotebook.settlement.sending.packing import EncodedMessage, Pack
@@ -100,7 +100,7 @@ async def test_token_that_expires_before_confirmation_is_unconfirmed(
             with pytest.raises(ServiceBusError) as raised:
                 await senders.send_payload(sender, payload_of(Message()))
             place = EntityAddress("token-ended")
-            outcome = outcome_of_error(raised.value, verb="send", entity=place, sequence_number=None, message_id=None)
+            outcome = Failure.of(raised.value).outcome("send", place)
             assert outcome.status is OutcomeStatus.UNCONFIRMED
 
 

@@ -28,7 +28,7 @@ from sbnotebook.settlement.sdk.protocol import private
 from sbnotebook.settlement.wire.conversion import payload_of
 
 if TYPE_CHECKING:
-    from azure.servicebus.aio import ServiceBusReceiver
+    from sbnotebook.settlement.sdk.receivers import LockReceiver
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ ATTACH, TRANSFER, DISPOSITION = 18, 20, 21
 
 
 @asynccontextmanager
-async def receiver_of(namespace: AsyncNamespace, name: str) -> AsyncGenerator[ServiceBusReceiver]:
+async def receiver_of(namespace: AsyncNamespace, name: str) -> AsyncGenerator[LockReceiver]:
     await namespace.create_queue(name)
     async with namespace.connection.receiver(EntityAddress(name)) as receiver:
         await management.peek_payloads(receiver, 1, 1)  # opens the link to the management node
