@@ -116,7 +116,7 @@ async def _receive(
     wait = max_wait
     while taken.count < count:
         before = taken.count
-        await receiver.receive_messages(min(count - before, _STEP), max_wait_time=wait)
+        await receiver.take(min(count - before, _STEP), wait)
         await taken.keep()
         if progress is not None:
             progress(taken.count - before)

@@ -21,7 +21,6 @@ from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.connecting.identity import account_of, key_of
 from sbnotebook.settlement.connecting.refusals import said, service_words, unreachable
 from sbnotebook.settlement.sdk import management
-from sbnotebook.settlement.sdk.clients import adopt
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.connecting.connection import Connection
@@ -125,7 +124,6 @@ async def _put_token(connection: Connection, path: str) -> _Answer:
         credential = None if connection.parsed is not None else _Credential(connection.host_and_credential()[1], scope)
         client = connection.new_client(retries=0, credential=credential)
         browser = management.browser(client, path)  # held, because the client keeps weak references
-        adopt(browser)
         try:
             status, words = await management.token_status(browser)
         except Exception as error:  # noqa: BLE001 (a credential and a proxy may raise anything)

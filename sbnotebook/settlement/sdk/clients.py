@@ -66,7 +66,7 @@ class Listener(Protocol):
 def adopt(client: AnyClient, listener: Listener | None = None, kind: type | None = None) -> None:
     """Make one of the SDK's clients one of ours."""
     made: Any = client
-    made.__class__ = kind or _CLIENTS[type(client)]
+    made.__class__ = kind or _CLIENTS.get(type(client), type(client))
     made.listener = listener
     if isinstance(client, ServiceBusSender):
         # The SDK keeps a connection alive by a task that listens every 30 seconds. When that task hears of new credit

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
+from sbnotebook.settlement.sdk.clients import adopt
 from sbnotebook.settlement.sdk.errors import answered_within, as_service_bus_error
 from sbnotebook.settlement.sdk.protocol import (
     AMQPException,
@@ -42,7 +43,9 @@ def browser(client: ServiceBusClient, path: str) -> Browser:
     An entity that requires sessions refuses a receiver without a session, also for peeking. One task at a time may open
     it, or repeat requests.
     """
-    return private(client)._create_session_browser(path)
+    made = private(client)._create_session_browser(path)
+    adopt(made)
+    return made
 
 
 async def token_status(browser: Browser) -> tuple[int | None, object]:

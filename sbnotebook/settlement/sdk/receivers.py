@@ -152,9 +152,6 @@ class LockReceiver(_Receiver):
             taken = ReceivedLock.of_frame(frame, annotations, bytes(frame[_FRAME_PAYLOAD]) if is_kept else None)
         handler._received_messages.put((frame[:_FRAME_PAYLOAD], taken))
 
-    def _build_received_message(self, received: tuple[Frame, Any]) -> Any:
-        return received[1]
-
     @property
     def waiting(self) -> int:
         """Return how many messages have arrived between two calls, and wait for the next one."""
@@ -181,6 +178,8 @@ class LockReceiver(_Receiver):
         try:
             return await private(self)._do_retryable_operation(self._take, count=count, max_wait=max_wait)
         except ServiceBusConnectionError:
+            if self.sink is not None:  # what was on its way is lost, which must not stay hidden
+                raise
             await reopen(self)
             return await private(self)._do_retryable_operation(self._take, count=count, max_wait=max_wait)
 

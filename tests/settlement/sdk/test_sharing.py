@@ -144,7 +144,7 @@ async def test_all_tasks_learn_that_the_connection_is_lost(own: AsyncNamespace, 
         assert len(errors) == 5
 
 
-async def _ask(receiver: ServiceBusReceiver) -> None:
+async def _ask(receiver: LockReceiver) -> None:
     for _ in range(REQUESTS):
         assert await management.peek_payloads(receiver, 1, 1) == []
 

@@ -20,7 +20,7 @@ from azure.servicebus.exceptions import (
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.sdk import clients, management, transactions
+from sbnotebook.settlement.sdk import management, transactions
 from sbnotebook.settlement.sdk.errors import condition_of
 from sbnotebook.settlement.sdk.protocol import private
 from sbnotebook.settlement.sdk.transactions import DischargeUnansweredError, TransactionLine
@@ -63,7 +63,6 @@ async def test_a_close_that_is_cut_off_ends_the_connection(own: AsyncNamespace, 
     await dead_letters(own, "orders", 1)
     async with ServiceBusClient.from_connection_string(emulator.connection_string) as client:
         browser = management.browser(client, LETTERS.path)
-        clients.adopt(browser)
         line = TransactionLine(browser, client.get_queue_sender("orders"))
         await line.open()
         handler: Any = private(browser)._handler
