@@ -204,25 +204,23 @@ class AllowedRate:
     Args:
         now: the time in seconds, from any begin.
         sleep: waits so many seconds.
-        rate: operations a second until the first refusal, which grow as in a search.
     """
 
     def __init__(
         self,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
-        rate: float = math.inf,
     ) -> None:
         self.now = now
         self._sleep = sleep
         self._turn = anyio.Lock()
-        self._rate = rate
+        self._rate = math.inf
         self._is_searching = True
         self._searched_at = self._refused_at = -math.inf
         self._is_refused = self._is_used = False
         self._refused = self._uncut = 0
         self._tokens = 0.0
-        self._filled_at = 0.0 if rate == math.inf else now()
+        self._filled_at = 0.0
 
     @property
     def is_limited(self) -> bool:

@@ -28,20 +28,12 @@ TOGETHER: Final = (1, 20)
 """Operations that Service Bus accepts or refuses together: a settlement, and a transfer's messages after a refusal."""
 
 
-@dataclass
-class Begin:
-    """When a client begins, and its rate until the first refusal."""
-
-    at: float
-    rate: float = math.inf
-
-
 class Client:
     """Always has more to do."""
 
-    def __init__(self, rate: AllowedRate, begins_at: float) -> None:
+    def __init__(self, rate: AllowedRate, begins_at: float, ends_at: float = math.inf) -> None:
         self.rate = rate
-        self.begins_at = begins_at
+        self.begins_at, self.ends_at = begins_at, ends_at
         self.waiting = 0
         self.answers: list[tuple[float, bool]] = []
 
@@ -68,11 +60,13 @@ class BusyNamespace:
         seconds: of a round trip; each way takes up to a tenth longer at random.
         together: operations of a group.
         seed: of all that is left to chance, such as the begin of the namespace's seconds.
+        allowed: operations in each second.
     """
 
     seconds: float
     together: int
     seed: int
+    allowed: int = ALLOWED
     now: float = 0.0
     clients: list[Client] = field(default_factory=list[Client])
 
@@ -81,13 +75,14 @@ class BusyNamespace:
         self._phase = self._chance.random()
         self._second, self._used = -1, 0
 
-    def serve(self, begins: Sequence[Begin], until: float) -> None:
-        self.clients = [Client(AllowedRate(lambda: self.now, rate=each.rate), each.at) for each in begins]
+    def serve(self, begins: Sequence[float], until: float, *, first_ends_at: float = math.inf) -> None:
+        self.clients = [Client(AllowedRate(lambda: self.now), at) for at in begins]
+        self.clients[0].ends_at = first_ends_at
         order = count()
         coming: list[tuple[float, int, Client]] = []
         answers: list[tuple[float, int, Client, bool]] = []
         while self.now < until:
-            here = [client for client in self.clients if client.begins_at <= self.now]
+            here = [client for client in self.clients if client.begins_at <= self.now < client.ends_at]
             for client in self._chance.sample(here, len(here)):
                 for _ in range(client.begin(self.together)):
                     heapq.heappush(coming, (self._after(self.now), next(order), client))
@@ -119,24 +114,19 @@ class BusyNamespace:
         second = int(at + self._phase)
         if second != self._second:
             self._second, self._used = second, 0
-        is_accepted = self._used < ALLOWED
+        is_accepted = self._used < self.allowed
         self._used += self.together * is_accepted
         return is_accepted
 
 
+# When each client begins.
 TWO: Final = {
-    "together": [Begin(0), Begin(0.3)],
-    "9 to 1": [Begin(0, 900), Begin(0, 100)],
-    "1 to 9": [Begin(0, 100), Begin(1, 900)],
-    "in the search of the first": [Begin(0), Begin(3)],
-    "soon after the search of the first": [Begin(0), Begin(8)],
-    "late": [Begin(0), Begin(12)],
+    "together": [0, 0.3],
+    "in the search of the first": [0, 3],
+    "soon after the search of the first": [0, 8],
+    "late": [0, 12],
 }
-THREE: Final = {
-    "together": [Begin(0), Begin(0.4), Begin(0.9)],
-    "8 to 1 to 1": [Begin(0, 800), Begin(0, 100), Begin(0, 100)],
-    "late": [Begin(0), Begin(12), Begin(24)],
-}
+THREE: Final = {"together": [0, 0.4, 0.9], "late": [0, 12, 24]}
 
 
 class Served(NamedTuple):
@@ -150,12 +140,12 @@ class Served(NamedTuple):
     """The part that was refused, from five seconds after the last client."""
 
 
-def served(begins: Sequence[Begin], together: int) -> list[Served]:
+def served(begins: Sequence[float], together: int) -> list[Served]:
     """Return the result of each run: with each round trip and seed."""
     runs: list[Served] = []
     for seconds, seed in product(ROUND_TRIPS, range(SEEDS)):
         namespace = BusyNamespace(seconds, together, seed)
-        last = begins[-1].at
+        last = begins[-1]
         namespace.serve(begins, last + 20)
         rates = namespace.rates(last + 10, last + 20)
         even = sum(rates) / len(rates)
@@ -173,14 +163,14 @@ def part(matches: Iterable[bool]) -> float:
 def test_one_client_takes_nearly_all_that_is_allowed(together: int) -> None:
     for seconds, seed in product(ROUND_TRIPS, range(SEEDS)):
         namespace = BusyNamespace(seconds, together, seed)
-        namespace.serve([Begin(0)], 30)
+        namespace.serve([0], 30)
         assert namespace.rates(5, 30)[0] >= 0.9 * ALLOWED
         assert namespace.refused(5, 30) < 0.02
 
 
 @pytest.mark.parametrize("together", TOGETHER)
 @pytest.mark.parametrize("begins", TWO.values(), ids=TWO)
-def test_two_clients_come_to_share_evenly(begins: Sequence[Begin], together: int) -> None:
+def test_two_clients_come_to_share_evenly(begins: Sequence[float], together: int) -> None:
     runs = served(begins, together)
     assert part(run.uneven <= 0.2 for run in runs) >= 0.75, "40 % to 60 %"
     assert max(run.uneven for run in runs) <= 0.4, "30 % to 70 %"
@@ -191,9 +181,21 @@ def test_two_clients_come_to_share_evenly(begins: Sequence[Begin], together: int
 
 @pytest.mark.parametrize("together", TOGETHER)
 @pytest.mark.parametrize("begins", THREE.values(), ids=THREE)
-def test_three_clients_come_to_share_evenly(begins: Sequence[Begin], together: int) -> None:
+def test_three_clients_come_to_share_evenly(begins: Sequence[float], together: int) -> None:
     runs = served(begins, together)
     assert part(run.uneven <= 0.3 for run in runs) >= 0.75, "23 % to 43 %"
     assert max(run.uneven for run in runs) <= 0.6
     assert min(run.rate for run in runs) >= 0.9 * ALLOWED
     assert mean(run.refused for run in runs) < 0.05
+
+
+def test_a_client_takes_what_another_one_leaves() -> None:
+    namespace = BusyNamespace(0.1, 1, seed=1)
+    namespace.serve([0, 0], 60, first_ends_at=20)
+    assert namespace.rates(50, 60)[1] >= 0.9 * ALLOWED
+
+
+def test_a_namespace_that_refuses_all_is_hardly_asked() -> None:
+    namespace = BusyNamespace(0.1, 1, seed=1, allowed=0)
+    namespace.serve([0], 30)
+    assert 10 <= sum(at > 10 for at, _ in namespace.clients[0].answers) <= 40

@@ -176,23 +176,6 @@ async def test_messages_that_cannot_be_read_hide_no_others(
     assert (await peeker.page(numbers[-1] + 5)).last_number == numbers[-1] + 4
 
 
-async def test_messages_of_finds_those_that_stand_there(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("numbered")
-    queue = namespace.entity("numbered")
-    peeker = namespace.peeker(queue.address)
-    assert await peeker.messages_of([1, 2]) == {}
-    assert (await queue.send(Message(body=b"%d" % n) for n in range(700))).ok
-    numbers = [message.sequence_number for message in await queue.peek()]
-    wanted = [numbers[699], numbers[0], numbers[350], numbers[350], numbers[699] + 1, -5, 2**63 - 1]
-    found = await peeker.messages_of(wanted)
-    assert {number: message.body for number, message in found.items()} == {
-        numbers[0]: b"0",
-        numbers[350]: b"350",
-        numbers[699]: b"699",
-    }
-    assert await peeker.messages_of([]) == {}
-
-
 async def test_pages_of_finds_numbers_however_far_apart(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("far-apart")
     queue = namespace.entity("far-apart")
@@ -214,22 +197,6 @@ async def test_pages_of_finds_numbers_however_far_apart(namespace: AsyncNamespac
     ):
         found = [message.sequence_number async for page in peeker.pages_of(numbers) for message in page]
         assert found == sorted({n for n in numbers if first <= n <= last})
-
-
-async def test_pages_of_finds_numbers_of_all_partitions(namespace: AsyncNamespace, partitioned: str) -> None:
-    queue = namespace.entity(partitioned)
-    assert (await queue.send([Message(partition_key=str(n)) for n in range(60)])).ok
-    numbers = [message.sequence_number for message in await queue.peek()]
-    peeker = namespace.peeker(queue.address)
-
-    async def find(wanted: list[int]) -> list[int]:
-        return [message.sequence_number async for page in peeker.pages_of(wanted) for message in page]
-
-    assert await find(numbers) == sorted(numbers)
-    assert await find(numbers[::3]) == sorted(numbers[::3])
-    # One partition is empty from there on, and others still have messages.
-    gone = [number + 1000 for number in numbers[::3]]
-    assert await find([*gone, *numbers[1::3]]) == sorted(numbers[1::3])
 
 
 async def test_a_closed_namespace_keeps_no_peeker_open(shared_emulator: RunningEmulator, tmp_path: Path) -> None:

@@ -136,28 +136,6 @@ def test_the_host_is_read_from_a_connection_string(text: str, host: str) -> None
     assert connection.is_emulator is ("Emulator" in text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        KEY,
-        f"SharedAccessKeyName=root;SharedAccessKey={KEY}",
-        f"Endpoint=sb://shop/;SharedAccessKeyName={KEY}",
-        f"Endpoint=sb://shop/ SharedAccessKey={KEY}",
-        f"Endpoint=sb://shop/ SharedAccessKey={KEY};SharedAccessKey={KEY}",
-        f"Endpoint={KEY};SharedAccessKey={KEY}",
-        f"Endpoint=sb://root:{KEY}@shop/;SharedAccessKey={KEY}",
-        f"Endpoint=sb:///;SharedAccessKey={KEY}",
-    ],
-    ids=range(9),
-)
-def test_bad_connection_string_is_refused_and_not_shown(text: str) -> None:
-    with pytest.raises(ConfigurationError) as refused:
-        Connection(text)
-    assert KEY[:8] not in str(refused.value)
-    assert refused.value.__cause__ is None
-
-
 class Credential:
     """What an azure.identity credential offers, asynchronous."""
 
@@ -200,18 +178,6 @@ def test_an_asynchronous_credential_is_used_as_it_is() -> None:
     connection = Connection.with_credential("shop.servicebus.windows.net", credential)
     assert connection.host_and_credential() == ("shop.servicebus.windows.net", credential)
     assert (connection.connection_string, connection.is_emulator) == (None, False)
-
-
-def test_a_synchronous_credential_is_asked_in_a_thread() -> None:
-    credential = SyncCredential()
-    connection = Connection.with_credential("shop.servicebus.windows.net", credential)
-
-    async def ask() -> Any:
-        async with connection.host_and_credential()[1] as asked:
-            return await asked.get_token("scope")
-
-    assert anyio.run(ask) == "token"
-    assert credential.scopes == ("scope",)
 
 
 @pytest.mark.parametrize("failure", [OSError("no network"), SystemExit("signed out")], ids=repr)
@@ -337,9 +303,3 @@ def test_no_secret_is_in_a_repr() -> None:
         for shown in (repr(thing), str(thing), f"{thing}"):
             assert KEY not in shown
     assert repr(connection) == "Connection(host='shop.servicebus.windows.net', read_only=True)"
-
-
-@pytest.mark.parametrize("path", ["orders/$dlq", "events/subscriptions/audit", "orders/$transfer"])
-def test_only_queues_and_topics_take_messages(path: str) -> None:
-    with pytest.raises(ConfigurationError, match="name a queue or a topic"):
-        Connection(TEXT, write=True).sender(EntityAddress.parse(path))

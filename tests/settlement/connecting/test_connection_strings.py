@@ -8,7 +8,6 @@ import pytest
 from azure.servicebus import ServiceBusClient
 
 from sbnotebook.client.targets import NamespaceTarget, resolve
-from sbnotebook.emulator import running
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.connecting.administration_clients import administration_client
@@ -93,12 +92,6 @@ def test_a_host_may_have_any_port(endpoint: str) -> None:
     assert host_of(endpoint) == endpoint.removeprefix("sb://").rstrip("/")
 
 
-@pytest.mark.parametrize("port", [0, 65536])
-def test_a_port_is_a_number_from_1_to_65535(port: int) -> None:
-    with pytest.raises(ConfigurationError, match="from 1 to 65,535"):
-        host_of(f"sb://shop:{port}/")
-
-
 @pytest.mark.parametrize(
     ("name", "key", "fault"),
     [
@@ -121,13 +114,6 @@ def test_the_sdk_gets_nothing_that_was_not_read_here() -> None:
         assert theirs.fully_qualified_namespace.startswith("elsewhere.test")
     ours = Connection(text).new_client(retries=0)
     assert ours.fully_qualified_namespace == "localhost:5672"
-
-
-def test_the_connection_string_for_the_sdk_works() -> None:
-    with running(queues=["orders"]) as emulator:
-        text = emulator.connection_string.replace("UseDevelopmentEmulator=true", " useDevelopmentEmulator=TRUE")
-        with administration_client(text) as client:
-            assert client.get_queue("orders").name == "orders"
 
 
 def test_a_hidden_text_shows_nothing() -> None:

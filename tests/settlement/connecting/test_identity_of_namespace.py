@@ -144,12 +144,6 @@ def test_an_emulator_that_answers_nothing_is_not_guessed_at(monkeypatch: pytest.
         identity_of(connection)
 
 
-def test_an_emulator_that_is_gone_is_not_guessed_at(free_tcp_port: int) -> None:
-    gone = Connection(f"Endpoint=sb://127.0.0.1:{free_tcp_port};{KEY};UseDevelopmentEmulator=true;")
-    with pytest.raises(ServiceBusConnectionError, match="does not answer"):
-        identity_of(gone)
-
-
 @asynccontextmanager
 async def restarted(folder: Path) -> AsyncGenerator[AsyncNamespace]:
     """The emulator of one data directory, on any free port, with the same files of the user."""

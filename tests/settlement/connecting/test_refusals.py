@@ -339,13 +339,6 @@ async def test_listing_without_the_right_to_manage_says_so(spaces: Spaces) -> No
     check_sentence(refused.value, "does not let this connection list or change its entities")
 
 
-async def test_what_is_refused_for_good_is_asked_once(spaces: Spaces) -> None:
-    """The SDK by itself asks four times, and waits 11 seconds between."""
-    namespace = spaces.right
-    with anyio.fail_after(10), pytest.raises(MessagingEntityNotFoundError):
-        await peek(namespace, "nowhere")
-
-
 async def test_what_cannot_be_sent_has_an_outcome_that_says_why(spaces: Spaces) -> None:
     queue = spaces.right.entity("orders")
     too_large = Message(body=bytes(2**20))

@@ -8,9 +8,8 @@ from uuid import uuid4
 
 import anyio
 import pytest
-from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
-from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError
+from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -58,20 +57,6 @@ async def test_released_messages_can_be_locked_again_at_once(namespace: AsyncNam
     for _ in range(2):
         async with queue.batch() as batch:
             assert len(await batch.receive(3, max_wait=2)) == 3
-
-
-async def test_settling_twice_says_so_and_strangers_are_refused(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "twice", 2)
-    async with queue.batch() as batch, queue.batch() as other:
-        (first,) = await batch.receive(1)
-        (second,) = await other.receive(1)
-        await batch.settle(Complete(), [first])
-        again = await batch.settle(Complete(), [first])
-        assert [outcome.status for outcome in again] == [OutcomeStatus.ALREADY_SETTLED]
-        with pytest.raises(DecisionError, match="not of this batch"):
-            await batch.settle(Complete(), [second])
-    with pytest.raises(BatchClosedError):
-        await batch.settle(Complete(), [first])
 
 
 async def test_a_dead_letter_queue_does_not_take_dead_letters(namespace: AsyncNamespace) -> None:
@@ -183,20 +168,6 @@ async def test_a_message_given_twice_is_settled_once(namespace: AsyncNamespace) 
         assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 2
 
 
-@pytest.mark.parametrize(
-    ("count", "max_wait", "why"), [(-1, 5.0, "at least 0 messages"), (1, -0.1, "above 0"), (1, 0.0, "above 0")]
-)
-async def test_a_receive_of_less_than_nothing_is_refused(
-    namespace: AsyncNamespace, count: int, max_wait: float, why: str
-) -> None:
-    queue = await filled_queue(namespace, f"less{count}{max_wait}", 1)
-    async with queue.batch() as batch:
-        with pytest.raises(ConfigurationError, match=why):
-            await batch.receive(count, max_wait=max_wait)
-        assert await batch.receive(0) == ()
-        assert batch.messages == ()
-
-
 async def test_a_receive_takes_no_more_than_it_was_asked_for(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "no-more", 2)
     async with queue.batch() as batch, anyio.create_task_group() as tasks:
@@ -277,12 +248,6 @@ async def test_locks_are_renewed_while_a_receive_waits(namespace_by_hand: AsyncN
         tasks.cancel_scope.cancel()
 
 
-async def test_an_entity_that_is_not_there_is_told_clearly(namespace: AsyncNamespace) -> None:
-    with pytest.raises(MessagingEntityNotFoundError, match="There is no queue or topic 'nowhere' in"):
-        async with namespace.entity("nowhere").batch():
-            pytest.fail("it was opened")
-
-
 async def test_an_error_of_the_body_comes_out_as_it_is(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "body", 1)
     batch = queue.batch()
@@ -305,17 +270,6 @@ async def unreadable_queue(namespace: AsyncNamespace, name: str) -> AsyncEntity:
             await senders.make_ready(sender)
             await senders.send_payload(sender, payload)
     return queue
-
-
-async def test_unreadable_deferred_message_is_settled(namespace: AsyncNamespace) -> None:
-    queue = await unreadable_queue(namespace, "unreadable-deferred")
-    async with queue.batch() as batch:
-        assert len(await batch.receive(3)) == 3
-        assert (await batch.settle(Defer())).settled == 3
-    report = await queue.settle_deferred({1: Complete(), 2: DeadLetter("Unreadable"), 3: Complete()})
-    assert [outcome.sequence_number for outcome in report if outcome.ok] == [1, 2, 3]
-    (dead,) = await namespace.entity("unreadable-deferred/$dlq").peek()
-    assert dead.unreadable
 
 
 async def test_lock_holds_and_dead_letters_an_unreadable_message(namespace: AsyncNamespace) -> None:

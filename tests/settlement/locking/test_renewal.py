@@ -70,16 +70,6 @@ def numbers(messages: Iterable[Message]) -> set[int]:
     return {int(message.body) + 1 for message in messages}
 
 
-async def test_all_is_well_from_the_beginning(world: World) -> None:
-    queue = await filled_queue(world.namespace, "well", 2, lock_duration=MINUTE)
-    async with queue.batch() as batch:
-        await batch.receive(2)
-        await world.clock.turn(65)
-        assert (batch.status.kind, batch.status.is_trouble, batch.renewal_error) == (RENEWING, False, None)
-        assert batch.events == ()
-        assert len(batch.messages) == 2
-
-
 async def test_renewal_after_a_survived_pause_is_immediate(world: World) -> None:
     queue = await filled_queue(world.namespace, "paused", 3, lock_duration=MINUTE)
     async with queue.batch() as batch:
@@ -397,19 +387,6 @@ async def test_a_renewed_lock_that_its_link_calls_lost_is_settled(world: World) 
     assert batch.release_report.counts == {OutcomeStatus.FAILED: 1}
     assert "comes again when that ends" in (batch.release_report[0].description or "")
     assert {message.sequence_number for message in await queue.peek()} == {1, 5, 6}
-
-
-async def test_a_lock_that_was_renewed_once_is_settled_by_its_token(world: World) -> None:
-    queue = await filled_queue(world.namespace, "renewed-once", 1, lock_duration=MINUTE)
-    async with queue.batch() as batch:
-        held = await batch.receive(1)
-        first = batch.locked_until(1)
-        await world.clock.turn(21)
-        await until(lambda: batch.locked_until(1) != first)
-        world.emulator.faults.link_settles_minutes = 1
-        world.pause(45)
-        assert (await batch.settle(Complete(), held)).ok
-    assert await queue.peek() == []
 
 
 async def test_a_session_that_its_link_calls_lost_is_settled_by_tokens(world: World) -> None:

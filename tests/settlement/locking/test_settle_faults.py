@@ -146,16 +146,6 @@ async def test_an_entity_that_was_changed(
     assert len(dead) == (COUNT if isinstance(decision, DeadLetter) else 0)
 
 
-async def test_a_connection_that_dropped_while_a_batch_was_idle(queue: AsyncEntity, emulator: RunningEmulator) -> None:
-    async with queue.batch() as batch:
-        held = await batch.receive(COUNT)
-        emulator.drop_connections("orders")
-        await until_gone(batch)
-        report = await batch.settle(Complete(), held)
-        assert report.counts == {SETTLED: COUNT}
-    assert await standing(queue) == {}
-
-
 async def test_an_interrupt_leaves_no_message_counted_in_flight(
     queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

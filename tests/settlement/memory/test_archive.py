@@ -1,12 +1,6 @@
 from __future__ import annotations
 
-import os
-import signal
 import sqlite3
-import stat
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -25,10 +19,6 @@ ORDERS = EntityAddress("orders")
 
 def message(number: int = 1, body: bytes = b"body", entity: str = "orders") -> ArchivedMessage:
     return ArchivedMessage(HOST, entity, number, f"m{number}", "2026-01-01T00:00:00+00:00", "complete", body)
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 def written_ago(path: Path, age: timedelta) -> None:
@@ -101,13 +91,6 @@ def test_only_one_can_claim_a_message(archive: Archive, path: Path) -> None:
     assert [each.state for each in archive.find(HOST)] == states
     archive.note_returns({rows[0]: ArchiveState.RETURNED})
     assert archive.find(HOST)[0].state is ArchiveState.RETURNED
-
-
-def test_each_return_ends_in_its_own_state(archive: Archive) -> None:
-    ends = [ArchiveState.REMOVED, ArchiveState.RETURNED, ArchiveState.REMOVED]
-    rows = archive.keep([message(number) for number in range(3)])
-    archive.note_returns(dict(zip(rows, ends, strict=True)))
-    assert [each.state for each in archive.find(HOST)] == ends
 
 
 def test_many_rows_are_asked_for_at_once(archive: Archive) -> None:
@@ -219,26 +202,6 @@ def test_an_archive_that_was_made_and_not_used_makes_no_file(path: Path) -> None
     assert not path.parent.exists()
 
 
-@pytest.fixture
-def open_umask() -> Iterator[None]:
-    before = os.umask(0)
-    yield
-    os.umask(before)
-
-
-@pytest.mark.usefixtures("open_umask")
-@pytest.mark.parametrize("existing", [False, True], ids=["new file", "empty file"])
-def test_only_the_owner_can_read_it(path: Path, existing: bool) -> None:
-    if existing:
-        path.parent.mkdir(mode=0o700)
-        path.touch(mode=0o666)
-    with closing(Archive(path)) as archive:
-        archive.keep([message()])
-        archive.prune()
-        assert {mode(file) for file in path.parent.iterdir()} == {0o600}
-    assert mode(path.parent) == 0o700
-
-
 def test_archive_unwritable_disk_fails_before_removal(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ArchiveError, match=r"Nothing was done, because the archive .* cannot be used"):
@@ -249,24 +212,6 @@ def test_hostile_texts_are_kept_as_they_are(archive: Archive) -> None:
     hostile = replace(message(), message_id="'); DROP TABLE archived; --\x00\x1bé🚚")
     archive.keep([hostile])
     assert archive.find(HOST)[0].message_id == hostile.message_id
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage
-archive = Archive(Path(sys.argv[1]))
-rows = archive.keep([ArchivedMessage(sys.argv[2], "orders", number, None, "", "complete", b"x") for number in range(2)])
-archive.note_ends(removed=rows[:1])
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_what_was_written_survives_the_end_of_the_process(archive: Archive, path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path), HOST], check=False, timeout=120)
-    assert done.returncode == -signal.SIGKILL
-    assert [each.state for each in archive.find(HOST)] == [ArchiveState.REMOVED, ArchiveState.REMOVING]
-    assert abs(archive.find(HOST)[0].archived - time.time()) < 600
 
 
 @pytest.mark.parametrize("value", ["off", "OFF", " 0 ", "false", "no"])

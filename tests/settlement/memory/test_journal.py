@@ -156,14 +156,6 @@ def test_hostile_texts_are_kept_as_they_are(journal: Journal) -> None:
     assert journal.unfinished(HOST) == [hostile]
 
 
-def test_two_journals_on_one_file_see_each_other(journal: Journal, path: Path) -> None:
-    with closing(Journal(path)) as other:
-        ids = journal.intend([entry(1)])
-        assert other.unfinished(HOST) == [entry(1)]
-        other.mark(ids, ResubmitState.DONE)
-        assert journal.unfinished(HOST) == []
-
-
 def test_a_journal_is_in_the_users_data_directory() -> None:
     assert Journal().path == platformdirs.user_data_path("sbnotebook") / "journal.sqlite"
 

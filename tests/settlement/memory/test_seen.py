@@ -80,26 +80,6 @@ async def test_in_one_run_it_is_not_done_twice_also_without_a_memory(
     assert await queue.peek() == []
 
 
-@pytest.mark.parametrize("fault", ["drop_before_nth", "drop_after_nth"])
-async def test_seen_connection_lost_at_complete_doubles_nothing(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator, fault: str
-) -> None:
-    name = fault.replace("_", "-")
-    queue = await filled_queue(namespace, name, 10)
-    worker = Worker()
-
-    def work(message: LockedMessage) -> None:
-        worker(message)
-        if message.message_id == "m4":
-            setattr(shared_emulator.faults.entity(name), fault, 1)
-
-    reports = [await queue.process(work, seen=True, max_wait=0.5) for _ in range(2)]
-    assert worker.done == {f"m{n}": 1 for n in range(10)}
-    assert await queue.peek() == []
-    first = Counter(outcome.status for outcome in reports[0])
-    assert first.keys() <= {OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED}, "what nobody knows is called so"
-
-
 async def test_under_many_faults_the_work_of_each_message_is_done_once(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
 
 import anyio
 import pytest
@@ -66,43 +64,6 @@ async def test_a_lock_without_its_message_is_renewed_and_settled(namespace: Asyn
         assert await counts(queue) == [0, 0, 0]
 
 
-@pytest.mark.parametrize(
-    ("annotations", "until", "number"),
-    [
-        (
-            {b"x-opt-locked-until": 1_500, b"x-opt-sequence-number": 7},
-            datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC),
-            7,
-        ),
-        ({}, None, 0),
-    ],
-)
-def test_a_lock_reads_what_the_service_wrote(
-    annotations: dict[bytes, int], until: datetime | None, number: int
-) -> None:
-    token = uuid4()
-    lock = ReceivedLock.of_frame([None, 5, token.bytes_le], annotations, None)
-    assert (lock.locked_until, lock.sequence_number, lock.lock_token) == (until, number, token)
-
-
-async def test_messages_of_a_cancelled_call_wait_for_the_next(namespace: AsyncNamespace) -> None:
-    async with received(namespace, "sdk-locks-cancelled", 1, wanted=set()) as (queue, receiver, _):
-        came: list[int] = []
-
-        async def take() -> None:
-            came.extend(message.sequence_number for message in await receiver.take(10, max_wait=30))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(take)
-            await queue.send([Message(message_id="late")])
-            while not (came or receiver.waiting):  # noqa: ASYNC110 (the SDK has no event for it)
-                await anyio.sleep(0.002)
-            tasks.cancel_scope.cancel()  # while it waits for more
-        await receiver.withdraw_credit() if came else await take()
-        assert came == [2]
-    assert await counts(queue) == [0, 0]
-
-
 async def test_no_more_come_than_were_asked_for(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-locks-asked", 2, wanted=set()) as (queue, receiver, messages):
         await queue.send(Message() for _ in range(4))
@@ -117,35 +78,9 @@ async def until(condition: Callable[[], object]) -> None:
         await anyio.sleep(0.002)
 
 
-async def test_messages_between_two_calls_wait_for_the_next(namespace: AsyncNamespace) -> None:
-    async with received(namespace, "sdk-locks-between", 2, wanted=set()) as (queue, receiver, messages):
-        assert await receiver.take(10, max_wait=1) == [], "ten are asked for, and do not come"
-        await queue.send([Message(message_id="late"), Message(message_id="later")])
-        for message in messages:  # reads from the link, and so receives messages that arrived meanwhile
-            await management.settle_by_tokens(receiver, [message.lock_token], "complete", answer_within=20)
-        got = await receiver.take(2, max_wait=5)
-        assert [message.sequence_number for message in got] == [3, 4]
-        assert settling.ranges([*messages, *got]) == [slice(0, 4)], "they came once, and not again after a release"
-        await receiver.withdraw_credit()
-    assert await counts(queue) == [0, 0]
-
-
 def delivery_count(message: ReceivedLock) -> int:
     assert message.payload is not None
     return peeked_from_payload(message.payload, EntityAddress("orders")).delivery_count
-
-
-@pytest.mark.parametrize("count", [1, 10])
-async def test_withdraw_credit_leaves_later_messages_unlocked(namespace: AsyncNamespace, count: int) -> None:
-    address = EntityAddress(f"afterwards-{count}")
-    await namespace.create_queue(address.path)
-    async with namespace.connection.receiver(address) as receiver:
-        assert await receiver.take(count, max_wait=0.01) == []
-        await receiver.withdraw_credit()
-        await namespace.entity(address.path).send([Message(message_id="m")])
-        async with namespace.connection.receiver(address) as another:
-            (message,) = await another.take(1, max_wait=5)
-            assert delivery_count(message) == 0
 
 
 async def test_withdraw_credit_releases_messages_on_their_way(namespace: AsyncNamespace) -> None:

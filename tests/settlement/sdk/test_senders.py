@@ -5,21 +5,19 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import anyio
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import MessageNotFoundError, ServiceBusError
+from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
-from sbnotebook.model import Defer, EntityAddress, Message, MessageState, OutcomeStatus
+from sbnotebook.model import Defer, EntityAddress, Message, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.connecting.failures import Failure
-from sbnotebook.settlement.sdk import links, management, senders
-from sbnotebook.settlement.sdk.management import ToSchedule
+from sbnotebook.settlement.sdk import links, senders
 from sbnotebook.settlement.sending.packing import EncodedMessage, Pack
 from sbnotebook.settlement.wire.conversion import payload_of
 
@@ -126,58 +124,5 @@ async def test_message_of_about_one_frame_arrives_whole(
         assert [message.body for message in deferred] == bodies
 
 
-async def test_schedule_keeps_bytes_and_cancels_by_number(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("scheduled-bytes")
-    later = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
-    message = Message(body=b"later", message_id="m", scheduled_enqueue_time=later)
-    async with namespace.connection.sender(EntityAddress("scheduled-bytes")) as sender:
-        entry = ToSchedule(payload_of(message), "m", None, None)
-        numbers = await management.schedule_payloads(sender, [entry, entry._replace(message_id=None)])
-        first, second = await namespace.entity("scheduled-bytes").peek()
-        assert [first.sequence_number, second.sequence_number] == numbers
-        assert (first.state, first.scheduled_enqueue_time, first.body) == (MessageState.SCHEDULED, later, b"later")
-        await management.cancel_by_numbers(sender, numbers[:1])
-        with pytest.raises(MessageNotFoundError):
-            await management.cancel_by_numbers(sender, numbers[:1])
-    (left,) = await namespace.entity("scheduled-bytes").peek()
-    assert left.sequence_number == numbers[1]
-
-
 HALF_A_FRAME = (1_000).to_bytes(4, "big") + b"\x02\x00\x00\x01\x00\x53\x14"
 EMPTY_FRAME = (8).to_bytes(4, "big") + b"\x02\x00\x00\x00"
-
-
-@pytest.mark.parametrize(
-    ("breaks", "before"),
-    [
-        ("drop_connections", b""),
-        ("drop_connections", HALF_A_FRAME),
-        ("drop_connections", EMPTY_FRAME),
-        ("close_links", b""),
-        ("close_links", EMPTY_FRAME),
-    ],
-    ids=["connection", "connection-half-frame", "connection-empty-frame", "link", "link-empty-frame"],
-)
-async def test_a_lost_connection_is_noticed_and_opened_again(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator, breaks: str, before: bytes
-) -> None:
-    name = f"noticed-{breaks.replace('_', '-')}-{len(before)}"
-    await namespace.create_queue(name)
-    async with namespace.connection.sender(EntityAddress(name)) as sender:
-        await links.reopen(sender)
-        line: Any = links.line_of(sender)
-        await links.catch_up(sender)
-        assert links.is_open(sender)
-        line.reader.feed_data(before)
-        getattr(shared_emulator, breaks)(name)
-        for _ in range(200):
-            await links.catch_up(sender)
-            if not links.is_open(sender):
-                break
-        assert not links.is_open(sender)
-        await links.reopen(sender)
-        assert links.is_open(sender)
-        assert line.writer is None  # nothing is left open
-        await senders.send_payload(sender, payload_of(Message()))
-    assert not links.is_open(sender)
-    assert len(await namespace.entity(name).peek()) == 1

@@ -86,16 +86,6 @@ async def counts(queue: AsyncEntity) -> list[int]:
     return [message.delivery_count for message in await queue.peek()]
 
 
-@pytest.mark.parametrize(
-    ("numbers", "ends"),
-    [([5], [1]), ([1, 2, 7], [2, 3]), ([5, 3], [1, 2]), ([5, 5], [1, 2]), ([1, 3, 4], [1, 3]), ([], [])],
-)
-def test_only_deliveries_that_follow_make_a_range(numbers: list[int], ends: list[int]) -> None:
-    messages: list[Any] = [SimpleNamespace(delivery_id=number) for number in numbers]
-    starts = [0, *ends[:-1]] if ends else []
-    assert settling.ranges(messages) == [slice(start, end) for start, end in zip(starts, ends, strict=True)]
-
-
 @pytest.mark.parametrize("operation", ["complete", "abandon", "defer", "dead-letter", "release"])
 @pytest.mark.parametrize("description", ["d", "d" * 4_000])
 async def test_disposition_says_what_that_of_the_sdk_says(operation: str, description: str) -> None:

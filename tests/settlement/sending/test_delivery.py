@@ -82,13 +82,6 @@ async def test_messages_of_a_session_keep_their_order(namespace: AsyncNamespace)
         assert len(numbers) == 40
 
 
-async def test_send_to_a_missing_entity_raises_the_sdks_exception(namespace: AsyncNamespace) -> None:
-    from azure.servicebus.exceptions import MessagingEntityNotFoundError
-
-    with pytest.raises(MessagingEntityNotFoundError):
-        await namespace.entity("nowhere").send([Message(body=b"x")])
-
-
 async def test_rate_spreads_the_messages_over_time(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("slow")
     await namespace.entity("slow").send([Message(body=b"warm")])
@@ -133,14 +126,6 @@ async def test_impossible_limits_and_addresses_are_refused(namespace: AsyncNames
             await namespace.entity("orders").send([Message()], batch_size=size)
     with pytest.raises(ConfigurationError, match="queue or a topic"):
         await namespace.entity("orders/$dlq").send([Message()])
-
-
-async def test_pool_opens_only_the_senders_that_are_missing(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("missing")
-    pool = namespace.pool(EntityAddress("missing"))
-    for count, there in ((3, 3), (2, 3), (4, 4)):
-        await pool.warm(count)
-        assert len(pool._idle) == there  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_pool_keeps_its_senders_warm(namespace: AsyncNamespace) -> None:

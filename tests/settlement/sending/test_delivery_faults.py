@@ -69,16 +69,6 @@ async def test_refused_batch_fails_only_its_bad_messages(namespace: AsyncNamespa
     assert culprit.retryable is False
 
 
-async def test_message_with_a_too_long_id_fails_alone(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    shared_emulator.create_topic("ids")
-    report = await namespace.entity("ids").send([*numbered(20), Message(message_id="x" * 129), *numbered(20)])
-    assert [len(outcome.message_id or "") for outcome in report.failures] == [129]
-    assert report.failures[0].condition == "com.microsoft:argument-error"
-    assert len(report) == 41
-
-
 @pytest.mark.parametrize("keys", [[None], ["a", "b"]], ids=["no key", "two keys"])
 async def test_partitions_with_duplicate_detection_get_all_messages(
     own: AsyncNamespace, emulator: RunningEmulator, keys: list[str | None]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -80,47 +79,6 @@ def test_every_message_is_in_one_pack_within_the_limits(messages: list[Message],
             assert all(messages[item.index].partition_key == pack.partition_key for item in pack.items)
 
 
-@given(MESSAGES)
-def test_messages_of_one_key_stay_in_order(messages: list[Message]) -> None:
-    packs = all_packs(messages)
-    for key in ("a", "b"):
-        found = [index for pack in packs if pack.key == key for index in indexes([pack])[0]]
-        of_session = [index for index in found if messages[index].session_id == key]
-        assert of_session == sorted(of_session)
-
-
-def test_pack_of_one_message_is_sent_as_it_is() -> None:
-    message = Message(body=bytes(3_000), application_properties={"a": 1})
-    (pack,) = all_packs([message])
-    assert pack.transfer() == payload_of(message)
-    assert not pack.is_batch
-
-
-def test_halves_of_a_pack_hold_all_messages() -> None:
-    (pack,) = all_packs([Message(body=b"%d" % number, session_id="s") for number in range(5)])
-    first, second = pack.halves()
-    assert indexes([first, second]) == [[0, 1], [2, 3, 4]]
-    assert first.size + second.size == pack.size
-    assert {first.key, second.key} == {"s"}
-
-
-def test_messages_that_cannot_be_sent_are_refused_alone() -> None:
-    messages = [
-        Message(),
-        Message(body=bytes(6_000), message_id="large"),
-        Message(application_properties={"a": object()}, message_id="odd"),  # pyright: ignore[reportArgumentType]
-        "no message",
-        Message(),
-    ]
-    pulling = Pulling(messages)  # pyright: ignore[reportArgumentType]
-    assert indexes(pulling.packs()) == [[0, 4]]
-    assert [(index, outcome.message_id, outcome.condition) for index, outcome in pulling.refused] == [
-        (1, "large", "amqp:link:message-size-exceeded"),
-        (2, "odd", "amqp:encode-error"),
-        (3, None, "amqp:encode-error"),
-    ]
-
-
 def test_open_pack_is_given_after_10000_other_messages() -> None:
     def messages() -> Iterator[Message]:
         yield Message(session_id="first")
@@ -166,25 +124,6 @@ def test_open_pack_is_given_after_a_second_without_input() -> None:
     pulling.join()
 
 
-def test_packer_pulls_only_what_is_wanted() -> None:
-    pulled: list[int] = []
-
-    def messages() -> Iterator[Message]:
-        for number in range(100):
-            pulled.append(number)
-            yield Message()
-
-    pulling = Pulling(messages(), max_count=2)
-    packs = pulling.packs()
-    pulling.packer.want(0)
-    for _ in range(100):
-        time.sleep(0.001)
-    before = len(pulled)
-    assert before <= 3
-    pulling.packer.want(3)
-    assert len(list(packs)) == 50
-
-
 def test_stopped_packer_pulls_nothing_and_forgets_nothing() -> None:
     def messages() -> Iterator[Message]:
         for number in range(100):
@@ -201,16 +140,6 @@ def test_stopped_packer_pulls_nothing_and_forgets_nothing() -> None:
     assert indexes(packs) == [[0, 1, 2, 3, 4, 5, 6, 7]]
     assert refused == []
     assert pulling.packer.is_done
-
-
-def test_failing_input_gives_the_messages_before() -> None:
-    def messages() -> Iterator[Message]:
-        yield Message()
-        raise KeyError("second")
-
-    pulling = Pulling(messages())
-    assert indexes(pulling.packs()) == [[0]]
-    assert isinstance(pulling.packer.failure, KeyError)
 
 
 @given(st.lists(MESSAGES.filter(bool), max_size=4), st.integers(1, 20), st.booleans())

@@ -12,7 +12,6 @@ from sbnotebook.amqp import AmqpValue, Described, Long, Symbol, Timestamp, UInt,
 from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
-    DELIVERY_ANNOTATIONS,
     FOOTER,
     HEADER,
     MESSAGE_ANNOTATIONS,
@@ -22,10 +21,10 @@ from sbnotebook.amqp.sections import (
     split,
 )
 from sbnotebook.errors import AmqpDecodeError
-from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, MessageState, PeekedMessage
+from sbnotebook.model import BodyType, EntityAddress, Message, MessageState, PeekedMessage
 from sbnotebook.model.amqp_layout import FIRST_MOMENT, LAST_MOMENT
 from sbnotebook.model.schema import columns_of
-from sbnotebook.settlement.wire.conversion import locked_from_payload, payload_of, peeked_from_payload
+from sbnotebook.settlement.wire.conversion import payload_of, peeked_from_payload
 from sbnotebook.testing.comparison import differences, same_value
 from sbnotebook.testing.strategies import PRIMITIVES, amqp_values, messages, peeked_messages
 
@@ -124,61 +123,6 @@ def test_a_content_type_is_a_symbol_where_it_can_be() -> None:
 def test_what_cannot_be_sent_is_refused(message: Message, error: type[Exception]) -> None:
     with pytest.raises(error):
         payload_of(message)
-
-
-def test_what_the_service_adds_is_read() -> None:
-    at = datetime(2024, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
-    payload = b"".join([
-        section(HEADER, [True, None, UInt(60_000), None, UInt(3)]),
-        section(DELIVERY_ANNOTATIONS, {Symbol("x-opt-lock-token"): UUID(int=1)}),
-        section(
-            MESSAGE_ANNOTATIONS,
-            {
-                Symbol("x-opt-sequence-number"): Long(2**40),
-                Symbol("x-opt-enqueue-sequence-number"): Long(5),
-                Symbol("x-opt-enqueued-time"): Timestamp.from_datetime(at),
-                Symbol("x-opt-locked-until"): Timestamp.from_datetime(at + timedelta(seconds=30)),
-                Symbol("x-opt-message-state"): 2,
-                Symbol("x-opt-scheduled-enqueue-time"): Timestamp.from_datetime(at + timedelta(hours=1)),
-                Symbol("x-opt-partition-key"): "k",
-                Symbol("x-opt-deadletter-source"): "events/Subscriptions/audit",
-                Symbol("x-other"): [1],
-            },
-        ),
-        section(DATA, b"one "),
-        section(DATA, b"two"),
-        section(FOOTER, {Symbol("crc"): 1}),
-    ])  # fmt: skip
-    found = peeked_from_payload(payload, ORDERS)
-    assert found == PeekedMessage(
-        entity=ORDERS,
-        body=b"one two",
-        sequence_number=2**40,
-        enqueued_sequence_number=5,
-        enqueued_time=at,
-        expires_at=at + timedelta(minutes=1),
-        time_to_live=timedelta(minutes=1),
-        delivery_count=3,
-        state=MessageState.SCHEDULED,
-        scheduled_enqueue_time=at + timedelta(hours=1),
-        partition_key="k",
-        dead_letter_source="events/Subscriptions/audit",
-        extras={
-            "durable": True,
-            "message_annotations": {"x-other": [1]},
-            "footer": {"crc": 1},
-            "data_sections": [4, 3],
-        },
-    )
-    locked = locked_from_payload(payload, ORDERS, UUID(int=1))
-    assert type(locked) is LockedMessage
-    assert (locked.lock_token, locked.locked_until) == (UUID(int=1), at + timedelta(seconds=30))
-    assert differences(locked, found) == {}
-
-
-@pytest.mark.parametrize(("number", "state"), [(0, "active"), (1, "deferred"), (2, "scheduled"), (7, "active")])
-def test_states_are_read(number: int, state: str) -> None:
-    assert peeked_from_payload(annotated(message_state=number), ORDERS).state == state
 
 
 @pytest.mark.parametrize(("enqueued", "state"), [(999, "scheduled"), (1_000, "active"), (1_001, "active")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -146,22 +145,6 @@ def test_a_message_is_scheduled_until_it_is_enqueued_anew(
 def test_a_delivery_count_fits_into_31_bits(count: int) -> None:
     fields = read_service_part(start_of_message({NUMBER: Long(1)}, count=count)).fields
     assert fields["delivery_count"] == min(count, 2**31 - 1)
-
-
-def test_the_state_of_a_scheduled_message_is_read_anew() -> None:
-    states: list[MessageState] = []
-    for enqueued in (1_000, 1_001, 2_000):
-        times = {TIME: Timestamp(enqueued), Symbol("x-opt-scheduled-enqueue-time"): Timestamp(2_000)}
-        payload = start_of_message({NUMBER: Long(2**40 + enqueued), STATE: 2, **times})
-        states.append(read_service_part(payload).fields["state"])
-    assert states == [MessageState.SCHEDULED, MessageState.SCHEDULED, MessageState.ACTIVE]
-
-
-def test_a_message_expires_after_its_time_to_live() -> None:
-    for ttl, ends in ((None, None), (60_000, datetime(1970, 1, 1, 0, 1, 1, tzinfo=UTC))):
-        fields = read_service_part(start_of_message({NUMBER: Long(1), TIME: Timestamp(1_000)}, ttl)).fields
-        assert fields["expires_at"] == ends
-    assert read_service_part(start_of_message({NUMBER: Long(1)}, 60_000)).fields["expires_at"] is None
 
 
 def test_repeated_section_is_refused_with_a_template_too() -> None:
