@@ -145,7 +145,7 @@ def test_what_was_broken_off_is_told_from_what_was_refused() -> None:
         (ServiceBusServerBusyError(), Scope.OTHER),
         (ConnectionResetError("gone"), Scope.OTHER),
     ],
-    ids=lambda each: type(each).__name__,
+    ids=["message", "session", "size", "content", "request", "busy", "connection"],
 )
 def test_a_refusal_says_what_it_is_about(error: Exception, scope: Scope) -> None:
     assert Failure.of(error).scope is scope
