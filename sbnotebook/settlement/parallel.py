@@ -38,7 +38,7 @@ async def in_parallel(function: Callable[[T], Awaitable[R]], items: Iterable[T],
 
 
 def halves(items: Sequence[T]) -> list[Sequence[T]]:
-    """Return the halves in which to ask for what was refused together; none of one item, which is to blame itself.
+    """Return the halves of items that were refused together; none of one item, which is to blame itself.
 
     Example:
         >>> halves([1, 2, 3]), halves([1])

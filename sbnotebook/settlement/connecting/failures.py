@@ -82,7 +82,7 @@ class Scope(StrEnum):
     SIZE = "size"
     """The size of the whole."""
     CONTENT = "content"
-    """What is in one of the messages."""
+    """The content of one of the messages."""
     REQUEST = "request"
     """Something else in the request, which Service Bus refuses for good."""
     OTHER = "other"

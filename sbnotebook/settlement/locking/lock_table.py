@@ -68,7 +68,7 @@ class Hold:
 
     Args:
         message: the value that users see.
-        lock: what is renewed and settled.
+        lock: renewed and settled by its token, or over the link of its message.
         asked: when the lock was asked for.
         locked_until: when it ends, as the service said it.
         is_read: False as long as ``message`` has nothing but its number and its lock token.

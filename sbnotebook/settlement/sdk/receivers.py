@@ -178,7 +178,7 @@ class LockReceiver(_Receiver):
         try:
             return await private(self)._do_retryable_operation(self._take, count=count, max_wait=max_wait)
         except ServiceBusConnectionError:
-            if self.sink is not None:  # what was on its way is lost, which must not stay hidden
+            if self.sink is not None:  # messages on their way are lost, and that must not stay hidden
                 raise
             await reopen(self)
             return await private(self)._do_retryable_operation(self._take, count=count, max_wait=max_wait)
