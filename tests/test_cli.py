@@ -48,12 +48,6 @@ def test_version_is_shown() -> None:
     assert shown.stdout == f"sbnotebook {metadata.version('sbnotebook')}\n"
 
 
-def test_an_unknown_command_is_refused() -> None:
-    result = run("frobnicate")
-    assert result.returncode == 2
-    assert "frobnicate" in result.stderr
-
-
 def test_a_command_reads_its_own_options() -> None:
     shown = run("demo", "--help")
     assert shown.returncode == 0

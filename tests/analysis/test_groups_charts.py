@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.analysis.groups import label, width_of_bars
+from sbnotebook.analysis.groups import label
 from sbnotebook.client import Messages
 from sbnotebook.model import EntityAddress, PeekedMessage
 
@@ -86,15 +86,3 @@ def test_label_escapes_what_plotly_reads() -> None:
     assert "<b onclick" not in drawn
     assert "$" not in drawn
     assert "<b onclick" in str(figures[0].update_layout(title=HOSTILE).to_dict()), "a control: it would be seen"
-
-
-def test_label_is_cut_and_printable() -> None:
-    assert label("a\x1b[31m\u202eb") == "a·[31m·b"
-    assert len(label("x" * 10_000)) == 70
-    assert label(None) == label("") == "(none)"
-
-
-def test_bars_are_as_wide_as_the_span_asks_for() -> None:
-    for days in (0, 1, 400, 400_000):
-        width = width_of_bars(START, START + timedelta(days=days))
-        assert days * 86_400 / width <= 60 or width == 365 * 86_400

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import uuid
 from itertools import cycle
-from time import process_time
 from typing import Final
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sbnotebook.analysis.descriptions import DIGITS_TO_ONES, cause_of, cause_of_form, form_without_ids
+from sbnotebook.analysis.descriptions import cause_of
 from sbnotebook.analysis.groups import CauseReader
 from tests.chances import rounds
 
-TRACE: Final = """System.InvalidOperationException: Flight {number} of order {order} has no tail number
-   at System.Linq.Enumerable.First[TSource](IEnumerable`1 source)
-   at Acme.Flights.TailNumbers.<FindAsync>d__4.MoveNext() in /src/Acme.Flights/TailNumbers.cs:line {number}
-   at MassTransit.Middleware.ConsumerMessageFilter`2.Send(ConsumeContext`1 context)"""
 WORDS: Final = (
     "Flight", "error", "Error code", "exit code", "HTTP", "status", "404", "503 Server Error", "404 Client Error",
     "0x8", "0xff", "0x80131500", "ORA-", "utf8", "Int32", "sha256", "S3", "x64", "1545",
@@ -72,37 +67,6 @@ def descriptions(draw: st.DrawFn) -> list[str | None]:
 )
 def test_causes_by_form_are_those_of_each_description(said: list[str | None]) -> None:
     assert CauseReader().all(said) == [cause_of(each) for each in said]
-
-
-def test_one_form_of_many_descriptions_is_read_once() -> None:
-    def traces(count: int) -> list[str | None]:
-        return [TRACE.format(number=1000 + row, order=uuid.UUID(int=row << 64)) for row in range(count)]
-
-    def seconds(count: int) -> float:
-        said, reader = traces(count), CauseReader()
-        started = process_time()
-        assert {*reader.all(said)} == {cause_of(said[0])}
-        return process_time() - started
-
-    said = traces(2_000)
-    started = process_time()
-    for each in said:
-        cause_of(each)
-    assert seconds(2_000) < (process_time() - started) / 2
-
-
-def test_ids_in_hexadecimal_are_read_once_for_their_length() -> None:
-    said = [f"Order {uuid.UUID(int=row * 7**40).hex} of a.B@{row * 2**20 + 0xA:08x} is late" for row in range(1, 200)]
-    assert {*CauseReader().all(said)} == {cause_of(each) for each in said}
-    assert len({form_without_ids(each.encode().translate(DIGITS_TO_ONES)) for each in said}) < 5
-    # The text that is read may end within an id of a long line.
-    long = b" x" * 300 + b" 1a11b111"
-    assert form_without_ids(long) == long
-
-
-def test_digits_that_can_make_a_difference_are_kept_apart() -> None:
-    assert cause_of_form("HTTP 111") is None
-    assert cause_of_form("Flight 1111 is late") == cause_of("Flight 1545 is late")
 
 
 def test_forms_stay_within_the_budget_of_time() -> None:

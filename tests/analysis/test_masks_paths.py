@@ -6,7 +6,7 @@ import pytest
 
 from sbnotebook.amqp import Array, Described, Int, Symbol
 from sbnotebook.amqp.limits import LEVELS
-from sbnotebook.analysis.masks import Step, change_at, parse_path
+from sbnotebook.analysis.masks import change_at, parse_path
 
 VALUE = {"a": {"b": 1, "c d": 2}, "list": [{"b": 3}, 4, [5]], "b": None}
 
@@ -56,18 +56,6 @@ def test_values_of_amqp_keep_their_kinds() -> None:
     assert found == {Symbol("a"): Described(Symbol("kind"), Array([Int(1), "x"]))}
     assert isinstance(found["a"].value, Array)
     assert found["a"].value.element_type is Int
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "email", "$email", "$.", "$..", "$.a.", "$.a[", "$.a[b]", "$[-1]", "$.[0]", "$.a b", "$[?@.a]", "$...a"],
-)
-def test_text_that_is_no_path_is_none(text: str) -> None:
-    assert parse_path(text) is None
-
-
-def test_path_is_parsed_into_steps() -> None:
-    assert parse_path("$.a[*][0]..b") == (Step("a"), Step(None), Step(0), Step("b", is_deep=True))
 
 
 def test_deep_value_is_refused() -> None:

@@ -217,13 +217,6 @@ def decoded_rows(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return rows
 
 
-def test_one_message_of_a_shape_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, decoded = PageColumns(COLUMNS, arrow_schema()), decoded_rows(monkeypatch)
-    for _ in range(2):
-        assert_same(page_of(letters(200)), reader)
-    assert len(decoded) == 1, "the second page has the shape that was learnt from the first"
-
-
 def test_hostile_messages_stay_where_they_are_among_others() -> None:
     chance = random.Random(0)  # noqa: S311 (nothing secret)
     names = ("x-opt-sequence-number", "x-opt-enqueued-time")
@@ -261,24 +254,6 @@ def test_packed_bodies_share_the_allowance_of_the_table() -> None:
     chance, names = random.Random(0), ("x-opt-sequence-number",)  # noqa: S311 (nothing secret)
     packed = [as_peeked(Message(body=bomb, content_encoding="gzip"), names, [], chance, row) for row in range(1, 41)]
     assert_same(page_of([*packed, *letters(40)]))
-
-
-@pytest.mark.parametrize("count", [3, 90])
-def test_messages_that_all_differ_are_read_once(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.undo()
-    decoded, shape_of = decoded_rows(monkeypatch), page_columns.shape_of
-    asked: list[bytes] = []
-
-    def noted(payload: bytes) -> Any:
-        asked.append(payload)
-        return shape_of(payload)
-
-    monkeypatch.setattr(page_columns, "shape_of", noted)
-    chance, names = random.Random(0), ("x-opt-sequence-number",)  # noqa: S311 (nothing secret)
-    different = [Message(application_properties={f"{row} {n}": n for n in range(count)}) for row in range(250)]
-    assert_same(page_of([as_peeked(each, names, [], chance, row) for row, each in enumerate(different, 1)]))
-    assert len(asked) == 2, "sbnotebook gives up after two messages whose shape no other has"
-    assert 250 <= len(decoded) <= 252
 
 
 def test_no_damaged_byte_is_taken_for_a_value(monkeypatch: pytest.MonkeyPatch) -> None:

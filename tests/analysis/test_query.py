@@ -65,25 +65,6 @@ def test_expressions_over_the_columns(expression: str, expected: list[int]) -> N
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
-        ("body_json->>'$.carrier' = 'UA'", [10]),
-        ("body_json->>'carrier' = 'AA'", [20]),
-        ("(body_json->>'$.late')::int > 3", [10]),
-        ("body_json->>'$.stops[0].at' = 'EWR'", [10]),
-        ("json_type(body_json, '$.late') = 'NULL'", [20]),
-        ("json_exists(body_json, '$.late')", [10, 20]),
-        ("body_json is not null", [10, 20, 50]),
-        ("body_json is null", [30, 40]),
-        ("body_json->>'$' = 'UA'", [50]),
-        ("body_json->>'$.missing' = 'x'", []),
-    ],
-)
-def test_expressions_over_json_bodies(expression: str, expected: list[int]) -> None:
-    assert numbers(expression) == expected
-
-
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
         ("subject = 'a'", [10]),
         ("not subject = 'a'", [20, 40]),
         ("subject <> 'a'", [20, 40]),
@@ -109,13 +90,6 @@ def test_messages_are_given_back_themselves_in_their_order() -> None:
     assert where([Message(subject="x")], "subject = 'x' and sequence_number is null") == [Message(subject="x")]
 
 
-def test_expression_may_be_a_subclass_of_str() -> None:
-    class Quoted(str):
-        __slots__ = ()
-
-    assert numbers(Quoted("subject = 'a'")) == [10]
-
-
 def test_positions_are_ascending_over_many_rows() -> None:
     table = to_arrow(Message(message_id=str(number)) for number in range(30_000))
     assert matching(table, "message_id::int % 3 = 0") == list(range(0, 30_000, 3))
@@ -124,26 +98,13 @@ def test_positions_are_ascending_over_many_rows() -> None:
 @pytest.mark.parametrize(
     ("expression", "why"),
     [
-        ("", "is empty: write a condition such as subject = 'UA', or leave it out"),
-        ("subjet = 'a'", "there is no column 'subjet' at character 1; did you mean subject\\?"),
-        ("true and (SUBJET = 'a')", "there is no column 'SUBJET' at character 11; did you mean subject\\?"),
         ("subject = 'Größe' and subjet = ''", "no column 'subjet' at character 23"),
         ("subject = 'Größe' und true", "at character 23"),
         ("body_jsn->>'$.a' = '1'", "no column 'body_jsn' at character 1; did you mean body_json\\?"),
-        ("zzz = 1", "no column 'zzz' at character 1; a field of a JSON body is body_json.zzz"),
-        ('subject = "UA"', "no column 'UA' at character 11; a text takes single quotes: 'UA'"),
-        ("reason = 'Invalid'", "did you mean dead_letter_reason\\? A field of a JSON body is body_json.reason\\.$"),
         ("zzz.subject = 1", "no column 'zzz' at character 1"),
-        ("subject = ", "syntax error .* at character 9"),
         ("subject == 'a' und true", "syntax error .*true.* at character 20"),
-        ("subject = 'a", "unterminated .* at character 11"),
-        ("nosuch(subject)", "nosuch does not exist"),
-        ("subject::int = 1", "Could not convert string 'a' to INT32.*; to leave .* write try_cast\\(… as …\\) in"),
-        ("subject", "it gives a VARCHAR, and not true or false"),
         ("delivery_count", "it gives a INTEGER, and not true or false"),
         ("body_json->'$.late'", "it gives a BIGINT, and not true or false"),
-        ("count(*) > 1", "aggregates"),
-        ("true, true", "one expression"),
         ("*", "STAR|one expression|not true or false"),
         ("?", "prepared|parameter"),
         ("a" * 20_000, "no column 'aaa"),
@@ -152,7 +113,7 @@ def test_positions_are_ascending_over_many_rows() -> None:
         ("not " * 4_000 + "true", "cannot be used"),
         ("\ud800", "surrogate"),
     ],
-    ids=range(27),
+    ids=range(14),
 )
 def test_wrong_expression_is_refused_with_the_place(expression: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why) as refused:
@@ -198,13 +159,6 @@ def test_large_tables_are_sent_while_they_are_evaluated() -> None:
     assert where([Message(body=b"x" * 600_000), Message(body=b"y")], "body_text like 'x%'")
 
 
-def test_pythons_variables_are_not_seen() -> None:
-    hidden = to_arrow(MESSAGES)
-    with pytest.raises(ConfigurationError, match="there is a query in it"):
-        where(MESSAGES, "(SELECT count(*) FROM hidden) > 0")
-    assert len(hidden) == len(MESSAGES)
-
-
 def test_errors_quote_messages_without_control_characters() -> None:
     with pytest.raises(ConfigurationError, match=r"Could not convert string '·\[31m·") as refused:
         where([Message(subject="\x1b[31m\x07" + "x" * 100_000)], "subject::int = 1")
@@ -241,54 +195,23 @@ JSON_BODIES = [
 @pytest.mark.parametrize(
     ("expression", "places"),
     [
-        # Numbers.
-        ("body_json->>'$.total' > 3", [0]),
-        ("body_json->>'$.total' > 2.5", [0]),
         ("3 < body_json->>'total'", [0]),
-        ("body_json->>'$.total' > -3", [0, 1]),
         ("body_json->>'$.total' between 2 and 3", [1]),
-        ("body_json.total >= 2.5 and not (body_json.total > 3)", [1]),
-        ("body_json.total = 5.0 or body_json->>'$.total' in (2.5, 3)", [0, 1]),
-        ("body_json.total + 1 > 3", [0, 1]),
         ("body_json.total > resubmit_count + 3", [0]),
-        ("body_json.at.gate = 4", [0]),
         ("body_json['at'].gate > 3", [0]),
-        ("body_json.text > 3", [0]),
-        ("body_json.carrier > 3", []),
-        ("body_json.id = 9007199254740993", [0]),
         ("body_json->>'$.id' in (9007199254740993)", [0]),
         ("json_extract_string(body_json, '$.total') > 3", [0]),
         ("body_json.id between 9007199254740993 and 9007199254740994", [0]),
-        ("body_json.id > 9007199254740992", [0]),
         ("body_json.id = sequence_number", [0]),
         ("body_json.far > 9007199254740993 and body_json.near < 0 and body_json.far > sequence_number", [1]),
-        # True and false.
-        ("body_json.paid = true", [0]),
-        ("body_json.paid <> true", [1]),
         ("body_json->>'$.paid' in (true, false)", [0, 1]),
         ("body_json.paid is true", [0]),
-        ("not body_json.paid", [1]),
-        ("body_json.paid and body_json.total > 3", [0]),
-        ("body_json.paid::boolean", [0]),
         ("body_json.paid is distinct from true", [1, 2, 3]),
-        # Texts.
-        ("body_json.carrier = 'UA'", [0]),
         ("'UA' <> body_json.carrier", [1]),
-        ("body_json.carrier in ('UA', 'BA')", [0]),
-        ("body_json['carrier'] = 'UA'", [0]),
-        ("body_json.carrier like 'U%'", [0]),
-        ("lower(body_json.carrier) = 'ua'", [0]),
-        ("body_json.total = 'many'", [2]),
         ("body_json.carrier is distinct from 'UA'", [1, 2, 3]),
-        ("body_json.carrier::varchar = 'UA'", [0]),
-        ("body_json.carrier = subject", [1]),
-        ("body_json.carrier in ('UA', null)", [0]),
         ("body_json.carrier = 'UA' /* é */ and body_json.total > 3", [0]),
-        # Null.
-        ("body_json.none is null", [0, 2, 3]),
-        ("body_json.none is not null", [1]),
-        ("body_json.carrier is null and body_json.total is not null", [2]),
         ("body_json->>'$.none' is null", [0, 2, 3]),
+        ("json_type(body_json, '$.none') = 'NULL' and json_exists(body_json, '$.none')", [0]),
         ("body_json.carrier is distinct from null", [0, 1]),
     ],
 )
@@ -313,11 +236,3 @@ for text in ("enqueued_time::date = '2026-11-22'", "hour(enqueued_time) = 2", "e
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
 def test_times_are_in_utc_on_each_machine(zone: str) -> None:
     subprocess.run([sys.executable, "-c", IN_A_ZONE], env=os.environ | {"TZ": zone}, check=True)
-
-
-@pytest.mark.parametrize(
-    "expression", ["json_array_length(body_json.a) = 2", "body_json.a[0] = 1", "body_json.a = [1, 2]"]
-)
-def test_other_uses_of_json_stay_duckdbs(expression: str) -> None:
-    messages = [Message(body=b'{"a": [1, 2]}'), Message(body=b'{"a": []}')]
-    assert where(messages, expression) == messages[:1]

@@ -107,18 +107,6 @@ def test_any_message_is_shown_as_text(messages: list[PeekedMessage]) -> None:
     assert not [line for line in messages_text(messages, "orders").splitlines() if not line.isprintable()]
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_text_tables_have_no_control_characters(text: str) -> None:
-    shown = text_table(["a"], [[text]], text[:40])
-    assert shown.replace("\n", "").isprintable()
-    assert len(shown) < 2_000
-
-
-def test_markup_of_the_terminal_library_is_text() -> None:
-    assert "[red]markup[/red]" in text_table(["a"], [["[red]markup[/red]"]])
-    assert "[bold]a[/bold]" in text_table(["[bold]a[/bold]"], [["x"]], "[blink]title[/blink]")
-
-
 def test_text_tables_fold_long_cells_and_keep_short_ones_whole() -> None:
     short = "2026-11-01 00:00:00Z"
     lines = text_table(["same", "same", "long"], [[short, "日本", "word " * 23], ["", "", "x" * 120]]).splitlines()
@@ -220,11 +208,6 @@ def test_any_change_is_shown(before: str, after: str) -> None:
     page = Page(preview_html(Preview("a plan.", (), (EditChange(1, "f", before, after),))))
     assert set(page.tags) <= TABLE | {("p", ("class",)), ("strong", ())}
     assert len(page.cells) == 1 + 4 + 4
-
-
-def test_preview_without_messages_is_a_sentence() -> None:
-    assert preview_text(Preview("a plan.", ())) == "Plan: a plan."
-    assert preview_html(Preview("a plan.", ())).endswith("><strong>Plan: a plan.</strong></p>")
 
 
 def outcome(status: OutcomeStatus, number: int, **fields: Any) -> Outcome:

@@ -29,13 +29,6 @@ def test_read_only_is_said_with_the_way_to_write(shared_emulator: RunningEmulato
         assert repr(namespace).endswith("found by a connection string, read-only>")
 
 
-def test_about_an_emulator_that_does_not_run_says_so() -> None:
-    with pytest.raises(
-        ServiceBusConnectionError, match=r"Nothing listens at 127\.0\.0\.1:1: start the emulator, or check its port"
-    ):
-        connect(f"{NOBODY_THERE};UseDevelopmentEmulator=true")
-
-
 def test_connect_to_a_host_that_does_not_answer_shows_no_secret() -> None:
     with pytest.raises(ServiceBusConnectionError, match=r"Nothing listens at 127\.0\.0\.1:1: check the name") as failed:
         connect(NOBODY_THERE)

@@ -23,6 +23,10 @@ from sbnotebook.errors import ConfigurationError
         (" 1 H 30 M ", timedelta(minutes=90)),
         ("0s", timedelta(0)),
         ("1m1m", timedelta(minutes=2)),
+        ("5 minutes", timedelta(minutes=5)),
+        ("1 hour, 30 min", timedelta(minutes=90)),
+        ("2 weeks", timedelta(weeks=2)),
+        ("5", timedelta(seconds=5)),
     ],
 )
 def test_durations_are_read_as_users_write_them(text: str, expected: timedelta) -> None:
@@ -37,11 +41,6 @@ def test_duration_of_a_number_is_seconds() -> None:
 def test_duration_of_another_value_is_refused(other: Any) -> None:
     with pytest.raises(ConfigurationError, match="is not a duration: write 90s"):
         duration(other)
-
-
-def test_duration_of_a_timedelta_is_itself() -> None:
-    delay = timedelta(hours=1)
-    assert duration(delay) is delay
 
 
 @pytest.mark.parametrize(
@@ -81,9 +80,3 @@ def test_any_text_is_a_duration_or_refused(text: str) -> None:
     except ConfigurationError as error:
         found = error
     assert isinstance(found, timedelta) or len(str(found)) < 250
-
-
-@given(st.integers(0, 10**9), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
-def test_parts_are_added_up(days: int, hours: int, minutes: int, seconds: int) -> None:
-    expected = timedelta(days=days % 10**6, hours=hours, minutes=minutes, seconds=seconds)
-    assert duration(f"{days % 10**6}d{hours}h{minutes}m{seconds}s") == expected

@@ -77,12 +77,6 @@ def test_read_decisions_says_why_a_row_is_refused() -> None:
     assert "sub-queue" in (why or "")
 
 
-def test_read_decisions_accepts_an_empty_table() -> None:
-    rows: dict[str, list[Any]] = {"sequence_number": [], "decision": []}
-    assert problems(rows) == []
-    assert conflicts(read_decisions(pa.table(rows), ORDERS)).num_rows == 0
-
-
 def test_check_columns_names_missing_columns() -> None:
     with pytest.raises(ConfigurationError, match="needs a column sequence_number and a column decision and a column"):
         check_columns(["number"], None)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sbnotebook.client import Entity, LockedBatch, Namespace, connect
-from sbnotebook.client.coercions import duration, start_time, time_to_come
+from sbnotebook.client.coercions import start_time, time_to_come
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Complete, Message
@@ -39,21 +39,6 @@ def test_a_time_in_the_past_is_refused(namespace: Namespace) -> None:
     assert queue.schedule("x", at="2099-12-31T08:00").ok
     now = datetime(2026, 1, 31, tzinfo=UTC)
     assert time_to_come(now - timedelta(seconds=30), now) == now - timedelta(seconds=30)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("5min", 300),
-        ("5 minutes", 300),
-        ("5", 5),
-        ("1 hour, 30 min", 5400),
-        ("2 weeks", 1_209_600),
-        ("0.5h", 1800),
-    ],
-)
-def test_durations_are_written_as_people_do(text: str, seconds: int) -> None:
-    assert duration(text).total_seconds() == seconds
 
 
 def test_times_and_durations_both_say_since_when() -> None:
@@ -129,11 +114,6 @@ def test_every_option_has_a_name(kind: type) -> None:
     for method in methods:
         kinds = {each.kind for each in inspect.signature(method).parameters.values()}
         assert not kinds & {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}, method
-
-
-def test_process_takes_durations(namespace: Namespace) -> None:
-    queue = filled_client_queue(namespace, "processed", 3)
-    assert queue.process(lambda _: None, max_wait="0.5s", max_in_flight=2).settled == 3
 
 
 def test_connect_says_of_an_emulator_that_it_has_a_key(shared_emulator: RunningEmulator) -> None:

@@ -79,20 +79,3 @@ def test_outcomes_are_kept_until_the_next_run() -> None:
         assert [row[:2] for row in listed(made.open())] == [["orders", 2]]
         assert made.repeated_places() == {("orders", 1)}
         assert [each for table in made.outcomes() for each in outcomes_of(table)] == [done]
-
-
-def test_tables_hold_a_limited_number_of_rows() -> None:
-    made, count = FrameRows(), 100_001
-    numbers = pa.table({"sequence_number": range(count, 0, -1), "decision": ["complete"] * count})
-    made.add(read_decisions(numbers, ORDERS))
-    assert [table.num_rows for table in made.decisions("complete")] == [100_000, 1]
-    made.begin()
-    for table in made.decisions("complete"):
-        made.end(
-            outcome_table(
-                (Outcome(OutcomeStatus.SETTLED, "complete", ORDERS, number) for _, number, *_ in listed([table])),
-                repeated=False,
-            )
-        )
-    assert sum(table.num_rows for table in made.outcomes()) == count
-    assert not listed(made.open())

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.analysis.frames import messages_from, messages_of_table
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, PeekedMessage
@@ -40,12 +39,6 @@ def test_messages_are_a_sequence(held: list[PeekedMessage], part: slice) -> None
     assert same([messages[place] for place in range(len(held))], held)
 
 
-def test_messages_are_indexed_by_position() -> None:
-    assert (THREE[0].sequence_number, THREE[-1].sequence_number) == (1, 3)
-    with pytest.raises(IndexError):
-        _ = THREE[3]
-
-
 def test_messages_are_chosen_by_an_expression() -> None:
     chosen = THREE.where("subject = 'a'")
     assert [message.sequence_number for message in chosen] == [1, 3]
@@ -59,23 +52,6 @@ def test_sql_keeps_numbers_exact_beside_nulls() -> None:
     messages = Messages([peeked(2**53 + 1), peeked(2**53 + 3)])
     frame = messages.sql("select lag(sequence_number) over (order by sequence_number) as before from messages")
     assert frame["before"].to_list()[1] == 2**53 + 1
-
-
-def test_messages_are_grouped_by_their_cause() -> None:
-    dead = [
-        peeked(
-            number, application_properties={"DeadLetterReason": "R", "DeadLetterErrorDescription": f"Order {number}"}
-        )
-        for number in range(3)
-    ]
-    (group,) = Messages(dead).groups()
-    assert (group.reason, group.cause, group.sequence_numbers) == ("R", "Order <n>", (0, 1, 2))
-
-
-def test_messages_become_frames_and_come_back() -> None:
-    assert [differences(*pair) for pair in zip(messages_of_table(THREE.to_arrow()), THREE, strict=True)] == [{}] * 3
-    assert [differences(*pair) for pair in zip(messages_from(THREE.to_pandas()), THREE, strict=True)] == [{}] * 3
-    assert [differences(*pair) for pair in zip(messages_from(THREE), THREE, strict=True)] == [{}] * 3
 
 
 def test_messages_are_shown_as_a_table_and_as_text() -> None:

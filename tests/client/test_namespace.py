@@ -10,7 +10,7 @@ from sbnotebook.client import Namespace, connect
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import Message, OutcomeStatus, ReceivedMessage
+from sbnotebook.model import Message, ReceivedMessage
 from sbnotebook.settlement import Archive, Connection, Journal, RejectMessage
 
 
@@ -74,13 +74,6 @@ def test_entities_show_their_counts_and_no_secret_is_shown(namespace: Namespace)
     assert "SAS_KEY_VALUE" not in repr(namespace.entity("shown"))
 
 
-def test_report_has_an_outcome_for_each_message(namespace: Namespace) -> None:
-    namespace.create_queue("reported")
-    report = namespace.entity("reported").send([Message(body=b"x" * 2_000_000), Message(body=b"y")])
-    assert report.counts == {OutcomeStatus.SETTLED: 1, OutcomeStatus.FAILED: 1}
-    assert str(report) == "send: 1 settled, 1 failed"
-
-
 def test_archive_is_beside_the_journal_or_off(shared_emulator: RunningEmulator, tmp_path: Path) -> None:
     target = Target(Connection(shared_emulator.connection_string), "a test")
     with Namespace(target, journal=Journal(tmp_path / "journal.sqlite")) as namespace:
@@ -107,18 +100,3 @@ def test_undo_sends_removed_messages_back(namespace: Namespace) -> None:
         batch.complete()
     assert len(namespace.undo(entity="undone", since="1h")) == 1
     assert namespace.undo(since="1h", to="undone").apply().settled == 1
-
-
-def test_purge_removes_the_selected_messages(namespace: Namespace) -> None:
-    namespace.create_queue("purged")
-    queue = namespace.entity("purged")
-    queue.send([Message(body=b'{"n": %d}' % n) for n in range(6)], max_in_flight=1)
-    with pytest.raises(ConfigurationError, match="cannot be used"):
-        queue.purge(where="(body_json->>'$.n'")
-    plan = queue.purge(where="(body_json->>'$.n')::int < 4", state="active")
-    assert plan.preview().sentence.startswith("purge 4 messages of purged: 4 active")
-    assert plan.apply(show_progress=False).settled == 4
-    assert [message.body for message in queue.peek()] == [b'{"n": 4}', b'{"n": 5}']
-    assert len(queue.purge(before="1h")) == 0
-    assert queue.purge(archived=False).apply().settled == 2
-    assert namespace.undo(entity="purged").apply().settled == 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import signal
@@ -26,14 +25,6 @@ async def thread_name() -> str:
 def test_work_runs_in_one_background_thread() -> None:
     assert run(thread_name) == "sbnotebook"
     assert portal() is portal()
-
-
-def test_run_raises_the_exception() -> None:
-    async def fail() -> None:
-        raise LookupError("nothing here")
-
-    with pytest.raises(LookupError, match="nothing here"):
-        run(fail)
 
 
 def test_calls_of_a_block_are_interrupted_from_another_thread() -> None:
@@ -80,30 +71,6 @@ def test_the_child_of_a_fork_has_a_loop_of_its_own() -> None:
     _, status = os.waitpid(child, 0)
     assert status == 0
     assert run(thread_name) == "sbnotebook"
-
-
-def test_run_works_inside_a_running_loop() -> None:
-    # A notebook's kernel has a loop that runs in the thread that runs the cells.
-    async def cell() -> str:
-        return run(thread_name)
-
-    assert asyncio.run(cell()) == "sbnotebook"
-
-
-def test_many_threads_share_the_one_loop() -> None:
-    async def loop() -> int:
-        return id(asyncio.get_running_loop())
-
-    with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(run, [loop] * 50))
-    assert len(set(found)) == 1
-
-
-def test_arguments_are_passed_on() -> None:
-    async def add(one: int, other: int) -> int:
-        return one + other
-
-    assert run(add, 2, 3) == 5
 
 
 def test_the_background_loop_cannot_wait_for_itself() -> None:
@@ -179,19 +146,6 @@ def test_cycles_are_looked_for_seldom_while_work_is_done() -> None:
         ends.set()
         longer.result()
     assert gc.get_threshold() == usual
-
-
-def test_how_often_cycles_are_looked_for_stays_as_set_during_work() -> None:
-    usual = gc.get_threshold()
-
-    async def set_own() -> None:
-        gc.set_threshold(5_000)
-
-    try:
-        run(set_own)
-        assert gc.get_threshold()[0] == 5_000
-    finally:
-        gc.set_threshold(*usual)
 
 
 @pytest.mark.parametrize("own", [0, 50_000], ids=["never", "more seldom"])

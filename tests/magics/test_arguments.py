@@ -61,24 +61,6 @@ def test_the_value_of_a_variable_is_no_option() -> None:
         expanded("{text}", {"text": "--yes"})
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("%sb_peek orders", "There is no connection: run %sb_connect first."),
-        ("%sb_lock orders", "There is no connection: run %sb_connect first."),
-        ("%sb_complete", "No messages are held: run %sb_lock ENTITY -n 10 first."),
-    ],
-)
-def test_error_is_one_line(unconnected: Shell, line: str, sentence: str) -> None:
-    assert unconnected.error(line).startswith(sentence)
-
-
-def test_service_error_is_one_line_with_its_type(shell: Shell) -> None:
-    error = shell.error("%sb_peek no-such-queue")
-    assert error.startswith("MessagingEntityNotFoundError: ")
-    assert "There is no queue or topic 'no-such-queue' in 127.0.0.1:" in error
-
-
 @pytest.mark.parametrize("line", ["%sb_peek --help", "%sb_peek -h", "%sb_peek orders -n 5 --help"])
 def test_help_is_shown_and_nothing_else_happens(unconnected: Shell, line: str) -> None:
     ran = unconnected.run(line)
@@ -111,10 +93,6 @@ def test_no_slip_leads_to_a_removal(unconnected: Shell, line: str) -> None:
 )
 def test_half_an_option_is_none(unconnected: Shell, line: str, option: str) -> None:
     assert f"has no option {option}; there are --" in unconnected.error(line)
-
-
-def test_other_magics_keep_their_own_errors(unconnected: Shell) -> None:
-    assert unconnected.error("%lodpy x") == "Line magic function `%lodpy` not found."
 
 
 def test_help_shows_the_arguments_and_an_example(unconnected: Shell) -> None:

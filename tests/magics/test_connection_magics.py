@@ -10,7 +10,6 @@ from tests.azure import HOST, take_place
 from tests.magics.conftest import Kernel, Shell
 
 SECRET = "c2VjcmV0a2V5"
-CONNECTION_STRING = f"Endpoint=sb://my.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey={SECRET}="
 
 
 @pytest.fixture(scope="module")
@@ -114,13 +113,6 @@ def test_the_emulator_can_be_only_looked_at(unconnected: Shell, emulator: Runnin
 
 def test_into_gives_the_namespace(shell: Shell) -> None:
     assert shell.variables["namespace"].is_emulator
-
-
-@pytest.mark.parametrize("magic", ["%sb_connect {}", "x = %sb_connect {} --prompt", "%sb_peek '{}'", "%sb_send a {}"])
-def test_connection_string_on_the_line_is_refused(unconnected: Shell, magic: str) -> None:
-    error = unconnected.error(magic.format(CONNECTION_STRING))
-    assert "would be kept in the notebook" in error
-    assert SECRET not in error
 
 
 def test_key_is_not_shown_in_an_error(unconnected: Shell) -> None:

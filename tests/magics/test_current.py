@@ -7,7 +7,7 @@ import pytest
 
 from sbnotebook.client import connect
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.errors import ConfigurationError, ReadOnlyError
+from sbnotebook.errors import ReadOnlyError
 from sbnotebook.magics.current import Current
 
 LOCK_AND_END = """
@@ -29,17 +29,6 @@ def test_locked_messages_are_released_when_the_shell_ends(emulator: RunningEmula
         assert result.stdout.splitlines()[-1] == "2"
         with namespace.entity("left-behind").lock(2, max_wait=1) as batch:
             assert [message.delivery_count for message in batch.messages] == [0, 0]
-
-
-def test_current_has_no_connection_or_batch_at_first() -> None:
-    current = Current()
-    assert not current.is_connected
-    with pytest.raises(ConfigurationError, match="sb_connect"):
-        _ = current.namespace
-    with pytest.raises(ConfigurationError, match="sb_lock"):
-        _ = current.batch
-    assert current.release() == 0
-    current.close()
 
 
 def test_read_only_changes_earlier_connections_of_the_host(emulator: RunningEmulator) -> None:

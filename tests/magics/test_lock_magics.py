@@ -85,19 +85,6 @@ def test_unsettled_messages_are_reported(shell: Shell, queue: str) -> None:
     assert "Not settled: 1 of 1" in ran.out
 
 
-def test_settling_no_messages_is_no_error(shell: Shell, queue: str) -> None:
-    shell.run(f"%sb_lock {queue} -n 1\n%sb_complete")
-    ran = shell.run("%sb_complete")
-    assert "Plan: complete 0 messages" in ran.out
-    assert ran.out.endswith("no messages\n")
-
-
-def test_wrong_decision_is_one_line(shell: Shell, queue: str) -> None:
-    shell.run(f"%sb_lock {queue} -n 1\n%sb_dead_letter --reason Invalid")
-    shell.run(f"%sb_lock {queue}/$dlq -n 1")
-    assert "dead-letter" in shell.error("%sb_dead_letter --reason Again")
-
-
 def test_into_binds_the_report_and_still_shows_the_plan(shell: Shell, queue: str) -> None:
     shell.run(f"%sb_lock {queue} -n 2")
     ran = shell.run("%sb_complete --into report")
@@ -138,11 +125,6 @@ def test_deferring_may_send_a_wake_up(shell: Shell, queue: str) -> None:
     shell.run(f"%sb_lock {queue} -n 1")
     assert shell.run(f"%sb_defer --wake-after 1h --wake-to {queue}").value.settled == 1
     assert len(shell.run(f"%sb_peek {queue} --state scheduled").value) == 1
-
-
-def test_lock_of_an_empty_queue_gives_an_empty_batch(shell: Shell) -> None:
-    shell.run("namespace.create_queue('empty')")
-    assert len(shell.run("%sb_lock empty --max-wait 100ms").value) == 0
 
 
 def test_all_messages_are_locked(shell: Shell) -> None:

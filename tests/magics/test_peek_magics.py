@@ -56,27 +56,6 @@ def test_peek_with_where_looks_at_all_messages(shell: Shell) -> None:
     assert len(shell.run("""%sb_peek searched -n 10 -w "body_text = 'text 1099'" """).value) == 1
 
 
-def test_wrong_expression_names_the_column(shell: Shell) -> None:
-    send(shell, "asked", "a")
-    assert "there is no column 'no_such_column' at character 1" in shell.error(
-        '%sb_peek asked --where "no_such_column = 1"'
-    )
-
-
-def test_variables_expand(shell: Shell) -> None:
-    send(shell, "expanded", "a", "b")
-    shell.variables.update(queue="expanded", wanted="body_text = 'b'", dlq="not this")
-    assert [m.body for m in shell.run("%sb_peek {queue} --where {wanted}").value] == [b"b"]
-    assert len(shell.run("%sb_peek $queue/$dlq").value) == 0
-
-
-def test_state_is_respected(shell: Shell) -> None:
-    send(shell, "states", "a", "b")
-    shell.run("%sb_lock states -n 1\n%sb_defer")
-    assert [m.body for m in shell.run("%sb_peek states --state deferred").value] == [b"a"]
-    assert [m.body for m in shell.run("%sb_peek states -s active").value] == [b"b"]
-
-
 def test_kernel_shows_an_escaped_table_and_text(kernel: Kernel, shell: Shell) -> None:
     send(shell, "hostile", "<script>alert(1)</script>", "\x1b[31mred")
     kernel.run("%sb_connect " + shell.variables["connection_string"])

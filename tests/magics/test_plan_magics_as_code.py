@@ -239,23 +239,6 @@ def test_an_edit_is_named_and_plans_without_code_say_why(shell: Shell) -> None:
         letters.resubmit([]).as_cell()
 
 
-def test_code_keeps_the_options_with_which_a_plan_was_made(shell: Shell) -> None:
-    letters = letters_in(shell, "coded-options")
-    options: Any = {"archived": False, "abandon_rest": True, "max_held": 77}
-    decisions: tuple[Decision, ...] = (Complete(), Resubmit(max_resubmits=3))
-    for decision in decisions:
-        plan = letters.pick([1, 2], decision, **options)
-        for code in (plan.as_cell(), plan.as_python()):
-            assert "archived=False" in code
-            assert again(shell, code).asynchronous.options == options
-    purge = letters.purge(archived=False)
-    assert purge.as_cell().endswith(" --no-archive\n")
-    for code in (purge.as_cell(), purge.as_python()):
-        assert again(shell, code).asynchronous.options == {"archived": False}
-    assert letters.purge().asynchronous.options == {}
-    assert letters.pick([1], Complete()).as_cell() == "%sb_pick coded-options/$dlq --messages 1 --complete\n"
-
-
 def test_code_for_azure_turns_writing_on(shell: Shell) -> None:
     plan = letters_in(shell, "coded-writing").resubmit([1])
     assert "ns = sbnotebook.connect('shop.servicebus.windows.net', write=True)" in plan.as_python(

@@ -41,14 +41,6 @@ def test_resubmit_repairs_and_shows_the_change(shell: Shell, emulator: RunningEm
     assert [m.subject for m in shell.run("%sb_peek repair/$dlq").value] == ["b"]
 
 
-def test_resubmit_takes_the_first_n(shell: Shell) -> None:
-    shell.run("namespace.create_queue('some')\nrows = ['a', 'b', 'c']\n%sb_send some rows")
-    shell.run("%sb_lock some -n 3\n%sb_dead_letter --reason Bad")
-    assert shell.run("%sb_resubmit some/$dlq -n 1 --delay 1h").value.settled == 1
-    assert [m.body for m in shell.run("%sb_peek some --state scheduled").value] == [b"a"]
-    assert [m.body for m in shell.run("%sb_peek some/$dlq").value] == [b"b", b"c"]
-
-
 def test_a_resubmit_of_nothing_says_what_is_there(shell: Shell) -> None:
     shell.run("namespace.create_queue('others')\n%sb_send others 'a' --yes")
     shell.run("%sb_pick others --messages 1 --dead-letter --reason CarrierAway --yes")
@@ -184,28 +176,6 @@ def dead_letters(shell: Shell, queue: str, subjects: str) -> None:
     shell.run(f"%sb_lock {queue} -n {len(subjects)}\n%sb_dead_letter --reason Bad")
 
 
-@pytest.mark.parametrize(
-    "chosen",
-    [
-        "[1, 3]",
-        "pd.Series([1, 3])",
-        "found.to_pandas()[lambda frame: frame.subject == 'a']",
-        "found.where(\"subject = 'a'\")",
-        "found.groups('subject')[0]",
-        "found.groups('subject')[0].messages",
-    ],
-)
-def test_numbers_frames_and_groups_are_resubmitted(shell: Shell, chosen: str) -> None:
-    queue = f"form-{sum(map(ord, chosen))}"
-    dead_letters(shell, queue, "aba")
-    shell.run(f"import pandas as pd\nfound = %sb_peek {queue}/$dlq")
-    shell.run(f"some = {chosen}")
-    assert len(shell.run(f"%sb_pick {queue}/$dlq --messages some --complete --dry-run").value) == 2
-    assert shell.run(f"%sb_resubmit {queue}/$dlq --messages some").value.settled == 2
-    assert bodies(shell, queue) == [b"a", b"a"]
-    assert bodies(shell, f"{queue}/$dlq") == [b"b"]
-
-
 def test_numbers_are_chosen_on_the_line(shell: Shell) -> None:
     dead_letters(shell, "typed", "abcdef")
     assert shell.run("%sb_resubmit typed/$dlq --messages 1,3-4").value.settled == 3
@@ -236,17 +206,6 @@ def test_n_is_the_number_of_messages_that_match(shell: Shell) -> None:
     assert len(shell.run(f"%sb_pick limited/$dlq {matching} --complete --dry-run").value) == 2
     assert len(shell.run(f"%sb_resubmit limited/$dlq {matching} --dry-run").value) == 2
     assert "More messages that match follow" in shell.run(f"%sb_peek limited/$dlq {matching}").out
-
-
-def test_dead_letters_stay_after_five_resubmits(shell: Shell) -> None:
-    dead_letters(shell, "often", "a")
-    for _ in range(5):
-        assert shell.run("%sb_resubmit often/$dlq").value.settled == 1
-        shell.run("%sb_lock often -n 1\n%sb_dead_letter --reason Again")
-    ran = shell.run("%sb_resubmit often/$dlq")
-    assert "1 of them were resubmitted 5 times or more, and stay." in ran.out
-    assert "It was resubmitted 5 times already and stays where it is" in (ran.value[0].description or "")
-    assert shell.run("%sb_resubmit often/$dlq --max-resubmits none").value.settled == 1
 
 
 def test_deferred_and_scheduled_messages_are_chosen_by_number(shell: Shell) -> None:

@@ -98,13 +98,6 @@ def test_dry_run_sends_nothing(shell: Shell, orders: str, emulator: RunningEmula
     assert emulator.counts(orders).active == before + 1
 
 
-@pytest.mark.usefixtures("orders")
-def test_the_plan_is_escaped(shell: Shell) -> None:
-    plan = shell.run("%sb_send orders '<script>alert(1)</script>' --dry-run").value
-    assert "<script" not in plan._repr_html_()
-    assert "&lt;script&gt;" in plan._repr_html_()
-
-
 @pytest.mark.parametrize("kind", ["pandas", "arrow"])
 @pytest.mark.usefixtures("orders")
 def test_send_takes_the_rows_of_a_frame(shell: Shell, kind: str) -> None:
