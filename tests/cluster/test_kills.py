@@ -59,7 +59,8 @@ def test_kill_loses_nothing_and_repeats_nothing_unannounced(
     try:
         wait_until("work", lambda: job.poll() is not None or is_under_way(cluster, emulator, operation))
         time.sleep(dice.random() * 0.5)
-        assert job.poll() is None, "it was over before the kill"
+        if job.poll() is not None:
+            pytest.fail(f"It was over before the kill: {job.communicate()[1][-5_000:]}")
         kill_one(cluster, emulator, job, victim, dice)
         printed, complaints = job.communicate(timeout=PATIENCE)
         if job.returncode and victim in {"driver", "emulator"}:  # its user starts it again
