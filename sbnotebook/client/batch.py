@@ -41,10 +41,8 @@ from sbnotebook.settlement import (
     AsyncEntity,
     AsyncNamespace,
     LockEvent,
-    LockWatcher,
     SessionBatch,
     SessionState,
-    WakeUp,
     receive_deferred_of,
 )
 from sbnotebook.settlement import LockedBatch as AsyncLockedBatch
@@ -172,7 +170,7 @@ class LockedBatch(Shown, SdkNames):
         return self._batch.events
 
     @mirrors(AsyncLockedBatch.watch)
-    def watch(self, watcher: LockWatcher) -> Callable[[], None]:
+    def watch(self, watcher: Callable[[LockEvent], None]) -> Callable[[], None]:
         return self._batch.watch(watcher)
 
     @property
@@ -304,8 +302,7 @@ class LockedBatch(Shown, SdkNames):
         Returns:
             The message; None if it is no longer deferred, or if ``message`` is not a wake-up message.
         """
-        wake_up = WakeUp.of(message)
-        return run(receive_deferred_of, self._batch, wake_up) if wake_up else None
+        return run(receive_deferred_of, self._batch, message)
 
     @mirrors(AsyncLockedBatch.let_lapse)
     def let_lapse(self, messages: Choice) -> datetime | None:

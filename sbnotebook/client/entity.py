@@ -58,10 +58,9 @@ from sbnotebook.settlement import (
     ProcessOptions,
     Progress,
     Resources,
-    names_present,
+    SequenceNumbers,
     receive_and_delete,
     refuse_coroutine_function,
-    spans_of,
 )
 from sbnotebook.settlement import Plan as AsyncPlan
 from sbnotebook.settlement import Processing as AsyncProcessing
@@ -160,7 +159,7 @@ class Entity(SdkNames):
         """
         size = whole_number(size, "size", least=1)
         look = partial(self.peek, size, where=where, state=state, show_progress=False)
-        return parts_of(run(spans_of, self._entity), look, size, from_sequence_number)
+        return parts_of(run(SequenceNumbers.of(self._entity).spans), look, size, from_sequence_number)
 
     def scheduled(self, max_messages: int | None = None, *, where: str | None = None) -> Messages:
         """Look at the messages of a queue that become active later; arguments as for :meth:`peek`."""
@@ -443,7 +442,7 @@ class Entity(SdkNames):
     ) -> Callable[[], Awaitable[str]]:
         """Return a sentence on the entity for a plan of no messages, else on the subscriptions that take clones."""
         if not meant:
-            return partial(names_present, self._entity)
+            return self._entity.names_present
         return partial(clones_sent, to or self._entity.namespace, plan)
 
     def receivers_of(self, message: Message | str | bytes | Mapping[str, Any]) -> Receivers:

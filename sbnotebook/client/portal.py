@@ -23,7 +23,7 @@ from anyio.from_thread import BlockingPortal
 
 from sbnotebook.errors import in_one_frame
 from sbnotebook.model import Report
-from sbnotebook.settlement import OutcomeListener, Progress, Watch, ignore_outcomes, in_flight
+from sbnotebook.settlement import OutcomeListener, Progress, Watch, in_flight
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class Work(Generic[T]):
     """A coroutine function that runs on the background loop, is watched, and can be cancelled."""
 
     def __init__(
-        self, function: Callable[..., Awaitable[T]], *args: object, told: OutcomeListener = ignore_outcomes
+        self, function: Callable[..., Awaitable[T]], *args: object, told: OutcomeListener | None = None
     ) -> None:
         self._function = function
         self._args = args

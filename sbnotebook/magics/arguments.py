@@ -18,7 +18,7 @@ from sbnotebook.analysis.tables import again
 from sbnotebook.client.coercions import duration
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import MessageState, OutcomeStatus, Report
-from sbnotebook.settlement import Hidden, explained, hidden, is_loopback, read_connection_string, scrub
+from sbnotebook.settlement import Hidden, explained, hidden, read_connection_string, scrub
 
 WORD: Final = re.compile(
     r"""(--[\w-]+=)?(?:"(?P<double>.*?)"(?=\s|$)|'(?P<single>.*?)'(?=\s|$)|["'](?P<open>.*))|\S+""", re.DOTALL
@@ -105,10 +105,9 @@ def _may_be_typed(word: str) -> bool:
         return True
     _, found, rest = word.strip("\"'").lower().partition("endpoint=")
     try:
-        parsed = read_connection_string(found + rest)
+        return read_connection_string(found + rest).is_local_emulator
     except ConfigurationError:
         return False
-    return parsed.is_emulator and is_loopback(parsed.host)
 
 
 # ---------------------------------------------------------------- errors

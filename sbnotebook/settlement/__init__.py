@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.actions.fates import Fates, SentClone, lineage_of
     from sbnotebook.settlement.actions.reach import is_gone, is_locked_elsewhere
     from sbnotebook.settlement.actions.receive_and_delete import RECEIVE_AND_DELETE_WARNING, receive_and_delete
-    from sbnotebook.settlement.actions.selection import MessageFilter, names_present, names_sentence
+    from sbnotebook.settlement.actions.selection import MessageFilter, names_sentence
     from sbnotebook.settlement.administration import (
         EntityCounts,
         administration_client_of,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         Hidden,
         canonical_host,
         hidden,
-        is_loopback,
         read_connection_string,
     )
     from sbnotebook.settlement.connecting.failures import Failure, explained
@@ -48,9 +47,9 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
     from sbnotebook.settlement.locking.by_number import DeferredDeleter
     from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
-    from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockWatcher, number_list
+    from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, number_list
     from sbnotebook.settlement.locking.sessions import SessionBatch, SessionState
-    from sbnotebook.settlement.locking.wake_up import WakeUp, receive_deferred_of
+    from sbnotebook.settlement.locking.wake_up import receive_deferred_of
     from sbnotebook.settlement.memory.archive import Archive, ArchivedCount, ArchiveState, archive_of
     from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
     from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
@@ -86,14 +85,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.processing.run import ProcessOptions
     from sbnotebook.settlement.processing.status import ProcessStatus
     from sbnotebook.settlement.resources import Resources
-    from sbnotebook.settlement.sequence_numbers import (
-        NextNumber,
-        first_numbers,
-        last_number,
-        last_numbers,
-        next_number_of,
-        spans_of,
-    )
+    from sbnotebook.settlement.sequence_numbers import SequenceNumbers
     from sbnotebook.settlement.subscription_rules import (
         MissingEntity,
         PlacedRules,
@@ -102,7 +94,7 @@ if TYPE_CHECKING:
         route_or_reason,
     )
     from sbnotebook.settlement.terms import Progress, check_decision
-    from sbnotebook.settlement.watch import OutcomeListener, Watch, ignore_outcomes, in_flight
+    from sbnotebook.settlement.watch import OutcomeListener, Watch, in_flight, reporting
     from sbnotebook.settlement.wire.conversion import peeked_from_payload
     from sbnotebook.settlement.wire.encoded_rows import EncodedRows, encoded_rows
     from sbnotebook.settlement.wire.encoding import payload_of
@@ -141,12 +133,10 @@ __all__ = [
     "LockEvent",
     "LockEventKind",
     "LockReference",
-    "LockWatcher",
     "LockedBatch",
     "MessageFilter",
     "MessageFunction",
     "MissingEntity",
-    "NextNumber",
     "OutcomeListener",
     "Page",
     "Pause",
@@ -169,6 +159,7 @@ __all__ = [
     "Route",
     "RuleDescription",
     "SentClone",
+    "SequenceNumbers",
     "ServiceBusAdministrationClient",
     "ServiceBusClient",
     "SessionBatch",
@@ -176,7 +167,6 @@ __all__ = [
     "SkipMessage",
     "StopProcessing",
     "Then",
-    "WakeUp",
     "Watch",
     "Window",
     "administration_client",
@@ -195,23 +185,16 @@ __all__ = [
     "edited_by",
     "encoded_rows",
     "explained",
-    "first_numbers",
     "hidden",
-    "ignore_outcomes",
     "in_flight",
     "in_parallel",
     "is_gone",
     "is_locked_elsewhere",
-    "is_loopback",
-    "last_number",
-    "last_numbers",
     "lineage_of",
     "look_at_dead_letters",
-    "names_present",
     "names_sentence",
     "namespace_config",
     "namespace_tier",
-    "next_number_of",
     "number_list",
     "patiently",
     "payload_of",
@@ -222,10 +205,10 @@ __all__ = [
     "receive_deferred_of",
     "refuse_coroutine_function",
     "replicate_entities",
+    "reporting",
     "route_or_reason",
     "scrub",
     "sign_in",
-    "spans_of",
     "transfers_in_flight",
 ]
 
@@ -238,7 +221,7 @@ _NAMES: Final = {
     "actions.fates": ("Fates", "SentClone", "lineage_of"),
     "actions.reach": ("is_gone", "is_locked_elsewhere"),
     "actions.receive_and_delete": ("RECEIVE_AND_DELETE_WARNING", "receive_and_delete"),
-    "actions.selection": ("MessageFilter", "names_present", "names_sentence"),
+    "actions.selection": ("MessageFilter", "names_sentence"),
     "administration": ("EntityCounts", "administration_client_of", "namespace_tier", "replicate_entities"),
     "config": ("namespace_config",),
     "connecting.administration_clients": (
@@ -248,25 +231,25 @@ _NAMES: Final = {
         "async_administration_client",
     ),
     "connecting.connection": ("Connection", "scrub"),
-    "connecting.connection_strings": ("Hidden", "canonical_host", "hidden", "is_loopback", "read_connection_string"),
+    "connecting.connection_strings": ("Hidden", "canonical_host", "hidden", "read_connection_string"),
     "connecting.failures": ("Failure", "explained"),
     "connecting.sign_in": ("sign_in",),
     "costs": ("Cost",),
     "dead_letters": ("DeadLetterLook", "choose_entities", "look_at_dead_letters"),
     "entity": ("AsyncEntity",),
-    "parallel": ("in_parallel",),
     "locking.ahead": ("DEFAULT_MAX_HELD",),
     "locking.by_number": ("DeferredDeleter",),
     "locking.lock": ("DEFAULT_RENEW_FOR", "LockedBatch"),
-    "locking.lock_events": ("LockEvent", "LockEventKind", "LockWatcher", "number_list"),
+    "locking.lock_events": ("LockEvent", "LockEventKind", "number_list"),
     "locking.sessions": ("SessionBatch", "SessionState"),
-    "locking.wake_up": ("WakeUp", "receive_deferred_of"),
+    "locking.wake_up": ("receive_deferred_of",),
     "memory.archive": ("Archive", "ArchiveState", "ArchivedCount", "archive_of"),
     "memory.deferral_ledger": ("DeferralEntry",),
     "memory.journal": ("Journal", "ResubmitEntry", "ResubmitState"),
     "memory.notes": ("Resubmitted",),
     "namespace": ("AsyncNamespace",),
     "pace": ("InFlight", "Pause", "Window", "transfers_in_flight"),
+    "parallel": ("in_parallel",),
     "patience": ("OUTAGE_PATIENCE", "patiently"),
     "peek": ("Page", "PeekCursor", "Peeker"),
     "plan": (
@@ -288,10 +271,10 @@ _NAMES: Final = {
     "processing.run": ("ProcessOptions",),
     "processing.status": ("ProcessStatus",),
     "resources": ("Resources",),
-    "sequence_numbers": ("NextNumber", "first_numbers", "last_number", "last_numbers", "next_number_of", "spans_of"),
+    "sequence_numbers": ("SequenceNumbers",),
     "subscription_rules": ("MissingEntity", "PlacedRules", "Route", "RuleDescription", "route_or_reason"),
     "terms": ("Progress", "check_decision"),
-    "watch": ("OutcomeListener", "Watch", "ignore_outcomes", "in_flight"),
+    "watch": ("OutcomeListener", "Watch", "in_flight", "reporting"),
     "wire.conversion": ("peeked_from_payload",),
     "wire.encoded_rows": ("EncodedRows", "encoded_rows"),
     "wire.encoding": ("payload_of",),

@@ -26,7 +26,7 @@ from sbnotebook.settlement.memory.notes import Look
 from sbnotebook.settlement.parallel import in_parallel
 from sbnotebook.settlement.peek import PAGE, Peeker
 from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.sequence_numbers import last_number
+from sbnotebook.settlement.sequence_numbers import SequenceNumbers
 
 AT_ONCE: Final = 32
 """Queues that are peeked at the same time, at most."""
@@ -135,7 +135,7 @@ async def _last(peeker: Peeker, sample: Sequence[PeekedMessage], count: int) -> 
             return message.sequence_number
         return None
 
-    first, seen = sample[0].sequence_number, sample[-1]
+    numbers, first, seen = SequenceNumbers(next_number), sample[0].sequence_number, sample[-1]
     end = end_of_partition(partition_of(first))
     if partition_of(seen.sequence_number) != partition_of(first):
         return None if count > len(sample) else seen
@@ -143,9 +143,9 @@ async def _last(peeker: Peeker, sample: Sequence[PeekedMessage], count: int) -> 
     guess = max(first + count - 1, seen.sequence_number)
     found = await next_number(guess) if guess > seen.sequence_number else guess
     if found is not None and found <= end:
-        last = await last_number(found, end, next_number, step=1)
+        last = await numbers.last(found, end, step=1)
     else:
-        last = await last_number(seen.sequence_number, guess - 1, next_number)
+        last = await numbers.last(seen.sequence_number, guess - 1)
     if count > len(sample) and await next_number(end + 1) is not None:
         return None  # other partitions follow
     return known[last]

@@ -48,7 +48,7 @@ BESIDE: Final = 4
 _ENDS_A_RUN: Final = (SbNotebookError, AzureError, OSError, sqlite3.Error)
 """The errors that end a run: a refusal, the service, the network, and the files of the journal and the archive."""
 
-_MEANS: Final = frozenset({CancelScheduled.verb, Complete.verb, Send.verb})
+_VERBS_OF_STEPS: Final = frozenset({CancelScheduled.verb, Complete.verb, Send.verb})
 """What actions of other names do with their messages."""
 
 M = TypeVar("M", bound=ReceivedMessage)
@@ -56,12 +56,7 @@ _Steps: TypeAlias = Callable[[Sequence[M]], Awaitable[Sequence[Outcome | None]]]
 
 
 class PickReport(Report):
-    """The outcomes of the chosen messages, and of the others that had to be locked to reach them.
-
-    Args:
-        outcomes: of the chosen messages, in their order.
-        rest: an outcome for each of the others that were held: SETTLED where it was given back.
-    """
+    """The outcomes of the chosen messages, and of the others that had to be locked to reach them."""
 
     def __init__(self, outcomes: Iterable[Outcome], rest: Report) -> None:
         super().__init__(outcomes)
@@ -80,16 +75,7 @@ class PickReport(Report):
 
 
 class Run:
-    """The state of a plan while it is carried out: the outcome of each message, and the ways the run may end.
-
-    Args:
-        messages: the messages of the plan, in the order of its report.
-        decision: the action on them.
-        limits: how fast.
-        progress: called with the number of messages that were finished.
-        rest: how messages were given back that were locked to reach others, empty so far; None for actions that lock
-            no others.
-    """
+    """The state of a plan while it is carried out: the outcome of each message, and the ways the run may end."""
 
     def __init__(
         self,
@@ -106,7 +92,7 @@ class Run:
         self.rest = rest
         """How messages were given back that had to be locked to reach others; None where none had to be."""
         self._decision = decision
-        self._progress = progress
+        self.progress = progress
         self._pace = limits.pace()
         self._tell: OutcomeListener = ignore_outcomes
         self._outcomes: dict[int, Outcome] = {}
@@ -214,8 +200,8 @@ class Run:
             self._outcomes[position] = self._told[position] = outcome
         if new:
             self._tell(new)
-        if self._progress is not None and fresh:
-            self._progress(fresh)
+        if self.progress is not None and fresh:
+            self.progress(fresh)
 
     def expect(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> None:
         """Note the outcomes to report for messages if their steps end here."""
@@ -327,7 +313,7 @@ class Run:
             return outcome
         verb, _, number, entity = wanted
         # A message that was resubmitted too often is dead-lettered, and its outcome says so.
-        verb = verb if outcome.verb in _MEANS else outcome.verb
+        verb = verb if outcome.verb in _VERBS_OF_STEPS else outcome.verb
         return replace(outcome, verb=verb, message_id=message_id, sequence_number=number, entity=entity)
 
     def _known(self, position: int, message: ReceivedMessage) -> Outcome:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 
 from sbnotebook.model import (
     Decision,
+    Defer,
     LockedMessage,
     Message,
     MessageState,
     PeekedMessage,
+    Purge,
     ReceivedMessage,
     Report,
     Resubmit,
@@ -21,17 +22,15 @@ from sbnotebook.model import (
     Tally,
 )
 from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.by_token import LockReference, plan_by_token
-from sbnotebook.settlement.actions.defer_all import plan_defer_all
 from sbnotebook.settlement.actions.deferred import Deferrals, find_deferred, plan_deferred, plan_deferred_each
 from sbnotebook.settlement.actions.pick import plan_pick
-from sbnotebook.settlement.actions.purge import plan_purge
 from sbnotebook.settlement.actions.receive_and_delete import RECEIVE_AND_DELETE_WARNING, receive_and_delete
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, timed
-from sbnotebook.settlement.actions.selection import Chosen, MessageFilter
+from sbnotebook.settlement.actions.selection import Chosen, MessageFilter, names_present
 from sbnotebook.settlement.actions.send import plan_send
+from sbnotebook.settlement.actions.sweep import plan_sweep
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.locking.lock import LockedBatch
@@ -43,7 +42,7 @@ from sbnotebook.settlement.processing.policy import Policy
 from sbnotebook.settlement.processing.process import Processing
 from sbnotebook.settlement.processing.run import Options
 from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.sequence_numbers import spans_of
+from sbnotebook.settlement.sequence_numbers import SequenceNumbers
 from sbnotebook.settlement.terms import Progress, check_decision
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
@@ -55,6 +54,10 @@ class AsyncEntity(Place):
         namespace: where it is.
         address: which one.
     """
+
+    async def names_present(self) -> str:
+        """Return which dead-letter reasons or subjects the first messages have, as a sentence."""
+        return await names_present(self)
 
     async def parts(
         self, size: int = 1_000, *, from_sequence_number: int = 1, state: MessageState | None = None
@@ -68,7 +71,7 @@ class AsyncEntity(Place):
             from_sequence_number: where to begin, included.
             state: only messages in this state.
         """
-        for first, last in await spans_of(self):
+        for first, last in await SequenceNumbers.of(self).spans():
             start = max(first, from_sequence_number)
             while start <= last:
                 part = await self.peek(size, from_sequence_number=start, to_sequence_number=last, state=state)
@@ -137,20 +140,15 @@ class AsyncEntity(Place):
         check_decision(decision, self.address)
         chosen = tuple(batch.messages if messages is None else messages)
 
-        def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]:
-            settle = partial(batch.settle_in, plan.decision, plan.messages)
-            return engine.carry_out(plan.messages, plan.decision, settle, limits, progress)
-
-        speeds, cost = self.namespace.speeds, Cost(transfers=0)
-        return Plan(self.address, decision, chosen, carry_out, speeds=speeds, cost=cost, on=self.namespace.in_plans)
+        settle = partial(batch.settle_in, decision, chosen)
+        return self.new_plan(decision, chosen, settle, gives_back=False, cost=Cost(transfers=0))
 
     def plan_by_token(self, decision: Decision, locks: Iterable[LockReference]) -> Plan:
         """Return a plan to settle messages that another receiver locked.
 
         See :func:`sbnotebook.settlement.actions.by_token.plan_by_token`.
         """
-        plan = plan_by_token(self.address, decision, locks, self.batch)
-        return replace(plan, speeds=self.namespace.speeds, on=self.namespace.in_plans)
+        return plan_by_token(self, decision, locks)
 
     async def receive_and_delete(
         self,
@@ -264,10 +262,16 @@ class AsyncEntity(Place):
     ) -> Plan:
         """Return a plan to remove current messages.
 
-        See :func:`sbnotebook.settlement.actions.purge.plan_purge`.
+        Args:
+            only: returns the meant ones of some messages; None for all.
+            before: messages that were enqueued before then; a duration counts back from now.
+            to_sequence_number: messages up to this number, included.
+            state: only messages in this state.
+            archived: whether to keep them in the local archive.
+            progress: told of the messages that were peeked.
         """
         chosen = Chosen(only, before, to_sequence_number, state)
-        return await plan_purge(self, chosen, archived=archived, progress=progress)
+        return await plan_sweep(self, Purge(), chosen, archived=archived, progress=progress)
 
     async def defer_all(
         self,
@@ -280,10 +284,15 @@ class AsyncEntity(Place):
     ) -> Plan:
         """Return a plan to defer the current active messages.
 
-        See :func:`sbnotebook.settlement.actions.defer_all.plan_defer_all`.
+        Args:
+            only: returns the meant ones of some messages; None for all.
+            before: messages that were enqueued before then; a duration counts back from now.
+            to_sequence_number: messages up to this number, included.
+            max_messages: at most this many.
+            progress: told of the messages that were peeked.
         """
-        chosen = Chosen(only, before, to_sequence_number, max_messages=max_messages)
-        return await plan_defer_all(self, chosen, progress)
+        chosen = Chosen(only, before, to_sequence_number, MessageState.ACTIVE, max_messages)
+        return await plan_sweep(self, Defer(), chosen, progress=progress)
 
     async def scheduled(self, max_messages: int | None = None) -> list[PeekedMessage]:
         """Peek at all messages of a queue, and return those that become active later; a topic does not show them."""

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 class Grace:
     """Lets blocks of a piece of work continue for some seconds after the work was cancelled.
 
-    Args:
-        on_cancel: called at once when the work is cancelled, and also when it ends.
-
     Example:
         >>> async def work(grace: Grace) -> None:
         ...     async with grace.watching():
@@ -28,7 +25,7 @@ class Grace:
         ...         await anyio.lowlevel.checkpoint_if_cancelled()
     """
 
-    def __init__(self, on_cancel: Callable[[], object] = int) -> None:
+    def __init__(self, on_cancel: Callable[[], object] | None = None) -> None:
         self._on_cancel = on_cancel
         self._periods: dict[anyio.CancelScope, float] = {}
         self._is_over = False
@@ -69,6 +66,7 @@ class Grace:
             await anyio.sleep_forever()
         finally:
             self._is_over = True
-            self._on_cancel()
+            if self._on_cancel is not None:
+                self._on_cancel()
             for scope, seconds in self._periods.items():
                 scope.deadline = min(scope.deadline, anyio.current_time() + seconds)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
-from sbnotebook.model import Complete, EntityAddress, MessageState, PeekedMessage
+from sbnotebook.model import Complete, Decision, EntityAddress, MessageState, PeekedMessage, ReceivedMessage, Report
+from sbnotebook.settlement import engine
+from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch, session_ids
 from sbnotebook.settlement.peek import Page, PeekCursor
+from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress
 
 
 class Place:
-    """A queue, topic, subscription or sub-queue, with its pages and locks.
-
-    Args:
-        namespace: the resources of its namespace.
-        address: which one.
-    """
+    """A queue, topic, subscription or sub-queue, with its pages and locks."""
 
     def __init__(self, namespace: Resources, address: EntityAddress) -> None:
         self.namespace = namespace
@@ -29,6 +28,32 @@ class Place:
     def in_plans(self) -> str:
         """Return the words with which a plan names the place: its address, on its namespace."""
         return f"{self.address}{self.namespace.in_plans}"
+
+    def new_plan(
+        self,
+        decision: Decision,
+        messages: Iterable[ReceivedMessage],
+        work: Callable[[Run], Awaitable[None]],
+        *,
+        gives_back: bool = True,
+        **details: Any,
+    ) -> Plan:
+        """Return a plan that is carried out by one run.
+
+        Args:
+            decision: the action.
+            messages: the messages of the plan.
+            work: takes the messages of the run through their steps.
+            gives_back: whether it locks messages to reach others, so that its report has how they were given back.
+            details: further fields of the plan.
+        """
+
+        def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]:
+            rest = Report() if gives_back else None
+            return engine.carry_out(plan.messages, plan.decision, work, limits, progress, rest)
+
+        speeds, on = self.namespace.speeds, self.namespace.in_plans
+        return Plan(self.address, decision, tuple(messages), carry_out, speeds=speeds, on=on, **details)
 
     # ---------------------------------------------------------------- looking
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 
 from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.settlement.patience import patiently
@@ -25,62 +25,88 @@ _FIRST_STEP, _GROWTH = 256, 8
 _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 
 
-async def spans_of(entity: Place) -> list[tuple[int, int]]:
-    """Return the first and the last sequence number of each partition that has messages now, in their order."""
-    next_number = next_number_of(entity)
-    firsts = [each async for each in first_numbers(next_number)]
-    return [(first, await last_number(first, end_of_partition(partition), next_number)) for partition, first in firsts]
+class SequenceNumbers:
+    """Finds the sequence numbers that messages of an entity have now.
 
+    Args:
+        next_number: returns the first number from one on that has a message, None when there is none; see :meth:`of`.
 
-def next_number_of(entity: Place, patience: float = 0.0) -> NextNumber:
-    """Return a function that finds the next sequence number of an entity by peeking one message."""
-    peeker = entity.namespace.peeker(entity.address)
-
-    async def next_number(number: int) -> int | None:
-        page = await patiently(peeker.page, number, 1, address=entity.address, patience=patience)
-        return page.last_number if page.payloads else None
-
-    return next_number
-
-
-async def last_numbers(next_number: NextNumber, known: Mapping[int, int] = _NOTHING) -> dict[int, int]:
-    """Return the last sequence number that has a message, by partition; partitions without messages are left out."""
-    lasts = dict(known)
-    async for partition, first in first_numbers(next_number, known):
-        lasts[partition] = await last_number(first, end_of_partition(partition), next_number)
-    return lasts
-
-
-async def first_numbers(next_number: NextNumber, known: Mapping[int, int] = _NOTHING) -> AsyncIterator[tuple[int, int]]:
-    """Yield the partitions that have messages, each with its first number: see :func:`last_numbers`.
-
-    Behind the last message of a partition, Service Bus continues with another one, in any order.
+    Example:
+        >>> async def newest(entity: AsyncEntity) -> dict[int, int]:
+        ...     return await SequenceNumbers.of(entity).lasts()
     """
-    seen: set[int] = set()
-    first = await next_number(known.get(0, 0) + 1)
-    while first is not None and (partition := partition_of(first)) not in seen:
-        seen.add(partition)
-        passed = known.get(partition, -1)
-        if first <= passed:  # the request was for another partition
-            first = await next_number(passed + 1) if passed < _LARGEST else None
-            if first is None or partition_of(first) != partition:
-                continue
-        yield partition, first
-        end = end_of_partition(partition)
-        if partition == 0 and await next_number(end + 1) is None:
-            return  # there are no partitions
-        last = await last_number(first, end, next_number)
-        first = await next_number(last + 1) if last < _LARGEST else None
 
+    def __init__(self, next_number: NextNumber) -> None:
+        self.next = next_number
 
-async def last_number(first: int, end: int, next_number: NextNumber, step: int = _FIRST_STEP) -> int:
-    """Return the last number up to ``end`` that has a message; search in growing steps, then by halving."""
-    low, high = first, end + 1
-    while high - low > 1:
-        asked = low + step if low + step < high else (low + high) // 2
-        found = await next_number(asked)
-        if found is None or not asked <= found <= end:
-            high = asked
-        else:
-            low, step = found, step * _GROWTH
-    return low
+    @classmethod
+    def of(cls, entity: Place, *, first: int = 1, patience: float = 0.0) -> Self:
+        """Return the numbers of an entity, which peeks one message at a time.
+
+        Args:
+            entity: the queue, subscription or sub-queue.
+            first: leaves lower numbers out.
+            patience: seconds to ask again while Service Bus does not answer.
+        """
+        peeker = entity.namespace.peeker(entity.address)
+
+        async def next_number(number: int) -> int | None:
+            page = await patiently(peeker.page, max(number, first), 1, address=entity.address, patience=patience)
+            return page.last_number if page.payloads else None
+
+        return cls(next_number)
+
+    async def spans(self) -> list[tuple[int, int]]:
+        """Return the first and the last number of each partition that has messages, in the order of Service Bus."""
+        firsts = [each async for each in self.firsts()]
+        return [(first, await self.last(first, end_of_partition(partition))) for partition, first in firsts]
+
+    async def lasts(self, known: Mapping[int, int] = _NOTHING) -> dict[int, int]:
+        """Return the last number that has a message, by partition; partitions without messages are left out.
+
+        Args:
+            known: last numbers of an earlier call, by partition: only greater ones are looked for.
+        """
+        lasts = dict(known)
+        async for partition, first in self.firsts(known):
+            lasts[partition] = await self.last(first, end_of_partition(partition))
+        return lasts
+
+    async def firsts(self, known: Mapping[int, int] = _NOTHING) -> AsyncIterator[tuple[int, int]]:
+        """Yield the partitions that have messages, each with its first number: see :meth:`lasts`.
+
+        Behind the last message of a partition, Service Bus continues with another one, in any order.
+        """
+        seen: set[int] = set()
+        first = await self.next(known.get(0, 0) + 1)
+        while first is not None and (partition := partition_of(first)) not in seen:
+            seen.add(partition)
+            passed = known.get(partition, -1)
+            if first <= passed:  # the request was for another partition
+                first = await self.next(passed + 1) if passed < _LARGEST else None
+                if first is None or partition_of(first) != partition:
+                    continue
+            yield partition, first
+            end = end_of_partition(partition)
+            if partition == 0 and await self.next(end + 1) is None:
+                return  # there are no partitions
+            last = await self.last(first, end)
+            first = await self.next(last + 1) if last < _LARGEST else None
+
+    async def last(self, first: int, end: int, step: int = _FIRST_STEP) -> int:
+        """Return the last number up to ``end`` that has a message.
+
+        Args:
+            first: a number that has one.
+            end: the greatest number that counts.
+            step: how far beyond ``first`` the search looks at first; steps grow, then halve.
+        """
+        low, high = first, end + 1
+        while high - low > 1:
+            asked = low + step if low + step < high else (low + high) // 2
+            found = await self.next(asked)
+            if found is None or not asked <= found <= end:
+                high = asked
+            else:
+                low, step = found, step * _GROWTH
+        return low

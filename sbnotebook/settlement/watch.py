@@ -33,7 +33,8 @@ class Watch:
     """Watches the work of a block: has its report, also when it was cancelled or failed.
 
     Args:
-        told: is given the outcomes of plans as they come; the report alone has those that were not attempted.
+        told: is given the outcomes of plans as they come, None for no listener; the report alone has those that were
+            not attempted.
 
     Example:
         >>> async def send_for_a_minute(queue: AsyncEntity, messages: Iterable[Message]) -> Report:
@@ -42,8 +43,8 @@ class Watch:
         ...     return watch.report
     """
 
-    def __init__(self, told: OutcomeListener = ignore_outcomes) -> None:
-        self.tell = told
+    def __init__(self, told: OutcomeListener | None = None) -> None:
+        self.tell = told or ignore_outcomes
         self.flight = Flight()
         """The messages of the block that wait for an answer of Service Bus."""
         self._works: list[Callable[[], Report]] = []
@@ -107,12 +108,6 @@ def flying() -> Generator[Flight]:
 @contextmanager
 def reporting(so_far: Callable[[], Report]) -> Generator[OutcomeListener]:
     """Show the progress of this block to watchers; sends and settlements in it are a part of it.
-
-    Args:
-        so_far: returns the current report at any time, also after the block.
-
-    Returns:
-        A block that is given a function, which tells outcomes as they come.
 
     Example:
         >>> async def work(messages: Sequence[Message]) -> Report:

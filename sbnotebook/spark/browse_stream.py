@@ -23,10 +23,7 @@ from sbnotebook.settlement import (
     AsyncEntity,
     AsyncNamespace,
     PeekCursor,
-    first_numbers,
-    last_number,
-    last_numbers,
-    next_number_of,
+    SequenceNumbers,
 )
 from sbnotebook.spark.options import StreamOptions
 from sbnotebook.spark.peek_reader import RangesOfTask, divide, read_ranges
@@ -89,7 +86,7 @@ class BrowseStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if options.from_sequence_number is not None:
             return BrowseOffset(options.entity, options.from_sequence_number).as_dict()
         with scrubbed(options.namespace.secrets):
-            return BrowseOffset(options.entity, read=run(last_numbers, next_number_of(self._entity()))).as_dict()
+            return BrowseOffset(options.entity, read=run(SequenceNumbers.of(self._entity()).lasts)).as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
         """Return how many messages a micro-batch has at most."""
@@ -98,7 +95,7 @@ class BrowseStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
         """Read the messages of this moment, and none that come later."""
         with scrubbed(self._options.namespace.secrets):
-            self._until = run(last_numbers, next_number_of(self._entity()))
+            self._until = run(SequenceNumbers.of(self._entity()).lasts)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         """Return where the next micro-batch ends."""
@@ -122,8 +119,7 @@ class BrowseStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return await end_of_batch(entity, before.read, budget, first=before.first, until=self._until, patience=patience)
 
     async def _last_numbers(self, before: BrowseOffset, patience: float) -> Mapping[int, int]:
-        ask = next_number_of(self._entity(), patience)
-        return await last_numbers(lambda number: ask(max(number, before.first)), before.read)
+        return await SequenceNumbers.of(self._entity(), first=before.first, patience=patience).lasts(before.read)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's name)
         """Return the last messages of the entity, for the query's progress: those behind its offset are the backlog."""
@@ -287,9 +283,9 @@ async def end_of_batch(
     Where most numbers have a message, a micro-batch takes as many numbers as it may take messages: that is never too
     many, and only a few messages are peeked. Where messages are rare, or their sizes count, each one is peeked.
     """
-    ask = next_number_of(entity, patience)
+    numbers = SequenceNumbers.of(entity, first=first, patience=patience)
     reached = dict(read)
-    firsts = [number async for _, number in first_numbers(lambda number: ask(max(number, first)), read)]
+    firsts = [number async for _, number in numbers.firsts(read)]
     if until is not None:
         firsts = [number for number in firsts if number <= until.get(partition_of(number), -1)]
     # Fill the budget partition by partition; each one leaves its rest to the others.
@@ -297,7 +293,7 @@ async def end_of_batch(
     for place, number in enumerate(firsts):
         partition, share = partition_of(number), budget.split(len(firsts) - place)
         # Stop at the last message of this moment, however quickly more of them come.
-        end = await last_number(number, end_of_partition(partition), ask) if until is None else until[partition]
+        end = await numbers.last(number, end_of_partition(partition)) if until is None else until[partition]
         last = await _fill(entity, number, end, share)
         if last >= number:
             reached[partition] = last
@@ -323,10 +319,10 @@ async def _fill(entity: AsyncEntity, first: int, end: int, budget: Budget) -> in
 
 async def _by_numbers(entity: AsyncEntity, last: int, most: int, budget: Budget) -> int:
     """Return the last number up to ``most`` that has a message; every number from ``last`` on counts as one."""
-    ask = next_number_of(entity, OUTAGE_PATIENCE)
-    following = await ask(most) if most > last else None
+    numbers = SequenceNumbers.of(entity, patience=OUTAGE_PATIENCE)
+    following = await numbers.next(most) if most > last else None
     reached = most if following is not None and partition_of(following) == partition_of(most) else None
     if reached is None:
-        reached = await last_number(last, most, ask)
+        reached = await numbers.last(last, most)
     budget.take(reached - last)
     return reached

@@ -23,8 +23,7 @@ from sbnotebook.settlement import (
     AsyncNamespace,
     DeferredDeleter,
     LockEvent,
-    last_numbers,
-    next_number_of,
+    SequenceNumbers,
 )
 from sbnotebook.spark.batch_locking import BatchLocker
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
@@ -108,7 +107,7 @@ class ConsumeQuery:
 
     def take_only_what_is_there(self) -> None:
         """Take the messages of this moment, and none that come later."""
-        self._locker.until = run(last_numbers, next_number_of(self._entity, OUTAGE_PATIENCE))
+        self._locker.until = run(SequenceNumbers.of(self._entity, patience=OUTAGE_PATIENCE).lasts)
 
     def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
         """Remove the durable messages, and lock the next micro-batch: see :meth:`MicroBatches.latest`."""
@@ -273,7 +272,7 @@ class OrphanScan:
 
     async def _scan(self) -> dict[int, BatchMessage]:
         orphans: dict[int, BatchMessage] = {}
-        lasts = await last_numbers(next_number_of(self._entity, OUTAGE_PATIENCE))
+        lasts = await SequenceNumbers.of(self._entity, patience=OUTAGE_PATIENCE).lasts()
         began = anyio.current_time()
         async for page in pages_up_to(self._entity, lasts):
             # The number and the state of a message are in none of its sections.

@@ -23,12 +23,9 @@ from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.settlement import (
     AsyncNamespace,
-    NextNumber,
     Page,
     PeekCursor,
-    first_numbers,
-    last_number,
-    next_number_of,
+    SequenceNumbers,
 )
 from sbnotebook.spark.option_parser import MAX_NUMBER
 from sbnotebook.spark.options import ReadOptions
@@ -84,7 +81,7 @@ class PeekReader(Shipped, DataSourceReader):
         options = self._options
         whole = SequenceRange(options.from_sequence_number, options.to_sequence_number or MAX_NUMBER)
         async with namespace:
-            return await plan_tasks(options.partitions, whole, next_number_of(namespace.entity(options.entity)))
+            return await plan_tasks(options.partitions, whole, SequenceNumbers.of(namespace.entity(options.entity)))
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Peek the messages of one task."""
@@ -239,27 +236,27 @@ def divide(spans: Sequence[tuple[int, int]], count: int) -> list[list[SequenceRa
     return lists
 
 
-async def plan_tasks(count: int, whole: SequenceRange, next_number: NextNumber) -> list[RangesOfTask]:
+async def plan_tasks(count: int, whole: SequenceRange, numbers: SequenceNumbers) -> list[RangesOfTask]:
     """Divide the messages that a range of numbers has now among tasks, so that each has about as many.
 
     The tasks read to the last message of each partition of the entity and no further, so that a read ends although
     more messages come.
     """
-    spans = await _spans(whole, next_number)
+    spans = await _spans(whole, numbers)
     if count == 1:
         return [RangesOfTask([SequenceRange(first, last) for first, last in spans])]
-    pieces = await _without_gaps(spans, count, next_number)
+    pieces = await _without_gaps(spans, count, numbers)
     return [RangesOfTask(_joined(ranges)) for ranges in divide(pieces, count)] or [RangesOfTask([])]
 
 
-async def _spans(whole: SequenceRange, next_number: NextNumber) -> list[tuple[int, int]]:
+async def _spans(whole: SequenceRange, numbers: SequenceNumbers) -> list[tuple[int, int]]:
     """Return the first and the last number in a range that have a message now, for each partition of the entity."""
     spans: list[tuple[int, int]] = []
-    async for partition, oldest in first_numbers(next_number):
+    async for partition, oldest in numbers.firsts():
         start, end = max(oldest, whole.first), min(whole.last, end_of_partition(partition))
-        first = oldest if start == oldest or start > end else await next_number(start)
+        first = oldest if start == oldest or start > end else await numbers.next(start)
         if first is not None and start <= first <= end:
-            spans.append((first, await last_number(first, end, next_number)))
+            spans.append((first, await numbers.last(first, end)))
     return spans
 
 
@@ -274,7 +271,7 @@ def _joined(pieces: list[SequenceRange]) -> list[SequenceRange]:
     return ranges
 
 
-async def _without_gaps(spans: list[tuple[int, int]], count: int, next_number: NextNumber) -> list[tuple[int, int]]:
+async def _without_gaps(spans: list[tuple[int, int]], count: int, numbers: SequenceNumbers) -> list[tuple[int, int]]:
     """Return the spans in smaller pieces, without large gaps that hold no messages; probe the longest piece first."""
     longest = [(first - last - 1, first, last) for first, last in spans]
     heapify(longest)
@@ -284,7 +281,7 @@ async def _without_gaps(spans: list[tuple[int, int]], count: int, next_number: N
             break
         _, first, last = heappop(longest)
         middle = (first + last + 1) // 2
-        found = await next_number(middle)
+        found = await numbers.next(middle)
         after = last + 1 if found is None or not middle <= found <= last else found
         total -= after - middle
         heappush(longest, (first - middle, first, middle - 1))

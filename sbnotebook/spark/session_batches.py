@@ -28,7 +28,7 @@ from sbnotebook.client.scrubbing import in_words
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import Complete, Defer, MessageState, OutcomeStatus, PeekedMessage
 from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, Peeker, SessionBatch, last_numbers, next_number_of
+from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, Peeker, SequenceNumbers, SessionBatch
 from sbnotebook.spark.micro_batches import pages_up_to
 
 _LOG: Final = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class SessionLocker:
         chosen: list[PeekedMessage] = []
         size = others = 0
         if self.until is None:
-            self._lasts = await last_numbers(next_number_of(self.entity, OUTAGE_PATIENCE), self._lasts)
+            self._lasts = await SequenceNumbers.of(self.entity, patience=OUTAGE_PATIENCE).lasts(self._lasts)
         found: Any = pages_up_to(self.entity, self._lasts if self.until is None else self.until)
         async with aclosing(found) as pages:
             async for page in pages:

@@ -54,7 +54,7 @@ async def test_a_lock_lasts_as_long_as_its_entity_says(emulator: RunningEmulator
     emulator.create_subscription("alone", "quick", SubscriptionOptions(lock_duration=7_000))
     assert await admin.lock_duration(connection, EntityAddress("Sessions")) == timedelta(seconds=30)
     assert await admin.lock_duration(connection, EntityAddress("alone", "quick")) == timedelta(seconds=7)
-    assert await admin.tier_of(connection) == "Premium"
+    assert await admin.namespace_tier(connection) == "Premium"
 
 
 async def test_counts_tell_the_states_of_messages(own: AsyncNamespace, emulator: RunningEmulator) -> None:
@@ -98,7 +98,7 @@ async def test_new_entities_have_the_options_that_were_given(own: AsyncNamespace
     await own.create_subscription(
         "events", "given", lock_duration=timedelta(seconds=9), max_delivery_count=3, requires_session=True
     )
-    async with admin.client_of(own.connection) as client:
+    async with admin.administration_client_of(own.connection) as client:
         found = [
             (each.lock_duration, each.max_delivery_count, each.requires_session)
             for name in ("usual", "given")
@@ -111,7 +111,7 @@ async def test_new_entities_have_the_options_that_were_given(own: AsyncNamespace
 async def test_a_replica_has_what_decides_on_messages(emulator: RunningEmulator) -> None:
     fill(emulator)
     source = connection_of(emulator)
-    async with admin.client_of(source) as client:
+    async with admin.administration_client_of(source) as client:
         await client.create_subscription("events", "big")
         await client.delete_rule("events", "big", "$Default")
         await client.create_rule("events", "big", "large", filter=SqlRuleFilter("size > 5"))
@@ -121,7 +121,7 @@ async def test_a_replica_has_what_decides_on_messages(emulator: RunningEmulator)
     with running() as other:
         target = connection_of(other)
         names = ["events", "EVENTS", "Sessions", "by-id", "parted"]
-        await admin.replicate(source, target, names)
+        await admin.replicate_entities(source, target, names)
         made = [str(each.address) for each in await admin.list_entities(target)]
         assert made == [
             *("by-id", "dead", "later", "parted", "Sessions", "events"),
@@ -129,7 +129,7 @@ async def test_a_replica_has_what_decides_on_messages(emulator: RunningEmulator)
         ]
         for name in ("events", "Sessions", "by-id", "parted"):
             assert await admin.describe(target, name) == await admin.describe(source, name)
-        async with admin.client_of(source) as old, admin.client_of(target) as new:
+        async with admin.administration_client_of(source) as old, admin.administration_client_of(target) as new:
             for client in (old, new):
                 queue = await client.get_queue("Sessions")
                 assert (queue.lock_duration, queue.max_delivery_count, queue.requires_session) == (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sbnotebook.model import Message
 from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.sequence_numbers import last_numbers
+from sbnotebook.settlement.sequence_numbers import SequenceNumbers
 from tests.filled_queues import filled_queue
 
 LARGEST = 2**63 - 1
@@ -63,10 +63,10 @@ def by_partition(numbers: list[int]) -> dict[int, int]:
 @example([1, PARTITION + 3], [PARTITION + 5])
 def test_last_numbers_finds_each_partition(numbers: list[int], passed: list[int]) -> None:
     entity = Entity(numbers)
-    assert asyncio.run(last_numbers(entity.next_number)) == by_partition(numbers)
+    assert asyncio.run(SequenceNumbers(entity.next_number).lasts()) == by_partition(numbers)
     known = by_partition(passed)
     behind = by_partition([number for number in numbers if number > known.get(partition_of(number), -1)])
-    assert asyncio.run(last_numbers(entity.next_number, known)) == known | behind
+    assert asyncio.run(SequenceNumbers(entity.next_number).lasts(known)) == known | behind
 
 
 @given(
@@ -79,27 +79,27 @@ def test_last_numbers_finds_partitions_in_any_order(
 ) -> None:
     there = sorted(partition * PARTITION + n for partition, n in numbers)
     entity = Partitioned(there, order)
-    assert asyncio.run(last_numbers(entity.next_number)) == by_partition(there)
+    assert asyncio.run(SequenceNumbers(entity.next_number).lasts()) == by_partition(there)
     known = by_partition([partition * PARTITION + n for partition, n in passed])
     behind = by_partition([number for number in there if number > known.get(partition_of(number), -1)])
-    assert asyncio.run(last_numbers(entity.next_number, known)) == known | behind
+    assert asyncio.run(SequenceNumbers(entity.next_number).lasts(known)) == known | behind
 
 
 def test_last_numbers_takes_few_requests() -> None:
     entity = Entity(list(range(1, 1_000_001)))
-    assert asyncio.run(last_numbers(entity.next_number)) == {0: 1_000_000}
+    assert asyncio.run(SequenceNumbers(entity.next_number).lasts()) == {0: 1_000_000}
     assert entity.asked < 35
     entity.asked = 0
-    assert asyncio.run(last_numbers(entity.next_number, {0: 1_000_000})) == {0: 1_000_000}
+    assert asyncio.run(SequenceNumbers(entity.next_number).lasts({0: 1_000_000})) == {0: 1_000_000}
     assert entity.asked == 1
-    assert asyncio.run(last_numbers(entity.next_number, {0: 999_990})) == {0: 1_000_000}
+    assert asyncio.run(SequenceNumbers(entity.next_number).lasts({0: 999_990})) == {0: 1_000_000}
     assert entity.asked < 15
 
 
 def test_last_numbers_keeps_known_partitions() -> None:
     entity = Entity([1, PARTITION + 1])
     known = {0: end_of_partition(0)}
-    assert asyncio.run(last_numbers(entity.next_number, known)) == {**known, 1: PARTITION + 1}
+    assert asyncio.run(SequenceNumbers(entity.next_number).lasts(known)) == {**known, 1: PARTITION + 1}
 
 
 @pytest.mark.anyio

@@ -79,7 +79,7 @@ def test_spark_writes_the_next_offset_while_messages_are_completed(
 def test_completion_without_an_outcome_ends_the_query_unread(
     query: Query, emulator: RunningEmulator, own_queue: str, ids: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_locking, "PATIENCE", 0.2)
+    monkeypatch.setattr(batch_locking, "OUTAGE_PATIENCE", 0.2)
     query.log_next()
     planned = query.planned()
     wait_for_locks(query, 8)

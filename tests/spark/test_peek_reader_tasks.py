@@ -12,13 +12,16 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement import AsyncNamespace, Connection, last_numbers, next_number_of
+from sbnotebook.settlement import AsyncNamespace, Connection, SequenceNumbers
 from sbnotebook.spark.peek_reader import RangesOfTask, SequenceRange, plan_tasks
 from tests.settlement.test_sequence_numbers import LARGEST, NUMBERS, PARTITION, Entity, Partitioned, by_partition
 
 
 def plan(entity: Entity, count: int, first: int = 1, last: int = LARGEST) -> list[list[SequenceRange]]:
-    return [task.ranges for task in asyncio.run(plan_tasks(count, SequenceRange(first, last), entity.next_number))]
+    return [
+        task.ranges
+        for task in asyncio.run(plan_tasks(count, SequenceRange(first, last), SequenceNumbers(entity.next_number)))
+    ]
 
 
 def held(entity: Entity, tasks: list[list[SequenceRange]]) -> list[int]:
@@ -98,8 +101,8 @@ def test_last_numbers_of_a_partitioned_queue(
 
     async def ask() -> tuple[dict[int, int], list[RangesOfTask]]:
         async with AsyncNamespace(Connection(connection_string)) as asked:
-            next_number = next_number_of(asked.entity(EntityAddress.parse(partitioned_queue)))
-            return await last_numbers(next_number), await plan_tasks(4, SequenceRange(1, LARGEST), next_number)
+            numbers = SequenceNumbers.of(asked.entity(EntityAddress.parse(partitioned_queue)))
+            return await numbers.lasts(), await plan_tasks(4, SequenceRange(1, LARGEST), numbers)
 
     lasts, tasks = run(ask)
     assert lasts == by_partition(numbers)

@@ -84,13 +84,7 @@ def check_atomic(address: EntityAddress, decision: Resubmit, messages: Sequence[
 
 
 class Atomic:
-    """Sends clones and completes their originals, one pair in each transaction, over one connection.
-
-    Args:
-        namespace: the connection and the clock.
-        address: of the originals.
-        decision: the plan's, with its destination.
-    """
+    """Sends clones and completes their originals, one pair in each transaction, over one connection."""
 
     def __init__(self, namespace: Resources, address: EntityAddress, decision: Resubmit) -> None:
         self._connection = namespace.connection

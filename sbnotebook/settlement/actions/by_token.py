@@ -7,13 +7,13 @@ request-response-based operations"). Only releasing a message needs the link tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from uuid import UUID
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Decision, EntityAddress, LockedMessage, Release, Report
 from sbnotebook.settlement.costs import Cost
-from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.terms import Progress, check_decision
 
@@ -21,30 +21,29 @@ LockReference = LockedMessage | tuple[int, UUID | str]
 """A message as it was locked, or its sequence number and lock token."""
 
 
-def plan_by_token(
-    entity: EntityAddress, decision: Decision, locks: Iterable[LockReference], batch: Callable[[], LockedBatch]
-) -> Plan:
+def plan_by_token(place: Place, decision: Decision, locks: Iterable[LockReference]) -> Plan:
     """Return a plan to settle messages by their lock tokens, wherever they were locked.
 
     The token alone decides which message is settled; the number names it in the report and in the archive. A lock that
     has ended has the outcome LOCK_LOST, and so has a token that never was one.
     """
-    check_decision(decision, entity)
+    check_decision(decision, place.address)
     if isinstance(decision, Release):
         raise DecisionError(
             "A message can be released only by the batch that locked it: abandon it, which raises its delivery count, "
             "or let its lock end."
         )
-    chosen = tuple(_locked(lock, entity) for lock in locks)
+    chosen = tuple(_locked(lock, place.address) for lock in locks)
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
         if not chosen:
             return Report()
-        async with batch() as adopting:
+        async with place.batch() as adopting:
             adopted = await adopting.adopt(chosen)
             return await adopting.settle(plan.decision, adopted, limits=limits, progress=progress)
 
-    return Plan(entity, decision, chosen, carry_out, cost=Cost(transfers=0))
+    speeds, on = place.namespace.speeds, place.namespace.in_plans
+    return Plan(place.address, decision, chosen, carry_out, speeds=speeds, on=on, cost=Cost(transfers=0))
 
 
 def _locked(lock: LockReference, entity: EntityAddress) -> LockedMessage:

@@ -25,17 +25,15 @@ from sbnotebook.model import (
     OutcomeStatus,
     PeekedMessage,
     ReceivedMessage,
-    Report,
     SettleEach,
 )
 from sbnotebook.model.message import time_text
-from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.reach import Holder, Reach, Steps, settling
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Limits, Plan
+from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.terms import Progress, check_decision, outcome_for
 
 
@@ -162,23 +160,12 @@ def _plan(
     archived: bool = True,
     journalled: bool = True,
 ) -> Plan:
-    async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-        async def look(run: Run) -> None:
-            steps = _settling(run, decision)
-            reach = Reach(place, run, steps, decision, archived=archived, journalled=journalled)
-            await reach.deferred(plan.messages)
+    async def work(run: Run) -> None:
+        steps = _settling(run, decision)
+        reach = Reach(place, run, steps, decision, archived=archived, journalled=journalled)
+        await reach.deferred(run.messages)
 
-        return await engine.carry_out(plan.messages, decision, look, limits, progress, Report())
-
-    return Plan(
-        place.address,
-        decision,
-        messages,
-        carry_out,
-        speeds=place.namespace.speeds,
-        cost=Cost(),
-        on=place.namespace.in_plans,
-    )
+    return place.new_plan(decision, messages, work, cost=Cost())
 
 
 def _settling(run: Run, decision: Decision) -> Steps:

@@ -53,7 +53,7 @@ class Destination:
         left = set(ids)
         for place in await self.places():
             if left:
-                left -= await self._standing(place, left)
+                left -= await self._ids_in(place, left)
         return set(ids) - left
 
     async def describe(self) -> DestinationDescription:
@@ -89,7 +89,7 @@ class Destination:
                 self.doubts[f"{why}, for which the right Manage is needed"] = False
         return self._described[address]
 
-    async def _standing(self, place: EntityAddress, ids: set[str]) -> set[str]:
+    async def _ids_in(self, place: EntityAddress, ids: set[str]) -> set[str]:
         found: set[str] = set()
         try:
             async for page in self._peeker(place).pages():

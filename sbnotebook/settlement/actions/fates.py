@@ -27,7 +27,7 @@ from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.sequence_numbers import first_numbers, last_numbers, next_number_of
+from sbnotebook.settlement.sequence_numbers import SequenceNumbers
 
 _READ: Final = (PROPERTIES, APPLICATION_PROPERTIES)
 _EXPIRED: Final = "it may have expired"
@@ -110,7 +110,7 @@ class Fates:
         Source: Service Bus documentation, "Message sequencing and timestamps".
         """
         for place in await self._destination.places():
-            self._lasts[place] = await last_numbers(next_number_of(Place(self._namespace, place)))
+            self._lasts[place] = await SequenceNumbers.of(Place(self._namespace, place)).lasts()
 
     async def of(self, clones: Iterable[SentClone], now: datetime) -> dict[str, Fate]:
         """Return the fates of clones by their ids.
@@ -188,8 +188,8 @@ class Fates:
         lasts = self._lasts.get(place, {})
         spans: list[tuple[int, int | None]] = [(lasts.get(0, 0) + 1, None)]
         if lasts.keys() - {0}:
-            next_number = next_number_of(Place(self._namespace, place))
-            spans = [(first, end_of_partition(each)) async for each, first in first_numbers(next_number, lasts)]
+            numbers = SequenceNumbers.of(Place(self._namespace, place))
+            spans = [(first, end_of_partition(each)) async for each, first in numbers.firsts(lasts)]
         for first, last in spans:
             cursor = PeekCursor(first, last)
             async for page in self._namespace.peeker(place).unread_pages(cursor, only_busy=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from sbnotebook.errors import DecisionError
@@ -19,11 +20,9 @@ from sbnotebook.model import (
     PeekedMessage,
     ReceivedMessage,
     Release,
-    Report,
     Resubmit,
 )
 from sbnotebook.model.durations import duration_text
-from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.reach import SCHEDULED, Reach, settling
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.actions.selection import Survey, survey
@@ -31,7 +30,7 @@ from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD, Search
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import CarryOut, Edit, Limits, Plan, Preview
+from sbnotebook.settlement.plan import Edit, Plan, Preview
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress, check_decision
 
@@ -72,20 +71,19 @@ async def plan_pick(  # noqa: PLR0913 (each option has a name)
         message or seen.found.get(number) or PeekedMessage(entity=place.address, sequence_number=number)
         for number, message in given.items()
     )
-    search = replace(search, expected=seen.standing)
+    search = replace(search, expected=seen.to_lock)
     if isinstance(decision, Resubmit):
         plan = plan_resubmit(place, chosen, decision, edit=edit, search=search, to_namespace=to_namespace)
     else:
-        carry_out = _carrying_out(place, seen, search, archived=archived, at_the_end=keeps)
-        total, speeds, cost, on = seen.standing, place.namespace.speeds, Cost(others=others), place.namespace.in_plans
-        plan = Plan(place.address, decision, chosen, carry_out, total=total, speeds=speeds, cost=cost, on=on)
+        work = partial(_pick, place, decision, seen, search, archived, keeps)
+        plan = place.new_plan(decision, chosen, work, total=seen.to_lock, cost=Cost(others=others))
     plan = replace(plan, options=_unusual(archived=archived, abandon_rest=abandon_rest, max_held=max_held))
     return _noted(plan, tuple(_notes(seen, len(chosen), place.address, abandon_rest=abandon_rest)))
 
 
 def _others(seen: Survey, max_held: int) -> int:
     """Return how many messages are locked beside the chosen ones, which are settled as they come, and need a place."""
-    others = seen.standing - len(seen.in_state(MessageState.ACTIVE))
+    others = seen.to_lock - len(seen.in_state(MessageState.ACTIVE))
     if others >= max_held:
         raise DecisionError(
             f"{others:,} other messages are before the last chosen one, and all of them would be locked. Pick from "
@@ -108,34 +106,29 @@ def _check(decision: Decision, address: EntityAddress, edit: Edit | None) -> Non
         raise DecisionError(f"An edit changes what a resubmit sends; to {decision.verb} sends nothing.")
 
 
-def _carrying_out(place: Place, seen: Survey, search: Search, *, archived: bool, at_the_end: bool) -> CarryOut:
-    states = {number: message.state for number, message in seen.found.items()}
-
-    async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-        async def look(run: Run) -> None:
-            reach = Reach(
-                place,
-                run,
-                settling(run, plan.decision),
-                plan.decision,
-                archived=archived,
-                group=_GROUP,
-                search=search,
-                in_session=seen.by_session,
-                at_the_end=at_the_end,
-                locked=progress,
-            )
-            in_state: dict[MessageState | None, list[ReceivedMessage]] = {}
-            for message in run.messages:
-                in_state.setdefault(states.get(message.sequence_number), []).append(message)
-            run.end(in_state.get(MessageState.SCHEDULED, []), OutcomeStatus.SKIPPED, SCHEDULED)
-            await reach.active(in_state.get(MessageState.ACTIVE, []))
-            await reach.those_left(run.without_outcome())
-
-        # Its progress counts the messages that are locked.
-        return await engine.carry_out(plan.messages, plan.decision, look, limits, rest=Report())
-
-    return carry_out
+async def _pick(
+    place: Place, decision: Decision, seen: Survey, search: Search, archived: bool, at_the_end: bool, run: Run
+) -> None:
+    locked, run.progress = run.progress, None  # its progress counts the messages that are locked
+    reach = Reach(
+        place,
+        run,
+        settling(run, decision),
+        decision,
+        archived=archived,
+        group=_GROUP,
+        search=search,
+        in_session=seen.by_session,
+        at_the_end=at_the_end,
+        locked=locked,
+    )
+    in_state: dict[MessageState | None, list[ReceivedMessage]] = {}
+    for message in run.messages:
+        found = seen.found.get(message.sequence_number)
+        in_state.setdefault(found.state if found else None, []).append(message)
+    run.end(in_state.get(MessageState.SCHEDULED, []), OutcomeStatus.SKIPPED, SCHEDULED)
+    await reach.active(in_state.get(MessageState.ACTIVE, []))
+    await reach.find_missing(run.without_outcome())
 
 
 def _noted(plan: Plan, notes: Iterable[str]) -> Plan:
@@ -172,8 +165,8 @@ def _by_number(
 
 def _notes(seen: Survey, chosen: int, address: EntityAddress, *, abandon_rest: bool) -> Iterable[str]:
     deferred, scheduled = len(seen.in_state(MessageState.DEFERRED)), len(seen.in_state(MessageState.SCHEDULED))
-    if seen.standing:
-        others = seen.standing - len(seen.in_state(MessageState.ACTIVE))
+    if seen.to_lock:
+        others = seen.to_lock - len(seen.in_state(MessageState.ACTIVE))
         # A message is received about as fast as it is peeked, and released in half the time.
         seconds = max(1, round(2 * seen.seconds))
         back = "released, or abandoned where that is not possible" if abandon_rest else "released"

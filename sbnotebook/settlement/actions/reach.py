@@ -167,14 +167,14 @@ class Reach:
 
     def active(self, messages: Sequence[ReceivedMessage], *, from_head: bool = False) -> Awaitable[None]:
         """Lock active messages in their order, and take them through their steps as they come."""
-        return self._wherever(messages, self._from_head if from_head else self._ahead)
+        return self._in_each_session(messages, self._from_head if from_head else self._ahead)
 
     async def deferred(self, messages: Sequence[ReceivedMessage]) -> None:
         """Lock deferred messages by their numbers, take them through their steps, and explain the others."""
-        await self._wherever(messages, self._by_number)
+        await self._in_each_session(messages, self._by_number)
         if self.run.stopped is None:
             left = [message for message in messages if self.run.outcome_of(message) is None]
-            active, held = await self._told_apart(left)
+            active, held = await self._by_state(left)
             self.run.end(active, OutcomeStatus.SKIPPED, NOT_DEFERRED)
             self.run.end(held, OutcomeStatus.SKIPPED, LOCKED)
 
@@ -184,7 +184,7 @@ class Reach:
         if ready is not None:
             await ready()
 
-    async def those_left(self, messages: Sequence[ReceivedMessage]) -> None:
+    async def find_missing(self, messages: Sequence[ReceivedMessage]) -> None:
         """Look for messages that did not arrive, keep trying to lock those that exist, and explain the others.
 
         Two seconds without a message do not prove that another receiver has a lock. Service Bus delivers nothing for
@@ -194,7 +194,7 @@ class Reach:
         waits = self.place.namespace.waits
         left, until, pause = list(messages), math.inf, waits.first_pause
         while left and self.run.stopped is None:
-            active, deferred = await self._told_apart(left)
+            active, deferred = await self._by_state(left)
             if until == math.inf:  # tried once more in any case
                 until = anyio.current_time() + (await self._how_long() if active else 0.0)
             elif anyio.current_time() >= until:
@@ -205,11 +205,11 @@ class Reach:
                 pause = min(2 * pause, waits.longest_pause)
             # The messages before them were counted earlier, and others may have come or gone.
             self.search, self.in_session = replace(self.search, expected=0), {}
-            await self._wherever(deferred, self._by_number)
-            await self._wherever(active, self._ahead)
+            await self._in_each_session(deferred, self._by_number)
+            await self._in_each_session(active, self._ahead)
             left = [message for message in left if self.run.outcome_of(message) is None]
 
-    async def _told_apart(
+    async def _by_state(
         self, messages: Sequence[ReceivedMessage]
     ) -> tuple[list[ReceivedMessage], list[ReceivedMessage]]:
         """Peek at messages: return those that can be locked, active and deferred ones, and end all others."""
@@ -246,7 +246,7 @@ class Reach:
 
     # ---------------------------------------------------------------- the ways
 
-    async def _wherever(
+    async def _in_each_session(
         self,
         messages: Sequence[ReceivedMessage],
         work: Callable[[Sequence[ReceivedMessage], str | None], Awaitable[None]],

@@ -58,16 +58,7 @@ _NEW: Final = Recalled(Verdict.NEW)
 
 
 class Recall:
-    """Looks into the journal, and where clones were sent to.
-
-    Args:
-        journal: has the resubmits that began.
-        destination: returns the record of an entity to which clones were sent; None in a namespace without a
-            connection.
-        to: where clones go now: the namespace, empty for that of the originals, and the address.
-        decision: says whether to send again what may have arrived.
-        clock: the source of time.
-    """
+    """Looks into the journal, and where clones were sent to."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ A crash leaves either the original alone, or a clone whose id tells that it is o
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -15,10 +15,8 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     MessageState,
     ReceivedMessage,
-    Report,
     Resubmit,
 )
-from sbnotebook.settlement import engine
 from sbnotebook.settlement.actions.atomic import check_atomic
 from sbnotebook.settlement.actions.canary import apply_with_canary
 from sbnotebook.settlement.actions.reach import Reach
@@ -27,9 +25,8 @@ from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import BESIDE, GROUP, Run
 from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Edit, Limits, Plan, refuse_coroutine_function
+from sbnotebook.settlement.plan import Edit, Plan, refuse_coroutine_function
 from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.terms import Progress
 
 _ATOMIC_GROUP: Final = 1
 """Messages that take their steps together where each has a transaction of its own, which may take minutes."""
@@ -58,19 +55,14 @@ def plan_resubmit(
     if decision.atomic:
         check_atomic(place.address, decision, chosen)
 
-    def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]:
-        ours = partial(resubmit, place, messages=plan.messages, decision=decision, to_namespace=to_namespace)
-        look = partial(ours, edit=edit, search=search)
-        return engine.carry_out(plan.messages, decision, look, limits, progress, Report())
+    async def work(run: Run) -> None:
+        await resubmit(place, run, run.messages, decision, edit=edit, search=search, to_namespace=to_namespace)
 
-    return Plan(
-        place.address,
+    return place.new_plan(
         decision,
         chosen,
-        carry_out,
-        edit,
-        speeds=place.namespace.speeds,
-        on=place.namespace.in_plans,
+        work,
+        edit=edit,
         cost=Cost(transfers=2, others=max(search.expected - len(chosen), 0) if search else 0),
         with_canary=partial(apply_with_canary, place, to_namespace or place.namespace),
     )
@@ -131,6 +123,6 @@ async def resubmit(
             in_state[message.state].append(message)
         # Scheduled messages never come, and to look for them would lock all others.
         await reach.active(in_state[MessageState.ACTIVE])
-        await reach.those_left([message for message in messages if run.outcome_of(message) is None])
+        await reach.find_missing([message for message in messages if run.outcome_of(message) is None])
     finally:
         await steps.close()

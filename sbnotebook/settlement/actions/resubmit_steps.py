@@ -72,17 +72,7 @@ class Step:
 
 
 class ResubmitSteps:
-    """Takes groups of locked messages through the steps of a resubmit.
-
-    Args:
-        namespace: the journal, the senders and the clock.
-        address: of the originals.
-        run: the run that the groups are of.
-        decision: the plan's.
-        edit: changes the message to send.
-        only_begun: finish what an earlier run has begun, and leave the others alone.
-        to_namespace: of the destination; None for the same.
-    """
+    """Takes groups of locked messages through the steps of a resubmit."""
 
     def __init__(
         self,

@@ -11,8 +11,8 @@ import anyio
 import anyio.to_thread
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 
-from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, PeekedMessage, Report, Resubmit
-from sbnotebook.settlement import administration, engine
+from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, PeekedMessage, Resubmit
+from sbnotebook.settlement import administration
 from sbnotebook.settlement.actions.destination import destinations_of
 from sbnotebook.settlement.actions.reach import is_locked_elsewhere
 from sbnotebook.settlement.actions.recall import Recall, Recalled, Verdict
@@ -23,9 +23,8 @@ from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import EditChange, Limits, Plan, Preview
+from sbnotebook.settlement.plan import EditChange, Plan, Preview
 from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.terms import Progress
 
 _FINISHED: Final = "nothing to send or complete: the clone was sent, and the original is gone already"
 _GONE: Final = "nothing: the original is gone, and its clone is not to be found"
@@ -102,14 +101,12 @@ async def plan_resume(
     entries = await anyio.to_thread.run_sync(namespace.journal.unfinished, identity, place.address.path)
     there = {await anyio.to_thread.run_sync(other.identity): other for other in others}
     findings = await _survey(place, there, list({entry.key: entry for entry in entries}.values()), decision)
-    return Plan(
-        place.address,
+    return place.new_plan(
         decision,
-        tuple(finding.message for finding in findings),
-        partial(_carry_out, place, there, findings, max_wait, resend_unknown),
+        (finding.message for finding in findings),
+        partial(_resume, place, there, findings, max_wait, resend_unknown),
+        gives_back=False,
         describe=partial(_preview, place.in_plans, findings),
-        speeds=place.namespace.speeds,
-        on=place.namespace.in_plans,
         cost=Cost(transfers=2),
     )
 
@@ -120,7 +117,7 @@ async def plan_resume(
 async def _survey(
     place: Place, others: Mapping[str, Resources], entries: Sequence[ResubmitEntry], decision: Resubmit
 ) -> list[_Finding]:
-    found, unreachable = await _standing(place, [entry.sequence_number for entry in entries])
+    found, unreachable = await _originals(place, [entry.sequence_number for entry in entries])
     findings: list[_Finding] = []
     destinations = destinations_of(place.namespace, others)
     for destination, those in _by_destination(entries).items():
@@ -141,7 +138,7 @@ def _by_destination(entries: Iterable[ResubmitEntry]) -> dict[tuple[str, EntityA
     return grouped
 
 
-async def _standing(place: Place, numbers: Iterable[int]) -> tuple[dict[int, PeekedMessage], str | None]:
+async def _originals(place: Place, numbers: Iterable[int]) -> tuple[dict[int, PeekedMessage], str | None]:
     """Return the messages of an entity, by number; or the reason why they could not be peeked at."""
     try:
         return await place.namespace.peeker(place.address).messages_of(numbers), None
@@ -179,47 +176,41 @@ def _preview(entity: str, findings: Sequence[_Finding], rows: int) -> Preview:
 # ---------------------------------------------------------------- doing
 
 
-async def _carry_out(
+async def _resume(
     place: Place,
     others: Mapping[str, Resources],
     planned: Sequence[_Finding],
     max_wait: float,
     resend_unknown: bool,
-    plan: Plan,
-    limits: Limits,
-    progress: Progress | None,
-) -> Report:
-    message_of = {finding.entry.id: message for finding, message in zip(planned, plan.messages, strict=True)}
-
-    async def look(run: Run) -> None:
-        findings = await _look_again(place, planned)
-        there = [finding for finding in findings if finding.original is not None]
-        until = anyio.current_time() + max_wait
-        while there:
-            for (name, destination), entries in _by_destination(finding.entry for finding in there).items():
-                decision = Resubmit(to=destination, resend_unknown=resend_unknown)
-                messages = [message_of[entry.id] for entry in entries]
-                await resubmit(place, run, messages, decision, only_begun=True, to_namespace=others.get(name))
-            there = [finding for finding in there if is_locked_elsewhere(run.outcome_of(message_of[finding.entry.id]))]
-            left = until - anyio.current_time()
-            if left <= 0:
-                break
-            if there:
-                await anyio.sleep(min(_PAUSE, left))
-                run.forget([message_of[finding.entry.id] for finding in there])
-        run.end([message_of[finding.entry.id] for finding in there], OutcomeStatus.SKIPPED, _LOCKED)
-        # If the run stopped before it attempted an existing original, that original is not gone.
-        gone = [f for f in findings if f.original is None or _is_gone(run.outcome_of(message_of[f.entry.id]))]
-        for finding, (status, why) in (await anyio.to_thread.run_sync(_close, place, gone)).items():
-            run.end([message_of[finding]], status, why)
-
-    return await engine.carry_out(plan.messages, plan.decision, look, limits, progress)
+    run: Run,
+) -> None:
+    message_of = {finding.entry.id: message for finding, message in zip(planned, run.messages, strict=True)}
+    findings = await _look_again(place, planned)
+    there = [finding for finding in findings if finding.original is not None]
+    until = anyio.current_time() + max_wait
+    while there:
+        for (name, destination), entries in _by_destination(finding.entry for finding in there).items():
+            decision = Resubmit(to=destination, resend_unknown=resend_unknown)
+            messages = [message_of[entry.id] for entry in entries]
+            await resubmit(place, run, messages, decision, only_begun=True, to_namespace=others.get(name))
+        there = [finding for finding in there if is_locked_elsewhere(run.outcome_of(message_of[finding.entry.id]))]
+        left = until - anyio.current_time()
+        if left <= 0:
+            break
+        if there:
+            await anyio.sleep(min(_PAUSE, left))
+            run.forget([message_of[finding.entry.id] for finding in there])
+    run.end([message_of[finding.entry.id] for finding in there], OutcomeStatus.SKIPPED, _LOCKED)
+    # If the run stopped before it attempted an existing original, that original is not gone.
+    gone = [f for f in findings if f.original is None or _is_gone(run.outcome_of(message_of[f.entry.id]))]
+    for finding, (status, why) in (await anyio.to_thread.run_sync(_close, place, gone)).items():
+        run.end([message_of[finding]], status, why)
 
 
 async def _look_again(place: Place, findings: Sequence[_Finding]) -> list[_Finding]:
     """Look once more for originals that were missing when the plan was made: a peek may miss existing messages."""
     absent = [finding.entry.sequence_number for finding in findings if finding.original is None]
-    found, unreachable = await _standing(place, absent)
+    found, unreachable = await _originals(place, absent)
     looked: list[_Finding] = []
     for finding in findings:
         message = found.get(finding.entry.sequence_number)

@@ -31,7 +31,6 @@ from sbnotebook.model import (
     Report,
 )
 from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement import engine
 from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import GROUP, Run
@@ -40,13 +39,13 @@ from sbnotebook.settlement.locking.records import archived_from
 from sbnotebook.settlement.pace import transfers_in_flight
 from sbnotebook.settlement.parallel import halves, in_parallel
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE
-from sbnotebook.settlement.plan import Limits, Plan
+from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.sdk import management
 from sbnotebook.settlement.sdk.management import ToSchedule
 from sbnotebook.settlement.sending.delivery import DeliveryMethod, SendOptions, deliver_many
 from sbnotebook.settlement.sending.packing import Pack
 from sbnotebook.settlement.sending.sender_pool import SenderPool
-from sbnotebook.settlement.terms import Progress, is_same, outcome_for
+from sbnotebook.settlement.terms import is_same, outcome_for
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ _SCHEDULE: Final = DeliveryMethod("schedule", _schedule, max_count=100, share=0.
 # ---------------------------------------------------------------- cancelling
 
 
-def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int], *, archived: bool = True) -> Plan:
+def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int]) -> Plan:
     """Return a plan to cancel scheduled messages, which removes them.
 
     They are kept in the archive first, where there is one. Those of a topic cannot be kept: Service Bus does not show
@@ -130,21 +129,10 @@ def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int
     """
     chosen = {message.sequence_number: message for message in (_chosen(place.address, each) for each in messages)}
 
-    async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-        async def look(run: Run) -> None:
-            await cancel_scheduled(place, run, plan.messages, archived=archived)
+    async def work(run: Run) -> None:
+        await cancel_scheduled(place, run, run.messages)
 
-        return await engine.carry_out(plan.messages, plan.decision, look, limits, progress)
-
-    return Plan(
-        place.address,
-        CancelScheduled(),
-        tuple(chosen.values()),
-        carry_out,
-        speeds=place.namespace.speeds,
-        on=place.namespace.in_plans,
-        cost=Cost(transfers=0),
-    )
+    return place.new_plan(CancelScheduled(), chosen.values(), work, gives_back=False, cost=Cost(transfers=0))
 
 
 async def cancel_scheduled(

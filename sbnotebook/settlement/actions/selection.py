@@ -74,7 +74,7 @@ class Selection:
     bytes: int = 0
     room: int = 0
     """Bytes that the archive takes for them at most."""
-    standing: int = 0
+    to_lock: int = 0
     """Active messages up to the last one that is meant."""
     passed: Counter[str] = field(default_factory=Counter[str])
     """Names of the messages before the first one that is meant."""
@@ -86,7 +86,7 @@ class Selection:
     @property
     def between(self) -> int:
         """Count the active messages that stay and come before a selected message."""
-        return self.standing - self.states[MessageState.ACTIVE]
+        return self.to_lock - self.states[MessageState.ACTIVE]
 
     def note(self, chosen: Iterable[PeekedMessage], page: Iterable[PeekedMessage] = ()) -> None:
         """Count the chosen messages of a page, and the others before the first one."""
@@ -108,14 +108,7 @@ class Selection:
                 self.passed[name] += 1
 
     def check_reach(self, what: str) -> None:
-        """Refuse where too many others would have to be held.
-
-        Args:
-            what: is to be done, as a participle.
-
-        Raises:
-            DecisionError: says what to do instead.
-        """
+        """Refuse where too many others would have to be held."""
         if self.between > DEFAULT_MAX_HELD and not any(message.session_id for message in self.messages):
             raise DecisionError(
                 f"{self.between:,} other messages are between those to be {what}, and all of them would be "
@@ -124,13 +117,7 @@ class Selection:
             )
 
     def sentence(self, verb: str, entity: Place, *more: str) -> str:
-        """Return what would be done, in words and numbers.
-
-        Args:
-            verb: the action.
-            entity: where.
-            more: sentences at the end.
-        """
+        """Return what would be done, in words and numbers."""
         count = len(self.messages)
         if not count:
             return f"{verb} 0 messages of {entity.in_plans}. {self.present(entity)}"
@@ -156,13 +143,7 @@ class Selection:
 
 
 async def select(entity: Place, chosen: Chosen, progress: Progress | None = None) -> Selection:
-    """Peek at all messages of an entity, and choose.
-
-    Args:
-        entity: a queue, a subscription, or a sub-queue.
-        chosen: which messages are meant.
-        progress: told of every page that is peeked, in messages.
-    """
+    """Peek at all messages of an entity, and choose."""
     seen, active, end = Selection(), 0, chosen.end
     async for page in entity.pages(to_sequence_number=chosen.to_sequence_number):
         wanted: Sequence[PeekedMessage] = [
@@ -180,7 +161,7 @@ async def select(entity: Place, chosen: Chosen, progress: Progress | None = None
         for message in page:
             active += message.state is MessageState.ACTIVE
             if message.sequence_number in numbers and message.state is MessageState.ACTIVE:
-                seen.standing = active
+                seen.to_lock = active
         if progress is not None:
             progress(len(page))
         if len(seen.messages) == chosen.max_messages:
@@ -189,7 +170,7 @@ async def select(entity: Place, chosen: Chosen, progress: Progress | None = None
 
 
 async def names_present(entity: Place) -> str:
-    """Return which names the first messages of an entity have, for a plan whose messages were chosen and not found."""
+    """Return which names the first messages of an entity have, as a sentence."""
     seen = Selection()
     async for page in entity.pages(max_messages=MOST_NAMES):
         seen.note((), page)
@@ -232,14 +213,14 @@ class Survey:
 
     Args:
         found: the chosen messages in the entity, by number.
-        standing: number of active messages up to the last chosen one that is active; that many are locked.
+        to_lock: number of active messages up to the last chosen one that is active; that many are locked.
         delivered: how many of them were delivered before.
-        by_session: the same as ``standing`` among the messages of each session that a chosen one is of.
+        by_session: the same as ``to_lock`` among the messages of each session that a chosen one is of.
         seconds: how long the peek took.
     """
 
     found: dict[int, PeekedMessage] = field(default_factory=dict[int, PeekedMessage])
-    standing: int = 0
+    to_lock: int = 0
     delivered: int = 0
     by_session: dict[str | None, int] = field(default_factory=dict[str | None, int])
     seconds: float = 0.0
@@ -250,13 +231,7 @@ class Survey:
 
 
 async def survey(entity: Place, numbers: Collection[int], progress: Progress | None = None) -> Survey:
-    """Peek from the head to the last of some messages; nothing is locked.
-
-    Args:
-        entity: that holds them.
-        numbers: their sequence numbers.
-        progress: told of every page, in messages.
-    """
+    """Peek from the head to the last of some messages; nothing is locked."""
     seen = Survey()
     active = delivered = 0
     in_session: Counter[str | None] = Counter()
@@ -275,7 +250,7 @@ async def survey(entity: Place, numbers: Collection[int], progress: Progress | N
             if number in numbers:
                 (seen.found[number],) = replace(page, first=number, payloads=[payloads[number]]).messages()
                 if is_active:
-                    seen.standing, seen.delivered = active, delivered
+                    seen.to_lock, seen.delivered = active, delivered
                     seen.by_session[message.session_id] = in_session[message.session_id]
         if progress is not None and taken:
             progress(len(taken))

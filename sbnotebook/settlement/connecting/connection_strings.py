@@ -118,6 +118,11 @@ class ConnectionString:
     text: Hidden = field(repr=False)
     for_sdk: Hidden = field(repr=False)
 
+    @property
+    def is_local_emulator(self) -> bool:
+        """Return whether it is for an emulator on this machine, so that its key is no secret."""
+        return self.is_emulator and is_loopback(self.host)
+
 
 def read_connection_string(given: str | Hidden) -> ConnectionString:
     """Read a connection string.

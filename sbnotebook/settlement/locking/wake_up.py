@@ -90,23 +90,35 @@ class WakeUp:
             scheduled_enqueue_time=due,
         )
 
+    async def receive(self, batch: LockedBatch) -> LockedMessage | None:
+        """Lock the deferred message; return None where it is deferred no more."""
+        if batch.address != self.entity:
+            raise DecisionError(f"The wake-up is for a message of {self.entity}, and the batch is of {batch.address}.")
+        for message in await batch.receive_deferred([self.sequence_number]):
+            if self.is_of(message):
+                return message
+            batch.let_lapse([message])  # it has the number only
+        return None
+
     def is_of(self, message: ReceivedMessage) -> bool:
         """Tell whether a message is the one that was deferred."""
         return WakeUp.for_message(message) == self
 
 
-async def receive_deferred_of(batch: LockedBatch, wake_up: WakeUp) -> LockedMessage | None:
-    """Lock the deferred message that a wake-up is for.
+async def receive_deferred_of(batch: LockedBatch, message: Message) -> LockedMessage | None:
+    """Lock the deferred message that a wake-up message is for; return None where there is none.
 
     Settle it first, and complete the wake-up after it: then a crash in between leaves the wake-up, which comes again.
+
+    Args:
+        batch: of the entity that holds the deferred message.
+        message: the wake-up message; any other gives None.
+
+    Raises:
+        DecisionError: the wake-up is for a message of another entity.
     """
-    if batch.address != wake_up.entity:
-        raise DecisionError(f"The wake-up is for a message of {wake_up.entity}, and the batch is of {batch.address}.")
-    for message in await batch.receive_deferred([wake_up.sequence_number]):
-        if wake_up.is_of(message):
-            return message
-        batch.let_lapse([message])  # it has the number only
-    return None
+    wake_up = WakeUp.of(message)
+    return None if wake_up is None else await wake_up.receive(batch)
 
 
 class WakeUps:

@@ -107,15 +107,7 @@ class CallGroup:
 
 
 class FunctionCaller:
-    """Calls one function, with as many calls at once as there are workers.
-
-    Args:
-        function: the user's function.
-        clock: gives the time of faults.
-        workers: the number of workers.
-        seen: remembers the messages that the function is not called for again; None for no memory.
-        last: the ends after which no more messages are begun.
-    """
+    """Calls one function, with as many calls at once as there are workers."""
 
     def __init__(
         self,

@@ -54,16 +54,7 @@ _HOW_IT_ENDED: Final = {
 
 
 class Finisher:
-    """Carries out a policy on messages whose functions have ended.
-
-    Args:
-        policy: the table.
-        namespace: the host, for envelopes.
-        pools: senders to the entities that envelopes go to.
-        abandons: whether to abandon a message whose envelope is not confirmed, so that it is delivered again. If
-            False, the message is left locked until the batch releases it.
-        seen: remembers messages that are completed after their envelope; None for no memory.
-    """
+    """Carries out a policy on messages whose functions have ended."""
 
     def __init__(
         self,

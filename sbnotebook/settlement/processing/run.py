@@ -122,15 +122,7 @@ class ChangeSignal:
 
 
 class ConsumerRun:
-    """The state that the workers of one run share.
-
-    Args:
-        entity: the entity that is consumed.
-        options: the options of the run.
-        caller: calls the function.
-        finisher: settles messages.
-        clock: gives the times of leases.
-    """
+    """The state that the workers of one run share."""
 
     def __init__(
         self, entity: EntityAddress, options: Options, caller: FunctionCaller, finisher: Finisher, clock: Clock

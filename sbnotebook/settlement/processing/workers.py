@@ -75,10 +75,6 @@ class SharedWorkers:
 
     A message passes through ``_queue``, a worker's group, ``_unremembered`` (until its work is recorded),
     ``_unsettled`` and the report. A message that goes back to the entity waits in ``_held_back`` until the run ends.
-
-    Args:
-        run: the state that the workers share.
-        batch: on the entity, not open yet.
     """
 
     def __init__(self, run: ConsumerRun, batch: LockedBatch) -> None:
@@ -359,11 +355,6 @@ class SessionWorkers:
     or its settlement was not confirmed, the session continues with that message as often as Service Bus delivers it.
     Until it has come again, hold those behind it: Service Bus does not promise that it returns before them. See
     azure-sdk-for-net issue 35846, azure-sdk-for-java issues 24064, 30027 and 36478.
-
-    Args:
-        run: the state that the workers share.
-        next_session: returns a batch for the next session, not open yet; takes the seconds to wait for one.
-        idle: seconds without a message after which a worker closes its session and takes another.
     """
 
     def __init__(self, run: ConsumerRun, next_session: Callable[[float], SessionBatch], idle: float) -> None:

@@ -27,8 +27,8 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.actions.pick import PickReport
 from sbnotebook.settlement.costs import Cost
+from sbnotebook.settlement.engine import PickReport
 from sbnotebook.settlement.locking import ahead
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage
 from sbnotebook.settlement.plan import Limits, Plan

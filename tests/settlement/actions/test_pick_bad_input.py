@@ -21,7 +21,7 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.actions.pick import PickReport
+from sbnotebook.settlement.engine import PickReport
 from sbnotebook.settlement.sdk import senders
 from tests.filled_queues import filled_queue, sequence_numbers
 

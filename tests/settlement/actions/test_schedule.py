@@ -15,7 +15,7 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus, PeekedMessage, Report
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits, Watch
 from sbnotebook.settlement.actions import schedule
-from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, timed
+from sbnotebook.settlement.actions.schedule import timed
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.memory.archive import ArchivedMessage, ArchiveState
 from sbnotebook.testing.clock import HandClock
@@ -156,7 +156,9 @@ async def test_another_message_with_the_number_of_a_chosen_one_stays(namespace: 
     assert (await queue.schedule(numbered(2), at=LATER)).ok
     first, second = await queue.scheduled()
     stale = first.with_changes(enqueued_time=LATER)
-    report = await plan_cancel_scheduled(queue, [stale, second], archived=archived).apply()
+    if not archived:
+        namespace.archive = None
+    report = await queue.plan_cancel_scheduled([stale, second]).apply()
     assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
     assert report[1].description is None
     assert await queue.scheduled() == [first]
@@ -228,8 +230,9 @@ async def test_a_request_for_several_without_an_answer_is_not_repeated(
 async def test_what_cannot_be_asked_for_is_not_cancelled(tmp_path: Path) -> None:
     with running(queues=["shut"]) as emulator:
         connection = Connection(emulator.connection_string)
-    async with AsyncNamespace(connection, journal=Journal(tmp_path / "journal.sqlite")) as namespace:
-        report = await plan_cancel_scheduled(namespace.entity("shut"), [1], archived=False).apply()
+    journal = Journal(tmp_path / "journal.sqlite")
+    async with AsyncNamespace(connection, journal=journal, archive=None) as namespace:
+        report = await namespace.entity("shut").plan_cancel_scheduled([1]).apply()
     assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED]
 
 
@@ -266,9 +269,10 @@ async def test_a_service_that_stays_busy_keeps_what_is_scheduled(
     await own.create_queue("busy")
     queue = own.entity("busy")
     # By the number alone, nothing is peeked: a peek would be refused, too.
-    plan = plan_cancel_scheduled(queue, numbers(await queue.schedule(numbered(1), at=LATER)), archived=False)
+    own.archive = None
+    plan = queue.plan_cancel_scheduled(numbers(await queue.schedule(numbered(1), at=LATER)))
     emulator.faults.entity("busy").server_busy = 1_000
-    monkeypatch.setattr(schedule, "PATIENCE", 1.5)
+    monkeypatch.setattr(schedule, "OUTAGE_PATIENCE", 1.5)
     with anyio.fail_after(30):
         (outcome,) = await plan.apply()
     emulator.faults.entity("busy").server_busy = 0
@@ -307,6 +311,7 @@ async def test_cancel_scheduled_unanswered_is_cut_off_unconfirmed(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sbnotebook.settlement.actions.schedule._FINISH_WITHIN", 0.3)
+    namespace.archive = None
     await namespace.create_queue("frozen-later")
     queue = namespace.entity("frozen-later")
     report = await queue.schedule(numbered(9), at=LATER)
@@ -318,7 +323,7 @@ async def test_cancel_scheduled_unanswered_is_cut_off_unconfirmed(
         scope.cancel()
 
     with Watch() as watch, scope:
-        await plan_cancel_scheduled(queue, numbers(report), archived=False).apply(Limits(3), freeze)
+        await queue.plan_cancel_scheduled(numbers(report)).apply(Limits(3), freeze)
     shared_emulator.thaw()
     assert [outcome.status for outcome in watch.report] == [OutcomeStatus.SETTLED] * 3 + [OutcomeStatus.SKIPPED] * 6
 
@@ -327,7 +332,7 @@ async def test_cancel_scheduled_unanswered_is_cut_off_unconfirmed(
     with Watch() as watch:
         async with anyio.create_task_group() as tasks:
             shared_emulator.freeze("frozen-later")
-            tasks.start_soon(plan_cancel_scheduled(queue, left, archived=False).apply, Limits(3))
+            tasks.start_soon(queue.plan_cancel_scheduled(left).apply, Limits(3))
             with anyio.fail_after(30):
                 while watch.report.counts.get(OutcomeStatus.UNCONFIRMED) != 3:  # noqa: ASYNC110 (there is no event)
                     await anyio.sleep(0.01)

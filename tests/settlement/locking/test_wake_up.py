@@ -9,7 +9,7 @@ import pytest
 from sbnotebook.errors import DecisionError, SettlementFailedError
 from sbnotebook.model import Complete, Defer, EntityAddress, Message, MessageState
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.locking.wake_up import SUBJECT, WakeUp, receive_deferred_of
+from sbnotebook.settlement.locking.wake_up import SUBJECT, WakeUp
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
 
@@ -30,12 +30,12 @@ async def test_a_deferred_message_is_woken_when_it_is_due(namespace_by_hand: Asy
         assert [each and each.sequence_number for each in said] == [1, 2]
         for message, wake_up in zip(wake_ups, said, strict=True):
             assert wake_up is not None
-            original = await receive_deferred_of(batch, wake_up)
+            original = await wake_up.receive(batch)
             assert original is not None
             assert original.state is MessageState.DEFERRED
             assert (await batch.settle(Complete(), [original])).ok
             assert (await batch.settle(Complete(), [message])).ok
-            assert await receive_deferred_of(batch, wake_up) is None
+            assert await wake_up.receive(batch) is None
     assert await queue.peek() == []
     assert not (await queue.deferred()).entries
 
@@ -46,13 +46,13 @@ async def test_a_wake_up_without_its_message_does_no_harm(namespace: AsyncNamesp
     queue = namespace.entity("harmless")
     first, second = await queue.peek()
     async with queue.batch() as batch:
-        assert await receive_deferred_of(batch, WakeUp.for_message(first)) is None  # it was never deferred
+        assert await WakeUp.for_message(first).receive(batch) is None  # it was never deferred
         await batch.receive(2)
         await batch.settle(Defer())
         other = replace(WakeUp.for_message(second), enqueued_time="2020-01-01T00:00:00+00:00")
-        assert await receive_deferred_of(batch, other) is None  # another message with the same number
+        assert await other.receive(batch) is None  # another message with the same number
         with pytest.raises(DecisionError, match="is for a message of orders"):
-            await receive_deferred_of(batch, replace(other, entity=EntityAddress("orders")))
+            await replace(other, entity=EntityAddress("orders")).receive(batch)
     assert [m.state for m in await queue.peek()] == [MessageState.DEFERRED] * 2
 
 

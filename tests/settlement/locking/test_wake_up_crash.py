@@ -13,7 +13,7 @@ import pytest
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.model import Message, MessageState, Outcome, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.locking.wake_up import WakeUp, receive_deferred_of
+from sbnotebook.settlement.locking.wake_up import WakeUp
 from sbnotebook.testing.clock import HandClock
 from tests import kills
 from tests.chances import IS_THOROUGH
@@ -78,7 +78,7 @@ async def test_a_killed_deferral_leaves_a_wake_up_that_does_no_harm(
             said = WakeUp.of(wake_up)
             assert said is not None
             async with orders.batch() as batch:
-                assert await receive_deferred_of(batch, said) is None
+                assert await said.receive(batch) is None
         # It was recorded before, so it would not be forgotten if it had been deferred.
         async with AsyncNamespace(Connection(emulator.connection_string), journal=Journal(journal)) as restarted:
             (entry,) = (await restarted.entity("orders").deferred()).gone

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,10 +22,9 @@ from sbnotebook.model import (
     PeekedMessage,
     ReceivedMessage,
 )
-from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal, Limits
+from sbnotebook.settlement import Archive, AsyncEntity, AsyncNamespace, Connection, Journal, Limits, MessageFilter, Plan
 from sbnotebook.settlement.memory.archive import ArchiveState
 from tests.filled_queues import filled_queue
-from tests.settlement.full_disk import fill_up
 
 pytestmark = pytest.mark.anyio
 
@@ -109,20 +108,6 @@ def odd(messages: Sequence[PeekedMessage]) -> Sequence[PeekedMessage]:
     return [message for message in messages if message.subject == "odd" and message.body != b"19"]
 
 
-async def test_chosen_ones_go_and_those_between_stay_as_they_are(own: AsyncNamespace) -> None:
-    queue = await filled_queue(own, "orders", 20)
-    plan = await queue.purge(only=odd)
-    assert "9 other messages between them" in plan.preview().sentence
-    report = await plan.apply()
-    assert report.settled == len(report) == 9
-    assert "9 others were given back as they were" in str(report)
-    left = await queue.peek()
-    assert numbers(left) == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19]
-    assert {message.delivery_count for message in left} == {0}
-    async with queue.batch() as batch:
-        assert len(await batch.receive(11, max_wait=2)) == 11, "they can be received at once"
-
-
 @pytest.mark.parametrize("archived", [True, False])
 async def test_only_what_was_enqueued_before(own: AsyncNamespace, archived: bool) -> None:
     queue = await filled_queue(own, "orders", 2)
@@ -151,16 +136,20 @@ async def test_only_up_to_a_number_and_only_in_a_state(own: AsyncNamespace) -> N
     assert numbers(await queue.peek()) == [1, 4, 5]
 
 
-async def test_deferred_and_scheduled_messages_go_as_well_and_come_back(own: AsyncNamespace) -> None:
+@pytest.mark.parametrize("archived", [True, False])
+async def test_deferred_and_scheduled_messages_go_as_well(own: AsyncNamespace, archived: bool) -> None:
     queue = await filled_queue(own, "orders", 3)
     async with queue.batch() as batch:
         await batch.settle(Defer(), (await batch.receive(3))[:1])
     soon = datetime.now(UTC) + timedelta(hours=1)
     assert (await queue.send([Message(message_id="m3", scheduled_enqueue_time=soon)])).ok
-    report = await (await queue.purge()).apply()
+    report = await (await queue.purge(archived=archived)).apply()
     assert report.counts == {OutcomeStatus.SETTLED: 4}
     assert {outcome.verb for outcome in report} == {"purge"}
     assert await queue.peek() == []
+    if not archived:
+        assert states(own) == {}
+        return
     assert set(states(own).values()) == {ArchiveState.REMOVED}
     assert (await (await own.undo(report)).apply()).settled == 4
     back = await queue.peek()
@@ -186,27 +175,6 @@ async def test_a_message_that_became_active_is_reached(
     report = await plan.apply()
     assert report.counts == {OutcomeStatus.SETTLED: 4 if verb == "purge" else 1}
     assert numbers(await queue.peek()) == ([] if verb == "purge" else [0, 1, 3])
-
-
-async def test_of_what_is_removed_for_good_nothing_is_archived(own: AsyncNamespace) -> None:
-    queue = await filled_queue(own, "orders", 3)
-    async with queue.batch() as batch:
-        await batch.settle(Defer(), (await batch.receive(3))[:1])
-    soon = datetime.now(UTC) + timedelta(hours=1)
-    assert (await queue.send([Message(message_id="m3", scheduled_enqueue_time=soon)])).ok
-    assert (await (await queue.purge(archived=False)).apply()).settled == 4
-    assert states(own) == {}
-
-
-async def test_a_dead_letter_queue_is_purged(own: AsyncNamespace) -> None:
-    queue, letters = await filled_queue(own, "orders", 3), own.entity("orders/$dlq")
-    async with queue.batch() as batch:
-        await batch.receive(3)
-        await batch.settle(DeadLetter("Invalid", "no good"))
-    plan = await letters.purge()
-    assert "By reason or subject: 'Invalid' 3." in plan.preview().sentence
-    assert (await plan.apply()).settled == 3
-    assert await letters.peek() == []
 
 
 async def test_a_subscription_is_purged(own: AsyncNamespace, emulator: RunningEmulator) -> None:
@@ -240,17 +208,6 @@ async def test_an_entity_with_sessions_is_purged_session_by_session(
     assert {message.delivery_count for message in left if message.state is MessageState.ACTIVE} <= {0}
 
 
-async def test_more_than_a_window_with_limits_and_progress(own: AsyncNamespace) -> None:
-    queue = await filled_queue(own, "orders", 1_200)
-    counted: list[int] = []
-    plan = await queue.purge(progress=counted.append)
-    assert sum(counted) == 1_200
-    counted.clear()
-    report = await plan.apply(Limits(max_in_flight=20), counted.append)
-    assert report.settled == sum(counted) == 1_200
-    assert await queue.peek() == []
-
-
 async def test_a_purge_locks_nothing_that_came_later(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     queue = await filled_queue(own, "orders", 3)
     plan, locked = await queue.purge(), list[int]()
@@ -261,41 +218,101 @@ async def test_a_purge_locks_nothing_that_came_later(own: AsyncNamespace, emulat
     assert numbers(await queue.peek()) == [3, 4, 5, 6, 7, 8]
 
 
-# ------------------------------------------------------------------ failures
+# ------------------------------------------------------------------ deferring
 
 
-async def test_a_purge_that_is_cut_off_goes_on_with_a_new_plan(own: AsyncNamespace) -> None:
+async def test_all_that_is_active_is_deferred_and_what_came_later_stays(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 7)
+    assert (await queue.schedule([Message(message_id="later")], delay=timedelta(hours=1))).ok
+    plan = await queue.defer_all()
+    assert (await queue.send([Message(message_id="m7")])).ok
+    sentence = plan.preview().sentence
+    assert sentence.startswith("defer 7 messages of orders: 7 active; 7 bytes of bodies, enqueued from ")
+    assert sentence.endswith("written to the journal of this machine before.")
+    report = await plan.apply()
+    assert str(report) == "defer: 7 settled"
+    assert [outcome.message_id for outcome in report] == [f"m{n}" for n in range(7)]
+    found = await queue.deferred()
+    assert (len(found.messages), found.orphans, found.gone) == (7, (), ())
+    assert [message.message_id for message in await queue.peek(state=MessageState.ACTIVE)] == ["m7"]
+    assert [message.message_id for message in await queue.scheduled()] == ["later"]
+
+
+async def test_the_first_ones_only_and_only_what_was_there_before(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 6)
+    assert len((await queue.defer_all(before=timedelta(hours=1))).messages) == 0
+    assert len((await queue.defer_all(max_messages=0)).messages) == 0
+    assert (await (await queue.defer_all(max_messages=2, only=odd)).apply()).settled == 2
+    assert [message.message_id for message in await queue.peek(state=MessageState.DEFERRED)] == ["m1", "m3"]
+    with pytest.raises(DecisionError, match="max_messages"):
+        await queue.defer_all(max_messages=-1)
+
+
+# ------------------------------------------------------------------ both
+
+
+def sweep(queue: AsyncEntity, verb: str, only: MessageFilter | None = None) -> Awaitable[Plan]:
+    return queue.purge(only=only) if verb == "purge" else queue.defer_all(only=only)
+
+
+@pytest.mark.parametrize("verb", ["purge", "defer"])
+async def test_chosen_ones_go_and_those_between_stay_as_they_are(own: AsyncNamespace, verb: str) -> None:
+    queue = await filled_queue(own, "orders", 20)
+    plan = await sweep(queue, verb, odd)
+    assert "9 other messages between them" in plan.preview().sentence
+    report = await plan.apply()
+    assert report.settled == len(report) == 9
+    assert "9 others were given back as they were" in str(report)
+    left = await queue.peek(state=MessageState.ACTIVE)
+    assert numbers(left) == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19]
+    assert {message.delivery_count for message in left} == {0}
+    async with queue.batch() as batch:
+        assert len(await batch.receive(11, max_wait=2)) == 11, "they can be received at once"
+
+
+@pytest.mark.parametrize("verb", ["purge", "defer"])
+async def test_a_sweep_that_is_cut_off_goes_on_with_a_new_plan(own: AsyncNamespace, verb: str) -> None:
     queue = await filled_queue(own, "orders", 700)
-    plan = await queue.purge()
+    plan = await sweep(queue, verb)
     with anyio.CancelScope() as scope:
         await plan.apply(Limits(max_in_flight=10), progress=lambda _: scope.cancel())
     assert scope.cancelled_caught
-    left = await queue.peek()
+    left = await queue.peek(state=MessageState.ACTIVE)
     assert len(left) == 500
     assert {message.delivery_count for message in left} == {0}, "what was locked is released"
-    assert list(states(own).values()) == [ArchiveState.REMOVED] * 200
-    assert (await (await queue.purge()).apply()).settled == 500
+    if verb == "purge":
+        assert list(states(own).values()) == [ArchiveState.REMOVED] * 200
+    else:
+        found = await queue.deferred()
+        assert (len(found.messages), found.orphans, found.gone) == (200, (), ())
+    counted: list[int] = []
+    assert (await (await sweep(queue, verb)).apply(progress=counted.append)).settled == sum(counted) == 500
 
 
-async def test_purge_broken_connection_leaves_queue_or_archive_complete(
-    own: AsyncNamespace, emulator: RunningEmulator
+@pytest.mark.parametrize("verb", ["purge", "defer"])
+async def test_a_broken_connection_leaves_each_message_in_its_record(
+    own: AsyncNamespace, emulator: RunningEmulator, verb: str
 ) -> None:
     queue = await filled_queue(own, "orders", 450)
-    plan = await queue.purge()
+    plan = await sweep(queue, verb)
     emulator.faults.entity("orders").drop_after_nth = 230
     report = await plan.apply(Limits(max_in_flight=10))
     assert len(report) == 450
     assert not report.ok
-    assert "Purge again to continue" in (report[-1].description or "")
-    there = {message.message_id for message in await queue.peek()}
-    archived = states(own)
+    assert f"{verb.capitalize()} again to continue" in (report[-1].description or "")
+    stays = {message.message_id for message in await queue.peek(state=MessageState.ACTIVE)}
+    recorded, found = states(own), await queue.deferred()
+    assert found.orphans == (), "each was written to the journal before"
     for outcome in report:
-        if outcome.ok:
-            assert outcome.message_id not in there
-            assert archived[outcome.message_id] is ArchiveState.REMOVED
-        elif outcome.message_id not in there:
-            assert outcome.status is OutcomeStatus.UNCONFIRMED
-            assert archived[outcome.message_id] is ArchiveState.REMOVING
+        if outcome.message_id not in stays:
+            assert outcome.status in (OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED)
+            if verb == "purge":
+                ended = ArchiveState.REMOVED if outcome.ok else ArchiveState.REMOVING
+                assert recorded[outcome.message_id] is ended
+        assert not outcome.ok or outcome.message_id not in stays
+
+
+# ------------------------------------------------------------------ failures
 
 
 async def test_what_others_took_meanwhile_is_not_found(own: AsyncNamespace) -> None:
@@ -340,22 +357,6 @@ async def test_others_that_could_not_be_given_back_are_told(own: AsyncNamespace,
     report = await plan.apply(progress=lambda _: emulator.drop_connections("orders"))
     assert report.counts == {OutcomeStatus.SETTLED: 2}
     assert "7 were not: their delivery counts go up when their locks end" in str(report)
-
-
-async def test_purge_reports_cancelled_when_archive_breaks(own: AsyncNamespace) -> None:
-    await own.create_queue("orders")
-    queue = own.entity("orders")
-    messages = [Message(message_id=f"m{n}") for n in range(25)]
-    assert (await queue.schedule(messages, delay=timedelta(hours=1))).ok
-    plan = await queue.purge()
-    assert own.archive is not None
-    own.archive.prune()  # makes the file
-    fill_up(own.archive.path, "archived", rows=10)
-    report = await plan.apply(Limits(max_in_flight=10))
-    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 10 + [OutcomeStatus.SKIPPED] * 15
-    assert "the archive" in (report[-1].description or "")
-    assert "database or disk is full" in (report[-1].description or "")
-    assert numbers(await queue.peek()) == list(range(10, 25))
 
 
 async def test_what_others_hold_is_skipped_and_stays(own: AsyncNamespace) -> None:
