@@ -215,7 +215,11 @@ async def _counts(client: ServiceBusAdministrationClient, address: EntityAddress
 
 
 async def namespace_tier(connection: Connection) -> str:
-    """Return the namespace's tier, such as Standard or Premium."""
+    """Return the namespace's tier, such as Standard or Premium.
+
+    Args:
+        connection: the namespace. The question needs the right Manage.
+    """
     async with administration_client_of(connection) as client:
         return str((await client.get_namespace_properties()).messaging_sku)
 
@@ -278,7 +282,16 @@ async def delete_queue(connection: Connection, name: str) -> None:
 
 @asynccontextmanager
 async def administration_client_of(connection: Connection) -> AsyncGenerator[ServiceBusAdministrationClient]:
-    """Open the SDK's administration client of a namespace while the block runs."""
+    """Open the SDK's administration client of a namespace while the block runs.
+
+    Args:
+        connection: the namespace. The administration needs the right Manage.
+
+    Example:
+        >>> async def names(connection: Connection) -> list[str]:
+        ...     async with administration_client_of(connection) as client:
+        ...         return [queue.name async for queue in client.list_queues()]
+    """
     async with connection.administration_client() as client:
         yield client
 
@@ -362,6 +375,11 @@ async def replicate_entities(source: Connection, target: Connection, names: Iter
     """Create queues and topics of a namespace in an empty one, with their subscriptions, rules and forwarding targets.
 
     Keys, metadata, the size of the entity and its automatic deletion are left out. The source only answers questions.
+
+    Args:
+        source: the namespace to copy from.
+        target: an empty namespace.
+        names: of queues and topics.
     """
     async with administration_client_of(source) as asked, administration_client_of(target) as told:
         made: set[str] = set()

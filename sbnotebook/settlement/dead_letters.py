@@ -61,6 +61,15 @@ async def look_at_dead_letters(
     """Look at the dead-letter queues of a namespace that have messages, or had some at the last look.
 
     It locks nothing, and keeps the counts in the journal for the next look.
+
+    Args:
+        namespace: which one.
+        entities: queues, topics and subscriptions; None for all.
+        sample: messages to peek in each queue, at most 250.
+        now: the time that is noted; None for the machine's.
+
+    Returns:
+        The queues, the one with the most messages first, and how many entities were looked at.
     """
     topics = None if entities is None else {each.name for each in entities}
     listed = choose_entities(await list_entities(namespace.connection, topics), entities)
@@ -76,7 +85,15 @@ async def look_at_dead_letters(
 def choose_entities(
     listed: Sequence[EntityCounts], entities: Collection[EntityAddress] | None = None
 ) -> list[EntityCounts]:
-    """Return the queues and subscriptions that addresses name; a topic names its subscriptions."""
+    """Return the queues and subscriptions that addresses name; a topic names its subscriptions.
+
+    Args:
+        listed: all entities with their counts.
+        entities: the addresses; None for all queues and subscriptions.
+
+    Raises:
+        ConfigurationError: there is no such entity.
+    """
     places = [counts for counts in listed if counts.kind != "topic"]
     if entities is None:
         return places

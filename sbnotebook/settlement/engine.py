@@ -245,7 +245,7 @@ class Run:
         return Report(outcomes) if self.rest is None else PickReport(outcomes, self.rest)
 
     async def carry_out(self, look: Callable[[Run], Awaitable[None]]) -> Report:
-        """Carry an action out: see :func:`carry_out`."""
+        """Carry an action out. Without messages, it asks nothing of Service Bus."""
         if not self.messages:
             return self.report()
         start = anyio.current_time()
@@ -339,15 +339,3 @@ def _key(message: ReceivedMessage) -> object:
         return id(message)
     token = message.lock_token if isinstance(message, LockedMessage) else None
     return message.entity, message.sequence_number, message.enqueued_time, message.message_id, token
-
-
-def carry_out(
-    messages: Sequence[ReceivedMessage],
-    decision: Decision,
-    look: Callable[[Run], Awaitable[None]],
-    limits: Limits,
-    progress: Progress | None = None,
-    rest: Report | None = None,
-) -> Awaitable[Report]:
-    """Carry out an action on messages. Without messages, it asks nothing of Service Bus."""
-    return Run(messages, decision, limits, progress, rest).carry_out(look)

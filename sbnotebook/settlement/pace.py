@@ -418,6 +418,9 @@ class Window:
 def transfers_in_flight(limit: InFlight) -> int:
     """Return how many transfers may wait for their confirmation at once; each has a connection of its own.
 
+    Args:
+        limit: a number, or ``"auto"``.
+
     Example:
         >>> transfers_in_flight("auto"), transfers_in_flight(3)
         (10, 3)

@@ -15,6 +15,11 @@ R = TypeVar("R")
 async def in_parallel(function: Callable[[T], Awaitable[R]], items: Iterable[T], at_once: int) -> list[R]:
     """Call an asynchronous function for each item, and return the results in the order of the items.
 
+    Args:
+        function: called with one item.
+        items: each is one call.
+        at_once: calls in progress at the same time, at most.
+
     Example:
         >>> async def double(number: int) -> int:
         ...     return 2 * number

@@ -30,7 +30,15 @@ async def patiently(
     patience: float = OUTAGE_PATIENCE,
     only_busy: bool = False,
 ) -> T:
-    """Call a function, and call it again when there is no answer."""
+    """Call a function, and call it again when there is no answer.
+
+    Args:
+        attempt: the function.
+        arguments: of each call.
+        address: the entity that is asked, for the log.
+        patience: seconds to try again; 0 to call once.
+        only_busy: whether to try again only where Service Bus is busy.
+    """
     until, pause = anyio.current_time() + patience, _FIRST_PAUSE
     while True:
         try:

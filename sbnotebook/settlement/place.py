@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sbnotebook.model import Complete, Decision, EntityAddress, MessageState, PeekedMessage, ReceivedMessage, Report
-from sbnotebook.settlement import engine
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch, session_ids
@@ -50,7 +49,7 @@ class Place:
 
         def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]:
             rest = Report() if gives_back else None
-            return engine.carry_out(plan.messages, plan.decision, work, limits, progress, rest)
+            return Run(plan.messages, plan.decision, limits, progress, rest).carry_out(work)
 
         speeds, on = self.namespace.speeds, self.namespace.in_plans
         return Plan(self.address, decision, tuple(messages), carry_out, speeds=speeds, on=on, **details)

@@ -455,6 +455,10 @@ def _beyond(entity: EntityAddress) -> str:
 def refuse_coroutine_function(function: object, what: str) -> None:
     """Refuse an ``async def`` in place of an ordinary function: its result would never be awaited.
 
+    Args:
+        function: that a user gave.
+        what: names it, such as ``An edit``.
+
     Raises:
         DecisionError: it is one.
     """
@@ -522,6 +526,10 @@ def edit_json(function: JsonEdit) -> Edit:
 def edited_by(edit: Edit, message: ReceivedMessage) -> Message:
     """Return what an edit makes of a message.
 
+    Args:
+        edit: of a resubmit.
+        message: the original.
+
     Raises:
         DecisionError: the edit failed, gave something else than a message, or a body that is not packed as the
             original was. The sentence names the message and the line.
@@ -571,7 +579,17 @@ def _line_of(edit: Edit, error: Exception) -> str:
 
 
 def edit_changes(message: ReceivedMessage, edit: Edit) -> list[EditChange]:
-    """Return what an edit changes in a message, field by field; an edit that fails counts as a change."""
+    """Return what an edit changes in a message, field by field; an edit that fails counts as a change.
+
+    Args:
+        message: the original.
+        edit: of a resubmit.
+
+    Example:
+        >>> letter = ReceivedMessage(entity=EntityAddress("orders"), sequence_number=7, body="a")
+        >>> edit_changes(letter, lambda message: message.with_changes(body="b"))
+        [EditChange(sequence_number=7, field='body', before='a', after='b')]
+    """
     try:
         edited = edited_by(edit, message)
     except DecisionError as error:

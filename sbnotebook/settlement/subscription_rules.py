@@ -120,7 +120,12 @@ async def route_of(connection: Connection, name: str) -> Route:
 
 
 async def route_or_reason(connection: Connection, name: str) -> Route | str:
-    """Return the route of an entity, or why it could not be read, in a clause."""
+    """Return the route of an entity, or why it could not be read, in a clause.
+
+    Args:
+        connection: the namespace. Reading rules needs the right Manage.
+        name: of a queue or topic.
+    """
     try:
         return await route_of(connection, name)
     except (AzureError, OSError) as error:

@@ -24,7 +24,15 @@ Progress = Callable[[int], None]
 
 
 def check_decision(decision: Decision, entity: EntityAddress) -> None:
-    """Refuse a decision that the service would refuse for every message."""
+    """Refuse a decision that the service would refuse for every message.
+
+    Args:
+        decision: what is to be done with the messages.
+        entity: that holds them.
+
+    Raises:
+        DecisionError: says what to do instead.
+    """
     if not _is_decision(decision):
         raise DecisionError("A decision is one of sbnotebook's own, such as Complete() or DeadLetter(reason).")
     if isinstance(decision, DeadLetter) and entity.sub_queue is SubQueue.DEAD_LETTER:

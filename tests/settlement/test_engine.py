@@ -25,7 +25,7 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
-from sbnotebook.settlement.engine import BESIDE, GROUP, PickReport, Run, carry_out
+from sbnotebook.settlement.engine import BESIDE, GROUP, PickReport, Run
 from sbnotebook.settlement.pace import Pause
 from sbnotebook.settlement.terms import outcome_for
 from sbnotebook.settlement.watch import Watch
@@ -57,7 +57,7 @@ async def test_groups_are_no_larger_than_allowed() -> None:
         await run.take(run.messages, steps)
 
     told: list[int] = []
-    report = await carry_out(peeked(GROUP + 1), Complete(), look, Limits(), told.append)
+    report = await Run(peeked(GROUP + 1), Complete(), Limits(), told.append).carry_out(look)
     assert (sizes, told, report.settled) == ([GROUP, 1], [GROUP, 1], GROUP + 1)
 
 
@@ -76,7 +76,7 @@ async def test_the_next_group_is_received_beside_the_last(limits: Limits) -> Non
         await run.take([second], steps, beside=1)
 
     with anyio.fail_after(10):
-        report = await carry_out(peeked(2), Complete(), look, limits)
+        report = await Run(peeked(2), Complete(), limits).carry_out(look)
     assert report.settled == 2
 
 
@@ -93,7 +93,7 @@ async def test_groups_overlap_where_no_number_limits_them(limits: Limits, most: 
     async def look(run: Run) -> None:
         await run.take(run.messages, steps, size=2, beside=BESIDE)
 
-    report = await carry_out(peeked(20), Complete(), look, limits)
+    report = await Run(peeked(20), Complete(), limits).carry_out(look)
     assert (report.settled, max(under_way)) == (20, most)
 
 
@@ -113,7 +113,7 @@ async def test_a_message_that_comes_again_has_its_later_outcome() -> None:
         await run.take(first_lock, steps, beside=BESIDE)
         await run.take(second_lock, steps, beside=BESIDE)
 
-    report = await carry_out(peeked(2), Complete(), look, Limits())
+    report = await Run(peeked(2), Complete(), Limits()).carry_out(look)
     assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED, OutcomeStatus.LOCK_LOST]
 
 
@@ -127,7 +127,7 @@ async def test_an_error_ends_a_run_after_the_groups_beside_it() -> None:
     async def look(run: Run) -> None:
         await run.take(run.messages, steps, size=1, beside=3)
 
-    report = await carry_out(peeked(6), Complete(), look, Limits())
+    report = await Run(peeked(6), Complete(), Limits()).carry_out(look)
     done = [outcome.sequence_number for outcome in report if outcome.ok]
     assert 3 not in done
     assert {1, 2} <= {*done} <= {1, 2, 4}
@@ -147,7 +147,7 @@ async def test_an_interrupt_lets_all_groups_end_that_are_under_way() -> None:
         await run.take(run.messages, steps, size=1, beside=3)
 
     with Watch() as watch, scope:
-        await carry_out(peeked(6), Complete(), look, Limits())
+        await Run(peeked(6), Complete(), Limits()).carry_out(look)
     assert [outcome.status for outcome in watch.report] == [OutcomeStatus.SETTLED] * 3 + [OutcomeStatus.SKIPPED] * 3
 
 
@@ -161,7 +161,7 @@ async def test_an_error_after_the_first_group_ends_the_run(beside: int) -> None:
     async def look(run: Run) -> None:
         await run.take(run.messages, steps, size=2, beside=beside)
 
-    report = await carry_out(peeked(6), Complete(), look, Limits())
+    report = await Run(peeked(6), Complete(), Limits()).carry_out(look)
     assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 2 + [OutcomeStatus.SKIPPED] * 4
     assert {outcome.description for outcome in report[2:]} == {"Not attempted: The disk is full."}
 
@@ -171,7 +171,7 @@ async def test_an_error_before_any_outcome_is_raised() -> None:
         raise DecisionError("There is no such queue.")
 
     with pytest.raises(DecisionError, match="no such queue"):
-        await carry_out(peeked(2), Complete(), look, Limits())
+        await Run(peeked(2), Complete(), Limits()).carry_out(look)
 
 
 async def test_an_error_that_is_no_failure_of_a_run_is_raised() -> None:
@@ -180,7 +180,7 @@ async def test_an_error_that_is_no_failure_of_a_run_is_raised() -> None:
         raise RuntimeError("A defect.")
 
     with Watch() as watch, pytest.raises(RuntimeError, match="A defect"):
-        await carry_out(peeked(2), Complete(), look, Limits())
+        await Run(peeked(2), Complete(), Limits()).carry_out(look)
     assert watch.report.settled == 2
 
 
@@ -195,7 +195,7 @@ async def test_steps_that_raise_leave_what_they_noted() -> None:
         run_of.append(run)
         await run.take(run.messages, steps)
 
-    half, rest = await carry_out(peeked(2), Complete(), look, Limits())
+    half, rest = await Run(peeked(2), Complete(), Limits()).carry_out(look)
     assert (half.status, half.description) == (OutcomeStatus.UNCONFIRMED, "Half done.")
     assert (rest.status, rest.description) == (OutcomeStatus.SKIPPED, "Not attempted: The disk is full.")
 
@@ -213,7 +213,7 @@ async def test_an_interrupt_takes_effect_between_two_groups(beside: int) -> None
         await run.take(run.messages, steps, size=2, beside=beside)
 
     with Watch() as watch, scope:
-        await carry_out(peeked(4), Complete(), look, Limits())
+        await Run(peeked(4), Complete(), Limits()).carry_out(look)
     assert [outcome.status for outcome in watch.report] == [OutcomeStatus.SETTLED] * 2 + [OutcomeStatus.SKIPPED] * 2
 
 
@@ -254,7 +254,7 @@ async def test_a_group_with_a_time_limit_is_cut_off_after_it() -> None:
         await run.take(run.messages, steps, finish_within=0.01)
 
     with Watch() as watch, scope:
-        await carry_out(peeked(1), Complete(), look, Limits())
+        await Run(peeked(1), Complete(), Limits()).carry_out(look)
     assert [outcome.status for outcome in watch.report] == [OutcomeStatus.UNCONFIRMED]
 
 
@@ -269,7 +269,7 @@ async def test_a_stop_says_how_to_go_on() -> None:
         run_of.append(run)
         await run.take(run.messages, steps, size=1)
 
-    done, left = await carry_out(peeked(2), Complete(), look, Limits())
+    done, left = await Run(peeked(2), Complete(), Limits()).carry_out(look)
     assert done.ok
     assert left.description == "Not attempted: the connection was lost before. Complete again to continue."
 
@@ -302,7 +302,7 @@ async def test_a_group_that_waits_for_its_pace_may_not_begin(end: str) -> None:
         await run.take(run.messages[2:], steps, beside=BESIDE)
 
     with Watch() as watch, scope, anyio.fail_after(10):
-        await carry_out(peeked(3), Complete(), look, Limits(pause=pause))
+        await Run(peeked(3), Complete(), Limits(pause=pause)).carry_out(look)
     assert [outcome.ok for outcome in watch.report] == [True, end != "error", False]
     assert watch.report[2].status is OutcomeStatus.SKIPPED
 

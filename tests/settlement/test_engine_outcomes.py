@@ -19,7 +19,7 @@ from sbnotebook.model import (
     ReceivedMessage,
 )
 from sbnotebook.settlement import Limits
-from sbnotebook.settlement.engine import Run, carry_out
+from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.terms import outcome_for
 from sbnotebook.settlement.watch import Watch
 
@@ -51,7 +51,7 @@ async def statuses(messages: Sequence[ReceivedMessage], taken: Sequence[Received
     async def look(run: Run) -> None:
         await run.take(taken, settle)
 
-    return [outcome.status for outcome in await carry_out(messages, Complete(), look, Limits())]
+    return [outcome.status for outcome in await Run(messages, Complete(), Limits()).carry_out(look)]
 
 
 async def test_a_message_that_comes_twice_has_one_outcome() -> None:
@@ -73,7 +73,7 @@ async def test_an_outcome_is_told_once_and_counted_once() -> None:
             run.note(run.messages[:1], [settled(run.messages[0], status)])
 
     with Watch(told.extend):
-        await carry_out(peeked(1, 2), Complete(), look, Limits(), counted.append)
+        await Run(peeked(1, 2), Complete(), Limits(), counted.append).carry_out(look)
     assert [outcome.status for outcome in told] == [OutcomeStatus.LOCK_LOST, OutcomeStatus.SETTLED]
     assert counted == [1]
 
@@ -95,7 +95,7 @@ async def test_what_waits_or_is_left_out_is_not_in_progress() -> None:
         await run.take(run.messages, steps)
         see()
 
-    await carry_out(peeked(1, 2), Complete(), look, Limits())
+    await Run(peeked(1, 2), Complete(), Limits()).carry_out(look)
     skipped, unknown = OutcomeStatus.SKIPPED, OutcomeStatus.UNCONFIRMED
     assert seen == [[unknown, unknown], [skipped, unknown], [unknown, unknown], [skipped, OutcomeStatus.SETTLED]]
 
@@ -121,7 +121,7 @@ async def test_messages_are_held_until_an_interrupted_group_ends(beside: int, co
             steps_of.append("let go")
 
     with scope:
-        await carry_out(peeked(*range(count)), Complete(), look, Limits())
+        await Run(peeked(*range(count)), Complete(), Limits()).carry_out(look)
     # With one group beside it, all are taken before the interrupt.
     ends = ["settled", "no more taken"] if count > 1 else ["no more taken", "settled"]
     assert steps_of == [*ends, "let go"]

@@ -32,6 +32,15 @@ def clone_of(message: ReceivedMessage, decision: Resubmit, edit: Edit | None, no
     place, enqueued time and count. So it is the same for each attempt of the same resubmit, and differs from all other
     messages. So the service's duplicate detection drops it only when the same resubmit has brought it there before.
 
+    Args:
+        message: the original.
+        decision: says how much later the clone becomes active.
+        edit: changes what is sent, None for nothing.
+        now: from when a delay counts.
+
+    Raises:
+        DecisionError: the edit failed.
+
     Source: Service Bus documentation, "Duplicate detection".
     """
     edited = edited_by(edit, message) if edit else message
@@ -55,7 +64,11 @@ def _count_of(message: ReceivedMessage) -> int:
 
 
 def clone_id_of(message: ReceivedMessage) -> str:
-    """Return the message id of the clone of an original, which no edit changes."""
+    """Return the message id of the clone of an original, which no edit changes.
+
+    Args:
+        message: the original.
+    """
     original = message.application_properties.get(ORIGINAL_MESSAGE_ID) or message.message_id
     place = f"{message.entity.path.casefold()}#{message.sequence_number}"
     # The time, too: a queue that was made anew counts from 1 again.

@@ -110,7 +110,12 @@ async def find_deferred(place: Place, progress: Progress | None = None) -> Defer
 
 
 async def compare_deferrals(place: Place, look: Callable[[], Awaitable[Mapping[int, D]]]) -> Deferrals[D]:
-    """Compare the journal with the messages that are deferred in an entity."""
+    """Compare the journal with the messages that are deferred in an entity.
+
+    Args:
+        place: the entity.
+        look: finds the messages that are deferred there now, by number; the journal is read before and after it.
+    """
     ledger, entity = place.namespace.deferral_ledger, place.address
     # A message that is deferred or settled meanwhile must not look as if it were gone.
     before = await anyio.to_thread.run_sync(ledger.entries, entity)
@@ -199,7 +204,15 @@ def _settling(run: Run, decision: Decision) -> Steps:
 
 
 def check_decision_of_deferred(decision: Decision, entity: EntityAddress) -> None:
-    """Refuse a decision that is not possible for deferred messages."""
+    """Refuse a decision that is not possible for deferred messages.
+
+    Args:
+        decision: what is to be done with the messages.
+        entity: that holds them.
+
+    Raises:
+        DecisionError: it is none of complete, abandon and dead-letter.
+    """
     if not isinstance(decision, Complete | DeadLetter | Abandon):
         raise DecisionError(
             f"To {decision.verb} deferred messages is not possible: complete, dead-letter, abandon or resubmit them."

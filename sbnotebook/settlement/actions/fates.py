@@ -40,6 +40,9 @@ def lineage_of(clone_id: str) -> tuple[str, int]:
     The first is a hash where the id was too long for the clone's, and the place of an original that had no id. For an
     id that no clone has, it is the id itself, and 0.
 
+    Args:
+        clone_id: the message id of a clone.
+
     Example:
         >>> lineage_of("order-7~2-0123456789abcdef"), lineage_of("order-7")
         (('order-7', 2), ('order-7', 0))
@@ -75,7 +78,6 @@ class Fates:
     Args:
         namespace: where the clones were sent to.
         destination: the queue or topic.
-        most: messages to peek in each place at most, None for all. Behind them, a clone may be anywhere.
         forwarded_from: the entity that stores the clones first and forwards them later; None where none does.
 
     Example:
@@ -89,7 +91,6 @@ class Fates:
         namespace: Resources,
         destination: EntityAddress,
         *,
-        most: int | None = None,
         forwarded_from: EntityAddress | None = None,
     ) -> None:
         self.failed = False
@@ -97,7 +98,6 @@ class Fates:
         self._forwarded_from = forwarded_from
         self._namespace = namespace
         self._destination = Destination(namespace.connection, destination, namespace.peeker)
-        self._most = most
         self._lasts: dict[EntityAddress, dict[int, int]] = {}
         self._waiting: dict[str, PeekedMessage] = {}
         self._filters: dict[EntityAddress, bool] = {}
@@ -160,7 +160,6 @@ class Fates:
     async def _in_place(self, place: EntityAddress, ids: set[str], doubts: dict[str, None]) -> dict[str, Fate]:
         fates: dict[str, Fate] = {}
         left, originals = set(ids), {name: clone_id for clone_id in ids for name in (clone_id, lineage_of(clone_id)[0])}
-        looked = 0
         try:
             async with aclosing(self._pages(place)) as pages:
                 async for page in pages:
@@ -170,11 +169,7 @@ class Fates:
                             fates[message.message_id] = self._found(message.message_id, message)
                         else:
                             fates = _of_next_clone(message, originals) | fates
-                    looked += len(page)
                     if not left:
-                        break
-                    if self._most is not None and looked >= self._most:
-                        doubts[f"only the first {looked:,} messages of {place} were looked at"] = None
                         break
         except (AzureError, OSError) as error:
             doubts[self._not_seen(place, error)] = None

@@ -85,7 +85,20 @@ async def receive_and_delete(
     into: list[PeekedMessage] | None = None,
     progress: Progress | None = None,
 ) -> list[PeekedMessage]:
-    """Receive messages that are removed as they are sent."""
+    """Receive messages that are removed as they are sent.
+
+    Args:
+        entity: the queue, subscription or sub-queue.
+        count: messages at most.
+        max_wait: seconds to wait for the first.
+        archived: whether to write each message to the archive as it arrives.
+        into: gets the messages as they arrive, also if it is cancelled; None for a new list.
+        progress: told of the messages that arrived.
+
+    Raises:
+        ArchiveError: the archive has no room; nothing was removed.
+        ConfigurationError: a number that cannot be.
+    """
     if count < 1:
         raise ConfigurationError("Receive at least 1 message.")
     check_wait(max_wait)

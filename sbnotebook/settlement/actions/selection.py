@@ -178,7 +178,17 @@ async def names_present(entity: Place) -> str:
 
 
 def names_sentence(names: Counter[str], looked_at: int, *, is_of_reasons: bool) -> str:
-    """Return which names the messages have that were looked at, for a choice that matches none of them."""
+    """Return which names the messages have that were looked at, for a choice that matches none of them.
+
+    Args:
+        names: how many messages have each dead-letter reason or subject.
+        looked_at: messages in all.
+        is_of_reasons: whether the names are dead-letter reasons.
+
+    Example:
+        >>> names_sentence(Counter(paid=2), 2, is_of_reasons=False)
+        "Messages looked at: 2, with these subjects: 'paid' 2."
+    """
     if not looked_at:
         return "There are no messages to choose from."
     kind = "dead-letter reasons" if is_of_reasons else "subjects"

@@ -33,7 +33,7 @@ from sbnotebook.model import (
     Undo,
 )
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
-from sbnotebook.settlement import administration, engine
+from sbnotebook.settlement import administration
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
@@ -336,7 +336,7 @@ class _Undoing:
                 size = max(_LEAST, min(_GROUP, _GROUP_BYTES // max(largest, 1)))
                 await run.take(messages, partial(self._send, to, limits), size=size)
 
-        return await engine.carry_out(plan.messages, plan.decision, look, limits, progress)
+        return await Run(plan.messages, plan.decision, limits, progress).carry_out(look)
 
     async def _send(self, to: EntityAddress, limits: Limits, messages: Sequence[ReceivedMessage]) -> list[Outcome]:
         pool = self._namespace.pool(to)

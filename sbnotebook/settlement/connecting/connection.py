@@ -63,6 +63,10 @@ TRANSPORT_VARIABLE: Final = "SBNOTEBOOK_TRANSPORT"
 def scrub(text: str, most: int | None = None) -> str:
     """Return a text without the secrets of connection strings and tokens.
 
+    Args:
+        text: that may hold a secret.
+        most: characters to return; None for all.
+
     Example:
         >>> scrub("Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=abc=")
         'Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=***'

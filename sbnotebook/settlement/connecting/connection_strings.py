@@ -87,7 +87,11 @@ def hidden(text: str | Hidden) -> Hidden: ...
 @overload
 def hidden(text: str | Hidden | None) -> Hidden | None: ...
 def hidden(text: str | Hidden | None) -> Hidden | None:
-    """Return a hidden text. Hidden values and None are returned unchanged. Bytes count as an empty text."""
+    """Return a hidden text. Hidden values and None are returned unchanged. Bytes count as an empty text.
+
+    Args:
+        text: that may be a secret.
+    """
     if text is None or isinstance(text, Hidden):
         return text
     return Hidden(text if isinstance(text, str) else "")  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -126,6 +130,12 @@ class ConnectionString:
 
 def read_connection_string(given: str | Hidden) -> ConnectionString:
     """Read a connection string.
+
+    Args:
+        given: the connection string.
+
+    Raises:
+        ConfigurationError: it is none; its text is not in the sentence.
 
     Example:
         >>> read_connection_string("Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5")
@@ -181,6 +191,9 @@ def refuse_remote_emulator(host: str) -> None:
 
 def canonical_host(host: str) -> str:
     """Return the one spelling of a host name: in lower case, without a final dot or a port that means nothing.
+
+    Args:
+        host: as a user or the service wrote it.
 
     Example:
         >>> canonical_host("Shop.servicebus.windows.net.:5671"), canonical_host("127.0.0.1:5672")

@@ -218,6 +218,10 @@ def explained(error: BaseException, secrets: Iterable[str] = ()) -> str:
 
     When a token is refused, as for an entity that does not exist, azure-servicebus says only that there was an error.
     The service's own words are in the exception inside.
+
+    Args:
+        error: the exception.
+        secrets: further texts to leave out.
     """
     inner = getattr(error, "inner_exception", None)
     text = f"{error} {inner}" if isinstance(error, ServiceBusAuthenticationError) and inner else str(error)

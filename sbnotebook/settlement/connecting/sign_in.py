@@ -94,7 +94,11 @@ class _Credential:
 
 
 async def sign_in(connection: Connection) -> SignedIn:
-    """Open a connection to the namespace, put a token, and close it again."""
+    """Open a connection to the namespace, put a token, and close it again.
+
+    Args:
+        connection: the namespace and how to sign in.
+    """
     parsed, path = connection.parsed, _path(connection)
     answer = await _put_token(connection, path)
     if answer.status == _REFUSED and parsed is not None:

@@ -28,7 +28,7 @@ from sbnotebook.model.decision import AUTO
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.engine import BESIDE, Run, carry_out
+from sbnotebook.settlement.engine import BESIDE, Run
 from sbnotebook.settlement.locking.by_number import receive_those_there, same_partition_chunks
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents, LockWatcher
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
@@ -473,7 +473,7 @@ class LockedBatch:
         self._open_receiver()
         once = {message.lock_token: message for message in chosen}
         look = partial(self._settle_ours, decision, [*once.values()])
-        report = await carry_out([*once.values()], decision, look, limits or Limits(max_in_flight), progress)
+        report = await Run([*once.values()], decision, limits or Limits(max_in_flight), progress).carry_out(look)
         if len(once) == len(chosen):
             return report
         outcomes = dict(zip(once, report, strict=True))

@@ -103,6 +103,10 @@ class LockEvents:
 def number_list(sequence_numbers: Iterable[int], shown: int = 5) -> str:
     """Return sequence numbers as text for people.
 
+    Args:
+        sequence_numbers: in the order of the text.
+        shown: numbers that are named; the others are counted.
+
     Example:
         >>> number_list(range(1, 9))
         '#1, #2, #3, #4, #5 and 3 more'

@@ -382,7 +382,15 @@ def _unusable(path: Path, error: Exception) -> ArchiveError:
 
 
 def archive_of(setting: Archive | bool | None, folder: Path) -> Archive | None:
-    """Return the archive that a setting means; None for none."""
+    """Return the archive that a setting means; None for none.
+
+    Args:
+        setting: an archive, True for the one in the folder unless SBNOTEBOOK_ARCHIVE is off, False or None for none.
+        folder: where the journal is.
+
+    Raises:
+        ConfigurationError: SBNOTEBOOK_ARCHIVE is neither on nor off.
+    """
     if isinstance(setting, Archive):
         return setting
     value = os.environ.get("SBNOTEBOOK_ARCHIVE", "").strip().casefold()

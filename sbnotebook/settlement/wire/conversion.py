@@ -55,7 +55,13 @@ _REASON: Final = 200
 
 
 def peeked_from_payload(payload: bytes, entity: EntityAddress, sections: Collection[int] = SECTIONS) -> PeekedMessage:
-    """Return a peeked message from its AMQP bytes. Other bytes return a message with the reason in ``unreadable``."""
+    """Return a peeked message from its AMQP bytes. Other bytes return a message with the reason in ``unreadable``.
+
+    Args:
+        payload: the message as Service Bus sent it.
+        entity: that holds it.
+        sections: of the message that are read.
+    """
     fields = _read(payload, entity, sections)
     del fields["locked_until"]
     return PeekedMessage(**fields)

@@ -43,6 +43,13 @@ class EncodedRows(NamedTuple):
 def encoded_rows(columns: Mapping[str, Sequence[Any]], count: int) -> EncodedRows | None:
     """Encode many rows at once, as :func:`sbnotebook.settlement.wire.encoding.payload_of` encodes each message.
 
+    Args:
+        columns: the values of each message column.
+        count: of the rows.
+
+    Returns:
+        The encoded rows; None where a row needs to become a message first.
+
     Example:
         >>> encoded_rows({"message_id": ["a", "b"], "body": [b"{}", b"[]"]}, 2).message_ids
         ['a', 'b']

@@ -46,6 +46,9 @@ def payload_of(message: Message) -> bytes:
 
     What only the service can set is left out, so that a peeked message can be sent as it is. So is an absolute expiry
     that is over, or that contradicts the time to live: the service would follow it (azure-sdk-for-python issue 17970).
+
+    Args:
+        message: to be sent.
     """
     extras, properties = message.extras, _properties(message)
     # Most messages have only properties and data, so check for each other section only where it can exist.

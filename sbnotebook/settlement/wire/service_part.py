@@ -123,7 +123,11 @@ _misses: Final = count()
 
 
 def read_service_part(payload: bytes) -> ServicePart:
-    """Read the sections in front of the properties."""
+    """Read the sections in front of the properties.
+
+    Args:
+        payload: the message as Service Bus sent it.
+    """
     for layout, constants, varying, part in _templates:
         try:
             found = layout.unpack_from(payload)

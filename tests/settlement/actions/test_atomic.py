@@ -152,11 +152,6 @@ async def test_atomic_is_refused_where_it_cannot_be(
         entity.plan_resubmit([message], decision)
 
 
-def test_atomic_has_three_values() -> None:
-    with pytest.raises(DecisionError, match="True, False or 'forward'"):
-        Resubmit(atomic="via")  # pyright: ignore[reportArgumentType]
-
-
 async def test_atomic_is_refused_in_the_basic_tier(tmp_path: Path) -> None:
     with running(tier=Tier.BASIC) as emulator:
         connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")

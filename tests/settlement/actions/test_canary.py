@@ -316,25 +316,6 @@ async def test_an_unknown_fate_holds_the_others_back(own: AsyncNamespace, emulat
     assert "told has 2 subscriptions" in (report.stopped or "")
 
 
-async def test_a_destination_deleted_meanwhile_holds_the_others_back(
-    own: AsyncNamespace, emulator: RunningEmulator
-) -> None:
-    emulator.create_queue("to-delete")
-    letters = await dead_letters(own, "keeper", 3)
-    reports: list[Report] = []
-
-    async def apply() -> None:
-        reports.append(await plan_of(own, "keeper", letters, "to-delete").apply_canary(Canary(1)))
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(apply)
-        await until_left(own, "keeper/$dlq", 2)
-        emulator.delete("to-delete")
-    assert [outcome.status for outcome in reports[0]] == [SETTLED, SKIPPED, SKIPPED]
-    assert "to-delete could not be looked into" in (reports[0][1].description or "")
-    assert len(await own.entity("keeper/$dlq").peek()) == 2
-
-
 async def test_a_canary_that_cannot_be_watched_is_not_sent() -> None:
     clerk = AuthorizationRule("clerk", "Y2xlcms=", "Y2xlcms=", frozenset({Claim.SEND, Claim.LISTEN}))
     with running(keys=[clerk], queues=["unwatched"], topics={"told": ["only"]}) as emulator:

@@ -29,13 +29,12 @@ from sbnotebook.model import (
     Release,
     Report,
 )
-from sbnotebook.settlement import AsyncNamespace, Journal, Limits, Watch
+from sbnotebook.settlement import AsyncNamespace, Journal
 from sbnotebook.settlement.actions.deferred import Deferrals, Standing, compare_deferrals
 from sbnotebook.settlement.locking.by_number import same_partition_chunks
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.sdk import management
 from tests.filled_queues import filled_queue
-from tests.settlement.full_disk import fill_up
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -172,23 +171,6 @@ async def test_an_entry_of_another_time_is_of_another_message(namespace: AsyncNa
     assert (await compare_deferrals(queue, look)).standing(1) is Standing.ORPHAN
 
 
-async def test_a_queue_that_was_made_anew_has_nothing_of_the_old_one(namespace: AsyncNamespace) -> None:
-    name = await with_deferred(namespace, 1, 1)
-    await namespace.delete_queue(name)
-    await namespace.create_queue(name)
-    async with AsyncNamespace(namespace.connection, journal=namespace.journal) as fresh:  # the senders' links are gone
-        (await fresh.entity(name).send([Message(body=b"y")])).raise_for_failures()
-    queue = namespace.entity(name)
-    async with queue.batch() as batch:
-        await batch.receive(1)
-        entry = (await queue.deferred()).entries[1]
-        assert (await queue.deferred()).standing(1) is Standing.GONE
-        await batch.settle(Defer())
-    found = await queue.deferred()
-    assert found.standing(1) is Standing.KNOWN
-    assert found.entries[1].enqueued_time != entry.enqueued_time
-
-
 async def test_deferred_messages_are_settled_by_a_plan(namespace: AsyncNamespace) -> None:
     queue = namespace.entity(await with_deferred(namespace, 4, 4))
     messages = await queue.peek()
@@ -212,24 +194,6 @@ async def test_others_with_the_numbers_of_the_plan_stay(namespace: AsyncNamespac
     report = await queue.plan_deferred([stale, second], Complete()).apply()
     assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
     assert await queue.peek() == [first]
-
-
-async def test_a_plan_that_is_cut_off_tells_what_was_done(namespace: AsyncNamespace) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 25, 25))
-    plan = queue.plan_deferred((await queue.deferred()).messages.values(), Complete())
-    scope = anyio.CancelScope()
-    with Watch() as watch, scope:
-        await plan.apply(Limits(rate=10), lambda _: scope.cancel())
-    assert watch.report.counts == {OutcomeStatus.SETTLED: 10, OutcomeStatus.SKIPPED: 15}
-    assert len(await queue.peek()) == 15
-
-    assert namespace.archive is not None
-
-    fill_up(namespace.archive.path, "archived", rows=20)
-    report = await queue.plan_deferred((await queue.deferred()).messages.values(), Complete()).apply(Limits(rate=10))
-    assert report.counts == {OutcomeStatus.SETTLED: 10, OutcomeStatus.SKIPPED: 5}
-    assert "database or disk is full" in (report[-1].description or "")
-    assert len(await queue.peek()) == 5
 
 
 async def test_what_an_answer_leaves_out_is_asked_for_again(
@@ -368,15 +332,6 @@ async def test_a_lost_connection_ends_other_decisions_too(own: AsyncNamespace, e
     assert [outcome.status for outcome in report] == [OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED] * 2
     assert "the connection may be lost" in str(report[1].description)
     assert [message.sequence_number for message in await queue.peek()] == [2, 4]
-
-
-async def test_a_message_that_is_given_twice_has_one_outcome(namespace: AsyncNamespace) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 2, 2))
-    first, again = await queue.peek(), await queue.peek()
-    plan = queue.plan_deferred([first[0], first[0], again[0], first[1]], Complete())
-    assert len(plan.messages) == 2
-    assert [outcome.status for outcome in await plan.apply()] == [OutcomeStatus.SETTLED] * 2
-    assert await queue.peek() == []
 
 
 # ---------------------------------------------------------------------- without an archive

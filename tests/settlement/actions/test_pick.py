@@ -31,7 +31,7 @@ from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import PickReport
 from sbnotebook.settlement.locking import ahead
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage
-from sbnotebook.settlement.plan import Limits, Plan
+from sbnotebook.settlement.plan import Plan
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, sequence_numbers, session_messages
 
@@ -206,15 +206,6 @@ async def test_the_preview_of_a_pick_counts_what_is_in_the_way(namespace: AsyncN
     assert "Of the chosen messages, 2 are deferred" in sentence
     assert "Of the chosen messages, 2 are scheduled" in sentence
     assert "Of the chosen messages, 3 are not in the entity." in sentence
-
-
-async def test_a_message_of_an_earlier_queue_is_not_picked(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "pick-stale", 3)
-    stale = (await queue.peek())[1].with_changes(enqueued_time=datetime(2020, 1, 1, tzinfo=UTC))
-    for chosen in ([stale], [stale, stale.sequence_number], [stale.sequence_number, stale]):
-        (outcome,) = await (await queue.pick(chosen, Complete())).apply()
-        assert outcome.status is OutcomeStatus.NOT_FOUND
-    assert len(await queue.peek()) == 3
 
 
 # ---------------------------------------------------------------------- what does not come
@@ -546,15 +537,6 @@ async def test_pick_ends_its_search_when_locks_are_lost(
     assert "were lost" in str(report[0].description)
     assert set(await counts(queue)) == set(numbers)
     assert max((await counts(queue)).values()) <= 1, "no message may be lost twice, which would dead-letter it soon"
-
-
-async def test_the_rate_is_kept(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "pick-paced", 20)
-    numbers = await sequence_numbers(queue)
-    began = anyio.current_time()
-    report = await (await queue.pick(numbers[:9], Complete())).apply(Limits(rate=4))
-    assert report.ok
-    assert anyio.current_time() - began >= 2.0
 
 
 async def test_a_pick_that_abandons_later_holds_the_locks_until_then(

@@ -309,15 +309,6 @@ async def test_resubmit_interrupt_completes_originals_of_sent_clones(
     assert namespace.journal.unfinished(namespace.identity()) == []
 
 
-def test_resubmit_refuses_bad_destinations_and_limits() -> None:
-    with pytest.raises(DecisionError):
-        Resubmit(to=EntityAddress.parse("orders/$dlq"))
-    with pytest.raises(DecisionError):
-        Resubmit(delay=timedelta(seconds=-1))
-    with pytest.raises(DecisionError):
-        Resubmit(max_resubmits=0)
-
-
 async def test_resubmit_takes_deferred_originals_by_number(
     namespace: AsyncNamespace,
 ) -> None:

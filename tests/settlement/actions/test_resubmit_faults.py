@@ -24,7 +24,7 @@ from sbnotebook.settlement.engine import GROUP
 from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.memory.journal import OriginalKey, ResubmitEntry, ResubmitState
 from sbnotebook.testing.clock import HandClock
-from tests.settlement.actions.dead_letters import NOW, cut_off, dead_letters
+from tests.settlement.actions.dead_letters import cut_off, dead_letters
 
 pytestmark = pytest.mark.anyio
 
@@ -233,16 +233,6 @@ async def test_a_group_that_fails_ends_those_in_progress_behind_it(emulator: Run
         assert await bodies(namespace, "target") == [b"%d" % n for n in range(GROUP)]
 
 
-async def test_others_that_could_not_be_given_back_are_told(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    letters = await dead_letters(namespace, "not-back", 9)
-    plan = namespace.entity("not-back/$dlq").plan_resubmit([letters[0], letters[-1]], resubmit("not-back"))
-    report = await plan.apply(progress=lambda _: shared_emulator.drop_connections("not-back/$dlq"))
-    assert report.counts == {SETTLED: 2}
-    assert "7 were not: their delivery counts go up when their locks end" in str(report)
-
-
 @pytest.mark.parametrize("minutes", [3, -3])
 async def test_resubmit_sends_despite_clock_skew(
     shared_emulator: RunningEmulator, tmp_path: Path, minutes: int
@@ -357,15 +347,6 @@ async def test_a_queue_that_never_ends_does_not_keep_a_run_from_ending(namespace
     peeked = await queue.peek()
     assert len(peeked) == 1_201
     assert {message.delivery_count for message in peeked} == {0}
-
-
-async def test_resubmit_leaves_another_message_with_a_chosen_number(namespace: AsyncNamespace) -> None:
-    letters = await dead_letters(namespace, "other", 1)
-    stale = letters[0].with_changes(enqueued_time=NOW)
-    report = await namespace.entity("other/$dlq").plan_resubmit([stale], resubmit("other")).apply()
-    assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND]
-    assert len(await namespace.entity("other/$dlq").peek()) == 1
-    assert await bodies(namespace, "other") == []
 
 
 async def test_resubmit_finds_a_message_behind_many_others(namespace: AsyncNamespace) -> None:
