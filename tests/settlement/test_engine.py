@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
 
 import anyio
 import anyio.lowlevel
@@ -14,9 +11,7 @@ import pytest
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Complete,
-    Defer,
     EntityAddress,
-    Message,
     Outcome,
     OutcomeStatus,
     PeekedMessage,
@@ -24,12 +19,11 @@ from sbnotebook.model import (
     Report,
     Resubmit,
 )
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
+from sbnotebook.settlement import AsyncNamespace, Limits
 from sbnotebook.settlement.engine import BESIDE, GROUP, PickReport, Run
 from sbnotebook.settlement.pace import Pause
 from sbnotebook.settlement.terms import outcome_for
 from sbnotebook.settlement.watch import Watch
-from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -320,103 +314,3 @@ async def test_an_empty_plan_has_a_report_like_any_other(namespace: AsyncNamespa
         report = await plan.apply()
         assert isinstance(report, PickReport)
         assert (len(report), report.rest) == (0, Report())
-
-
-# ---------------------------------------------------------------------- under each action
-
-MakePlan = Callable[[AsyncNamespace, AsyncEntity, AsyncExitStack], Awaitable[Plan]]
-
-
-async def defer_held(_: AsyncNamespace, queue: AsyncEntity, stack: AsyncExitStack) -> Plan:
-    batch = await stack.enter_async_context(queue.batch())
-    while len(batch.messages) < (count := len(await queue.peek())):
-        await batch.receive(count)
-    return queue.plan(batch, Defer())
-
-
-async def pick(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
-    return await queue.pick(await queue.peek(), Defer())
-
-
-async def defer_all(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
-    return await queue.defer_all()
-
-
-async def purge(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
-    return await queue.purge()
-
-
-async def purge_some(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
-    return await queue.purge(only=lambda messages: [m for m in messages if m.message_id != "m3"])
-
-
-async def complete_deferred(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
-    (await (await queue.defer_all()).apply()).raise_for_failures()
-    return queue.plan_deferred(await queue.peek(), Complete())
-
-
-async def cancel(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
-    (await (await queue.purge()).apply()).raise_for_failures()
-    later = datetime.now(UTC) + timedelta(days=1)
-    (await queue.schedule((Message(body=b"%d" % n) for n in range(COUNT)), at=later)).raise_for_failures()
-    return queue.plan_cancel_scheduled(await queue.scheduled())
-
-
-async def resubmit(namespace: AsyncNamespace, queue: AsyncEntity, _: AsyncExitStack) -> Plan:
-    await namespace.create_queue(f"{queue.address}-again")
-    return queue.plan_resubmit(await queue.peek(), Resubmit(to=EntityAddress(f"{queue.address}-again")))
-
-
-async def undo(namespace: AsyncNamespace, queue: AsyncEntity, _: AsyncExitStack) -> Plan:
-    return await namespace.undo(await (await queue.purge()).apply())
-
-
-def break_files(namespace: AsyncNamespace) -> None:
-    """Take the tables of the journal and the archive away, so that nothing more can be written."""
-    archive = namespace.archive
-    assert archive is not None
-    for path in (namespace.journal.path, archive.path):
-        with sqlite3.connect(path) as database:
-            tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-            for (name,) in tables:
-                if not name.startswith("sqlite_"):
-                    database.execute(f"DROP TABLE {name}")
-        database.close()
-
-
-@pytest.mark.parametrize(
-    "make", [defer_held, pick, defer_all, purge, purge_some, complete_deferred, cancel, resubmit, undo]
-)
-async def test_a_journal_that_breaks_ends_every_action_alike(namespace: AsyncNamespace, make: MakePlan) -> None:
-    # The first group is as it was reported, and nothing after it was attempted.
-    limits, group = Limits(max_in_flight=GROUP // 20), 500 if make is undo else GROUP
-    await check_broken_journal(namespace, make, group + 50, limits, group)
-
-
-@pytest.mark.parametrize("make", [defer_held, purge])
-async def test_a_journal_that_breaks_ends_groups_that_overlap(namespace: AsyncNamespace, make: MakePlan) -> None:
-    await check_broken_journal(namespace, make, (BESIDE + 1) * GROUP + 1, Limits(), BESIDE * GROUP)
-
-
-async def check_broken_journal(
-    namespace: AsyncNamespace, make: MakePlan, count: int, limits: Limits, most: int
-) -> None:
-    queue = await filled_queue(namespace, f"breaks-{make.__name__.replace('_', '-')}-{count}", count)
-    settled: list[Outcome] = []
-
-    def told(outcomes: Iterable[Outcome]) -> None:
-        if not settled:
-            break_files(namespace)
-        settled.extend(outcome for outcome in outcomes if outcome.ok)
-
-    async with AsyncExitStack() as stack:
-        plan = await make(namespace, queue, stack)
-        with Watch(told):
-            report = await plan.apply(limits)
-    assert len(report) == len(plan.messages)
-    assert 0 < len(settled) <= most
-    assert report.counts == {
-        OutcomeStatus.SETTLED: len(settled),
-        OutcomeStatus.SKIPPED: len(plan.messages) - len(settled),
-    }
-    assert all((outcome.description or "").startswith("Not attempted: ") for outcome in report.failures)

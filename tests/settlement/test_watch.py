@@ -10,7 +10,6 @@ from sbnotebook.model import Complete, EntityAddress, Message, Outcome, OutcomeS
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Plan
 from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.watch import Watch, reporting
-from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -127,18 +126,6 @@ async def test_what_is_under_way_is_unconfirmed_until_its_end_is_known(
             await plan.apply()
     assert seen[0].counts == {OutcomeStatus.UNCONFIRMED: 3}
     assert watch.report.counts == {OutcomeStatus.SETTLED: 3}
-
-
-async def test_settling_cut_off_at_once_tells_what_had_begun(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    queue = await filled_queue(own, "cut-off-at-once", 30)
-    faults = emulator.faults.entity("cut-off-at-once")
-    faults.settle_delay_ms = 60_000
-    async with queue.batch() as batch:
-        await batch.receive(30)
-        with anyio.move_on_after(0.5), Watch() as watch:
-            await batch.settle(Complete(), max_in_flight=5)
-        faults.settle_delay_ms = 0
-    assert watch.report.counts == {OutcomeStatus.UNCONFIRMED: 5, OutcomeStatus.SKIPPED: 25}
 
 
 @pytest.mark.parametrize("delay", [500, 60_000])

@@ -349,19 +349,6 @@ async def test_a_queue_that_never_ends_does_not_keep_a_run_from_ending(namespace
     assert {message.delivery_count for message in peeked} == {0}
 
 
-async def test_resubmit_finds_a_message_behind_many_others(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("behind")
-    queue = namespace.entity("behind")
-    await queue.send(Message(body=b"%d" % n) for n in range(1_300))
-    peeked = await queue.peek()
-    report = await queue.plan_resubmit([peeked[1_234]], resubmit("behind", delay=timedelta(hours=1))).apply()
-    assert report.ok, report.failures
-    after = await queue.peek()
-    assert [message.body for message in after[:-1]] == [m.body for m in peeked if m is not peeked[1_234]]
-    assert after[-1].body == b"1234"
-    assert {message.delivery_count for message in after} == {0}
-
-
 async def test_resubmit_checks_the_destination_before_locking(
     namespace: AsyncNamespace,
 ) -> None:
