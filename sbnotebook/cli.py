@@ -126,14 +126,14 @@ def emulator(context: typer.Context) -> None:
 
 @app.command(context_settings=_PASS_ON)
 def probe(context: typer.Context) -> None:
-    """Check against a namespace of your own what sbnotebook takes for granted of Service Bus."""
+    """Check sbnotebook's assumptions about Service Bus against your namespace."""
     _run("probe.command", context)
 
 
 @app.command()
 def lab(
-    folder: Annotated[Path, typer.Argument(help="Where the tutorials are copied to.")] = _COPIED_TO,
-    options: Annotated[list[str] | None, typer.Argument(help="Options for JupyterLab, behind two dashes.")] = None,
+    folder: Annotated[Path, typer.Argument(help="Directory for the copy of the tutorials.")] = _COPIED_TO,
+    options: Annotated[list[str] | None, typer.Argument(help="Options for JupyterLab, after two dashes.")] = None,
 ) -> None:
     """Open JupyterLab on a copy of the tutorials; what you changed there stays."""
     if find_spec("jupyterlab") is None:
@@ -152,7 +152,7 @@ def lab(
 
 @app.command()
 def triage(
-    entity: Annotated[str, typer.Argument(help="Such as orders/$dlq, which a shell wants in single quotes.")],
+    entity: Annotated[str, typer.Argument(help="Entity such as 'orders/$dlq', in single quotes.")],
     target: Annotated[
         str | None,
         typer.Argument(help="emulator, NAMESPACE.servicebus.windows.net or env:VARIABLE; as %sb_connect."),
@@ -163,14 +163,12 @@ def triage(
         typer.Option("--write/--read-only", help="Allow writes, or not (the default on Azure)."),
     ] = None,
     max_messages: Annotated[
-        int | None, typer.Option("-n", min=1, help="The most messages to peek at; all by default.")
+        int | None, typer.Option("-n", min=1, help="Maximum number of messages to peek at (default: all).")
     ] = None,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Where it listens on this machine; 0 picks a free one.")
-    ] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 picks a free one.")] = 0,
     browser: Annotated[bool, typer.Option(help="Open it in a browser.")] = True,
 ) -> None:
-    """Find out why messages are dead letters and send them back, in a page of its own, until it is interrupted."""
+    """Serve the triage panel as a web page. Stop with Ctrl-C."""
     if find_spec("voila") is None or find_spec("ipykernel") is None:
         raise MissingExtraError("sbnotebook triage", "app")
     from sbnotebook.client.targets import refuse_secret
@@ -193,14 +191,12 @@ def report(
     ] = None,
     *,
     entity: Annotated[
-        list[str] | None, typer.Option(help="Only this queue, topic or subscription; repeat it for more.")
+        list[str] | None, typer.Option(help="Only this queue, topic or subscription. Repeatable.")
     ] = None,
     fail_above: Annotated[
         int | None, typer.Option(min=0, help="Exit with code 1 if a dead-letter queue has more messages.")
     ] = None,
-    output: Annotated[
-        list[Path] | None, typer.Option("-o", help="Write this file, .md or .html; repeat it for both.")
-    ] = None,
+    output: Annotated[list[Path] | None, typer.Option("-o", help="File to write, .md or .html. Repeatable.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace existing files.")] = False,
 ) -> None:
     """Report the dead-letter queues of a namespace with their causes; a scheduled job reads the exit code."""

@@ -55,7 +55,7 @@ class About:
         return [
             ("Connected to", f"{self.host} ({kind}){still}"),
             ("signed in as", self.signed_in_as),
-            ("found by", self.found_by),
+            ("source", self.found_by),
             ("writing", writing),
         ]
 

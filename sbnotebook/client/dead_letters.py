@@ -184,9 +184,9 @@ class DeadLetters(Shown, Sequence[DeadLetterQueue]):
         full = len(self.above(0))
         letters, queues = "s" * (self.total != 1), "s" * (full != 1)
         counted = f"{self.total:,} dead letter{letters} in {full:,} queue{queues}" if full else "No dead letters"
-        said = [f"{self.time:%Y-%m-%d %H:%M:%SZ}: {counted}. {self.entities:,} queues and subscriptions were counted."]
+        said = [f"{self.time:%Y-%m-%d %H:%M:%SZ}: {counted}. Checked {self.entities:,} queues and subscriptions."]
         if any(queue.causes for queue in self):
-            said.append(f"Causes and the oldest time are those of a sample, the first {self.sample:,} of each queue.")
+            said.append(f"Causes and oldest time come from the first {self.sample:,} messages of each queue.")
         times = {queue.since for queue in self if queue.since is not None}
         if times:
             said.append(f"Growth is since the last look from this machine, {min(times):%Y-%m-%d %H:%M:%SZ}.")

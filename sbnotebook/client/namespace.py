@@ -639,7 +639,7 @@ class Namespace(SdkNames):
             run(self._namespace.close)
 
     def __repr__(self) -> str:
-        return f"<Namespace {self.host}, found by {self.found_by}{', read-only' if self.read_only else ''}>"
+        return f"<Namespace {self.host}, source: {self.found_by}{', read-only' if self.read_only else ''}>"
 
 
 class NamespaceCopy(Namespace):

@@ -113,7 +113,7 @@ def resolve(target: str | Hidden | None = None, credential: Any = None, *, allow
             "have a key of their own: leave the credential out, or give the host name."
         )
     if form == EMULATOR:
-        return Target(_emulator(), "the emulator on this machine")
+        return Target(_emulator(), "local emulator")
     if form == _CONNECTION_STRING:
         return Target(Connection(target, allow_remote=allow_remote), "a connection string")
     if form == _VARIABLE:
@@ -122,7 +122,7 @@ def resolve(target: str | Hidden | None = None, credential: Any = None, *, allow
         secret = _databricks_secret(*_rest(target).reveal().split("/", 1))
         return Target(Connection(secret, allow_remote=allow_remote), "a Databricks secret")
     if form == _HOST_NAME:
-        return Target(Connection.with_credential(target.reveal().strip(), credential), "a credential")
+        return Target(Connection.with_credential(target.reveal().strip(), credential), "Microsoft Entra ID")
     raise ConfigurationError(_REFUSED.get(form) or _unknown(target.reveal().strip()))
 
 
@@ -173,7 +173,7 @@ def _default(credential: Any, *, allow_remote: bool) -> Target:
             return _from_environment(variable, credential, allow_remote=allow_remote)
     if credential is not None:
         raise ConfigurationError('A credential needs a host name: connect("NAMESPACE.servicebus.windows.net", …).')
-    return Target(_emulator(), f"the emulator on this machine, because {' and '.join(ENVIRONMENT_VARIABLES)} are unset")
+    return Target(_emulator(), f"local emulator (neither {' nor '.join(ENVIRONMENT_VARIABLES)} is set)")
 
 
 def _from_environment(variable: str, credential: Any, *, allow_remote: bool) -> Target:

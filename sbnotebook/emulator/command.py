@@ -30,7 +30,7 @@ _OPEN_FILES: Final = 8192
 
 _Hosts = Annotated[
     list[str] | None,
-    typer.Option(help="A host name under which HTTP may reach it, such as a container's; may be said several times."),
+    typer.Option(help="Additional host name for HTTP, such as a container's. Repeatable."),
 ]
 
 app: Final = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -42,18 +42,18 @@ def emulator(  # noqa: PLR0913 - one for each option
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port for AMQP and HTTP; 0 picks a free one.")] = 5672,
     http_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="One more port, as Microsoft's emulator has 5300.")
+        int | None, typer.Option(min=0, max=65535, help="Additional port for HTTP; Microsoft's emulator uses 5300.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A Config.json of Microsoft's emulator.")] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Where messages are kept; your own directory if not said.")
+        Path | None, typer.Option(help="Directory for messages. Default: your user data directory.")
     ] = None,
-    in_memory: Annotated[bool, typer.Option("--in-memory", help="Keep nothing.")] = False,
-    queue: Annotated[list[str] | None, typer.Option(help="A queue to have; may be said several times.")] = None,
+    in_memory: Annotated[bool, typer.Option("--in-memory", help="Keep messages in memory only.")] = False,
+    queue: Annotated[list[str] | None, typer.Option(help="Queue to create. Repeatable.")] = None,
     allow_host: _Hosts = None,
-    tls: Annotated[bool, typer.Option("--tls", help="One more port, with TLS.")] = False,
-    tls_port: Annotated[int, typer.Option(min=0, max=65535, help="That port; 0 picks a free one.")] = 5671,
-    tier: Annotated[Tier, typer.Option(case_sensitive=False, help="What the namespace has and allows.")] = Tier.PREMIUM,
+    tls: Annotated[bool, typer.Option("--tls", help="Additional port with TLS.")] = False,
+    tls_port: Annotated[int, typer.Option(min=0, max=65535, help="Port with TLS; 0 picks a free one.")] = 5671,
+    tier: Annotated[Tier, typer.Option(case_sensitive=False, help="Service tier to emulate.")] = Tier.PREMIUM,
     # An emulator that was started on demand ends when it is not used.
     end_after_unused: Annotated[float | None, typer.Option(hidden=True)] = None,
 ) -> None:

@@ -209,22 +209,22 @@ def seconds(text: str) -> float:
 ENTITY: Final = argument("entity", metavar="ENTITY", help="such as orders, orders/$dlq, events/subscriptions/audit")
 MAYBE_ENTITY: Final = argument("entity", nargs="?", metavar="ENTITY", help="such as orders/$dlq; all without it")
 DESTINATION: Final = argument("entity", metavar="DESTINATION", help="a queue or a topic")
-INTO: Final = argument("-i", "--into", metavar="NAME", type=_name, help="bind the result to a variable, do not show it")
+INTO: Final = argument(
+    "-i", "--into", metavar="NAME", type=_name, help="bind the result to a variable instead of showing it"
+)
 WHERE: Final = argument(
     "-w",
     "--where",
     metavar="EXPRESSION",
-    help="only messages for which this is true: SQL over the message columns and body_json",
+    help="only messages that match: SQL over the message columns and body_json",
 )
-COUNT: Final = argument(
-    "-n", "--count", metavar="N", type=count, help="at most so many messages, of those that match the other options"
-)
+COUNT: Final = argument("-n", "--count", metavar="N", type=count, help="maximum number of matching messages")
 PEEK_COUNT: Final = argument(
     "-n",
     "--count",
     metavar="N",
     type=count_or_all,
-    help="at most so many messages, or all (default 1000; with --where all that match)",
+    help="maximum number of messages, or all (default 1000; with --where all that match)",
 )
 FROM: Final = argument(
     "-f",
@@ -233,40 +233,50 @@ FROM: Final = argument(
     metavar="N",
     type=count,
     default=1,
-    help="begin at this sequence number",
+    help="first sequence number",
 )
 UP_TO: Final = argument(
     "-t",
     "--to-sequence-number",
     metavar="N",
     type=count,
-    help="stop at this sequence number, which is included",
+    help="last sequence number",
 )
-STATE: Final = argument("-s", "--state", choices=[state.value for state in MessageState], help="only these messages")
-DRY_RUN: Final = argument("-d", "--dry-run", action="store_true", help="show the plan and do nothing")
-YES: Final = argument("-y", "--yes", action="store_true", help="do not ask (on an emulator, nothing is asked)")
+STATE: Final = argument(
+    "-s", "--state", choices=[state.value for state in MessageState], help="only messages in this state"
+)
+DRY_RUN: Final = argument("-d", "--dry-run", action="store_true", help="show the plan only")
+YES: Final = argument("-y", "--yes", action="store_true", help="skip the confirmation (an emulator never asks)")
 MAX_IN_FLIGHT: Final = argument(
     "-m",
     "--max-in-flight",
     metavar="N",
     type=count,
-    help="transfers and settlements without an answer at once (default: as many as the network bears)",
+    help="maximum number of operations in progress (default: adapts to the network)",
 )
-RATE: Final = argument("-r", "--rate", metavar="N", type=_rate, help="at most so many messages a second")
+RATE: Final = argument("-r", "--rate", metavar="N", type=_rate, help="maximum number of messages a second")
 CANARY: Final = argument(
-    "--canary", metavar="N", type=count, help="resubmit so many first; the others follow if these are consumed"
+    "--canary", metavar="N", type=count, help="resubmit N messages first, and the others if these are consumed"
 )
-WATCH: Final = argument("--watch", metavar="DURATION", help="how long to watch the canary at most (default 10m)")
+WATCH: Final = argument("--watch", metavar="DURATION", help="maximum time to watch the canary (default 10m)")
 MAX_CAME_BACK: Final = argument(
-    "--max-came-back", metavar="N", type=whole, default=0, help="how many canaries may come back (default 0)"
+    "--max-came-back",
+    metavar="N",
+    type=whole,
+    default=0,
+    help="maximum number of canaries that may come back (default 0)",
 )
-REASON: Final = argument("--reason", metavar="TEXT", help="of a dead letter: short, and the same for the same cause")
-DESCRIPTION: Final = argument("--description", metavar="TEXT", help="of a dead letter: the fault of the message")
+REASON: Final = argument("--reason", metavar="TEXT", help="dead-letter reason: short, and the same for the same cause")
+DESCRIPTION: Final = argument("--description", metavar="TEXT", help="dead-letter description: the fault of the message")
 TO: Final = argument(
-    "--to", metavar="DESTINATION", help="the queue or topic that clones go to (default where they were)"
+    "--to", metavar="DESTINATION", help="queue or topic to send the clones to (default: their own entity)"
 )
-DELAY: Final = argument("--delay", metavar="DURATION", help="how long until clones become active, such as 5m or 1h30m")
-EDIT: Final = argument("-e", "--edit", metavar="FUNCTION", help="gives the message to send for each message")
+DELAY: Final = argument("--delay", metavar="DURATION", help="delay until the clones become active, such as 5m or 1h30m")
+EDIT: Final = argument(
+    "-e", "--edit", metavar="FUNCTION", help="function that returns the message to send for each message"
+)
 EDIT_JSON: Final = argument(
-    "--edit-json", metavar="FUNCTION", help="gets the JSON of each body as a dict, and changes it or returns another"
+    "--edit-json",
+    metavar="FUNCTION",
+    help="function that gets each JSON body as a dict, and changes it or returns another",
 )

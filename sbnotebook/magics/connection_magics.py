@@ -121,10 +121,15 @@ class ConnectionMagics(PlanMagics):
         argument(
             "kind", metavar="KIND", choices=("queue", "topic", "subscription"), help="queue, topic or subscription"
         ),
-        argument("name", metavar="NEW", help="its name; of a subscription events/subscriptions/audit"),
-        argument("--lock-duration", metavar="DURATION", help="how long a lock lasts (default of the service, 1m)"),
-        argument("--max-delivery-count", metavar="N", type=count, help="deliveries until it is dead-lettered (10)"),
-        argument("--requires-session", action="store_true", help="each message belongs to a session"),
+        argument("name", metavar="NEW", help="name, for a subscription such as events/subscriptions/audit"),
+        argument("--lock-duration", metavar="DURATION", help="duration of a lock (default 1m)"),
+        argument(
+            "--max-delivery-count",
+            metavar="N",
+            type=count,
+            help="deliveries before a message is dead-lettered (default 10)",
+        ),
+        argument("--requires-session", action="store_true", help="require a session for each message"),
     )
     def sb_create(self, args: MagicArguments) -> None:
         """Create a queue, a topic or a subscription.

@@ -33,8 +33,7 @@ class SbMagics(Configurable):
         None,
         min=1,
         allow_none=True,
-        help="Transfers and settlements without an answer at once, where --max-in-flight is not given; None for as "
-        "many as the network bears.",
+        help="Maximum number of operations in progress without --max-in-flight; None adapts to the network.",
     ).tag(config=True)
     confirm = CaselessStrEnum(
         ["always", "outside_emulator", "never"],

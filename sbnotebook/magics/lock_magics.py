@@ -41,10 +41,18 @@ class LockMagics(PlanMagics):
         argument(
             "-n", "--count", metavar="N", type=count_or_all, help="maximum number of messages, or all (default 10)"
         ),
-        argument("--session", metavar="SESSION", help="lock the session of this name and messages of it"),
+        argument("--session", metavar="SESSION", help="lock this session and its messages"),
         argument("--next-session", action="store_true", help="lock the next session that has messages"),
-        argument("--renew-for", metavar="DURATION", default=_RENEW_FOR, help="how long locks are kept (default 30m)"),
-        argument("--max-wait", metavar="DURATION", type=seconds, default=5.0, help="wait for the first (default 5s)"),
+        argument(
+            "--renew-for", metavar="DURATION", default=_RENEW_FOR, help="time to renew the locks for (default 30m)"
+        ),
+        argument(
+            "--max-wait",
+            metavar="DURATION",
+            type=seconds,
+            default=5.0,
+            help="maximum time to wait for the first message (default 5s)",
+        ),
         INTO,
     )
     def sb_lock(self, args: MagicArguments) -> LockedBatch:
@@ -84,7 +92,13 @@ class LockMagics(PlanMagics):
 
     @line_magic
     @command(
-        argument("--for", dest="renew_for", metavar="DURATION", default=_RENEW_FOR, help="from now (default 30m)"),
+        argument(
+            "--for",
+            dest="renew_for",
+            metavar="DURATION",
+            default=_RENEW_FOR,
+            help="time to renew the locks for, from now (default 30m)",
+        ),
         INTO,
     )
     def sb_renew(self, args: MagicArguments) -> datetime | None:
@@ -112,9 +126,7 @@ class LockMagics(PlanMagics):
 
     @line_magic
     @command(
-        argument(
-            "--delay", metavar="DURATION", help="hold them for so long first, such as 2m; the cell waits meanwhile"
-        ),
+        argument("--delay", metavar="DURATION", help="time to hold them first, such as 2m; the cell waits"),
         *_SETTLING,
     )
     def sb_abandon(self, args: MagicArguments) -> Plan:
@@ -140,8 +152,12 @@ class LockMagics(PlanMagics):
 
     @line_magic
     @command(
-        argument("--wake-after", metavar="DURATION", help="send a message then that says: receive it now, such as 1h"),
-        argument("--wake-to", metavar="DESTINATION", help="where that message goes (default the queue itself)"),
+        argument("--wake-after", metavar="DURATION", help="time until a wake-up message becomes active, such as 1h"),
+        argument(
+            "--wake-to",
+            metavar="DESTINATION",
+            help="queue or topic for the wake-up message (default: the queue itself)",
+        ),
         *_SETTLING,
     )
     def sb_defer(self, args: MagicArguments) -> Plan:

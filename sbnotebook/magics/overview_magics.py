@@ -16,14 +16,17 @@ from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 
 _ENTITIES: Final = argument(
-    "entities", nargs="*", metavar="ENTITY", help="queues, subscriptions, or topics for theirs; all without it"
+    "entities",
+    nargs="*",
+    metavar="ENTITY",
+    help="queues, subscriptions, or topics with their subscriptions (default: all)",
 )
 _SAMPLE: Final = argument(
     "--sample",
     metavar="N",
     type=count,
     default=SAMPLE,
-    help=f"messages of each queue to read causes from, at most {SAMPLE} (default {SAMPLE})",
+    help=f"number of messages to read causes from in each queue, {SAMPLE} at most (default {SAMPLE})",
 )
 
 
@@ -43,8 +46,8 @@ class OverviewMagics(PlanMagics):
     def sb_dlq(self, args: MagicArguments) -> DeadLetters:
         """Show all dead-letter queues: their counts, growth, oldest and newest messages, and most frequent causes.
 
-        The growth is since the last look from this machine. The causes are those of a sample, the first messages of
-        each queue.
+        The growth is since the last look from this machine. Causes come from a sample, the first messages of each
+        queue.
 
         Example::
 
@@ -66,10 +69,10 @@ class OverviewMagics(PlanMagics):
     @line_magic
     @command(
         argument(
-            "entities", nargs="*", metavar="ENTITY", help="queues, topics, subscriptions, sub-queues; all without it"
+            "entities", nargs="*", metavar="ENTITY", help="queues, topics, subscriptions or sub-queues (default: all)"
         ),
-        argument("--message-id", metavar="ID", help="of a message; also finds its resubmitted clones"),
-        argument("--correlation-id", metavar="ID", help="of messages that belong together"),
+        argument("--message-id", metavar="ID", help="message id; finds resubmitted clones, too"),
+        argument("--correlation-id", metavar="ID", help="correlation id"),
         WHERE,
         argument(
             "-n",
@@ -77,7 +80,7 @@ class OverviewMagics(PlanMagics):
             metavar="N",
             type=count,
             default=MOST_FOUND,
-            help=f"at most so many messages (default {MOST_FOUND})",
+            help=f"maximum number of messages (default {MOST_FOUND})",
         ),
         argument("--depth", metavar="N", type=count, help="look at the first N messages of each queue only"),
         INTO,
@@ -102,16 +105,18 @@ class OverviewMagics(PlanMagics):
 
     @line_magic
     @command(
-        argument("entity", metavar="ENTITY", help="where the first message is, such as orders/$dlq"),
-        argument("one", metavar="N", type=count, help="the sequence number of the first message"),
+        argument("entity", metavar="ENTITY", help="entity of the first message, such as orders/$dlq"),
+        argument("one", metavar="N", type=count, help="sequence number of the first message"),
         argument(
             "other",
             nargs="?",
             metavar="M",
             type=count,
-            help="that of the second; without it, the last good message with the subject of the dead letter",
+            help="sequence number of the second message (default: the last good message with the same subject)",
         ),
-        argument("--with", dest="other_entity", metavar="ENTITY", help="where the second is (default the same entity)"),
+        argument(
+            "--with", dest="other_entity", metavar="ENTITY", help="entity of the second message (default: the same)"
+        ),
         INTO,
     )
     def sb_diff(self, args: MagicArguments) -> MessageDifference:

@@ -63,8 +63,10 @@ class PanelMagics(PlanMagics):
 
     @line_magic
     @command(
-        argument("entities", nargs="*", metavar="ENTITY", help="which ones; the 12 with the most messages without any"),
-        argument("--every", metavar="DURATION", type=seconds, default=5.0, help="how often is asked (default 5s)"),
+        argument(
+            "entities", nargs="*", metavar="ENTITY", help="entities to watch (default: the 12 with the most messages)"
+        ),
+        argument("--every", metavar="DURATION", type=seconds, default=5.0, help="polling interval (default 5s)"),
         INTO,
     )
     def sb_monitor(self, args: MagicArguments) -> Monitor:

@@ -122,7 +122,8 @@ def _about_rest(parser: argparse.ArgumentParser, line: str, args: MagicArguments
     if parser.prog in _HOLDING:
         return _about_holding(parser.prog, rest[0])
     if rest[0].isdecimal() and hasattr(args, "messages"):
-        return f"Write -n {rest[0][:_SHOWN]} for so many messages, or --messages {rest[0][:_SHOWN]} for this number."
+        number = rest[0][:_SHOWN]
+        return f"Write -n {number} for a number of messages, or --messages {number} for a sequence number."
     if hasattr(args, "what"):
         return f"{too_much} is too much for %{parser.prog}: put a text to send into quotes, or name its variable."
     return f"{too_much} is too much for %{parser.prog}: see %{parser.prog} --help."

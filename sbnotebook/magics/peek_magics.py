@@ -111,7 +111,7 @@ class PeekMagics(PlanMagics):
             "--by",
             choices=TRAITS,
             action="append",
-            help="what the messages of a group have in common (default reason, description and frame)",
+            help="trait to group by (default reason, description and frame). Repeatable",
         ),
         INTO,
     )
@@ -143,13 +143,11 @@ class PeekMagics(PlanMagics):
     @command(
         ENTITY,
         COUNT,
-        argument(
-            "-w", "--where", metavar="EXPRESSION", help="only messages for which this is true, in the SQL of Spark"
-        ),
+        argument("-w", "--where", metavar="EXPRESSION", help="only messages that match, in the SQL of Spark"),
         STATE,
         FROM,
         UP_TO,
-        argument("-p", "--partitions", metavar="N", help="peek so many ranges in parallel (default 1)"),
+        argument("-p", "--partitions", metavar="N", help="number of ranges to peek in parallel (default 1)"),
         INTO,
     )
     def sb_spark(self, args: MagicArguments) -> Any:

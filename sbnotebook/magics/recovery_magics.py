@@ -34,7 +34,7 @@ _OTHER: Final = argument(
     "--other",
     metavar="NAME",
     action="append",
-    help="a variable with another namespace, such as other = connect(…), to which clones were sent; may be repeated",
+    help="variable with another namespace that clones were sent to, such as other = connect(…). Repeatable",
 )
 
 
@@ -110,7 +110,13 @@ class RecoveryMagics(PlanMagics):
         argument(
             "--resend-unknown", action="store_true", help="send again what may have arrived and been consumed already"
         ),
-        argument("--max-wait", metavar="DURATION", type=seconds, default=0.0, help="wait for originals still locked"),
+        argument(
+            "--max-wait",
+            metavar="DURATION",
+            type=seconds,
+            default=0.0,
+            help="maximum time to wait for locked originals",
+        ),
         _OTHER,
         *_ACTING,
     )
@@ -160,7 +166,7 @@ class RecoveryMagics(PlanMagics):
     @line_magic
     @command(
         argument(
-            "what", nargs="?", metavar="REPORT", help=f"the variable of a report, or an entity (default {LAST_REPORT})"
+            "what", nargs="?", metavar="REPORT", help=f"variable with a report, or an entity (default {LAST_REPORT})"
         ),
         argument("--since", metavar="DURATION", help="messages removed since then, such as 2h"),
         argument("--to", metavar="DESTINATION", help="destination (default: the entity of each message)"),

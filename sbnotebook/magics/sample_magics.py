@@ -19,7 +19,7 @@ class SampleMagics(PlanMagics):
 
     @line_magic
     @command(
-        argument("entity", nargs="?", metavar="ENTITY", help="that holds the messages, such as orders/$dlq"),
+        argument("entity", nargs="?", metavar="ENTITY", help="entity of the messages, such as orders/$dlq"),
         WHERE,
         COUNT,
         STATE,
@@ -29,7 +29,7 @@ class SampleMagics(PlanMagics):
             "--mask",
             metavar="PATH",
             action="append",
-            help="replace these values: $.email, application_properties.NAME or a column; may be repeated",
+            help="value to replace: $.email, application_properties.NAME or a column. Repeatable",
         ),
         argument("--to", dest="to_file", metavar="FILE", help="write the copy to a new file, such as orders.sbcopy"),
         argument("--overwrite", action="store_true", help="with --to: replace an existing file"),

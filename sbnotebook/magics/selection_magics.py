@@ -86,28 +86,30 @@ class SelectionMagics(PlanMagics):
         DELAY,
         EDIT,
         EDIT_JSON,
-        argument("--rehearse", action="store_true", help="only try it, on copies in an emulator of this process"),
-        argument("--consumer", metavar="NAME", help="with --rehearse: a function or a variable with a command"),
-        argument(
-            "--to-entity", metavar="NAME", help="a variable with an entity of another namespace, in place of --to"
-        ),
+        argument("--rehearse", action="store_true", help="try it on copies in an emulator of this process"),
+        argument("--consumer", metavar="NAME", help="with --rehearse: function, or variable with a command"),
+        argument("--to-entity", metavar="NAME", help="variable with an entity of another namespace, instead of --to"),
         argument(
             "--max-resubmits",
             metavar="N",
             type=_max_resubmits,
             default=AUTO,
-            help="skip messages that were resubmitted this often, or none (default 5 for dead letters)",
+            help="maximum number of resubmits of a message, or none (default 5 for dead letters)",
         ),
         argument(
             "--resend-unknown",
             action="store_true",
             help="send again clones that an interrupted run may have sent already",
         ),
-        argument("--atomic", action="store_true", help="each in one transaction; experimental, untested on Azure"),
+        argument(
+            "--atomic",
+            action="store_true",
+            help="use one transaction for each message; experimental, untested on Azure",
+        ),
         argument(
             "--atomic-forward",
             action="store_true",
-            help="the same, also to other entities, to which the own entity forwards the clones later",
+            help="like --atomic, for another destination: the source queue forwards the clones",
         ),
         *_CANARY,
         *_ACTING,

@@ -40,7 +40,7 @@ def probe(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it begins.")] = False,
 ) -> None:
-    """Check against a namespace of your own what sbnotebook takes for granted of Service Bus, in 5 minutes at most.
+    """Check sbnotebook's assumptions about Service Bus against your namespace, in 5 minutes at most.
 
     It makes temporary queues, touches no other entity, and removes its own, also after Ctrl-C.
     """

@@ -18,7 +18,7 @@ def test_about_shows_the_host_and_the_identity(namespace: Namespace) -> None:
     assert repr(namespace.about()).splitlines() == [
         f"Connected to  {namespace.host} (emulator, Premium)",
         "signed in as  the key RootManageSharedAccessKey",
-        "found by      a test",
+        "source        a test",
         "writing       on",
     ]
 
@@ -26,7 +26,7 @@ def test_about_shows_the_host_and_the_identity(namespace: Namespace) -> None:
 def test_read_only_is_said_with_the_way_to_write(shared_emulator: RunningEmulator) -> None:
     with connect(shared_emulator.connection_string, write=False) as namespace:
         assert "writing       off: nothing can be changed; %sb_connect --write turns it on" in repr(namespace.about())
-        assert repr(namespace).endswith("found by a connection string, read-only>")
+        assert repr(namespace).endswith("source: a connection string, read-only>")
 
 
 def test_connect_to_a_host_that_does_not_answer_shows_no_secret() -> None:
@@ -53,6 +53,6 @@ def test_connect_warns_of_a_sign_in_that_is_not_confirmed(
     ],
 )
 def test_about_says_whether_the_sign_in_is_confirmed(is_confirmed: bool, line: str) -> None:
-    about = About(HOST, False, None, "anna@example.org", is_confirmed, "a credential", True)
+    about = About(HOST, False, None, "anna@example.org", is_confirmed, "Microsoft Entra ID", True)
     assert repr(about).splitlines()[0] == line
     assert line[14:] in about._repr_html_()  # pyright: ignore[reportPrivateUsage]

@@ -52,7 +52,7 @@ def test_dead_letters_have_counts_times_causes_and_growth(emulator: RunningEmula
         assert (orders.oldest, orders.newest) == (found[0].enqueued_time, found[-1].enqueued_time)
         assert [(cause.reason, cause.count) for cause in orders.causes] == [("Invalid", 6), ("Late", 2)]
         assert orders.words == "Invalid: Order <n> is late (6), Late: Order <n> is late (2)"
-        assert "the first 250 of each queue" in letters.summary
+        assert "the first 250 messages of each queue" in letters.summary
 
         # The next look tells the growth, also of a queue that is empty now.
         dead_letter(namespace, "orders", 3, "Late")

@@ -43,7 +43,7 @@ def test_host_with_a_credential_is_a_target() -> None:
     credential = Credential()
     target = resolve(HOST, credential)
     assert target.connection.host_and_credential() == (HOST, credential)
-    assert target.found_by == "a credential"
+    assert target.found_by == "Microsoft Entra ID"
 
 
 def test_host_alone_has_azures_default_credential() -> None:
@@ -136,7 +136,7 @@ def test_no_secret_is_in_a_repr() -> None:
         things: list[object] = [target, target.connection, namespace, namespace.entity("orders"), [target]]
         for thing in things:
             assert KEY not in f"{thing!r} {thing}"
-        assert repr(namespace) == f"<Namespace {HOST}, found by a connection string, read-only>"
+        assert repr(namespace) == f"<Namespace {HOST}, source: a connection string, read-only>"
 
 
 # ------------------------------------------------------------------ Databricks
@@ -180,8 +180,8 @@ def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_emulator_is_a_target_and_the_last_default(own_data: Path) -> None:
     target = resolve(" Emulator ")
     assert target.connection.is_emulator
-    assert target.found_by == "the emulator on this machine"
+    assert target.found_by == "local emulator"
     assert own_data.is_dir()
     default = resolve()
     assert default.connection.connection_string == target.connection.connection_string
-    assert default.found_by.startswith("the emulator on this machine, because SBNOTEBOOK_CONNECTION and ")
+    assert default.found_by.startswith("local emulator (neither SBNOTEBOOK_CONNECTION nor ")

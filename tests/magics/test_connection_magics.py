@@ -35,7 +35,7 @@ def test_connect_shows_the_connection(unconnected: Shell, emulator: RunningEmula
     assert ran.out.splitlines() == [
         f"Connected to  {host} (emulator, Premium)",
         "signed in as  the key RootManageSharedAccessKey",
-        "found by      a connection string",
+        "source        a connection string",
         "writing       on",
     ]
     assert ran.value is None
@@ -47,7 +47,7 @@ def test_connect_without_a_target_reads_the_environment(
     monkeypatch.setenv("SERVICEBUS_CONNECTION_STRING", keyed)
     ran = unconnected.run("%sb_connect")
     assert "(emulator)\nsigned in as  the key n\n" in ran.out
-    assert "found by      the environment variable SERVICEBUS_CONNECTION_STRING\n" in ran.out
+    assert "source        the environment variable SERVICEBUS_CONNECTION_STRING\n" in ran.out
     assert SECRET not in ran.out + repr(unconnected.variables)
 
 

@@ -61,7 +61,7 @@ def dead_letters(namespace: Namespace, queue: str) -> None:
 def test_databricks_notebook_with_a_secret_sends_nothing(run: Run, namespace: Namespace, queue: str) -> None:
     dead_letters(namespace, queue)
     shown = run(target="secret:messaging/shop", queue=queue)
-    assert "found by      a Databricks secret" in shown
+    assert "source        a Databricks secret" in shown
     assert f"{queue}/$dlq: 2 messages" in shown
     assert "|          Negative|    2|" in shown
     assert len(namespace.entity(f"{queue}/$dlq").peek(show_progress=False)) == 2
