@@ -22,7 +22,7 @@ _ALL: Final = (
     "message_table",
     "triage",
     "cancelling",
-    "at_a_distance",
+    "delayed",
     "sharing",
     "spark_reading",
     "spark_writing",

@@ -15,8 +15,7 @@ from sbnotebook.analysis.masks import Masks
 from sbnotebook.client.choosing import Choice, chosen
 from sbnotebook.client.portal import run
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import BrokeredMessage, Tier
-from sbnotebook.emulator.entities import MessageState as BrokeredState
+from sbnotebook.emulator.entities import BrokeredMessage, BrokeredState, Tier
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError
 from sbnotebook.model import EntityAddress, MessageState, ReceivedMessage
 from sbnotebook.settlement import Connection, Journal, namespace_tier, payload_of, replicate_entities

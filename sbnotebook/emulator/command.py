@@ -85,7 +85,7 @@ async def _serve(
     _stop_on_signals(server)
     async with server:
         apply_config(server.broker.registry, entities, server.broker.clock.now())
-        await server.broker.kept()
+        await server.broker.committed()
         with _found_in(data_dir, server):
             print("\n".join(_ready(server)), flush=True)  # noqa: T201
             await server.serve(end_after_unused=end_after_unused)

@@ -16,8 +16,8 @@ from sbnotebook.emulator.entities import (
     AnyEntity,
     AuthorizationRule,
     BrokeredMessage,
+    BrokeredState,
     Counts,
-    MessageState,
     Queue,
     QueueOptions,
     ReceivingEntity,
@@ -130,7 +130,7 @@ class RunningEmulator:
             take_in = found.take_in if isinstance(found, Queue) else found.put
             for message in messages:
                 take_in(message, now)
-                found.deferred_count += message.state is MessageState.DEFERRED
+                found.deferred_count += message.state is BrokeredState.DEFERRED
                 if isinstance(owner, ReceivingEntity):  # later messages get higher numbers
                     number = without_partition(message.sequence_number)
                     owner.record.last_sequence_number = max(owner.record.last_sequence_number, number)
@@ -177,7 +177,7 @@ class RunningEmulator:
             broker.renew_identity()
             broker.faults, broker.freezes_new = Faults(), False
             broker.use_clock(self._clock)
-            await broker.kept()
+            await broker.committed()
 
         self._run(reset)
 
@@ -193,7 +193,7 @@ class RunningEmulator:
         async def change() -> None:
             broker = self._server.broker
             change_faults(broker, {act: True if path is None else path})
-            await broker.kept()
+            await broker.committed()
 
         self._run(change)
 
@@ -208,7 +208,7 @@ class RunningEmulator:
         async def change() -> None:
             broker = self._server.broker
             function(broker.registry, broker.advance())
-            await broker.kept()
+            await broker.committed()
 
         self._run(change)
 

@@ -15,16 +15,16 @@ from typing import Any, Final, Self, cast
 from aiohttp import web
 
 from sbnotebook.emulator.clock import Clock, SystemClock
+from sbnotebook.emulator.connection_limit import ConnectionLimit
 from sbnotebook.emulator.entities import AuthorizationRule, QueueOptions, Registry, Tier, restore
-from sbnotebook.emulator.line import at_a_distance
 from sbnotebook.emulator.logs import clean_logger
+from sbnotebook.emulator.network_delay import delayed
 from sbnotebook.emulator.service.access import ROOT_RULE
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.http_app import ProcessLeases, application
 from sbnotebook.emulator.service.peer import AmqpPeer
 from sbnotebook.emulator.store import Store
 from sbnotebook.emulator.tls import tls_context
-from sbnotebook.emulator.visitors import Visitors
 from sbnotebook.errors import ConfigurationError, EmulatorError, EmulatorStartError
 
 _LOGGER: Final = clean_logger(__name__)
@@ -277,8 +277,8 @@ class EmulatorServer:
             return self._broker.faults.network_delay_ms / 1000
 
         def sniff() -> asyncio.Protocol:
-            sniffer = _Sniffer(self._broker.visitors, lambda: AmqpPeer(self._broker), http)
-            return at_a_distance(sniffer, delay)
+            sniffer = _Sniffer(self._broker.connections, lambda: AmqpPeer(self._broker), http)
+            return delayed(sniffer, delay)
 
         within = None if tls is None else _HANDSHAKE
         try:
@@ -300,8 +300,8 @@ class _Sniffer(asyncio.Protocol):
     would keep its place for ever.
     """
 
-    def __init__(self, visitors: Visitors, amqp: _Factory, http: _Factory) -> None:
-        self._visitors = visitors
+    def __init__(self, connections: ConnectionLimit, amqp: _Factory, http: _Factory) -> None:
+        self._connections = connections
         self._amqp = amqp
         self._new_http = http
         self._http: asyncio.Protocol | None = None
@@ -312,12 +312,12 @@ class _Sniffer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._end_after(_SILENCE)
-        self._visitors.arrive(self._transport)
+        self._connections.arrive(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_after(None)
         if self._transport is not None:
-            self._visitors.leave(self._transport)
+            self._connections.leave(self._transport)
         if self._http is not None:
             self._http.connection_lost(exc)
 
@@ -364,7 +364,7 @@ class _Sniffer(asyncio.Protocol):
         self._end_after(None)
         # AMQP uses the connection alone; HTTP requests still pass here.
         if protocol is self._http:
-            self._visitors.speak_http(self._transport)
+            self._connections.speak_http(self._transport)
         else:
             self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)

@@ -15,21 +15,21 @@ from hypothesis import strategies as st
 from sbnotebook.emulator.entities.changes import (
     Change,
     EntityDeleted,
-    EntityKept,
+    EntitySaved,
     MessageAdded,
     MessageIdSeen,
     MessageRemoved,
     MessageUpdated,
     SessionStateSet,
 )
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
+from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.message_log import SHELF, ShelfSummary
 from sbnotebook.emulator.entities.snapshot import Snapshot, StoredBox, StoredEntity, StoredMessageId, StoredSession
 from sbnotebook.emulator.store import FILE_NAME, Store
 
 BOX = 4
 """That of the entity 1."""
-QUEUE = EntityKept(1, "queue", "orders", {"lock_duration": 30_000, "rules": [None, "ä"]}, 7, 8)
+QUEUE = EntitySaved(1, "queue", "orders", {"lock_duration": 30_000, "rules": [None, "ä"]}, 7, 8)
 
 
 def message(number: int, **fields: object) -> BrokeredMessage:
@@ -70,7 +70,7 @@ def plain(each: BrokeredMessage) -> tuple[object, ...]:
 
 def test_every_field_of_a_message_comes_back_but_the_lock(tmp_path: Path) -> None:
     full = BrokeredMessage(
-        5, 3, 70, b"payload", -1, MessageState.SCHEDULED, 80, 2, 90, "session", "orders", 4, locked_until=1
+        5, 3, 70, b"payload", -1, BrokeredState.SCHEDULED, 80, 2, 90, "session", "orders", 4, locked_until=1
     )
     kept(tmp_path, [QUEUE, MessageAdded(BOX, full), *added(6)])
     assert standing(tmp_path) == {BOX: [plain(full), plain(message(6))]}
@@ -132,7 +132,7 @@ def everything_of_one() -> list[Change]:
 
 
 def test_remains_of_a_deleted_entity_are_removed_step_by_step(tmp_path: Path) -> None:
-    other = EntityKept(2, "queue", "other", {}, 0, 0)
+    other = EntitySaved(2, "queue", "other", {}, 0, 0)
     kept(tmp_path, [*everything_of_one(), other, *added(1, box=8)], [EntityDeleted(1)])
     assert loaded(tmp_path) == Snapshot(
         [StoredEntity(2, "queue", "other", {}, 0, 0, 1)], {8: StoredBox([ShelfSummary(0, 1, 6, 1, None)], 0, [])}

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from sbnotebook.emulator.entities.changes import EntityKept, MessageAdded
+from sbnotebook.emulator.entities.changes import EntitySaved, MessageAdded
 from sbnotebook.emulator.entities.message import BrokeredMessage
 from sbnotebook.emulator.store import FILE_NAME, Store, is_in_use, opening
 from sbnotebook.errors import EmulatorError
 
 BUSY_TIMEOUT = "sbnotebook.emulator.store.opening.BUSY_TIMEOUT"
-QUEUE = EntityKept(1, "queue", "orders", {}, 7, 8)
+QUEUE = EntitySaved(1, "queue", "orders", {}, 7, 8)
 
 
 def test_a_second_emulator_is_kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

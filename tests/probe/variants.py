@@ -17,7 +17,7 @@ from sbnotebook.emulator.amqp.connection import AmqpConnection
 from sbnotebook.emulator.entities import box, partitions, transaction
 from sbnotebook.emulator.entities.admission import Admission
 from sbnotebook.emulator.entities.box import Box, Settlement
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
+from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.queue import Queue, ReceivingEntity
 from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place
@@ -68,7 +68,7 @@ class Service:
 
 def _hide_scheduled(service: Service) -> None:
     def peek(method: Any, self: Box, *args: Any) -> Iterator[BrokeredMessage]:
-        return (message for message in method(self, *args) if message.state is not MessageState.SCHEDULED)
+        return (message for message in method(self, *args) if message.state is not BrokeredState.SCHEDULED)
 
     service.wrap(Box, "peek", peek)
 

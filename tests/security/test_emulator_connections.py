@@ -12,12 +12,11 @@ import aiohttp
 import pytest
 
 from sbnotebook.amqp import encode
-from sbnotebook.emulator import visitors
+from sbnotebook.emulator import connection_limit
 from sbnotebook.emulator.amqp import Accepted, Error
 from sbnotebook.emulator.amqp.performatives import SENDER, Close
 from sbnotebook.emulator.proof import PROOF, prove_lease
 from sbnotebook.emulator.server import EmulatorServer
-from sbnotebook.emulator.service.peer import AmqpPeer
 from sbnotebook.emulator.service.websocket import WEBSOCKET_PATH
 from tests.emulator.corpus.generate import BEGUN, OPEN, attach
 from tests.emulator.service.conftest import RawClient
@@ -76,7 +75,7 @@ def test_a_client_writes_no_lines_into_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_a_proven_lease_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(visitors, "_MOST_HTTP", 3)
+    monkeypatch.setattr(connection_limit, "_MOST_HTTP", 3)
     async with EmulatorServer() as server, aiohttp.ClientSession(server.http_url) as http:
         proven = await http.get("/lease", headers={PROOF: prove_lease(server.secret)})
         taken = [await http.get("/lease", headers={PROOF: "00"}) for _ in range(5)]
@@ -129,7 +128,7 @@ async def test_a_client_that_does_not_read_its_answers_is_ended(monkeypatch: pyt
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
         writer.write(b"GET /entities HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200)
         async with asyncio.timeout(20):
-            while len(server.broker.visitors):  # noqa: ASYNC110 - it has no event
+            while len(server.broker.connections):  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.05)
         writer.close()
 
@@ -142,7 +141,7 @@ async def test_others_have_their_turn_while_much_is_read() -> None:
         counts: set[int] = set()
         async with asyncio.timeout(30):
             while 1000 not in counts:
-                counts |= {len(peer.handlers) for peer in server.broker.peers if isinstance(peer, AmqpPeer)}
+                counts |= {len(peer.handlers) for peer in server.broker.peers}
                 await asyncio.sleep(0)
         writer.close()
     assert len(counts) > 3

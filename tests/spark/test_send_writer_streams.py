@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sbnotebook.client import Namespace
-from sbnotebook.emulator.visitors import Visitors
+from sbnotebook.emulator.connection_limit import ConnectionLimit
 from sbnotebook.model import MessageState
 
 if TYPE_CHECKING:
@@ -70,14 +70,14 @@ def test_micro_batches_share_their_connections(
     start: Start, folder: Path, namespace: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[object] = []
-    arrive = Visitors.arrive
+    arrive = ConnectionLimit.arrive
 
-    def count(visitors: Visitors, transport: Transport) -> None:
+    def count(connections: ConnectionLimit, transport: Transport) -> None:
         opened.append(transport)
-        arrive(visitors, transport)
+        arrive(connections, transport)
 
     namespace.entity(queue).peek()  # its own connection
-    monkeypatch.setattr(Visitors, "arrive", count)
+    monkeypatch.setattr(ConnectionLimit, "arrive", count)
     for name in "abcdef":
         put(folder, name, **{name: "1"})
     start().awaitTermination()

@@ -157,7 +157,7 @@ class HeldMemory:
                 f"A connection can have {_MAX_HANDLES} links: open another one.", "amqp:resource-limit-exceeded"
             )
 
-    def keep(self, size: int) -> None:
+    def add_answers(self, size: int) -> None:
         """Count more bytes of answers, or fewer if ``size`` is below 0; drop the connection if they are too many."""
         try:
             self.messages.add(size)

@@ -157,7 +157,7 @@ class AmqpSession:
         delivery = _Delivery(link, delivery_tag, payload, settled, message_format)
         if self._outbox or self._remote_incoming_window == 0 or not self._write_transfer(delivery):
             self._outbox.append(delivery)
-            self.held.keep(len(payload))
+            self.held.add_answers(len(payload))
             self._flush()
 
     def report_delivery(self, link: SendingLink, delivery_tag: bytes, state: DeliveryState, *, settled: bool) -> None:
@@ -187,7 +187,7 @@ class AmqpSession:
         dropped = [waiting for waiting in self._outbox if waiting.link is link]
         if dropped:
             self._outbox = deque(waiting for waiting in self._outbox if waiting.link is not link)
-            self.held.keep(-sum(len(waiting.payload) for waiting in dropped))
+            self.held.add_answers(-sum(len(waiting.payload) for waiting in dropped))
 
     def _receive_attach(self, attach: Attach) -> None:
         known = self._links.get(attach.handle)
@@ -288,7 +288,7 @@ class AmqpSession:
     def _flush(self) -> None:
         while self._outbox and self._remote_incoming_window > 0:
             if self._write_transfer(self._outbox[0]):
-                self.held.keep(-len(self._outbox.popleft().payload))
+                self.held.add_answers(-len(self._outbox.popleft().payload))
 
     def _write_transfer(self, delivery: _Delivery) -> bool:
         """Write one frame of a message, and return whether it was the last one."""

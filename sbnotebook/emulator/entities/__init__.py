@@ -6,8 +6,8 @@ No sockets, no frames, no clock: the moment is passed in, as milliseconds since 
 from sbnotebook.emulator.entities.changes import Change
 from sbnotebook.emulator.entities.message import (
     BrokeredMessage,
+    BrokeredState,
     DeadLetterReason,
-    MessageState,
     SentMessage,
     read_sent,
 )
@@ -33,6 +33,7 @@ __all__ = [
     "AnyEntity",
     "AuthorizationRule",
     "BrokeredMessage",
+    "BrokeredState",
     "Change",
     "Claim",
     "Condition",
@@ -40,7 +41,6 @@ __all__ = [
     "DeadLetterReason",
     "EntityStatus",
     "MessageSession",
-    "MessageState",
     "Queue",
     "QueueOptions",
     "Receivable",

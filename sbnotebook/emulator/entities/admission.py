@@ -6,15 +6,14 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 from sbnotebook.emulator.entities.changes import MessageAdded, MessageIdSeen, MessageRemoved
-from sbnotebook.emulator.entities.context import Context
 from sbnotebook.emulator.entities.message import (
     BrokeredMessage,
+    BrokeredState,
     DeadLetterReason,
-    MessageState,
     SentMessage,
     read_sent,
     with_message_id,
@@ -22,9 +21,13 @@ from sbnotebook.emulator.entities.message import (
 from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS
 from sbnotebook.emulator.entities.quotas import MAX_HOPS, MAX_ID_LENGTH
-from sbnotebook.emulator.entities.record import EntityRecord
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.errors import AmqpDecodeError
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.entities.queue import Queue
+    from sbnotebook.emulator.entities.registry import Registry
+    from sbnotebook.emulator.entities.topic import Topic
 
 _MEGABYTE: Final = 1_048_576
 _DISTINCT_KEYS: Final = (
@@ -52,28 +55,6 @@ class Forwarded(NamedTuple):
     hops: int
 
 
-class Destination(Protocol):
-    """A queue or a topic, as its admission sees it."""
-
-    path: str
-    box: int
-    record: EntityRecord
-
-    @property
-    def options(self) -> QueueOptions | TopicOptions:
-        """Return how the entity treats its messages."""
-        ...
-
-    @property
-    def total_size(self) -> int:
-        """Return the size of all messages in bytes."""
-        ...
-
-    def take_in(self, message: BrokeredMessage, now: int) -> None:
-        """Keep a message that is active, or scheduled."""
-        ...
-
-
 class Admission:
     """Checks, numbers and dates the messages that are sent to a queue or topic.
 
@@ -85,7 +66,7 @@ class Admission:
     and timestamps", "Service Bus quotas".
     """
 
-    def __init__(self, context: Context, destination: Destination) -> None:
+    def __init__(self, context: Registry, destination: Queue | Topic) -> None:
         self._context = context
         self._destination = destination
         # Until when each id is a duplicate, the oldest first. Not a dict: its first item is slow to find when many
@@ -143,7 +124,7 @@ class Admission:
             enqueued_time=now,
             payload=payload,
             size=len(payload),
-            state=MessageState.ACTIVE if when is None else MessageState.SCHEDULED,
+            state=BrokeredState.ACTIVE if when is None else BrokeredState.SCHEDULED,
             scheduled_time=when,
             expires_at=None if life is None else (now if when is None else when) + life,
             session_id=sent.session_id if getattr(destination.options, "requires_session", True) else None,
@@ -214,7 +195,7 @@ class Admission:
         return replace(
             message,
             sequence_number=record.next_number(partition),
-            state=MessageState.ACTIVE,
+            state=BrokeredState.ACTIVE,
             enqueued_time=now,
             expires_at=None if life is None else now + life,
         )

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from sbnotebook.amqp import AmqpValue
 from sbnotebook.emulator.entities.changes import MessageAdded, MessageRemoved, MessageUpdated
-from sbnotebook.emulator.entities.context import Context
 from sbnotebook.emulator.entities.locks import Locks
-from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason, MessageState
+from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, DeadLetterReason
 from sbnotebook.emulator.entities.message_log import MessageLog, ShelfSummary
-from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
 from sbnotebook.emulator.entities.partitions import tour
-from sbnotebook.emulator.entities.record import EntityRecord
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.rendering import (
     render,
@@ -26,6 +23,10 @@ from sbnotebook.emulator.entities.rendering import (
 )
 from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place, place_of
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.entities.queue import ReceivingEntity
+    from sbnotebook.emulator.entities.registry import Registry
 
 _LOCK_LOST: Final = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
 _SESSION_LOST: Final = "The session lock has expired on the MessageSession. Accept a new MessageSession."
@@ -52,22 +53,6 @@ ABANDON: Final = Settlement(Event.ABANDON)
 DEFER: Final = Settlement(Event.DEFER)
 
 
-class Owner(Protocol):
-    """The queue or subscription that a box is, or is a sub-queue of."""
-
-    record: EntityRecord
-
-    @property
-    def options(self) -> QueueOptions | SubscriptionOptions:
-        """Return how the entity treats its messages."""
-        ...
-
-    @property
-    def is_partitioned(self) -> bool:
-        """Tell whether sequence numbers begin with the number of a partition."""
-        ...
-
-
 class Box:
     """Messages that can be received, settled and peeked at.
 
@@ -85,7 +70,7 @@ class Box:
     "Overview of dead-letter queues".
     """
 
-    def __init__(self, context: Context, box: int, path: str, owner: Owner) -> None:
+    def __init__(self, context: Registry, box: int, path: str, owner: ReceivingEntity) -> None:
         self.path = path
         self.box = box
         self.deferred_count = 0
@@ -250,7 +235,7 @@ class Box:
         """Put in a new message that is not locked; its number decides its place."""
         self._log.add(message)
         self._context.changes.append(MessageAdded(self.box, message))
-        if message.state is MessageState.ACTIVE:
+        if message.state is BrokeredState.ACTIVE:
             self._offer(message, now)
 
     def restore(self, shelves: list[ShelfSummary], deferred: int) -> None:
@@ -289,8 +274,8 @@ class Box:
         if event is Event.EXPIRE:
             why = _EXPIRED
             to = to if self._owner.options.dead_letter_on_expiration else Place.GONE
-        if to is Place.DEFERRED and message.state is not MessageState.DEFERRED:
-            message.state = MessageState.DEFERRED
+        if to is Place.DEFERRED and message.state is not BrokeredState.DEFERRED:
+            message.state = BrokeredState.DEFERRED
             self.deferred_count += 1
         # In a sub-queue, which has no maximum, no delivery counts.
         if counts and self.dead_letter is not None:
@@ -380,15 +365,15 @@ class Box:
         payload = with_dead_letter_reason(with_time_to_live(message, self._log.payload(message)), *why)
         self._remove(message)
         message.payload, message.size = payload, len(payload)
-        message.state, message.expires_at, message.session_id = MessageState.ACTIVE, None, None
+        message.state, message.expires_at, message.session_id = BrokeredState.ACTIVE, None, None
         self.dead_letter.put(message, now)
 
     def _remove(self, message: BrokeredMessage) -> None:
         self._log.remove(message)
         self._context.changes.append(MessageRemoved(self.box, message.sequence_number))
-        if message.state is MessageState.DEFERRED:
+        if message.state is BrokeredState.DEFERRED:
             self.deferred_count -= 1
-        if self.sessions is not None and message.state is not MessageState.SCHEDULED:
+        if self.sessions is not None and message.state is not BrokeredState.SCHEDULED:
             self.sessions.removed(message)
 
     def _is_deferred(self, message: BrokeredMessage | None, session: MessageSession | None) -> bool:

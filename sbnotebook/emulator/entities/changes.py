@@ -19,7 +19,7 @@ BOXES_PER_ENTITY: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class EntityKept:
+class EntitySaved:
     """A new entity, or new options or rules of an entity.
 
     Attributes:
@@ -94,4 +94,4 @@ class MessageIdSeen:
     seen_at: int = 0
 
 
-Change = EntityKept | EntityDeleted | MessageAdded | MessageUpdated | MessageRemoved | SessionStateSet | MessageIdSeen
+Change = EntitySaved | EntityDeleted | MessageAdded | MessageUpdated | MessageRemoved | SessionStateSet | MessageIdSeen

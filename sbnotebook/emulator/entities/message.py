@@ -46,7 +46,7 @@ _LIST_HEADS: Final = {0x45: 1, 0xC0: 3, 0xD0: 9}
 _MAPS: Final = frozenset((_SMALL_MAP, _LARGE_MAP))
 
 
-class MessageState(IntEnum):
+class BrokeredState(IntEnum):
     """The state of a message; the numbers are those of the annotation ``x-opt-message-state``."""
 
     ACTIVE = 0
@@ -87,7 +87,7 @@ class BrokeredMessage:
     enqueued_time: int
     payload: bytes | None
     size: int = -1
-    state: MessageState = MessageState.ACTIVE
+    state: BrokeredState = BrokeredState.ACTIVE
     scheduled_time: int | None = None
     delivery_count: int = 0
     expires_at: int | None = None

@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, Protocol
 
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
+from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 
 SHELF: Final = 1024
 """Sequence numbers on one shelf: what a walk that starts in the middle steps over at most."""
@@ -321,7 +321,7 @@ class MessageLog:
                 (expires, message)
                 for message in (shelf.messages or {}).values()
                 if (expires := message.expires_at) is not None
-                and message.state is MessageState.ACTIVE
+                and message.state is BrokeredState.ACTIVE
                 and message.lock_token is None
             ]
             found += [message for expires, message in free if expires <= now]
@@ -395,7 +395,7 @@ class MessageLog:
             raise AssertionError(f"A shelf of {shelf.count} messages came back with {len(messages)}.")
         shelf.messages = {message.sequence_number: message for message in messages}
         shelf.is_sorted = True
-        ready = [message.sequence_number for message in messages if message.state is MessageState.ACTIVE]
+        ready = [message.sequence_number for message in messages if message.state is BrokeredState.ACTIVE]
         shelf.ready = [number for number in ready if number not in self._moved]
         heapify(shelf.ready)
         self._residency.size += shelf.size + shelf.count * _OVERHEAD

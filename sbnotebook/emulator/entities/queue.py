@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from sbnotebook.emulator.entities.admission import Admission
 from sbnotebook.emulator.entities.box import Box, earliest
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, SessionStateSet
-from sbnotebook.emulator.entities.context import Context
-from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason, MessageState, SentMessage
+from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, DeadLetterReason, SentMessage
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
 from sbnotebook.emulator.entities.record import EntityRecord, Recorded
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
@@ -19,6 +18,9 @@ from sbnotebook.emulator.entities.schedule import Schedule
 from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
 from sbnotebook.emulator.entities.transitions import Event, Place, place_of
 from sbnotebook.model.address import SubQueue
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.entities.registry import Registry
 
 
 class Counts(NamedTuple):
@@ -51,7 +53,7 @@ class SubQueueBox(Box):
         owner: the queue or subscription of which it is a sub-queue.
     """
 
-    def __init__(self, context: Context, box: int, path: str, owner: ReceivingEntity) -> None:
+    def __init__(self, context: Registry, box: int, path: str, owner: ReceivingEntity) -> None:
         super().__init__(context, box, path, owner)
         self.owner = owner
 
@@ -89,7 +91,7 @@ class ReceivingEntity(Recorded, Box):
     """
 
     def __init__(
-        self, context: Context, path: str, options: QueueOptions | SubscriptionOptions, record: EntityRecord
+        self, context: Registry, path: str, options: QueueOptions | SubscriptionOptions, record: EntityRecord
     ) -> None:
         box = record.entity_id * BOXES_PER_ENTITY
         super().__init__(context, box, path, self)
@@ -151,7 +153,7 @@ class ReceivingEntity(Recorded, Box):
 
     def put(self, message: BrokeredMessage, now: int) -> None:
         """Put in a new message that is not locked; its number decides its place."""
-        if self.sessions is not None and message.state is not MessageState.SCHEDULED:
+        if self.sessions is not None and message.state is not BrokeredState.SCHEDULED:
             if message.session_id is None:
                 text = (
                     "Session enabled entity doesn't allow a message whose session identifier is null. "
@@ -309,7 +311,7 @@ class Queue(ReceivingEntity):
 
     options: QueueOptions
 
-    def __init__(self, context: Context, name: str, options: QueueOptions, record: EntityRecord) -> None:
+    def __init__(self, context: Registry, name: str, options: QueueOptions, record: EntityRecord) -> None:
         super().__init__(context, name, options, record)
         self.admission = Admission(context, self)
         self.schedule = Schedule(self._log)
@@ -332,7 +334,7 @@ class Queue(ReceivingEntity):
     def take_in(self, message: BrokeredMessage, now: int) -> None:
         """Keep a message that is active, or scheduled."""
         self.put(message, now)
-        if message.state is MessageState.SCHEDULED:
+        if message.state is BrokeredState.SCHEDULED:
             self.schedule.add(message)
             self._context.wake(self, message.scheduled_time or 0)
 

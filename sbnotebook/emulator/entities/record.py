@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sbnotebook.emulator.entities.changes import EntityKept
+from sbnotebook.emulator.entities.changes import EntitySaved
 from sbnotebook.emulator.entities.options import Options, options_to_json
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS
 
@@ -40,10 +40,10 @@ class EntityRecord:
             return self.last_sequence_number
         return (partition % PARTITIONS) << PARTITION_SHIFT | self.last_sequence_number
 
-    def kept(self, path: str, options: Options, **more: Any) -> EntityKept:
+    def saved(self, path: str, options: Options, **more: Any) -> EntitySaved:
         """Return the change that makes the store keep the entity as it is now."""
         description = {**options_to_json(options), **more}
-        return EntityKept(self.entity_id, self.kind, path, description, self.created_time, self.updated_time)
+        return EntitySaved(self.entity_id, self.kind, path, description, self.created_time, self.updated_time)
 
 
 class Recorded:

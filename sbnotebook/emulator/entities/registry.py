@@ -10,9 +10,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Final, TypeVar
 
-from sbnotebook.emulator.entities.box import earliest
+from sbnotebook.emulator.entities.box import Box, earliest
 from sbnotebook.emulator.entities.changes import Change, EntityDeleted
-from sbnotebook.emulator.entities.context import ForwardingBox, Sleeper
 from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason
 from sbnotebook.emulator.entities.message_log import Residency
 from sbnotebook.emulator.entities.options import (
@@ -54,7 +53,8 @@ class Registry:
     Attributes:
         changes: to store, since ``take_changes``, in order.
         residency: which messages are in memory.
-        order_after_release: where a message comes again that was given back: see ``Context``.
+        order_after_release: says by entity path where a message comes again that was given back: ``front``, ``place``
+            or ``back``.
     """
 
     def __init__(self, tier: Tier = Tier.PREMIUM, is_in_use: Callable[[AnyEntity], bool] = lambda _: False) -> None:
@@ -65,11 +65,11 @@ class Registry:
         self.order_after_release: Callable[[str], str] = lambda _: "place"
         self._entities: dict[str, Queue | Topic] = {}
         self._next_id = 1
-        self._alarms: list[tuple[int, int, Sleeper]] = []  # a heap, with some that are outdated
+        self._alarms: list[tuple[int, int, Box | Topic]] = []  # a heap, with some that are outdated
         self._order = count()
         self._idle: list[AnyEntity] = []
         self._copies = 0  # of forwarded messages, in this turn
-        self._waiting: deque[tuple[ForwardingBox, int]] = deque()
+        self._waiting: deque[tuple[ReceivingEntity, int]] = deque()
 
     def take_changes(self) -> list[Change]:
         """Return what the store has to keep since the last call, in order."""
@@ -135,7 +135,7 @@ class Registry:
         self._check_tier(options)
         name = self._new_name(name)
         queue = self._entities[name.casefold()] = Queue(self, name, options, self._new_record("queue", now))
-        self._keep(queue)
+        self._save(queue)
         return queue
 
     def create_topic(self, name: str, options: TopicOptions | None = None, *, now: int = 0) -> Topic:
@@ -144,7 +144,7 @@ class Registry:
         self._check_tier(options)
         name = self._new_name(name)
         topic = self._entities[name.casefold()] = Topic(self, name, options, self._new_record("topic", now))
-        self._keep(topic)
+        self._save(topic)
         return topic
 
     def create_subscription(
@@ -172,7 +172,7 @@ class Registry:
             rules = [Rule(DEFAULT_RULE, TrueFilter(), created_time=now)]
         subscription = Subscription(topic, name, options, self._new_record("subscription", now), rules)
         topic.add_subscription(subscription)
-        self._keep(subscription)
+        self._save(subscription)
         return subscription
 
     def update(self, entity: AnyEntity, options: Options, *, now: int = 0) -> None:
@@ -192,7 +192,7 @@ class Registry:
         if isinstance(entity, ReceivingEntity):
             entity.drop_locks(now)
         entity.options = options  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
-        self._keep(entity)
+        self._save(entity)
         if isinstance(entity, ReceivingEntity):
             entity.start_forwarding(now)
 
@@ -223,13 +223,13 @@ class Registry:
         """Add a rule, or replace the rule of the same name."""
         subscription.put_rule(rule)
         subscription.record.updated_time = now
-        self._keep(subscription)
+        self._save(subscription)
 
     def remove_rule(self, subscription: Subscription, name: str, *, now: int = 0) -> None:
         """Remove a rule of a subscription."""
         subscription.remove_rule(name)
         subscription.record.updated_time = now
-        self._keep(subscription)
+        self._save(subscription)
 
     def delete(self, entity: AnyEntity) -> None:
         """Delete an entity with all its messages, a topic with its subscriptions."""
@@ -248,7 +248,7 @@ class Registry:
 
     # ------------------------------------------------------------------------------------------ time
 
-    def wake(self, sleeper: Sleeper, when: int) -> None:
+    def wake(self, sleeper: Box | Topic, when: int) -> None:
         """Call ``sleeper.expire`` at a moment (ms), or earlier."""
         if sleeper.alarm is None or when < sleeper.alarm:
             sleeper.alarm = when
@@ -276,7 +276,7 @@ class Registry:
         """Return when ``expire`` has work to do next, or may have, in ms; None if never."""
         return self._alarms[0][0] if self._alarms else None
 
-    def may_forward(self, box: ForwardingBox, message: BrokeredMessage) -> bool:
+    def may_forward(self, box: ReceivingEntity, message: BrokeredMessage) -> bool:
         """Tell whether a message may be forwarded now; if not, ``continue_forwarding`` does it.
 
         So one message cannot keep all clients waiting: if each of n subscriptions forwards to its own topic, the limit
@@ -367,11 +367,11 @@ class Registry:
             what = ", ".join(asked) or "topics"
             raise RefusedError(Condition.NOT_ALLOWED, f"The tier {self.tier.value} does not have {what}.")
 
-    def _keep(self, entity: AnyEntity) -> None:
+    def _save(self, entity: AnyEntity) -> None:
         more: dict[str, Any] = {}
         if isinstance(entity, Subscription):
             more["rules"] = [rule.to_json() for rule in entity.rules]
-        self.changes.append(entity.record.kept(entity.path, entity.options, **more))
+        self.changes.append(entity.record.saved(entity.path, entity.options, **more))
         self._watch(entity)
 
     def _watch(self, entity: AnyEntity) -> None:
@@ -380,7 +380,7 @@ class Registry:
         if deadline is not None:
             self.wake(entity, deadline)
 
-    def _idle_end(self, sleeper: Sleeper, now: int) -> int | None:
+    def _idle_end(self, sleeper: Box | Topic, now: int) -> int | None:
         if not isinstance(sleeper, AnyEntity) or (idle := _idle_time(sleeper)) is None:
             return None
         # The topic gets the same changes as its subscriptions.

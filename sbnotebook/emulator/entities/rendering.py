@@ -25,7 +25,7 @@ from sbnotebook.amqp.sections import (
     section_value,
     split,
 )
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState, map_items, read_sent
+from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, map_items, read_sent
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 
 _HEADER: Final = b"\x00\x53\x70"
@@ -133,9 +133,9 @@ def _brokers_own(message: BrokeredMessage, *, is_delivery: bool, with_lock: bool
     if not is_delivery or message.enqueued_sequence_number != number:
         items.append(_ENCODED_ENQUEUED_SEQUENCE_NUMBER + message.enqueued_sequence_number.to_bytes(8))
     state = message.state
-    if keeps_scheduled and message.scheduled_time is not None and state is MessageState.ACTIVE:
-        state = MessageState.SCHEDULED
-    if not is_delivery or state is MessageState.SCHEDULED:
+    if keeps_scheduled and message.scheduled_time is not None and state is BrokeredState.ACTIVE:
+        state = BrokeredState.SCHEDULED
+    if not is_delivery or state is BrokeredState.SCHEDULED:
         items.append(_ENCODED_STATE + state.to_bytes(4))
     if message.dead_letter_source is not None:
         items.append(encode(_DEAD_LETTER_SOURCE) + encode(message.dead_letter_source))
@@ -159,7 +159,7 @@ def _header(message: BrokeredMessage, sent: list[Any]) -> bytes:
         UInt(message.delivery_count),
     ]
     if message.expires_at is not None:
-        waits_until = message.scheduled_time if message.state is MessageState.SCHEDULED else None
+        waits_until = message.scheduled_time if message.state is BrokeredState.SCHEDULED else None
         since = waits_until or message.enqueued_time
         fields[_TIME_TO_LIVE] = UInt(min(message.expires_at - since, _MAX_UINT))
     return _HEADER + encode(fields)

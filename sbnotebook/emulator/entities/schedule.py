@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
+from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.message_log import MessageLog
 
 _SPARE: Final = 64
@@ -76,4 +76,4 @@ class Schedule:
 
     def _find(self, sequence_number: int) -> BrokeredMessage | None:
         message = self._log.get(sequence_number)
-        return message if message is not None and message.state is MessageState.SCHEDULED else None
+        return message if message is not None and message.state is BrokeredState.SCHEDULED else None

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
-from sbnotebook.emulator.entities.message import MessageState
+from sbnotebook.emulator.entities.message import BrokeredState
 from sbnotebook.emulator.entities.message_log import ShelfSummary, Storage
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, TopicOptions, options_from_json
 from sbnotebook.emulator.entities.partitions import without_partition
@@ -24,7 +24,7 @@ from sbnotebook.model.address import EntityAddress
 
 
 class StoredEntity(NamedTuple):
-    """An entity in the store; the fields are those of ``EntityKept``, and one more.
+    """An entity in the store; the fields are those of ``EntitySaved``, and one more.
 
     Attributes:
         last_sequence_number: the newest number that it ever gave to a message, 0 if none; in an
@@ -155,7 +155,7 @@ def _restore_boxes(entity: AnyEntity, snapshot: Snapshot) -> None:
     if entity.sessions is not None:
         # The waiting receivers of each session are needed at once.
         for message in entity.peek(0, entity.message_count):
-            if message.state is not MessageState.SCHEDULED:
+            if message.state is not BrokeredState.SCHEDULED:
                 entity.sessions.added(message)
-            if message.state is MessageState.ACTIVE:
+            if message.state is BrokeredState.ACTIVE:
                 entity.sessions.make_ready(message)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sbnotebook.emulator.entities.admission import Admission
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, MessageAdded, MessageRemoved
-from sbnotebook.emulator.entities.context import Context
 from sbnotebook.emulator.entities.message import (
     BrokeredMessage,
+    BrokeredState,
     DeadLetterReason,
-    MessageState,
     SentMessage,
     read_sent,
 )
@@ -22,6 +22,9 @@ from sbnotebook.emulator.entities.queue import ReceivingEntity
 from sbnotebook.emulator.entities.record import EntityRecord, Recorded
 from sbnotebook.emulator.entities.rules import FilterError, Rule, RuleSubject
 from sbnotebook.emulator.entities.schedule import Schedule
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.entities.registry import Registry
 
 
 class Subscription(ReceivingEntity):
@@ -133,7 +136,7 @@ class Topic(Recorded):
     Source: Service Bus documentation, "Service Bus queues, topics, and subscriptions".
     """
 
-    def __init__(self, context: Context, name: str, options: TopicOptions, record: EntityRecord) -> None:
+    def __init__(self, context: Registry, name: str, options: TopicOptions, record: EntityRecord) -> None:
         self.path = name
         self.context = context
         self.options = options
@@ -191,7 +194,7 @@ class Topic(Recorded):
 
     def take_in(self, message: BrokeredMessage, now: int) -> None:
         """Hand on a message that is active; keep one that is scheduled."""
-        if message.state is not MessageState.SCHEDULED:
+        if message.state is not BrokeredState.SCHEDULED:
             self.admission.pass_on(message)
             for subscription in self._subscriptions.values():
                 subscription.take_in(message, now)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
+from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 
 
 class _Key(Enum):
@@ -140,8 +140,8 @@ def _words(name: Enum) -> str:
 
 def place_of(message: BrokeredMessage) -> Place:
     """Return the place of a message in its entity."""
-    if message.state is MessageState.SCHEDULED:
+    if message.state is BrokeredState.SCHEDULED:
         return Place.SCHEDULED
-    if message.state is MessageState.DEFERRED:
+    if message.state is BrokeredState.DEFERRED:
         return Place.DEFERRED if message.lock_token is None else Place.DEFERRED_LOCKED
     return Place.ACTIVE if message.lock_token is None else Place.LOCKED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sbnotebook.amqp import AmqpValue, Int, Symbol
 from sbnotebook.emulator.amqp import Coordinator, Link, ReceivingLink, SendingLink
@@ -15,7 +15,6 @@ from sbnotebook.emulator.service.coordinator import attach_coordinator
 from sbnotebook.emulator.service.links import (
     SESSION_FILTER,
     LinkHandler,
-    LinkPeer,
     ReceiverLink,
     SenderLink,
     attach_session,
@@ -24,6 +23,9 @@ from sbnotebook.emulator.service.management import management_node
 from sbnotebook.emulator.service.requests import Node, ReplyLink, RequestLink
 from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.service.peer import AmqpPeer
 
 _MAX_TOKEN_SIZE: Final = 65_536
 """Bytes of one request to ``$cbs``, which anyone can send: some times the longest token."""
@@ -38,7 +40,7 @@ _DESTINATION: Final = Symbol("com.microsoft:transfer-destination-address")
 _AnyEntity = AnyEntity | Receivable | None
 
 
-def attach(peer: LinkPeer, link: _AnyLink) -> LinkHandler | None:
+def attach(peer: AmqpPeer, link: _AnyLink) -> LinkHandler | None:
     """Accept a link, or refuse it."""
     try:
         return _attached(peer, link)
@@ -47,7 +49,7 @@ def attach(peer: LinkPeer, link: _AnyLink) -> LinkHandler | None:
         return None
 
 
-def _attached(peer: LinkPeer, link: _AnyLink) -> LinkHandler:
+def _attached(peer: AmqpPeer, link: _AnyLink) -> LinkHandler:
     if isinstance(link.target, Coordinator) and isinstance(link, ReceivingLink):
         return attach_coordinator(peer, link)
     authorize(peer, link)
@@ -64,7 +66,7 @@ def _attached(peer: LinkPeer, link: _AnyLink) -> LinkHandler:
     return _attach_receiver(peer, link, path, entity)
 
 
-def authorize(peer: LinkPeer, link: Link) -> None:
+def authorize(peer: AmqpPeer, link: Link) -> None:
     """Check that the connection's tokens allow a link."""
     path = _path(link.address)
     if path.casefold() == CBS or isinstance(link.target, Coordinator):
@@ -83,7 +85,7 @@ def _path(address: object) -> str:
     return text.strip("/")
 
 
-def _node(peer: LinkPeer, path: str) -> Node | None:
+def _node(peer: AmqpPeer, path: str) -> Node | None:
     lowered = path.casefold()
     if lowered == CBS:
         return cbs_node(peer.access)
@@ -97,12 +99,12 @@ def _node(peer: LinkPeer, path: str) -> Node | None:
     return None
 
 
-def _attach_to_node(peer: LinkPeer, link: _AnyLink, node: Node) -> LinkHandler:
+def _attach_to_node(peer: AmqpPeer, link: _AnyLink, node: Node) -> LinkHandler:
     link.accept(max_message_size=_MAX_TOKEN_SIZE if node.address == CBS else _MAX_REQUEST_SIZE)
     return RequestLink(peer, link, node) if isinstance(link, ReceivingLink) else ReplyLink(peer, link, node)
 
 
-def _attach_sender(peer: LinkPeer, link: ReceivingLink, path: str, entity: _AnyEntity) -> LinkHandler:
+def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: _AnyEntity) -> LinkHandler:
     if entity is None:
         raise _not_found(peer, path)
     if not isinstance(entity, Queue | Topic):
@@ -130,7 +132,7 @@ def _attach_sender(peer: LinkPeer, link: ReceivingLink, path: str, entity: _AnyE
     return SenderLink(peer, link, destination, via)
 
 
-def _attach_receiver(peer: LinkPeer, link: SendingLink, path: str, entity: _AnyEntity) -> LinkHandler:
+def _attach_receiver(peer: AmqpPeer, link: SendingLink, path: str, entity: _AnyEntity) -> LinkHandler:
     wants_session = link.source is not None and SESSION_FILTER in (link.source.filter or {})
     if entity is None:
         raise _not_found(peer, path)
@@ -168,15 +170,15 @@ def _disabled(path: str) -> RefusedError:
     return RefusedError(Condition.ENTITY_DISABLED, f"Messaging entity '{path[:260]}' is currently disabled.")
 
 
-def _not_found(peer: LinkPeer, path: str) -> RefusedError:
+def _not_found(peer: AmqpPeer, path: str) -> RefusedError:
     return RefusedError(Condition.NOT_FOUND, _not_found_text(peer, path))
 
 
-def _not_found_text(peer: LinkPeer, path: str) -> str:
+def _not_found_text(peer: AmqpPeer, path: str) -> str:
     return f"The messaging entity '{_named_as_missing(peer, path)[:260]}' could not be found. {KNOW_MORE}"
 
 
-def _named_as_missing(peer: LinkPeer, path: str) -> str:
+def _named_as_missing(peer: AmqpPeer, path: str) -> str:
     """Return the name under which an entity is said to be missing.
 
     That of a subscription is the one that Azure gives (MicrosoftDocs/azure-docs 73870, azure-sdk-for-net 7907).

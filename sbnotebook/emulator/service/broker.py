@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from sbnotebook.emulator.amqp import SharedMemory
 from sbnotebook.emulator.clock import Clock, SystemClock
+from sbnotebook.emulator.connection_limit import ConnectionLimit
 from sbnotebook.emulator.entities import (
     AnyEntity,
     Condition,
@@ -25,43 +26,11 @@ from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.access import NamespaceAccess
 from sbnotebook.emulator.service.dispatcher import Dispatcher
 from sbnotebook.emulator.store import Store
-from sbnotebook.emulator.visitors import Visitors
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.service.peer import AmqpPeer
 
 _LOGGER: Final = clean_logger(__name__)
-
-
-class Peer(Protocol):
-    """A connection, as the broker sees it."""
-
-    def flush(self) -> None:
-        """Write the waiting bytes."""
-        ...
-
-    def close(self) -> None:
-        """Close the connection because the emulator ends."""
-        ...
-
-    def abort(self) -> None:
-        """Drop the connection without writing the waiting bytes."""
-        ...
-
-    def detach_from(
-        self, entities: Collection[object], condition: Condition, sentence: str, *, is_node: bool = False
-    ) -> None:
-        """Detach the links to these entities, or only those to their management nodes."""
-        ...
-
-    def freeze(self) -> None:
-        """Stop reading and answering until ``thaw``."""
-        ...
-
-    def thaw(self) -> None:
-        """Read and answer again."""
-        ...
-
-    def is_attached_to(self, entities: Collection[object]) -> bool:
-        """Return whether there is a link to one of these entities."""
-        ...
 
 
 class Broker:
@@ -75,7 +44,7 @@ class Broker:
         now: ms; the time that ``moment`` returned last.
         identity: the identity of the namespace for clients, the same at every address.
         memory: the memory that the clients of all connections hold.
-        visitors: the connections of all clients, over HTTP, too.
+        connections: the connections of all clients, over HTTP, too.
         session_links: the session that a link receives from, by entity and the link's name.
 
     Args:
@@ -108,12 +77,12 @@ class Broker:
         self.session_links: dict[tuple[ReceivingEntity, str], str] = {}
         self.dispatcher = Dispatcher()
         self.memory = SharedMemory()
-        self.peers: set[Peer] = set()
-        self.visitors = Visitors()
+        self.peers: set[AmqpPeer] = set()
+        self.connections = ConnectionLimit()
         self._second = self._operations = 0
         self._store = store
         self._on_failure = on_failure
-        self._touched: set[Peer] = set()
+        self._touched: set[AmqpPeer] = set()
         self._turn_is_due = False
         self._is_stopped = False
         self._turn_ended: asyncio.Future[None] | None = None
@@ -132,7 +101,7 @@ class Broker:
             self.schedule_turn()
         return now
 
-    def touch(self, peer: Peer) -> None:
+    def touch(self, peer: AmqpPeer) -> None:
         """Write the waiting bytes of this connection at the end of the turn."""
         self._touched.add(peer)
         self.schedule_turn()
@@ -143,7 +112,7 @@ class Broker:
             self._turn_is_due = True
             asyncio.get_running_loop().call_soon(self._take_turn)
 
-    async def kept(self) -> None:
+    async def committed(self) -> None:
         """Wait until all changes up to now are stored."""
         if self._turn_ended is None:
             self._turn_ended = asyncio.get_running_loop().create_future()
@@ -214,13 +183,13 @@ class Broker:
         """Drop all connections, and wait until their links are gone."""
         for peer in list(self.peers):
             peer.abort()
-        await self.kept()  # by then the loop has reported it to each of them
+        await self.committed()  # by then the loop has reported it to each of them
 
     def renew_identity(self) -> None:
         """Give the namespace a new identity, because it was emptied."""
         self.identity = uuid4().hex
         if self._store is not None:
-            self._store.keep_identity(self.identity)
+            self._store.save_identity(self.identity)
 
     def stop(self) -> None:
         """Take the last turn, and close all connections."""
@@ -237,7 +206,7 @@ class Broker:
         # Deliver and store before anything is confirmed.
         is_behind = self._deliver()
         self._turn_is_due = False
-        if not self._keep():
+        if not self._commit():
             return
         # Now the confirmations may go out.
         touched, self._touched = self._touched, set()
@@ -263,7 +232,7 @@ class Broker:
             return False
         return is_behind or self.dispatcher.is_behind
 
-    def _keep(self) -> bool:
+    def _commit(self) -> bool:
         changes = self.registry.take_changes()
         if changes and self.faults.slow_disk_ms:
             time.sleep(self.faults.slow_disk_ms / 1000)  # All clients wait, as for a slow disk.

@@ -5,7 +5,7 @@ Source: AMQP 1.0 part 4, transactions, sections 4.2 to 4.4.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sbnotebook.amqp.sections import VALUE, split
 from sbnotebook.emulator.amqp import (
@@ -23,8 +23,11 @@ from sbnotebook.emulator.amqp.composites import decode_composite
 from sbnotebook.emulator.entities import Condition, RefusedError, Tier
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.service.conditions import error_of, new_error
-from sbnotebook.emulator.service.links import LinkHandler, LinkPeer
+from sbnotebook.emulator.service.links import LinkHandler
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.service.peer import AmqpPeer
 
 COORDINATOR: Final = "$coordinator"
 """The path of control links, for the faults that end a connection."""
@@ -35,7 +38,7 @@ _CREDIT: Final = 100
 class CoordinatorLink(LinkHandler):
     """A client declares and discharges transactions. Those that are open are rolled back with the link."""
 
-    def __init__(self, peer: LinkPeer, link: ReceivingLink) -> None:
+    def __init__(self, peer: AmqpPeer, link: ReceivingLink) -> None:
         super().__init__(None)
         self.path = COORDINATOR
         self._peer = peer
@@ -95,7 +98,7 @@ class CoordinatorLink(LinkHandler):
             raise RefusedError(Condition.NOT_ALLOWED, "One of its messages has not come in whole.")
 
 
-def attach_coordinator(peer: LinkPeer, link: ReceivingLink) -> LinkHandler:
+def attach_coordinator(peer: AmqpPeer, link: ReceivingLink) -> LinkHandler:
     """Attach a control link, and return its handler.
 
     What Azure offers in its answer is not known. The emulator names no capabilities, so clients must cope with none.

@@ -3,58 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from sbnotebook.emulator.entities import BrokeredMessage, MessageSession, ReceivingEntity
+from sbnotebook.emulator.entities import BrokeredMessage, MessageSession, Receivable, ReceivingEntity
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.service.links import ReceiverLink, SessionWaiter
 
 _MAX_MESSAGES: Final = 500
 _MAX_BYTES: Final = 4_194_304
 """What one entity delivers in one turn, so that others get theirs, and a client that does not read is noticed."""
-
-
-class Outlet(Protocol):
-    """A source of messages: an entity, or a session that the client holds."""
-
-    @property
-    def has_available(self) -> bool:
-        """Return whether ``receive`` would find a message."""
-        ...
-
-    def receive(self, now: int) -> BrokeredMessage | None:
-        """Lock and return the first available message; None if there is none."""
-        ...
-
-    def receive_and_delete(self, now: int) -> BrokeredMessage | None:
-        """Remove and return the first available message; None if there is none."""
-        ...
-
-
-class Receiver(Protocol):
-    """A client's link that receives, as the dispatcher needs it."""
-
-    @property
-    def outlet(self) -> Outlet:
-        """Return the source of its messages."""
-        ...
-
-    @property
-    def can_take(self) -> bool:
-        """Return whether a message can be sent to the client now."""
-        ...
-
-    @property
-    def is_draining(self) -> bool:
-        """Return whether the client wants an answer when there are no more messages, instead of waiting."""
-        ...
-
-    def deliver(self, now: int) -> int:
-        """Send the next message, and return its size in bytes."""
-        ...
-
-    def end_drain(self) -> None:
-        """Tell the client that there are no more messages."""
-        ...
 
 
 class HeldSession:
@@ -79,43 +38,34 @@ class HeldSession:
         return self.entity.receive_and_delete(now, self.session)
 
 
-class Waiter(Protocol):
-    """A client that waits for a session."""
-
-    @property
-    def entity(self) -> ReceivingEntity:
-        """Return the entity for one of whose sessions it waits."""
-        ...
-
-    def accept(self, now: int) -> None:
-        """Take a session that is free."""
-        ...
+MessageSource = Receivable | HeldSession
+"""What a link receives from: an entity, or a session that the client holds."""
 
 
 class Dispatcher:
     """Gives available messages to the receivers that can take them, in turn."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Outlet, deque[Receiver]] = {}
-        self._waiters: dict[Waiter, None] = {}  # in the order in which they came
+        self._waiting: dict[MessageSource, deque[ReceiverLink]] = {}
+        self._waiters: dict[SessionWaiter, None] = {}  # in the order in which they came
 
-    def wait(self, receiver: Receiver) -> None:
+    def wait(self, receiver: ReceiverLink) -> None:
         """Add a receiver that can take messages, or wants an answer when there are none."""
-        waiting = self._waiting.setdefault(receiver.outlet, deque())
+        waiting = self._waiting.setdefault(receiver.source, deque())
         if receiver not in waiting:
             waiting.append(receiver)
 
-    def forget(self, receiver: Receiver) -> None:
+    def forget(self, receiver: ReceiverLink) -> None:
         """Remove a receiver."""
-        waiting = self._waiting.get(receiver.outlet)
+        waiting = self._waiting.get(receiver.source)
         if waiting is not None and receiver in waiting:
             waiting.remove(receiver)
 
-    def wait_for_session(self, waiter: Waiter) -> None:
+    def wait_for_session(self, waiter: SessionWaiter) -> None:
         """Add a client that waits for the next free session."""
         self._waiters[waiter] = None
 
-    def forget_waiter(self, waiter: Waiter) -> None:
+    def forget_waiter(self, waiter: SessionWaiter) -> None:
         """Remove a client that does not wait for a session any more."""
         self._waiters.pop(waiter, None)
 
@@ -123,7 +73,7 @@ class Dispatcher:
     def is_behind(self) -> bool:
         """Return whether there is more to deliver than one turn allows."""
         return bool(self._waiting) and any(
-            waiting and outlet.has_available for outlet, waiting in self._waiting.items()
+            waiting and source.has_available for source, waiting in self._waiting.items()
         )
 
     def dispatch(self, now: int) -> None:
@@ -131,18 +81,18 @@ class Dispatcher:
         for waiter in list(self._waiters):
             if waiter.entity.sessions is not None and waiter.entity.sessions.has_free:
                 waiter.accept(now)
-        for outlet, waiting in list(self._waiting.items()):
-            _deliver(outlet, waiting, now)
+        for source, waiting in list(self._waiting.items()):
+            _deliver(source, waiting, now)
             for receiver in list(waiting):
-                if not receiver.can_take or (receiver.is_draining and not outlet.has_available):
+                if not receiver.can_take or (receiver.is_draining and not source.has_available):
                     _dismiss(receiver, waiting)
             if not waiting:
-                del self._waiting[outlet]
+                del self._waiting[source]
 
 
-def _deliver(outlet: Outlet, waiting: deque[Receiver], now: int) -> None:
+def _deliver(source: MessageSource, waiting: deque[ReceiverLink], now: int) -> None:
     messages = size = 0
-    while waiting and outlet.has_available and messages < _MAX_MESSAGES and size < _MAX_BYTES:
+    while waiting and source.has_available and messages < _MAX_MESSAGES and size < _MAX_BYTES:
         receiver = waiting[0]
         if receiver.can_take:
             waiting.rotate(-1)
@@ -152,7 +102,7 @@ def _deliver(outlet: Outlet, waiting: deque[Receiver], now: int) -> None:
             _dismiss(receiver, waiting)
 
 
-def _dismiss(receiver: Receiver, waiting: deque[Receiver]) -> None:
+def _dismiss(receiver: ReceiverLink, waiting: deque[ReceiverLink]) -> None:
     waiting.remove(receiver)
     if receiver.is_draining:
         receiver.end_drain()

@@ -255,13 +255,13 @@ class _EntityRoutes:
             raise _exists(request, subscription.topic, subscription.name, name)
         # Answer once it is stored.
         self._registry.put_rule(subscription, rule, now=now)
-        await self._broker.kept()
+        await self._broker.committed()
         return _atom("entry", atom.entry(_rule_entry(request, rule)), 200 if is_update else 201)
 
     async def delete_rule(self, request: web.Request) -> web.Response:
         now = self._broker.advance()
         self._registry.remove_rule(self._subscription(request), self._rule(request).name, now=now)
-        await self._broker.kept()
+        await self._broker.committed()
         return web.Response()
 
     def _entity(self, request: web.Request) -> Queue | Topic:
@@ -341,17 +341,17 @@ class _EntityRoutes:
         return _atom("feed", atom.feed(title, str(request.url), self._broker.clock.now(), entries, next_page))
 
     async def _created(self, request: web.Request, entity: AnyEntity) -> web.Response:
-        await self._broker.kept()
+        await self._broker.committed()
         return _atom("entry", atom.entry(self._entry(request, entity)), 201)
 
     async def _updated(self, request: web.Request, entity: AnyEntity, options: Options) -> web.Response:
         self._broker.update(entity, options)
-        await self._broker.kept()
+        await self._broker.committed()
         return _atom("entry", atom.entry(self._entry(request, entity)))
 
     async def _deleted(self, entity: AnyEntity) -> web.Response:
         self._broker.delete(entity)
-        await self._broker.kept()
+        await self._broker.committed()
         return web.Response()
 
 

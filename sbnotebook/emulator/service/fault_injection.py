@@ -8,7 +8,8 @@ from typing import Any, Final
 from sbnotebook.emulator.entities import AnyEntity, Condition, Receivable
 from sbnotebook.emulator.faults import ACTS, Faults
 from sbnotebook.emulator.service.access import MANAGEMENT
-from sbnotebook.emulator.service.broker import Broker, Peer, boxes
+from sbnotebook.emulator.service.broker import Broker, boxes
+from sbnotebook.emulator.service.peer import AmqpPeer
 from sbnotebook.errors import ConfigurationError
 
 
@@ -104,7 +105,7 @@ def _named(broker: Broker, path: str | None) -> list[AnyEntity | Receivable]:
     return [entity]
 
 
-def _connected(broker: Broker, path: str | None) -> list[Peer]:
+def _connected(broker: Broker, path: str | None) -> list[AmqpPeer]:
     peers = list(broker.peers)
     if path is None:
         return peers

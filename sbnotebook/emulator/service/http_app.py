@@ -145,13 +145,13 @@ class _Admin:
 
     async def set_faults(self, request: web.Request) -> web.Response:
         faults = change_faults(self._broker, await _json_object(request))
-        await self._broker.kept()
+        await self._broker.committed()
         return web.json_response(faults)
 
     async def lease(self, request: web.Request) -> web.StreamResponse:
         # A lease that anyone could take may have to make room for others.
         if request.transport is not None and self._is_proven(request):
-            self._broker.visitors.settle(request.transport)
+            self._broker.connections.settle(request.transport)
         with self._leases.held():
             response = web.StreamResponse()
             await response.prepare(request)

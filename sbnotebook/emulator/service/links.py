@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from sbnotebook.amqp import AmqpValue, Described, Long, Symbol, UInt
@@ -20,7 +20,6 @@ from sbnotebook.emulator.amqp import (
     DeliveryState,
     DispositionReceived,
     Error,
-    HeldMemory,
     Link,
     Modified,
     Outcome,
@@ -46,13 +45,14 @@ from sbnotebook.emulator.entities import (
 )
 from sbnotebook.emulator.entities.box import RELEASE
 from sbnotebook.emulator.faults import SERVER_BUSY, EntityFaults
-from sbnotebook.emulator.service.access import ConnectionAccess
-from sbnotebook.emulator.service.broker import Broker, Peer
+from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.conditions import error_of, new_error, with_tracking_id
-from sbnotebook.emulator.service.dispatcher import HeldSession, Outlet
+from sbnotebook.emulator.service.dispatcher import HeldSession, MessageSource
 from sbnotebook.emulator.service.settling import check_age, settle, settle_later, settlement_of
-from sbnotebook.emulator.service.transactions import Transactions, ViaEntities
 from sbnotebook.errors import AmqpDecodeError
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.service.peer import AmqpPeer
 
 SESSION_FILTER: Final = Symbol("com.microsoft:session-filter")
 """The session in the filter of a source, or null for the next free one."""
@@ -100,26 +100,6 @@ class LinkHandler:
         """Clean up, because the link is gone."""
 
 
-class LinkPeer(Peer, Protocol):
-    """The part of a connection that its links need."""
-
-    broker: Broker
-    access: ConnectionAccess
-    held: HeldMemory
-    transactions: Transactions
-    vias: ViaEntities
-    handlers: dict[Link, LinkHandler]
-    is_writable: bool
-
-    def detach(self, link: Link, error: Error) -> None:
-        """Detach a link, or refuse it if it is not attached yet."""
-        ...
-
-    def drop(self, reason: str) -> None:
-        """End a connection whose client cannot be served, and log the reason."""
-        ...
-
-
 class SenderLink(LinkHandler):
     """A client sends messages to a queue or topic.
 
@@ -131,7 +111,7 @@ class SenderLink(LinkHandler):
     """
 
     def __init__(
-        self, peer: LinkPeer, link: ReceivingLink, destination: Queue | Topic, via: Queue | Topic | None = None
+        self, peer: AmqpPeer, link: ReceivingLink, destination: Queue | Topic, via: Queue | Topic | None = None
     ) -> None:
         super().__init__(destination)
         self._destination = destination
@@ -202,13 +182,15 @@ class ReceiverLink(LinkHandler):
         peer: the connection.
         link: the client's link.
         entity: the entity with its messages.
-        outlet: source of its messages; None for the entity.
+        source: where its messages come from; None for the entity.
     """
 
-    def __init__(self, peer: LinkPeer, link: SendingLink, entity: Receivable, outlet: Outlet | None = None) -> None:
+    def __init__(
+        self, peer: AmqpPeer, link: SendingLink, entity: Receivable, source: MessageSource | None = None
+    ) -> None:
         super().__init__(entity)
         self.entity = entity
-        self.outlet = outlet or entity
+        self.source: MessageSource = source or entity
         self._link = link
         self._peer = peer
         self._deletes = link.snd_settle_mode == _SETTLED
@@ -238,10 +220,10 @@ class ReceiverLink(LinkHandler):
         """Send the next message, and return its size in bytes."""
         faults = self._faults
         delay = faults.delivery_delay_ms / 1000
-        message = self.outlet.receive_and_delete(now) if self._deletes else self.outlet.receive(now)
+        message = self.source.receive_and_delete(now) if self._deletes else self.source.receive(now)
         if message is None:
             return 0
-        with_lock = not self._deletes and self.outlet is self.entity
+        with_lock = not self._deletes and self.source is self.entity
         payload = self.entity.rendered(message, is_delivery=True, with_lock=with_lock)
         # A message that is deleted already is not settled, so Service Bus gives it an empty tag.
         tag = message.lock_token.bytes_le if message.lock_token else b""
@@ -352,7 +334,7 @@ class ReceiverLink(LinkHandler):
 class SessionReceiverLink(ReceiverLink):
     """A client receives from a session, which it holds until the link or the lock ends."""
 
-    def __init__(self, peer: LinkPeer, link: SendingLink, held: HeldSession) -> None:
+    def __init__(self, peer: AmqpPeer, link: SendingLink, held: HeldSession) -> None:
         super().__init__(peer, link, held.entity, held)
         self._held = held
         self._name = (held.entity, link.name)
@@ -386,7 +368,7 @@ class SessionReceiverLink(ReceiverLink):
 class SessionWaiter(LinkHandler):
     """A client waits for a session. Its link is attached once it gets one."""
 
-    def __init__(self, peer: LinkPeer, link: SendingLink, entity: ReceivingEntity) -> None:
+    def __init__(self, peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -> None:
         super().__init__(entity)
         self.entity = entity
         self._peer = peer
@@ -426,7 +408,7 @@ class SessionWaiter(LinkHandler):
         self._peer.detach(self._link, new_error(Condition.TIMEOUT, text))
 
 
-def attach_session(peer: LinkPeer, link: SendingLink, entity: ReceivingEntity) -> LinkHandler:
+def attach_session(peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -> LinkHandler:
     """Attach a link to the session that its source names, or let it wait for the next one that is free."""
     wanted = _filter(link)
     wanted = wanted.value if isinstance(wanted, Described) else wanted
@@ -441,7 +423,7 @@ def attach_session(peer: LinkPeer, link: SendingLink, entity: ReceivingEntity) -
     return _accepted(peer, link, HeldSession(entity, *accepted))
 
 
-def _accepted(peer: LinkPeer, link: SendingLink, held: HeldSession) -> SessionReceiverLink:
+def _accepted(peer: AmqpPeer, link: SendingLink, held: HeldSession) -> SessionReceiverLink:
     source, asked = link.source or Source(), _filter(link)
     session_id: AmqpValue = held.session.session_id
     if isinstance(asked, Described):
@@ -487,7 +469,7 @@ def _echo(outcome: Outcome) -> Outcome:
             return outcome
 
 
-def _refused(peer: LinkPeer, link: Link, error: Error, txn_id: bytes | None) -> DeliveryState:
+def _refused(peer: AmqpPeer, link: Link, error: Error, txn_id: bytes | None) -> DeliveryState:
     """Return the answer to work that is refused; in a transaction, Azure was seen to detach the link in its place."""
     if txn_id is not None:
         match peer.broker.faults.transaction_refusal:
@@ -500,7 +482,7 @@ def _refused(peer: LinkPeer, link: Link, error: Error, txn_id: bytes | None) -> 
     return Rejected(error)
 
 
-def _confirm(peer: LinkPeer, confirm: Callable[[], None], delay: float) -> None:
+def _confirm(peer: AmqpPeer, confirm: Callable[[], None], delay: float) -> None:
     """Confirm a delivery now, or after some seconds."""
     if not delay:
         confirm()

@@ -139,7 +139,7 @@ class AmqpPeer(asyncio.Protocol):
         """Clean up, because the connection is gone. The client's locks stay until they end."""
         del exc
         if self._transport is not None:
-            self.broker.visitors.leave(self._transport)
+            self.broker.connections.leave(self._transport)
         self._transport = None  # uvloop fails where asyncio ignores writes to a closed transport.
         self.broker.peers.discard(self)
         self.access.close()
@@ -281,13 +281,13 @@ class AmqpPeer(asyncio.Protocol):
             self.is_trusted = True
             self.held.trust()
             if self._transport is not None:
-                self.broker.visitors.settle(self._transport.get_extra_info("line", self._transport))
+                self.broker.connections.settle(self._transport.get_extra_info("line", self._transport))
 
     def _count_unsent(self) -> None:
         # What the client does not take is in the transport, which is small unless it reads nothing at all.
         before, self._unsent = self._unsent, 0 if self._transport is None else self._transport.get_write_buffer_size()
         if self._unsent != before:
-            self.held.keep(self._unsent - before)
+            self.held.add_answers(self._unsent - before)
 
     def _handle_events(self) -> None:
         end = time.monotonic() + _SLICE

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from sbnotebook.amqp import AmqpValue, Int, encode
 from sbnotebook.amqp.limits import ITEMS
@@ -19,8 +19,11 @@ from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.conditions import new_error
-from sbnotebook.emulator.service.links import LinkHandler, LinkPeer
+from sbnotebook.emulator.service.links import LinkHandler
 from sbnotebook.errors import AmqpDecodeError
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.service.peer import AmqpPeer
 
 _LOGGER: Final = clean_logger(__name__)
 _CREDIT: Final = 100
@@ -106,7 +109,7 @@ class Node(NamedTuple):
 class RequestLink(LinkHandler):
     """A client sends requests."""
 
-    def __init__(self, peer: LinkPeer, link: ReceivingLink, node: Node) -> None:
+    def __init__(self, peer: AmqpPeer, link: ReceivingLink, node: Node) -> None:
         super().__init__(node.entity)
         self._peer = peer
         self._link = link
@@ -153,7 +156,7 @@ class RequestLink(LinkHandler):
 class ReplyLink(LinkHandler):
     """A client receives the replies to its requests."""
 
-    def __init__(self, peer: LinkPeer, link: SendingLink, node: Node) -> None:
+    def __init__(self, peer: AmqpPeer, link: SendingLink, node: Node) -> None:
         super().__init__(node.entity)
         self._peer = peer
         self._link = link
@@ -168,7 +171,7 @@ class ReplyLink(LinkHandler):
 
     def detached(self) -> None:
         """Drop the waiting replies."""
-        self._peer.held.keep(-sum(map(len, self._waiting)))
+        self._peer.held.add_answers(-sum(map(len, self._waiting)))
         self._waiting.clear()
 
     def answers_for(self, node: Node) -> bool:
@@ -178,7 +181,7 @@ class ReplyLink(LinkHandler):
     def send(self, payload: bytes) -> None:
         """Send a reply as soon as the client has credit and reads."""
         self._waiting.append(payload)
-        self._peer.held.keep(len(payload))
+        self._peer.held.add_answers(len(payload))
         self.credit_changed()
         if len(self._waiting) > _CREDIT:
             self._peer.drop("the client does not take the answers to its requests.")
@@ -188,7 +191,7 @@ class ReplyLink(LinkHandler):
         while self._waiting and self._link.credit > 0 and self._peer.is_writable:
             self._sent += 1
             payload = self._waiting.popleft()
-            self._peer.held.keep(-len(payload))
+            self._peer.held.add_answers(-len(payload))
             self._link.send(self._sent.to_bytes(16), payload, settled=True)
         if self._link.drain:
             self._link.drained()

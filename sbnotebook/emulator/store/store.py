@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, Change
-from sbnotebook.emulator.entities.message import BrokeredMessage, MessageState
+from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.message_log import SHELF, ShelfSummary
 from sbnotebook.emulator.entities.snapshot import (
     Snapshot,
@@ -33,12 +33,12 @@ _MAX_SHELF_PAYLOAD: Final = 16_384
 """Bytes of the largest payload that comes with its shelf: a shelf of larger ones could take a gigabyte."""
 
 _SUMMARIES: Final = f"""
-SELECT box, sequence_number / {SHELF}, count(*), sum(size), sum(state = {MessageState.ACTIVE:d}),
-    min(CASE WHEN state = {MessageState.ACTIVE:d} THEN expires_at END), sum(state = {MessageState.DEFERRED:d})
+SELECT box, sequence_number / {SHELF}, count(*), sum(size), sum(state = {BrokeredState.ACTIVE:d}),
+    min(CASE WHEN state = {BrokeredState.ACTIVE:d} THEN expires_at END), sum(state = {BrokeredState.DEFERRED:d})
 FROM message GROUP BY 1, 2 ORDER BY 1, 2
 """  # noqa: S608 - nothing but numbers
 _SCHEDULED: Final = f"""
-SELECT box, scheduled_time, sequence_number FROM message WHERE state = {MessageState.SCHEDULED:d}
+SELECT box, scheduled_time, sequence_number FROM message WHERE state = {BrokeredState.SCHEDULED:d}
 ORDER BY box, scheduled_time, sequence_number
 """  # noqa: S608 - nothing but numbers
 _SHELF_OF_MESSAGES: Final = f"""
@@ -104,7 +104,7 @@ class Store:
         """Return the identity of the namespace, which stays the same for as long as the file does."""
         return str(self._database.execute("SELECT id FROM identity").fetchone()[0])
 
-    def keep_identity(self, identity: str) -> None:
+    def save_identity(self, identity: str) -> None:
         """Write a new identity, of a namespace that was emptied."""
         self._database.execute("UPDATE identity SET id = ?", (identity,))
 
@@ -181,7 +181,7 @@ def _read_orphans(database: sqlite3.Connection) -> set[int]:
 def _read_shelf(database: sqlite3.Connection, box: int, shelf: int) -> list[BrokeredMessage]:
     """Read the messages of a shelf in order, without those payloads that are large."""
     return [
-        BrokeredMessage(number, first_number, enqueued, _checked(payload, size), size, MessageState(state), *rest)
+        BrokeredMessage(number, first_number, enqueued, _checked(payload, size), size, BrokeredState(state), *rest)
         for number, first_number, enqueued, payload, size, state, *rest in database.execute(
             _SHELF_OF_MESSAGES, (box, shelf * SHELF, (shelf + 1) * SHELF)
         )

@@ -11,7 +11,7 @@ from sbnotebook.emulator.entities.changes import (
     BOXES_PER_ENTITY,
     Change,
     EntityDeleted,
-    EntityKept,
+    EntitySaved,
     MessageAdded,
     MessageIdSeen,
     MessageRemoved,
@@ -90,7 +90,7 @@ class Writer:
         self._sessions: dict[tuple[int, str], SessionStateSet] = {}
         self._seen: list[MessageIdSeen] = []
         self._takers: dict[type[Change], Callable[[Any], None]] = {
-            EntityKept: self._keep_entity,
+            EntitySaved: self._keep_entity,
             EntityDeleted: self._delete_entity,
             MessageAdded: self._add,
             MessageUpdated: self._update,
@@ -136,7 +136,7 @@ class Writer:
     def _set_session_state(self, change: SessionStateSet) -> None:
         self._sessions[change.box, change.session_id] = change
 
-    def _keep_entity(self, change: EntityKept) -> None:
+    def _keep_entity(self, change: EntitySaved) -> None:
         self._flush()
         while change.entity_id in self.swept:  # Its number is given out again.
             self._sweep(change.entity_id)

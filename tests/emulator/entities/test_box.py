@@ -9,8 +9,8 @@ import pytest
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, section_value, split
 from sbnotebook.emulator.entities import (
     BrokeredMessage,
+    BrokeredState,
     DeadLetterReason,
-    MessageState,
     Queue,
     QueueOptions,
     Receivable,
@@ -84,7 +84,7 @@ def test_in_a_dead_letter_queue_no_delivery_counts(registry: Registry, queue: Qu
     for _ in range(5):
         queue.dead_letter.settle(lock(queue.dead_letter, 20_000)[1], ABANDON, 20_000)
     queue.dead_letter.settle(lock(queue.dead_letter, 20_000)[1], DEFER, 20_000)
-    assert (message.delivery_count, message.state) == (0, MessageState.DEFERRED)
+    assert (message.delivery_count, message.state) == (0, BrokeredState.DEFERRED)
 
 
 def test_hundreds_of_deferred_messages_are_received_at_once(queue: Queue, sent: Sent) -> None:

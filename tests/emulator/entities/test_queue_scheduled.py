@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from sbnotebook.emulator.entities import (
-    MessageState,
+    BrokeredState,
     Queue,
     QueueOptions,
     Registry,
@@ -23,14 +23,14 @@ def test_a_scheduled_message_gets_a_new_number_when_it_is_due(registry: Registry
     assert queue.send(sent("later", scheduled_time=1_000), 0) == 1
     queue.send(sent("now"), 0)
     scheduled = next(queue.peek(0, 1))
-    assert (scheduled.state, registry.next_deadline) == (MessageState.SCHEDULED, 1_000)
+    assert (scheduled.state, registry.next_deadline) == (BrokeredState.SCHEDULED, 1_000)
     assert queue.counts == (1, 0, 0, 1, 0, 0)
     registry.expire(999)
     assert queue.counts.scheduled == 1
     registry.expire(1_000)
     active = list(queue.peek(0, 10))[1]
     assert (active.sequence_number, active.enqueued_sequence_number, active.enqueued_time) == (3, 1, 1_000)
-    assert (active.state, active.payload) == (MessageState.ACTIVE, scheduled.payload)
+    assert (active.state, active.payload) == (BrokeredState.ACTIVE, scheduled.payload)
     assert queue.counts.scheduled == 0
     assert not queue.cancel_scheduled([1])
 

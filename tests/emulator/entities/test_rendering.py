@@ -15,7 +15,7 @@ from sbnotebook.amqp.sections import (
     section_value,
     split,
 )
-from sbnotebook.emulator.entities import BrokeredMessage, MessageState
+from sbnotebook.emulator.entities import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.rendering import (
     render,
     with_application_properties,
@@ -31,7 +31,7 @@ def values(payload: bytes) -> dict[int, AmqpValue]:
 
 
 def message(payload: bytes, **more: Any) -> BrokeredMessage:
-    known: dict[str, Any] = {"state": MessageState.DEFERRED, "delivery_count": 2, "locked_until": 9_000}
+    known: dict[str, Any] = {"state": BrokeredState.DEFERRED, "delivery_count": 2, "locked_until": 9_000}
     return BrokeredMessage(7, 3, 1_000, payload, **{**known, **more})
 
 
@@ -137,7 +137,7 @@ def test_the_header_says_how_long_the_message_lives_here(encode_message: Encode,
 
 
 def test_a_scheduled_message_lives_from_its_time_on(encode_message: Encode) -> None:
-    rendered = answered(encode_message(), expires_at=9_000, scheduled_time=5_000, state=MessageState.SCHEDULED)
+    rendered = answered(encode_message(), expires_at=9_000, scheduled_time=5_000, state=BrokeredState.SCHEDULED)
     assert values(rendered)[HEADER] == [None, None, 4_000, None, 2]
 
 

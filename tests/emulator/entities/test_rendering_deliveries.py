@@ -17,7 +17,7 @@ from sbnotebook.amqp.sections import (
     section_value,
     split,
 )
-from sbnotebook.emulator.entities import BrokeredMessage, MessageState, read_sent
+from sbnotebook.emulator.entities import BrokeredMessage, BrokeredState, read_sent
 from sbnotebook.emulator.entities.rendering import render
 from sbnotebook.errors import AmqpDecodeError
 
@@ -29,7 +29,7 @@ def encoded(*sections: tuple[int, AmqpValue]) -> bytes:
 
 
 def message(payload: bytes, *, number: int = 7, token: UUID | None = TOKEN) -> BrokeredMessage:
-    return BrokeredMessage(number, 7, 1_000, payload, len(payload), MessageState.ACTIVE, lock_token=token)
+    return BrokeredMessage(number, 7, 1_000, payload, len(payload), BrokeredState.ACTIVE, lock_token=token)
 
 
 def sections(delivered: bytes) -> dict[int, AmqpValue]:
@@ -92,7 +92,7 @@ def test_a_once_scheduled_message_arrives_as_scheduled() -> None:
     kept = sections(render(once, payload, keeps_scheduled=True))[MESSAGE_ANNOTATIONS]
     assert isinstance(kept, dict)
     assert kept["x-opt-message-state"] == 2
-    once.state = MessageState.DEFERRED
+    once.state = BrokeredState.DEFERRED
     deferred = sections(render(once, payload, keeps_scheduled=True))[MESSAGE_ANNOTATIONS]
     assert isinstance(deferred, dict)
     assert deferred["x-opt-message-state"] == 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sbnotebook.emulator.entities import (
-    MessageState,
+    BrokeredState,
     QueueOptions,
     Registry,
     SentMessage,
@@ -70,7 +70,7 @@ def test_messages_stay_in_the_store_until_they_are_asked_for(registry: Registry,
     assert found.counts == (2, 0, 1, 1, 0, 0)  # Only the lock is lost.
     assert (restored.residency.size, restored.next_deadline, found.total_size) == (0, 50, queue.total_size)
     restored.expire(50)
-    assert [message.state for message in found.peek(0, 9)] == [MessageState.DEFERRED, *[MessageState.ACTIVE] * 3]
+    assert [message.state for message in found.peek(0, 9)] == [BrokeredState.DEFERRED, *[BrokeredState.ACTIVE] * 3]
     assert found.send(sent("next"), 60) == 6
     assert [found.rendered(message) for message in found.peek(2, 2)] == [
         queue.rendered(replace(message, lock_token=None)) for message in queue.peek(2, 2)

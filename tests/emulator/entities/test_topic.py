@@ -7,7 +7,7 @@ import pytest
 
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, section_value, split
 from sbnotebook.emulator.entities import (
-    MessageState,
+    BrokeredState,
     Receivable,
     Registry,
     SentMessage,
@@ -119,7 +119,7 @@ def test_a_scheduled_message_waits_at_the_topic(registry: Registry, topic: Topic
     registry.expire(50)
     copy = next(subscription.peek(0, 1))
     assert (topic.scheduled_count, topic.size_bytes) == (0, 0)
-    assert (copy.state, copy.scheduled_time, copy.enqueued_time) == (MessageState.ACTIVE, 50, 50)
+    assert (copy.state, copy.scheduled_time, copy.enqueued_time) == (BrokeredState.ACTIVE, 50, 50)
     assert topic.total_size == copy.size
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -55,13 +55,13 @@ async def test_changes_that_are_not_stored_are_not_confirmed(tmp_path: Path) -> 
     registry = Registry()
     broker = Broker(registry, ManualClock(), store, lambda _: None)
     queue = registry.create_queue("orders")
-    client = Client(store.path)
+    client: Any = Client(store.path)
     broker.peers.add(client)
     for count in (1, 3):
         for _ in range(count):
             queue.send(SentMessage(b"hello"), 0)
             broker.touch(client)
-        await broker.kept()
+        await broker.committed()
     assert len(client.kept) == 2  # one flush for each turn
     assert client.kept[0] >= 1
     assert client.kept[1] >= 4
@@ -84,7 +84,7 @@ async def test_a_store_failure_drops_all_connections(tmp_path: Path, kind: type[
     registry = Registry()
     broker = Broker(registry, ManualClock(), store, failures.append)
     queue = registry.create_queue("orders")
-    client = Client(store.path)
+    client: Any = Client(store.path)
     broker.peers.add(client)
     store.close()
     queue.send(MESSAGE, 0)
@@ -100,7 +100,7 @@ async def test_a_store_failure_drops_all_connections(tmp_path: Path, kind: type[
 class BrokenReceiver:
     """A receiver that the emulator fails to send to."""
 
-    outlet: Receivable
+    source: Receivable
     can_take: bool = True
     is_draining: bool = False
 
@@ -118,11 +118,11 @@ async def test_sent_messages_are_stored_though_delivering_fails(
     store = Store(tmp_path)
     broker = Broker(Registry(), ManualClock(), store, lambda _: None)
     queue = broker.registry.create_queue("orders")
-    broker.dispatcher.wait(BrokenReceiver(queue))
-    client = Client(store.path)
+    broker.dispatcher.wait(cast("Any", BrokenReceiver(queue)))
+    client: Any = Client(store.path)
     queue.send(SentMessage(b"hello"), 0)
     broker.touch(client)
-    await broker.kept()
+    await broker.committed()
     store.close()
     assert len(client.kept) == 1
     assert client.kept[0] >= 1

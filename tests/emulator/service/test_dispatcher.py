@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ MESSAGE = read_sent(b"\x00\x53\x75\xa0\x00")
 class Taker:
     """A receiver that records its messages."""
 
-    outlet: Receivable
+    source: Receivable
     credit: int
     is_draining: bool = False
     size: int = 1
@@ -25,7 +26,7 @@ class Taker:
         return self.credit > 0
 
     def deliver(self, now: int) -> int:
-        message = self.outlet.receive(now)
+        message = self.source.receive(now)
         assert message is not None
         self.got.append(message.sequence_number)
         self.credit -= 1
@@ -47,7 +48,7 @@ def fill(queue: Queue, count: int) -> None:
 
 
 def test_each_gets_one_in_its_turn(queue: Queue) -> None:
-    dispatcher = Dispatcher()
+    dispatcher: Any = Dispatcher()
     first, second = Taker(queue, credit=2), Taker(queue, credit=10)
     dispatcher.wait(first)
     dispatcher.wait(second)
@@ -58,7 +59,7 @@ def test_each_gets_one_in_its_turn(queue: Queue) -> None:
 
 
 def test_one_turn_delivers_a_share(queue: Queue) -> None:
-    dispatcher = Dispatcher()
+    dispatcher: Any = Dispatcher()
     taker = Taker(queue, credit=10_000)
     dispatcher.wait(taker)
     fill(queue, 1_200)
@@ -70,7 +71,7 @@ def test_one_turn_delivers_a_share(queue: Queue) -> None:
 
 
 def test_a_share_is_limited_in_bytes_too(queue: Queue) -> None:
-    dispatcher = Dispatcher()
+    dispatcher: Any = Dispatcher()
     taker = Taker(queue, credit=100, size=1_000_000)
     dispatcher.wait(taker)
     fill(queue, 10)

@@ -18,7 +18,7 @@ _OTHER_FILES: Final = 64
 """Files that the process needs beside its connections."""
 
 
-class Visitors:
+class ConnectionLimit:
     """The connections that are open."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ _ROUND_TRIP = 2
 """Delays that opening a connection takes before the client sends its first byte."""
 
 
-def at_a_distance(protocol: asyncio.Protocol, delay: Callable[[], float]) -> asyncio.Protocol:
+def delayed(protocol: asyncio.Protocol, delay: Callable[[], float]) -> asyncio.Protocol:
     """Return a protocol for a socket that passes everything on to another, later."""
     return _Line(protocol, delay)
 
