@@ -1,4 +1,4 @@
-"""A disk that fills up: SQLite itself refuses what is written then."""
+"""A disk that fills up: SQLite itself refuses each write."""
 
 import sqlite3
 from contextlib import closing
