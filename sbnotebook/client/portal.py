@@ -10,7 +10,7 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
@@ -22,8 +22,8 @@ import anyio
 from anyio.from_thread import BlockingPortal
 
 from sbnotebook.errors import in_one_frame
-from sbnotebook.model import Report
-from sbnotebook.settlement import OutcomeListener, Progress, Watch, in_flight
+from sbnotebook.model import Outcome, Report
+from sbnotebook.settlement import Progress, Watch, in_flight
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -119,7 +119,10 @@ class Work(Generic[T]):
     """A coroutine function that runs on the background loop, is watched, and can be cancelled."""
 
     def __init__(
-        self, function: Callable[..., Awaitable[T]], *args: object, told: OutcomeListener | None = None
+        self,
+        function: Callable[..., Awaitable[T]],
+        *args: object,
+        told: Callable[[Iterable[Outcome]], object] | None = None,
     ) -> None:
         self._function = function
         self._args = args

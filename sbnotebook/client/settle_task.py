@@ -30,7 +30,7 @@ from sbnotebook.settlement import (
     Connection,
     InFlight,
     Journal,
-    check_decision_of_deferred,
+    check_decision,
     is_locked_elsewhere,
 )
 
@@ -200,7 +200,7 @@ class SettleTask(Shipped):
 
 def _decision(entity: str, verb: str, reason: str | None, description: str | None) -> Decision:
     decision = decision_of(verb, reason, description)
-    check_decision_of_deferred(decision, EntityAddress.parse(entity))
+    check_decision(decision, EntityAddress.parse(entity), deferred=True)
     return decision
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.actions.by_token import LockReference
     from sbnotebook.settlement.actions.canary import CanaryReport
     from sbnotebook.settlement.actions.clone import clone_id_of, clone_of
-    from sbnotebook.settlement.actions.deferred import Deferrals, check_decision_of_deferred, compare_deferrals
+    from sbnotebook.settlement.actions.deferred import Deferrals, compare_deferrals
     from sbnotebook.settlement.actions.destination import Destination
     from sbnotebook.settlement.actions.fates import Fates, SentClone, lineage_of
     from sbnotebook.settlement.actions.reach import is_gone, is_locked_elsewhere
@@ -94,7 +94,7 @@ if TYPE_CHECKING:
         route_or_reason,
     )
     from sbnotebook.settlement.terms import Progress, check_decision
-    from sbnotebook.settlement.watch import OutcomeListener, Watch, in_flight, reporting
+    from sbnotebook.settlement.watch import Watch, in_flight, reporting
     from sbnotebook.settlement.wire.conversion import peeked_from_payload
     from sbnotebook.settlement.wire.encoded_rows import EncodedRows, encoded_rows
     from sbnotebook.settlement.wire.encoding import payload_of
@@ -137,7 +137,6 @@ __all__ = [
     "MessageFilter",
     "MessageFunction",
     "MissingEntity",
-    "OutcomeListener",
     "Page",
     "Pause",
     "PeekCursor",
@@ -175,7 +174,6 @@ __all__ = [
     "async_administration_client",
     "canonical_host",
     "check_decision",
-    "check_decision_of_deferred",
     "choose_entities",
     "clone_id_of",
     "clone_of",
@@ -216,7 +214,7 @@ _NAMES: Final = {
     "actions.by_token": ("LockReference",),
     "actions.canary": ("CanaryReport",),
     "actions.clone": ("clone_id_of", "clone_of"),
-    "actions.deferred": ("Deferrals", "check_decision_of_deferred", "compare_deferrals"),
+    "actions.deferred": ("Deferrals", "compare_deferrals"),
     "actions.destination": ("Destination",),
     "actions.fates": ("Fates", "SentClone", "lineage_of"),
     "actions.reach": ("is_gone", "is_locked_elsewhere"),
@@ -274,7 +272,7 @@ _NAMES: Final = {
     "sequence_numbers": ("SequenceNumbers",),
     "subscription_rules": ("MissingEntity", "PlacedRules", "Route", "RuleDescription", "route_or_reason"),
     "terms": ("Progress", "check_decision"),
-    "watch": ("OutcomeListener", "Watch", "in_flight", "reporting"),
+    "watch": ("Watch", "in_flight", "reporting"),
     "wire.conversion": ("peeked_from_payload",),
     "wire.encoded_rows": ("EncodedRows", "encoded_rows"),
     "wire.encoding": ("payload_of",),

@@ -7,6 +7,8 @@ from typing import Final
 
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
+    Abandon,
+    Complete,
     DeadLetter,
     Decision,
     Defer,
@@ -23,16 +25,21 @@ Progress = Callable[[int], None]
 """Called with the number of messages that were finished since the last call."""
 
 
-def check_decision(decision: Decision, entity: EntityAddress) -> None:
+def check_decision(decision: Decision, entity: EntityAddress, *, deferred: bool = False) -> None:
     """Refuse a decision that the service would refuse for every message.
 
     Args:
         decision: what is to be done with the messages.
         entity: that holds them.
+        deferred: whether they are deferred messages, which can be neither deferred nor released.
 
     Raises:
         DecisionError: says what to do instead.
     """
+    if deferred and not isinstance(decision, Complete | DeadLetter | Abandon):
+        raise DecisionError(
+            f"To {decision.verb} deferred messages is not possible: complete, dead-letter, abandon or resubmit them."
+        )
     if not _is_decision(decision):
         raise DecisionError("A decision is one of sbnotebook's own, such as Complete() or DeadLetter(reason).")
     if isinstance(decision, DeadLetter) and entity.sub_queue is SubQueue.DEAD_LETTER:

@@ -43,6 +43,17 @@ def test_each_hop_exists(path: str, name: str) -> None:
     assert name in definitions(ast.parse((PACKAGE / path).read_text()))
 
 
+def test_each_noun_of_settlement_is_in_its_file() -> None:
+    rows = re.findall(r"^\| (`[A-Z].+?`) \| `([\w/.]+)` \| \S", PAGE.partition("### Its nouns")[2], re.MULTILINE)
+    assert len(rows) > 20
+    for cell, path in rows:
+        files = (
+            [PACKAGE / "settlement" / path] if path.endswith(".py") else (PACKAGE / "settlement" / path).glob("*.py")
+        )
+        found = set[str]().union(*(definitions(ast.parse(file.read_text())) for file in files))
+        assert set(re.findall(r"`(\w+)`", cell)) <= found, cell
+
+
 @pytest.mark.parametrize("package", PARTS)
 def test_each_part_of_a_package_exists(package: str) -> None:
     cells = re.findall(r"^\| (`.+?`) \|", PARTS[package], re.MULTILINE)

@@ -14,8 +14,6 @@ import anyio.to_thread
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
-    Abandon,
-    Complete,
     DeadLetter,
     Decision,
     EntityAddress,
@@ -135,7 +133,7 @@ async def compare_deferrals(place: Place, look: Callable[[], Awaitable[Mapping[i
 
 def plan_deferred(place: Place, messages: Iterable[ReceivedMessage], decision: Decision) -> Plan:
     """Return a plan to settle deferred messages, which are locked by their numbers."""
-    check_decision_of_deferred(decision, place.address)
+    check_decision(decision, place.address, deferred=True)
     chosen = tuple(messages)
     others = [m for m in chosen if m.entity != place.address or m.state is not MessageState.DEFERRED]
     if others:
@@ -151,7 +149,7 @@ def plan_deferred_each(
 ) -> Plan:
     """Return a plan to settle deferred messages of which only the numbers are known, each as it was decided."""
     for decision in set(decisions.values()):
-        check_decision_of_deferred(decision, place.address)
+        check_decision(decision, place.address, deferred=True)
     state = MessageState.DEFERRED
     messages = tuple(PeekedMessage(entity=place.address, sequence_number=number, state=state) for number in decisions)
     return _plan(place, messages, SettleEach(decisions), archived=archived, journalled=journalled)
@@ -201,20 +199,3 @@ def _settling(run: Run, decision: Decision) -> Steps:
         ]
 
     return steps
-
-
-def check_decision_of_deferred(decision: Decision, entity: EntityAddress) -> None:
-    """Refuse a decision that is not possible for deferred messages.
-
-    Args:
-        decision: what is to be done with the messages.
-        entity: that holds them.
-
-    Raises:
-        DecisionError: it is none of complete, abandon and dead-letter.
-    """
-    if not isinstance(decision, Complete | DeadLetter | Abandon):
-        raise DecisionError(
-            f"To {decision.verb} deferred messages is not possible: complete, dead-letter, abandon or resubmit them."
-        )
-    check_decision(decision, entity)
