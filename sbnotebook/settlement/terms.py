@@ -29,7 +29,7 @@ def check_decision(decision: Decision, entity: EntityAddress, *, deferred: bool 
     """Refuse a decision that the service would refuse for every message.
 
     Args:
-        decision: what is to be done with the messages.
+        decision: the action on the messages.
         entity: that holds them.
         deferred: whether they are deferred messages, which can be neither deferred nor released.
 

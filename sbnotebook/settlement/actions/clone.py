@@ -35,7 +35,7 @@ def clone_of(message: ReceivedMessage, decision: Resubmit, edit: Edit | None, no
     Args:
         message: the original.
         decision: says how much later the clone becomes active.
-        edit: changes what is sent, None for nothing.
+        edit: changes the message that is sent, None for nothing.
         now: from when a delay counts.
 
     Raises:

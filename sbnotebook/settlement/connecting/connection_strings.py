@@ -124,7 +124,7 @@ class ConnectionString:
 
     @property
     def is_local_emulator(self) -> bool:
-        """Return whether it is for an emulator on this machine, so that its key is no secret."""
+        """Return whether it is for an emulator on this machine, whose key is public."""
         return self.is_emulator and is_loopback(self.host)
 
 
