@@ -22,6 +22,7 @@ from azure.core.exceptions import AzureError
 from azure.servicebus.aio import _base_handler_async as sdk
 
 from sbnotebook.emulator import QueueOptions, RunningEmulator, Tier, running
+from sbnotebook.emulator.entities.box import COMPLETE
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import DeadLetter, Decision, Defer, Message, Outcome, OutcomeStatus
@@ -242,7 +243,7 @@ class World:
             while (message := box.receive(now)) is not None:
                 name, copy = copy_of(box, message, TO)
                 self.consumed[name] = (*self.consumed.get(name, ()), copy)
-                assert box.complete(message.lock_token, now)
+                box.settle(message.lock_token, COMPLETE, now)
 
         self.emulator._call(consume)
 
@@ -254,7 +255,7 @@ class World:
             for _ in range(0 if self.scene.has_sessions else count):
                 if (message := box.receive(now)) is not None:
                     self.taken.add(copy_of(box, message, QUEUE)[0])
-                    assert box.complete(message.lock_token, now)
+                    box.settle(message.lock_token, COMPLETE, now)
 
         self.emulator._call(take)
 
