@@ -22,7 +22,7 @@ from sbnotebook.emulator.entities.rendering import (
     with_time_to_live,
 )
 from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
-from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place, place_of
+from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place, place_of
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.entities.queue import ReceivingEntity
@@ -42,15 +42,15 @@ class Settlement(NamedTuple):
         why: the reason for which it is dead-lettered.
     """
 
-    event: Event
+    event: MessageEvent
     properties: Mapping[str, AmqpValue] = MappingProxyType({})
     why: DeadLetterReason | None = None
 
 
-COMPLETE: Final = Settlement(Event.COMPLETE)
-RELEASE: Final = Settlement(Event.RELEASE)
-ABANDON: Final = Settlement(Event.ABANDON)
-DEFER: Final = Settlement(Event.DEFER)
+COMPLETE: Final = Settlement(MessageEvent.COMPLETE)
+RELEASE: Final = Settlement(MessageEvent.RELEASE)
+ABANDON: Final = Settlement(MessageEvent.ABANDON)
+DEFER: Final = Settlement(MessageEvent.DEFER)
 
 
 class Box:
@@ -116,7 +116,7 @@ class Box:
         self._owner.record.accessed_time = now
         message = self._log.take_ready() if session is None else session.take_ready()
         if message is not None:
-            self._apply(message, Event.RECEIVE, now, session=session)
+            self._apply(message, MessageEvent.RECEIVE, now, session=session)
         return message
 
     def receive_and_delete(self, now: int, session: MessageSession | None = None) -> BrokeredMessage | None:
@@ -125,7 +125,7 @@ class Box:
         message = self._log.take_ready() if session is None else session.take_ready()
         if message is not None:
             message.payload = self._log.payload(message)  # It is about to leave the store.
-            self._apply(message, Event.RECEIVE_AND_DELETE, now)
+            self._apply(message, MessageEvent.RECEIVE_AND_DELETE, now)
         return message
 
     def receive_deferred(
@@ -139,13 +139,15 @@ class Box:
         # An expired deferred message stays until a receiver asks for it: now it goes.
         expired = [message for message in messages if _is_expired(message, now)]
         for message in expired:
-            self._apply(message, Event.EXPIRE, now)
+            self._apply(message, MessageEvent.EXPIRE, now)
         if expired or len(messages) < len(numbers):
             return None
         # All of them are available: lock them, or remove them.
         for message in messages:
             message.payload = self._log.payload(message)
-            self._apply(message, Event.RECEIVE_AND_DELETE if delete else Event.RECEIVE, now, session=session)
+            self._apply(
+                message, MessageEvent.RECEIVE_AND_DELETE if delete else MessageEvent.RECEIVE, now, session=session
+            )
         return messages
 
     def peek(self, sequence_number: int, count: int, session_id: str | None = None) -> Iterator[BrokeredMessage]:
@@ -207,7 +209,7 @@ class Box:
         messages = list(islice((message for message in ready if message.enqueued_time < before), count))
         for message in messages:
             self._withdraw(message)
-            self._apply(message, Event.RECEIVE_AND_DELETE, now)
+            self._apply(message, MessageEvent.RECEIVE_AND_DELETE, now)
         return len(messages)
 
     def expire(self, now: int) -> None:
@@ -216,15 +218,15 @@ class Box:
         The delivery counts as failed, except in a dead-letter queue.
         """
         for message in self._locks.expired(now):
-            self._apply(message, Event.LOCK_EXPIRED, now)
+            self._apply(message, MessageEvent.LOCK_EXPIRED, now)
         for message in self._log.due(now):
             self._withdraw(message)
-            self._apply(message, Event.EXPIRE, now)
+            self._apply(message, MessageEvent.EXPIRE, now)
 
     def drop_locks(self, now: int) -> None:
         """End every lock, without a failed delivery."""
         for message in self._locks.all():
-            self._apply(message, Event.LOCK_DROPPED, now)
+            self._apply(message, MessageEvent.LOCK_DROPPED, now)
 
     @property
     def next_deadline(self) -> int | None:
@@ -251,7 +253,7 @@ class Box:
     # ------------------------------------------------------------------------------- how messages go
 
     def _held(self, token: UUID, settlement: Settlement, now: int) -> BrokeredMessage:
-        if settlement.event is Event.DEAD_LETTER and self.dead_letter is None:
+        if settlement.event is MessageEvent.DEAD_LETTER and self.dead_letter is None:
             text = "A message of a dead-letter queue cannot be dead-lettered."
             raise RefusedError(Condition.NOT_ALLOWED, text)
         message = self._find_held(token, now)
@@ -262,7 +264,7 @@ class Box:
     def _apply(
         self,
         message: BrokeredMessage,
-        event: Event,
+        event: MessageEvent,
         now: int,
         *,
         why: DeadLetterReason | None = None,
@@ -271,7 +273,7 @@ class Box:
         """Move a message, which is not available, to where the table says."""
         to, _, _, counts = TRANSITIONS[place_of(message), event]
         self._unlock(message)
-        if event is Event.EXPIRE:
+        if event is MessageEvent.EXPIRE:
             why = _EXPIRED
             to = to if self._owner.options.dead_letter_on_expiration else Place.GONE
         if to is Place.DEFERRED and message.state is not BrokeredState.DEFERRED:
@@ -313,7 +315,7 @@ class Box:
     def _offer(self, message: BrokeredMessage, now: int) -> None:
         """Make a message available, unless it has expired meanwhile."""
         if _is_expired(message, now):
-            self._apply(message, Event.EXPIRE, now)
+            self._apply(message, MessageEvent.EXPIRE, now)
             return
         if self.sessions is None:
             self._log.make_ready(message)

@@ -16,7 +16,7 @@ from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.rendering import with_dead_letter_reason, with_time_to_live
 from sbnotebook.emulator.entities.schedule import Schedule
 from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
-from sbnotebook.emulator.entities.transitions import Event, Place, place_of
+from sbnotebook.emulator.entities.transitions import MessageEvent, Place, place_of
 from sbnotebook.model.address import SubQueue
 
 if TYPE_CHECKING:
@@ -167,13 +167,13 @@ class ReceivingEntity(Recorded, Box):
     def expire(self, now: int) -> None:
         """Do all that is due, also for the sessions whose locks have ended."""
         for session in self.sessions.expired(now) if self.sessions is not None else ():
-            self._end_session(session, Event.LOCK_EXPIRED, now)
+            self._end_session(session, MessageEvent.LOCK_EXPIRED, now)
         super().expire(now)
 
     def drop_locks(self, now: int) -> None:
         """End every lock, without a failed delivery, in the sub-queues and of sessions, too."""
         for session in self.sessions.all_held() if self.sessions is not None else ():
-            self._end_session(session, Event.LOCK_DROPPED, now)
+            self._end_session(session, MessageEvent.LOCK_DROPPED, now)
         super().drop_locks(now)
         self.dead_letter.drop_locks(now)
         self.transfer_dead_letter.drop_locks(now)
@@ -225,7 +225,7 @@ class ReceivingEntity(Recorded, Box):
     def close_session(self, session: MessageSession, token: UUID, now: int) -> None:
         """End a client's lock of a session; its messages are given back, without a failed delivery."""
         if session.holder == token and not self.is_deleted:
-            self._end_session(session, Event.RELEASE, now)
+            self._end_session(session, MessageEvent.RELEASE, now)
 
     def renew_session(self, session: MessageSession, now: int) -> int:
         """Renew the lock of a session for another lock duration from now, and return its end in ms."""
@@ -260,7 +260,7 @@ class ReceivingEntity(Recorded, Box):
             raise RefusedError(Condition.NOT_ALLOWED, text)
         return self.sessions
 
-    def _end_session(self, session: MessageSession, event: Event, now: int) -> None:
+    def _end_session(self, session: MessageSession, event: MessageEvent, now: int) -> None:
         for message in list(session.held.values()):
             self._apply(message, event, now)
         self._sessions().unlock(session)

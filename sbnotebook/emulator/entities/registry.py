@@ -48,20 +48,20 @@ class Registry:
 
     Args:
         tier: what the namespace has and allows.
-        is_in_use: whether a client is attached to an entity, so that it is not idle.
 
     Attributes:
         changes: to store, since ``take_changes``, in order.
         residency: which messages are in memory.
+        is_in_use: tells whether a client is attached to an entity, so that it is not idle.
         order_after_release: says by entity path where a message comes again that was given back: ``front``, ``place``
             or ``back``.
     """
 
-    def __init__(self, tier: Tier = Tier.PREMIUM, is_in_use: Callable[[AnyEntity], bool] = lambda _: False) -> None:
+    def __init__(self, tier: Tier = Tier.PREMIUM) -> None:
         self.tier = tier
         self.changes: list[Change] = []
         self.residency = Residency()
-        self.is_in_use = is_in_use
+        self.is_in_use: Callable[[AnyEntity], bool] = lambda _: False
         self.order_after_release: Callable[[str], str] = lambda _: "place"
         self._entities: dict[str, Queue | Topic] = {}
         self._next_id = 1

@@ -47,7 +47,7 @@ class Actor(Enum):
     BROKER = auto()
 
 
-class Event(_Key):
+class MessageEvent(_Key):
     """An event in the life of a message."""
 
     ACTIVATE = auto()
@@ -85,36 +85,42 @@ class Transition(NamedTuple):
 _HELD: Final = "the lock is held"
 _ENDED: Final = "the lock's end has come"
 
-TRANSITIONS: Final[dict[tuple[Place, Event], Transition]] = {
-    (Place.SCHEDULED, Event.ACTIVATE): Transition(Place.ACTIVE, Actor.CLOCK, "its time has come; it gets a new number"),
-    (Place.SCHEDULED, Event.CANCEL): Transition(Place.GONE, Actor.SENDER, "always"),
-    (Place.ACTIVE, Event.RECEIVE): Transition(Place.LOCKED, Actor.RECEIVER, "it is the first active one"),
-    (Place.ACTIVE, Event.RECEIVE_AND_DELETE): Transition(Place.GONE, Actor.RECEIVER, "it is the first active one"),
-    (Place.ACTIVE, Event.EXPIRE): Transition(
+TRANSITIONS: Final[dict[tuple[Place, MessageEvent], Transition]] = {
+    (Place.SCHEDULED, MessageEvent.ACTIVATE): Transition(
+        Place.ACTIVE, Actor.CLOCK, "its time has come; it gets a new number"
+    ),
+    (Place.SCHEDULED, MessageEvent.CANCEL): Transition(Place.GONE, Actor.SENDER, "always"),
+    (Place.ACTIVE, MessageEvent.RECEIVE): Transition(Place.LOCKED, Actor.RECEIVER, "it is the first active one"),
+    (Place.ACTIVE, MessageEvent.RECEIVE_AND_DELETE): Transition(
+        Place.GONE, Actor.RECEIVER, "it is the first active one"
+    ),
+    (Place.ACTIVE, MessageEvent.EXPIRE): Transition(
         Place.DEAD_LETTERED, Actor.CLOCK, "its time to live has passed; gone where expired messages are dropped"
     ),
-    (Place.ACTIVE, Event.FORWARD): Transition(Place.GONE, Actor.BROKER, "the entity forwards"),
-    (Place.LOCKED, Event.COMPLETE): Transition(Place.GONE, Actor.RECEIVER, _HELD),
-    (Place.LOCKED, Event.ABANDON): Transition(Place.ACTIVE, Actor.RECEIVER, _HELD, counts=True),
-    (Place.LOCKED, Event.DEFER): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD, counts=True),
-    (Place.LOCKED, Event.DEAD_LETTER): Transition(Place.DEAD_LETTERED, Actor.RECEIVER, _HELD),
-    (Place.LOCKED, Event.RELEASE): Transition(Place.ACTIVE, Actor.RECEIVER, _HELD),
-    (Place.LOCKED, Event.LOCK_EXPIRED): Transition(Place.ACTIVE, Actor.CLOCK, _ENDED, counts=True),
-    (Place.LOCKED, Event.LOCK_DROPPED): Transition(Place.ACTIVE, Actor.BROKER, "the entity was changed"),
-    (Place.DEFERRED, Event.RECEIVE): Transition(Place.DEFERRED_LOCKED, Actor.RECEIVER, "by its number"),
-    (Place.DEFERRED, Event.RECEIVE_AND_DELETE): Transition(Place.GONE, Actor.RECEIVER, "by its number"),
-    (Place.DEFERRED, Event.EXPIRE): Transition(
+    (Place.ACTIVE, MessageEvent.FORWARD): Transition(Place.GONE, Actor.BROKER, "the entity forwards"),
+    (Place.LOCKED, MessageEvent.COMPLETE): Transition(Place.GONE, Actor.RECEIVER, _HELD),
+    (Place.LOCKED, MessageEvent.ABANDON): Transition(Place.ACTIVE, Actor.RECEIVER, _HELD, counts=True),
+    (Place.LOCKED, MessageEvent.DEFER): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD, counts=True),
+    (Place.LOCKED, MessageEvent.DEAD_LETTER): Transition(Place.DEAD_LETTERED, Actor.RECEIVER, _HELD),
+    (Place.LOCKED, MessageEvent.RELEASE): Transition(Place.ACTIVE, Actor.RECEIVER, _HELD),
+    (Place.LOCKED, MessageEvent.LOCK_EXPIRED): Transition(Place.ACTIVE, Actor.CLOCK, _ENDED, counts=True),
+    (Place.LOCKED, MessageEvent.LOCK_DROPPED): Transition(Place.ACTIVE, Actor.BROKER, "the entity was changed"),
+    (Place.DEFERRED, MessageEvent.RECEIVE): Transition(Place.DEFERRED_LOCKED, Actor.RECEIVER, "by its number"),
+    (Place.DEFERRED, MessageEvent.RECEIVE_AND_DELETE): Transition(Place.GONE, Actor.RECEIVER, "by its number"),
+    (Place.DEFERRED, MessageEvent.EXPIRE): Transition(
         Place.DEAD_LETTERED,
         Actor.RECEIVER,
         "a receiver asks for it after its time to live; gone where expired messages are dropped",
     ),
-    (Place.DEFERRED_LOCKED, Event.COMPLETE): Transition(Place.GONE, Actor.RECEIVER, _HELD),
-    (Place.DEFERRED_LOCKED, Event.ABANDON): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD, counts=True),
-    (Place.DEFERRED_LOCKED, Event.DEFER): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD, counts=True),
-    (Place.DEFERRED_LOCKED, Event.DEAD_LETTER): Transition(Place.DEAD_LETTERED, Actor.RECEIVER, _HELD),
-    (Place.DEFERRED_LOCKED, Event.RELEASE): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD),
-    (Place.DEFERRED_LOCKED, Event.LOCK_EXPIRED): Transition(Place.DEFERRED, Actor.CLOCK, _ENDED, counts=True),
-    (Place.DEFERRED_LOCKED, Event.LOCK_DROPPED): Transition(Place.DEFERRED, Actor.BROKER, "the entity was changed"),
+    (Place.DEFERRED_LOCKED, MessageEvent.COMPLETE): Transition(Place.GONE, Actor.RECEIVER, _HELD),
+    (Place.DEFERRED_LOCKED, MessageEvent.ABANDON): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD, counts=True),
+    (Place.DEFERRED_LOCKED, MessageEvent.DEFER): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD, counts=True),
+    (Place.DEFERRED_LOCKED, MessageEvent.DEAD_LETTER): Transition(Place.DEAD_LETTERED, Actor.RECEIVER, _HELD),
+    (Place.DEFERRED_LOCKED, MessageEvent.RELEASE): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD),
+    (Place.DEFERRED_LOCKED, MessageEvent.LOCK_EXPIRED): Transition(Place.DEFERRED, Actor.CLOCK, _ENDED, counts=True),
+    (Place.DEFERRED_LOCKED, MessageEvent.LOCK_DROPPED): Transition(
+        Place.DEFERRED, Actor.BROKER, "the entity was changed"
+    ),
 }
 """What happens to a message in a place; an event that has no row there is refused."""
 

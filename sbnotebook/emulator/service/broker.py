@@ -36,12 +36,12 @@ _LOGGER: Final = clean_logger(__name__)
 class Broker:
     """The namespace with its connections, in one event loop.
 
-    In one turn of the loop every connection that has data handles it (``moment`` first, ``touch`` after). Then, once
+    In one turn of the loop every connection that has data handles it (``advance`` first, ``touch`` after). Then, once
     for all of them, messages are delivered to waiting receivers, the changes are stored in one transaction, and the
     answers are written. So no answer confirms a change that could still be lost.
 
     Attributes:
-        now: ms; the time that ``moment`` returned last.
+        now: ms; the time that ``advance`` returned last.
         identity: the identity of the namespace for clients, the same at every address.
         memory: the memory that the clients of all connections hold.
         connections: the connections of all clients, over HTTP, too.

@@ -10,7 +10,7 @@ from uuid import UUID
 from sbnotebook.emulator.amqp import Accepted, Modified, Outcome, Rejected, Released
 from sbnotebook.emulator.entities import Condition, DeadLetterReason, Receivable, RefusedError, Transaction
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Settlement
-from sbnotebook.emulator.entities.transitions import Event
+from sbnotebook.emulator.entities.transitions import MessageEvent
 from sbnotebook.emulator.faults import EntityFaults
 
 _LOST: Final = (Condition.MESSAGE_LOCK_LOST, Condition.SESSION_LOCK_LOST)
@@ -21,7 +21,7 @@ _STATUSES: Final = {
     "deferred": DEFER,
     "released": RELEASE,
     "unlocked": RELEASE,
-    "suspended": Settlement(Event.DEAD_LETTER),
+    "suspended": Settlement(MessageEvent.DEAD_LETTER),
 }
 
 
@@ -33,12 +33,12 @@ def settlement_of(outcome: Outcome) -> Settlement:
         case Released():
             return RELEASE
         case Modified():
-            event = Event.DEFER if outcome.undeliverable_here else Event.ABANDON
+            event = MessageEvent.DEFER if outcome.undeliverable_here else MessageEvent.ABANDON
             return Settlement(event, outcome.message_annotations or {})
         case Rejected():
             info: dict[Any, Any] = {} if outcome.error is None else dict(outcome.error.info)
             reason, description = (info.pop(f"DeadLetter{part}", None) for part in ("Reason", "ErrorDescription"))
-            return Settlement(Event.DEAD_LETTER, info, _why(reason, description))
+            return Settlement(MessageEvent.DEAD_LETTER, info, _why(reason, description))
 
 
 def asked_settlement(body: dict[str, Any]) -> Settlement:

@@ -21,11 +21,11 @@ from sbnotebook.emulator.entities import (
     read_sent,
 )
 from sbnotebook.emulator.entities.box import Settlement
-from sbnotebook.emulator.entities.transitions import Event
+from sbnotebook.emulator.entities.transitions import MessageEvent
 
 Encode = Callable[..., bytes]
 Sent = Callable[..., SentMessage]
-BURY = Settlement(Event.DEAD_LETTER, why=DeadLetterReason("Bad", None))
+BURY = Settlement(MessageEvent.DEAD_LETTER, why=DeadLetterReason("Bad", None))
 
 
 def encoded(body: bytes = b"body", sections: dict[int, AmqpValue] | None = None) -> bytes:

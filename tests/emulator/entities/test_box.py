@@ -19,10 +19,10 @@ from sbnotebook.emulator.entities import (
     SentMessage,
 )
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Settlement
-from sbnotebook.emulator.entities.transitions import Event
+from sbnotebook.emulator.entities.transitions import MessageEvent
 
 Sent = Callable[..., SentMessage]
-DEAD_LETTER = Settlement(Event.DEAD_LETTER, why=DeadLetterReason("Bad", "It is bad"))
+DEAD_LETTER = Settlement(MessageEvent.DEAD_LETTER, why=DeadLetterReason("Bad", "It is bad"))
 
 
 def fill(queue: Queue, sent: Sent, count: int) -> None:

@@ -183,9 +183,9 @@ def test_an_entity_that_nobody_uses_is_idle_in_the_end(registry: Registry, sent:
     assert registry.take_idle() == []
 
 
-def test_an_entity_that_a_client_is_attached_to_is_not_idle() -> None:
+def test_an_entity_that_a_client_is_attached_to_is_not_idle(registry: Registry) -> None:
     attached: set[AnyEntity] = set()
-    registry = Registry(is_in_use=attached.__contains__)
+    registry.is_in_use = attached.__contains__
     queue = registry.create_queue("q", QueueOptions(auto_delete_on_idle=IDLE))
     attached.add(queue)
     assert idle(registry, IDLE) == []

@@ -10,7 +10,7 @@ import pytest
 
 from sbnotebook.emulator.entities import BrokeredMessage, Queue, QueueOptions, Registry
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Settlement
-from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place, as_table, place_of
+from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place, as_table, place_of
 from tests.emulator.entities.conftest import BURY, message, settles
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "message-states.md"
@@ -75,26 +75,26 @@ def either(queue: Queue, *, delete: bool) -> object:
     return found or queue.receive_deferred([1], 0, delete=delete)
 
 
-EVENTS: dict[Event, Callable[[Subject], object]] = {
-    Event.ACTIVATE: lambda subject: subject.registry.expire(SCHEDULED_FOR),
-    Event.CANCEL: lambda subject: subject.queue.cancel_scheduled([1]),
-    Event.RECEIVE: lambda subject: either(subject.queue, delete=False),
-    Event.RECEIVE_AND_DELETE: lambda subject: either(subject.queue, delete=True),
-    Event.COMPLETE: lambda subject: subject.settle(COMPLETE),
-    Event.ABANDON: lambda subject: subject.settle(ABANDON),
-    Event.DEFER: lambda subject: subject.settle(DEFER),
-    Event.DEAD_LETTER: lambda subject: subject.settle(BURY),
-    Event.RELEASE: lambda subject: subject.settle(RELEASE),
-    Event.LOCK_EXPIRED: lambda subject: subject.queue.expire(LOCKED_FOR) if subject.queue.locked_count else None,
-    Event.LOCK_DROPPED: lambda subject: subject.queue.drop_locks(0),
-    Event.EXPIRE: Subject.expire,
-    Event.FORWARD: Subject.forward,
+EVENTS: dict[MessageEvent, Callable[[Subject], object]] = {
+    MessageEvent.ACTIVATE: lambda subject: subject.registry.expire(SCHEDULED_FOR),
+    MessageEvent.CANCEL: lambda subject: subject.queue.cancel_scheduled([1]),
+    MessageEvent.RECEIVE: lambda subject: either(subject.queue, delete=False),
+    MessageEvent.RECEIVE_AND_DELETE: lambda subject: either(subject.queue, delete=True),
+    MessageEvent.COMPLETE: lambda subject: subject.settle(COMPLETE),
+    MessageEvent.ABANDON: lambda subject: subject.settle(ABANDON),
+    MessageEvent.DEFER: lambda subject: subject.settle(DEFER),
+    MessageEvent.DEAD_LETTER: lambda subject: subject.settle(BURY),
+    MessageEvent.RELEASE: lambda subject: subject.settle(RELEASE),
+    MessageEvent.LOCK_EXPIRED: lambda subject: subject.queue.expire(LOCKED_FOR) if subject.queue.locked_count else None,
+    MessageEvent.LOCK_DROPPED: lambda subject: subject.queue.drop_locks(0),
+    MessageEvent.EXPIRE: Subject.expire,
+    MessageEvent.FORWARD: Subject.forward,
 }
 
 
-@pytest.mark.parametrize(("place", "event"), list(product(INSIDE, Event)))
-def test_a_message_goes_where_the_table_says_or_stays(place: Place, event: Event) -> None:
-    subject = Subject(place, expires=event is Event.EXPIRE)
+@pytest.mark.parametrize(("place", "event"), list(product(INSIDE, MessageEvent)))
+def test_a_message_goes_where_the_table_says_or_stays(place: Place, event: MessageEvent) -> None:
+    subject = Subject(place, expires=event is MessageEvent.EXPIRE)
     failures = subject.failures
     answer = EVENTS[event](subject)
     row = TRANSITIONS.get((place, event))
@@ -106,12 +106,12 @@ def test_a_message_goes_where_the_table_says_or_stays(place: Place, event: Event
 
 
 def test_every_event_can_happen_somewhere() -> None:
-    assert {event for _, event in TRANSITIONS} == set(Event)
+    assert {event for _, event in TRANSITIONS} == set(MessageEvent)
     assert {place for place, _ in TRANSITIONS} == set(INSIDE)
 
 
 @pytest.mark.parametrize(("place", "event"), [pair for pair, row in TRANSITIONS.items() if row.counts])
-def test_the_last_failure_dead_letters_a_message(place: Place, event: Event) -> None:
+def test_the_last_failure_dead_letters_a_message(place: Place, event: MessageEvent) -> None:
     subject = Subject(place, expires=False)
     subject.queue.options = replace(subject.queue.options, max_delivery_count=subject.failures + 1)
     EVENTS[event](subject)
