@@ -13,7 +13,7 @@ pytest loads this module in every run, also where no test uses it, so it imports
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -29,6 +29,23 @@ __all__ = [
     "servicebus_emulator",
     "servicebus_server",
 ]
+
+
+_LIKE_OURS: Final = ("servicebus", "service_bus", "emulator")
+_ENTITIES: Final = "The emulator has these entities: {}. Create one with servicebus_emulator.create_queue(NAME)."
+
+
+def pytest_exception_interact(node: Any, call: pytest.CallInfo[object], report: Any) -> None:
+    """Say below a failure which fixtures there are, or which entities the emulator has."""
+    error: Any = call.excinfo.value if call.excinfo is not None else None
+    kind, module = type(error).__name__, type(error).__module__
+    if kind == "FixtureLookupError" and any(each in str(error.argname) for each in _LIKE_OURS):
+        report.sections.append(("sbnotebook", f"The fixtures of sbnotebook are {', '.join(__all__)}."))
+    emulator = getattr(node, "funcargs", {}).get("servicebus_emulator")
+    if emulator is not None and module.startswith("azure.servicebus."):
+        report.sections.append(
+            ("sbnotebook", _ENTITIES.format(", ".join(each["path"] for each in emulator.template()) or "none"))
+        )
 
 
 @pytest.fixture(scope="session")

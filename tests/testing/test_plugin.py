@@ -57,6 +57,31 @@ def test_the_examples_of_the_documentation_pass(pytester: pytest.Pytester) -> No
     run(pytester).assert_outcomes(passed=4)
 
 
+MISTAKES = """
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+def test_a_fixture_of_another_name(servicebus): ...
+
+def test_a_queue_that_does_not_exist(servicebus_connection_string, servicebus_emulator):
+    servicebus_emulator.create_queue("order")
+    with ServiceBusClient.from_connection_string(servicebus_connection_string, retry_total=0) as client:
+        with client.get_queue_sender("orders") as sender:
+            sender.send_messages(ServiceBusMessage("x"))
+"""
+
+
+def test_a_failure_names_fixtures_and_entities(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(MISTAKES)
+    result = run(pytester)
+    result.assert_outcomes(errors=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "The fixtures of sbnotebook are servicebus_admin_client, servicebus_client, *",
+            "The emulator has these entities: order. Create one with servicebus_emulator.create_queue(NAME).",
+        ]
+    )
+
+
 FRESH = """
 import pytest
 from azure.servicebus import ServiceBusMessage
