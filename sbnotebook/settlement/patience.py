@@ -1,6 +1,6 @@
 """Repeating requests that have no answer, for a limited time: Service Bus is back seconds after a restart.
 
-The SDK repeats requests, too, for a few seconds. A request that may safely be repeated can wait longer.
+A request that may safely be repeated waits for that long. Peeks are repeated here only: the SDK repeats none of them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 OUTAGE_PATIENCE: Final = 60.0
 """Seconds."""
+_BRIEFLY: Final = 5.0
+"""Seconds in which a request is repeated after any error that may pass, as the SDK would repeat it."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -36,17 +38,18 @@ async def patiently(
         attempt: the function.
         arguments: of each call.
         address: the entity that is asked, for the log.
-        patience: seconds to try again; 0 to call once.
-        only_busy: whether to try again only where Service Bus is busy.
+        patience: seconds to try again; at least 5.
+        only_busy: whether to try again for so long only where Service Bus is busy, and else for 5 seconds.
     """
-    until, pause = anyio.current_time() + patience, _FIRST_PAUSE
+    began, pause = anyio.current_time(), _FIRST_PAUSE
     while True:
         try:
             return await attempt(*arguments)
         except (ServiceBusError, OSError) as error:
             failure = Failure.of(error)
-            passes = failure.is_busy or (not only_busy and failure.is_transient)
-            if not passes or anyio.current_time() + pause > until:
+            is_outage = failure.is_busy or (failure.is_transient and not only_busy)
+            within = max(patience, _BRIEFLY) if is_outage else _BRIEFLY
+            if not (failure.is_transient or failure.retryable) or anyio.current_time() + pause > began + within:
                 raise
             _LOGGER.info("%s does not answer, and is asked again in %.1f s: %s", address, pause, failure.text)
         await anyio.sleep(pause)

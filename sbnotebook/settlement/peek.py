@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import anyio
-from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.amqp.sections import SECTIONS
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
@@ -73,7 +72,14 @@ class Peeker:
         """The last reader, whose width the next one begins with."""
 
     async def page(
-        self, from_sequence_number: int, count: int = PAGE, session_id: str | None = None, attempts: int = _ATTEMPTS
+        self,
+        from_sequence_number: int,
+        count: int = PAGE,
+        session_id: str | None = None,
+        attempts: int = _ATTEMPTS,
+        *,
+        patience: float = 0.0,
+        only_busy: bool = False,
     ) -> Page:
         """Return the next messages from a sequence number on, in its order; none when there are no more.
 
@@ -81,26 +87,22 @@ class Peeker:
         An empty answer is asked for once more, because Azure gives one now and then although there are messages
         (azure-sdk-for-js issues 12450 and 13471, azure-sdk-for-python issue 39459).
         """
+        ask = from_sequence_number, count, session_id, attempts
+        return await patiently(self._page, *ask, address=self.address, patience=patience, only_busy=only_busy)
+
+    async def _page(self, first: int, count: int, session_id: str | None, attempts: int) -> Page:
         payloads: list[bytes] = []
         async with self._busy:  # only one task may open the browser
             for _ in range(attempts):
-                was_open = self._browser is not None
-                try:
-                    payloads = await self._peek(from_sequence_number, count, session_id)
-                except ServiceBusError as error:
-                    # The service detaches a link that is idle for ten minutes, and the SDK fails then, as for what it
-                    # does not know; by the next use it has opened another. To peek twice does no harm.
-                    if not was_open or type(error) is not ServiceBusError:
-                        raise
-                    payloads = await self._peek(from_sequence_number, count, session_id)
+                payloads = await self._peek(first, count, session_id)
                 if payloads:
                     break
-        return Page(self.address, from_sequence_number, payloads)
+        return Page(self.address, first, payloads)
 
-    def _peek(self, from_sequence_number: int, count: int, session_id: str | None) -> Awaitable[list[bytes]]:
+    def _peek(self, first: int, count: int, session_id: str | None) -> Awaitable[list[bytes]]:
         if self._browser is None:
-            self._browser = self._connection.browser(self.address)
-        return management.peek_payloads(self._browser, from_sequence_number, count, session_id)
+            self._browser = self._connection.browser(self.address, retries=0)
+        return management.peek_payloads(self._browser, first, count, session_id)
 
     async def _page_once(self, first: int, count: int, session_id: str | None) -> Page | None:
         """Return a page without waiting for other tasks; None where that is not possible now."""
@@ -112,9 +114,9 @@ class Peeker:
             return None
         return Page(self.address, first, payloads)
 
-    async def payloads_of(self, sequence_numbers: Iterable[int]) -> dict[int, bytes]:
+    async def payloads_of(self, sequence_numbers: Iterable[int], *, patience: float = 0.0) -> dict[int, bytes]:
         """Return the AMQP bytes of messages by sequence number; messages that are not in this entity are left out."""
-        pages = self.payload_pages_of(sequence_numbers)
+        pages = self.payload_pages_of(sequence_numbers, patience=patience)
         return {message.sequence_number: payload async for page in pages for payload, message in page}
 
     def payload_pages_of(
@@ -185,7 +187,7 @@ class Peeker:
         page = await self._page_once(first, count, None)
         if page is None or not page.payloads:
             ask = first, count, None, _ATTEMPTS if page is None else _ATTEMPTS - 1
-            page = await patiently(self.page, *ask, address=self.address, patience=look.patience)
+            page = await self.page(*ask, patience=look.patience)
         messages = page.messages(look.sections)
         end = bisect_right(wanted, covered_up_to(first, (message.sequence_number for message in messages)))
         asked = set(wanted[place:end])
@@ -232,9 +234,7 @@ class Peeker:
                 page = await ahead.page(first)
                 if page is None or not page.payloads:
                     ask = first, count, session_id, _ATTEMPTS if page is None else _ATTEMPTS - 1
-                    page = await patiently(
-                        self.page, *ask, address=self.address, patience=patience, only_busy=only_busy
-                    )
+                    page = await self.page(*ask, patience=patience, only_busy=only_busy)
                 if not page.payloads:
                     return
                 cursor.go_on_behind(page.last_number)

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from sbnotebook.model.partition import end_of_partition, partition_of
-from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.place import Place
 
 NextNumber = Callable[[int], Awaitable[int | None]]
@@ -51,7 +50,7 @@ class SequenceNumbers:
         peeker = entity.namespace.peeker(entity.address)
 
         async def next_number(number: int) -> int | None:
-            page = await patiently(peeker.page, max(number, first), 1, address=entity.address, patience=patience)
+            page = await peeker.page(max(number, first), 1, patience=patience)
             return page.last_number if page.payloads else None
 
         return cls(next_number)

@@ -209,14 +209,14 @@ class Connection:
         if self.read_only:
             raise ReadOnlyError(self.host)
 
-    def browser(self, address: EntityAddress) -> management.Browser:
+    def browser(self, address: EntityAddress, *, retries: int = 3) -> management.Browser:
         """Return a client that peeks at an entity, with sessions or without. Its first use opens it.
 
         Raises:
             ConfigurationError: the connection string is for another entity.
         """
         self._check_entity(address)
-        browser = management.browser(self._client(retries=3), address.path)
+        browser = management.browser(self._client(retries), address.path)
         adopt(browser, _Listener(self, address))
         return browser
 

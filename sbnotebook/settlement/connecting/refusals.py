@@ -130,13 +130,11 @@ def _kind(address: EntityAddress) -> str:
     return "subscription" if address.subscription is not None else "queue or topic"
 
 
-async def known_addresses(
-    client: ServiceBusAdministrationClient, address: EntityAddress, *, within: float = _LISTED_WITHIN
-) -> list[str]:
+async def known_addresses(client: ServiceBusAdministrationClient, address: EntityAddress) -> list[str]:
     """Return addresses of a namespace that a misspelt address may mean, as far as the connection may list them."""
     found: list[str] = []
     # Without the right to list, or without a quick answer, there is only less to suggest.
-    with anyio.move_on_after(within), contextlib.suppress(AzureError, OSError):
+    with anyio.move_on_after(_LISTED_WITHIN), contextlib.suppress(AzureError, OSError):
         async for queue in _names(client.list_queues()):
             found += (queue, f"{queue}/$dlq")
         topics = [topic async for topic in _names(client.list_topics())]

@@ -20,7 +20,7 @@ from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import REFUSED_FOR_ONE, Failure
 from sbnotebook.settlement.parallel import by_halves, halves
-from sbnotebook.settlement.patience import patiently
+from sbnotebook.settlement.patience import OUTAGE_PATIENCE, patiently
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.sdk import links, management
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
@@ -65,9 +65,9 @@ async def receive_those_there(
     return sorted(received, key=lambda lock: lock.sequence_number)
 
 
-async def those_deferred(peeker: Peeker, sequence_numbers: Iterable[int]) -> list[int]:
+async def those_deferred(peeker: Peeker, sequence_numbers: Iterable[int], *, patience: float = 0.0) -> list[int]:
     """Peek at messages, and return the numbers of those that are deferred now, locked ones among them, in order."""
-    found = await peeker.payloads_of(sequence_numbers)
+    found = await peeker.payloads_of(sequence_numbers, patience=patience)
     states = {number: peeked_from_payload(payload, peeker.address, ()).state for number, payload in found.items()}
     return sorted(number for number, state in states.items() if state is MessageState.DEFERRED)
 
@@ -195,4 +195,4 @@ class DeferredDeleter:
             await receiver.close()
 
     async def _those_there(self, numbers: Sequence[int]) -> list[int]:
-        return await patiently(those_deferred, self._peeker, numbers, address=self._address)
+        return await those_deferred(self._peeker, numbers, patience=OUTAGE_PATIENCE)

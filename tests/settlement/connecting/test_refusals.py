@@ -28,6 +28,7 @@ from sbnotebook.emulator.entities import QueueOptions, Tier
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Abandon, Complete, EntityAddress, Message, OutcomeStatus, Resubmit, SubQueue
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.connecting import refusals
 from sbnotebook.settlement.connecting.refusals import is_missing, known_addresses, missing, refusal, unreachable
 from sbnotebook.settlement.plan import Limits
 from tests.settlement.signed import signed
@@ -318,19 +319,21 @@ async def test_missing_entity_comes_with_the_near_match(spaces: Spaces, written:
     check_sentence(refused.value, f"(did you mean {meant}?): %sb_entities or entities() lists all.")
 
 
-async def test_the_near_match_is_found_among_many_queues() -> None:
+async def test_the_near_match_is_found_among_many_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "_LISTED_WITHIN", 60)  # 700 take two seconds or more
     names = [*(f"{number:03}-{number:03}" for number in range(700)), "orders"]
     with running(queues=names) as emulator:
         connection, address = Connection(emulator.connection_string), EntityAddress("ordres")
         async with connection.administration_client() as client:
-            known = await known_addresses(client, address, within=60)  # 700 take two seconds or more
+            known = await known_addresses(client, address)
         assert "(did you mean orders?)" in missing(address, connection.host, known)
 
 
-async def test_a_suggestion_takes_its_time_at_most() -> None:
+async def test_a_suggestion_takes_its_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "_LISTED_WITHIN", 0)
     with running(queues=["orders"]) as emulator:
         async with Connection(emulator.connection_string).administration_client() as client:
-            assert await known_addresses(client, EntityAddress("ordres"), within=0) == []
+            assert await known_addresses(client, EntityAddress("ordres")) == []
 
 
 async def test_listing_without_the_right_to_manage_says_so(spaces: Spaces) -> None:
