@@ -35,7 +35,7 @@ _FIRST_RATE: Final = 350.0
 """Operations a second after the first refusal, and with which a search begins."""
 _SEARCH_STEP, _STEP_UP = 200.0, 15.0
 """Operations a second by which the rate grows in each second of a search, and later."""
-_QUIET, _DOUBLINGS = 3.0, 3.0
+_SPEEDS_UP_AFTER, _DOUBLINGS = 3.0, 3.0
 """Seconds after a refusal from which the step doubles each second, because a client may have left, and how often."""
 _SEARCH_BELOW, _LAST_BELOW, _BELOW = 0.5, 0.75, 0.88
 """The part of the rate that a refusal leaves in a search, at its end, and later."""
@@ -263,7 +263,7 @@ class AllowedRate:
             self._is_refused = False
         if self._is_refused or not self._is_used:
             return
-        doubled = 2 ** min(max(quiet - _QUIET, 0.0), _DOUBLINGS)
+        doubled = 2 ** min(max(quiet - _SPEEDS_UP_AFTER, 0.0), _DOUBLINGS)
         step = _SEARCH_STEP if self._is_searching else _STEP_UP * doubled
         self._rate += min(step / self._rate, 1.0) * count
 

@@ -36,7 +36,7 @@ AT_ONCE: Final = 8
 """Requests for pages that wait for their answers at once, at most."""
 _STRETCH_BYTES: Final = 1024 * 1024
 """Bytes from which on the rest of a stretch is not asked for ahead."""
-_PRICE: Final = 4
+_USEFUL_PER_WASTED: Final = 4
 """Pages that have to be of use for each one that was asked for in vain."""
 
 
@@ -142,20 +142,20 @@ class Peeker:
     async def _pages_of(
         self, sequence_numbers: Iterable[int], sections: Collection[int], patience: float
     ) -> AsyncIterator[list[tuple[bytes, PeekedMessage]]]:
-        wanted, look = sorted(set(sequence_numbers)), _Look(sections, patience)
+        wanted, search = sorted(set(sequence_numbers)), _NumberSearch(sections, patience)
         # The first page tells how many others are in between, so all other parts wait for it.
-        place, found = await self._page_of(wanted, 0, look)
+        place, found = await self._page_of(wanted, 0, search)
         if found:
             yield found
         under_way, at_once = deque[asyncio.Task[list[tuple[bytes, PeekedMessage]]]](), 1
         try:
             while place < len(wanted) or under_way:
-                at_once = max(1, min(2 * at_once, AT_ONCE, BYTES_AHEAD // (look.at_once * max(look.largest, 1))))
+                at_once = max(1, min(2 * at_once, AT_ONCE, BYTES_AHEAD // (search.at_once * max(search.largest, 1))))
                 while place < len(wanted) and len(under_way) < at_once:
-                    end = place + look.at_once
-                    if look.most == 1:
+                    end = place + search.at_once
+                    if search.most == 1:
                         end = min(end, bisect_right(wanted, wanted[place] + PAGE - 1))
-                    part = asyncio.create_task(self._those_of(wanted[place:end], look))
+                    part = asyncio.create_task(self._those_of(wanted[place:end], search))
                     part.add_done_callback(_retrieve)
                     under_way.append(part)
                     place = end
@@ -165,17 +165,17 @@ class Peeker:
             for part in under_way:
                 part.cancel()
 
-    async def _those_of(self, wanted: Sequence[int], look: _Look) -> list[tuple[bytes, PeekedMessage]]:
+    async def _those_of(self, wanted: Sequence[int], search: _NumberSearch) -> list[tuple[bytes, PeekedMessage]]:
         """Return the messages with these sorted numbers, page after page."""
         found: list[tuple[bytes, PeekedMessage]] = []
         place = 0
         while place < len(wanted):
-            place, some = await self._page_of(wanted, place, look)
+            place, some = await self._page_of(wanted, place, search)
             found += some
         return found
 
     async def _page_of(
-        self, wanted: Sequence[int], place: int, look: _Look
+        self, wanted: Sequence[int], place: int, search: _NumberSearch
     ) -> tuple[int, list[tuple[bytes, PeekedMessage]]]:
         """Peek a page from a place in sorted numbers on. Return the place behind it, and the messages."""
         if place == len(wanted):
@@ -183,18 +183,18 @@ class Peeker:
         # Ask for all numbers close by. While there are few others in between, ask for those far away, too.
         first = wanted[place]
         near = wanted[bisect_right(wanted, first + PAGE - 1) - 1] - first + 1
-        count = max(near, min(look.most, len(wanted) - place))
+        count = max(near, min(search.most, len(wanted) - place))
         page = await self._page_once(first, count, None)
         if page is None or not page.payloads:
             ask = first, count, None, _ATTEMPTS if page is None else _ATTEMPTS - 1
-            page = await self.page(*ask, patience=look.patience)
-        messages = page.messages(look.sections)
+            page = await self.page(*ask, patience=search.patience)
+        messages = page.messages(search.sections)
         end = bisect_right(wanted, covered_up_to(first, (message.sequence_number for message in messages)))
         asked = set(wanted[place:end])
         kept = [each for each in zip(page.payloads, messages, strict=True) if each[1].sequence_number in asked]
         if len(messages) > _CROWDED * len(kept):
-            look.most = 1
-        look.largest = max(look.largest // 2, *map(len, page.payloads), 0)
+            search.most = 1
+        search.largest = max(search.largest // 2, *map(len, page.payloads), 0)
         return end, kept
 
     async def pages(
@@ -306,8 +306,8 @@ _Numbered = TypeVar("_Numbered", bound=_HasNumber)
 
 
 @dataclass(slots=True)
-class _Look:
-    """A look for messages by number.
+class _NumberSearch:
+    """The state of a search for messages by number.
 
     Args:
         sections: the sections to read.
@@ -434,7 +434,7 @@ class _Ahead:
     def _at_once(self) -> int:
         if not self._used:
             return 0  # the first page is asked for in order, which opens the connection
-        room = self._used // (1 + self._failures) - _PRICE * self._wasted
+        room = self._used // (1 + self._failures) - _USEFUL_PER_WASTED * self._wasted
         return max(1, min(1 + room, AT_ONCE, BYTES_AHEAD // max(self._largest, 1)))
 
     async def _messages_of(self, first: int, end: int, count: int) -> Page | None:

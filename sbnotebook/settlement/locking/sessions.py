@@ -138,17 +138,17 @@ class SessionBatch(LockedBatch):
         async with self._busy:
             await self._held_receiver().session.set_state(content)
 
-    async def standing_before(self, sequence_number: int) -> set[int] | None:
+    async def numbers_before(self, sequence_number: int) -> set[int] | None:
         """Return the numbers of the session's messages that can be received and are smaller than that of a held one."""
-        standing: set[int] = set()
+        found: set[int] = set()
         first, now = (partition_of(sequence_number) << 48) + 1, self.clock.now()
         for _ in range(_PEEKS):
             payloads = await patiently(self._peek, first, address=self.address, only_busy=True)
             for message in (peeked_from_payload(payload, self.address, ()) for payload in payloads):
                 if message.sequence_number >= sequence_number:
-                    return standing
+                    return found
                 if _may_come(message, now):
-                    standing.add(message.sequence_number)
+                    found.add(message.sequence_number)
                 first = message.sequence_number + 1
         return None
 

@@ -451,15 +451,15 @@ class SessionWorkers:
         while len(self._awaited) > _SESSIONS_REMEMBERED:
             del self._awaited[next(iter(self._awaited))]
 
-    async def _standing_before(self, batch: SessionBatch, held: Sequence[LockedMessage]) -> set[int] | None:
+    async def _numbers_before(self, batch: SessionBatch, held: Sequence[LockedMessage]) -> set[int] | None:
         """Return the numbers of the messages that come before the first one held, as far as that is known."""
-        return await batch.standing_before(held[0].sequence_number) if held and not self._run.is_stopping else None
+        return await batch.numbers_before(held[0].sequence_number) if held and not self._run.is_stopping else None
 
     async def _awaited_behind(
         self, batch: SessionBatch, held: Sequence[LockedMessage], known: Collection[int]
     ) -> set[int]:
         """Return which messages of a session that was opened may come behind later ones."""
-        standing = await self._standing_before(batch, held)
+        standing = await self._numbers_before(batch, held)
         return set(known) if standing is None else standing.union(n for n in known if n > held[0].sequence_number)
 
     async def _forget_gone(
@@ -475,7 +475,7 @@ class SessionWorkers:
         before = {number for number in awaited if held and number < held[0].sequence_number}
         if not before:
             return False
-        standing = await self._standing_before(batch, held)
+        standing = await self._numbers_before(batch, held)
         gone = before - (before if standing is None else standing)
         # What did not come either each time that the session was opened does not come at all. In a long session, a
         # message given back behind it may come again first.

@@ -51,7 +51,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _GONE: Final = (LinkState.DETACHED, LinkState.ERROR)
 _GLANCE: Final = 0.01
 """Seconds."""
-_QUIET: Final = 1.0
+_SILENT_AFTER: Final = 1.0
 """Seconds without any answer after which a late one is given up: until then it may wait to be read, behind others."""
 _LONGEST: Final = 3
 """Times its own time that a late answer is awaited at most."""
@@ -232,7 +232,9 @@ class LinkSettling:
     def _finished(self, broken: Exception | None, window: Window) -> list[tuple[int, list[Exception | None]]]:
         finished: list[tuple[int, list[Exception | None]]] = []
         pending, now = self._link._pending_dispositions, time.monotonic()
-        if now - self._looked_at > _QUIET + self._connection._socket_timeout:  # the process was busy: it did not read
+        if (
+            now - self._looked_at > _SILENT_AFTER + self._connection._socket_timeout
+        ):  # the process was busy: it did not read
             window.heard_at = now
         self._looked_at = now
         for index in (*self._confirmed, *self._not_in_time(broken, now, window.heard_at)):
@@ -251,7 +253,7 @@ class LinkSettling:
         return finished
 
     def _not_in_time(self, broken: Exception | None, now: float, heard_at: float) -> Iterator[int]:
-        is_quiet = now - heard_at >= _QUIET
+        is_quiet = now - heard_at >= _SILENT_AFTER
         for index, part in self._waiting.items():
             if part.left and (broken or now >= (part.until if is_quiet else part.latest)):
                 yield index

@@ -205,10 +205,10 @@ async def test_unconfirmed_message_does_not_block_its_session(
 async def test_message_that_is_peeked_and_never_comes_is_given_up(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    async def standing_before(_: SessionBatch, sequence_number: int) -> set[int]:
+    async def numbers_before(_: SessionBatch, sequence_number: int) -> set[int]:
         return {sequence_number - 1}
 
-    monkeypatch.setattr(SessionBatch, "standing_before", standing_before)
+    monkeypatch.setattr(SessionBatch, "numbers_before", numbers_before)
     queue = await filled_queue(namespace, f"ghost-{count}", in_turn("a", count), requires_session=True)
     worker = Worker()
 
