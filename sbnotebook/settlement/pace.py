@@ -200,10 +200,6 @@ class AllowedRate:
     Sources: D. Chiu, R. Jain, "Analysis of the increase and decrease algorithms for congestion avoidance", 1989, which
     proves this. Service Bus documentation, "Throttling operations in Azure Service Bus": a Standard namespace has 1,000
     credits, and gets them anew each second.
-
-    Args:
-        now: the time in seconds, from any begin.
-        sleep: waits so many seconds.
     """
 
     def __init__(

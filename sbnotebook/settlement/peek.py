@@ -56,12 +56,7 @@ def covered_up_to(first: int, numbers: Iterable[int]) -> int:
 
 
 class Peeker:
-    """Peeks one entity over one connection that is kept warm.
-
-    Args:
-        connection: the namespace.
-        address: a queue, a subscription, or a sub-queue of one.
-    """
+    """Peeks one entity over one connection that is kept warm."""
 
     def __init__(self, connection: Connection, address: EntityAddress) -> None:
         self._connection = connection
@@ -361,10 +356,6 @@ class _Ahead:
     because of a gap or at the end of a partition, takes four such steps back. So about a fifth of all peeked messages
     can be useless. After a failure, such as a busy service, reading starts again with one request and grows more
     slowly. The next reader of the entity begins as the last one ended (RFC 9040).
-
-    Args:
-        ask: peeks a page by its first number and a count; gives None where that failed.
-        before: the last reader; None for the first.
     """
 
     def __init__(self, ask: Callable[[int, int], Awaitable[Page | None]], before: _Ahead | None = None) -> None:

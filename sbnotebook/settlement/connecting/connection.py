@@ -202,46 +202,25 @@ class Connection:
         """Check that the connection may change something.
 
         Every sender, every receiver that locks and every change of an entity calls this.
-
-        Raises:
-            ReadOnlyError: the connection is read-only.
         """
         if self.read_only:
             raise ReadOnlyError(self.host)
 
     def browser(self, address: EntityAddress, *, retries: int = 3) -> management.Browser:
-        """Return a client that peeks at an entity, with sessions or without. Its first use opens it.
-
-        Raises:
-            ConfigurationError: the connection string is for another entity.
-        """
+        """Return a client that peeks at an entity, with sessions or without. Its first use opens it."""
         self._check_entity(address)
         browser = management.browser(self._client(retries), address.path)
         adopt(browser, _Listener(self, address))
         return browser
 
     def session_ids(self, address: EntityAddress, **options: Any) -> AsyncIterable[str]:
-        """Yield the IDs of an entity's sessions, requesting one page after another; an ID may come twice.
-
-        Args:
-            address: a queue or a subscription.
-            options: passed on to the SDK, such as ``state_updated_after``.
-        """
+        """Yield the IDs of an entity's sessions, requesting one page after another; an ID may come twice."""
         return self.browser(address).list_sessions(**options)
 
     def receiver(self, address: EntityAddress, *, retries: int = 3, **options: Any) -> LockReceiver:
         """Return a peek-lock receiver, not open yet.
 
         Opening it locks nothing.
-
-        Args:
-            address: a queue, a subscription, or a sub-queue of one.
-            retries: how often the SDK retries a request.
-            options: passed on to the SDK, such as ``receive_mode``.
-
-        Raises:
-            ConfigurationError: the connection string is for another entity.
-            ReadOnlyError: the connection is read-only.
         """
         self.require_writing()
         self._check_entity(address)
@@ -258,12 +237,7 @@ class Connection:
         return cast("LockReceiver", receiver)
 
     def sender(self, address: EntityAddress) -> ServiceBusSender:
-        """Return a sender that never repeats a send, not open yet: a send without an answer may have arrived.
-
-        Raises:
-            ConfigurationError: messages cannot be sent to the address, or the connection string is for another entity.
-            ReadOnlyError: the connection is read-only.
-        """
+        """Return a sender that never repeats a send, not open yet: a send without an answer may have arrived."""
         self.require_writing()
         if address.sub_queue is not None or address.subscription is not None:
             raise ConfigurationError(f"Messages cannot be sent to {address}: name a queue or a topic.")
@@ -274,11 +248,7 @@ class Connection:
         return sender
 
     def host_and_credential(self) -> tuple[str, AsyncTokenCredential]:
-        """Return the host and the credential of a connection without a connection string.
-
-        Raises:
-            ConfigurationError: the connection has no credential.
-        """
+        """Return the host and the credential of a connection without a connection string."""
         if self._owns_credential and self.credential is None:  # closed, and needed again
             self.credential = _default_credential()
         if self.credential is None:
@@ -324,13 +294,7 @@ class Connection:
     def new_client(
         self, *, retries: int, over_websocket: bool | None = None, credential: Any = None
     ) -> ServiceBusClient:
-        """Return a client of the SDK, which the caller closes.
-
-        Args:
-            retries: how often the SDK retries a request.
-            over_websocket: whether it uses a WebSocket; None for what the connection string or the environment says.
-            credential: an asynchronous one to use instead of the connection's own.
-        """
+        """Return a client of the SDK, which the caller closes."""
         options: dict[str, Any] = {"retry_total": retries, "ssl_context": tls_context()}
         if over_websocket is None:
             said = None if self.parsed is None else self.parsed.transport

@@ -100,12 +100,7 @@ class Removal(NamedTuple):
 
 
 class DeferredDeleter:
-    """Removes deferred messages of one entity over one link that is kept.
-
-    Args:
-        connection: the namespace.
-        peeker: looks for those that may be left.
-    """
+    """Removes deferred messages of one entity over one link that is kept."""
 
     def __init__(self, connection: Connection, peeker: Peeker) -> None:
         self._connection = connection

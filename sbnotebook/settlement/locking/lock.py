@@ -513,20 +513,6 @@ class LockedBatch:
         """Settle a group of messages of this batch, as the steps of a run.
 
         After a settlement that has no answer the run is stopped: the connection is most likely lost.
-
-        Args:
-            run: says how many may be in flight.
-            decision: complete, abandon, dead-letter, defer or release.
-            messages: which of the messages.
-            each: to dead-letter: reasons and descriptions of their own, by sequence number.
-            as_they_come: note each outcome in the run at once, and not only when the group has ended.
-
-        Returns:
-            An outcome for each message, in their order.
-
-        Raises:
-            SbNotebookError: the records cannot be written; then none of the messages is settled.
-            BatchClosedError: the batch is closed.
         """
         in_flight = run.limits.max_in_flight
 

@@ -66,11 +66,7 @@ LockWatcher = Callable[[LockEvent], None]
 
 
 class LockEvents:
-    """The events of one batch, newest last, and their watchers.
-
-    Args:
-        beginning: when the batch was made.
-    """
+    """The events of one batch, newest last, and their watchers."""
 
     def __init__(self, beginning: datetime) -> None:
         self.state = LockEvent(LockEventKind.RENEWING, beginning)

@@ -124,11 +124,7 @@ class Hold:
 
 
 class HeldMessages:
-    """The locks of one batch by sequence number, and the ends of those that ended by lock token.
-
-    Args:
-        address: the entity that all of them are of.
-    """
+    """The locks of one batch by sequence number, and the ends of those that ended by lock token."""
 
     def __init__(self, address: EntityAddress) -> None:
         self._address = address

@@ -87,14 +87,7 @@ class DeferralRecord:
 
 
 class RemovalRecord:
-    """Keeps messages in the archive before they are completed, and records the outcomes.
-
-    Args:
-        archive: where they are kept.
-        namespace: returns the identity of the namespace; called in a thread.
-        peeker: looks again at what did not come whole.
-        verb: what the removal is part of.
-    """
+    """Keeps messages in the archive before they are completed, and records the outcomes."""
 
     def __init__(
         self, archive: Archive, namespace: Callable[[], str], peeker: Callable[[EntityAddress], Peeker], verb: str

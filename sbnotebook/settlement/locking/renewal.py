@@ -206,15 +206,7 @@ class Links:
 
 
 class Renewal:
-    """Keeps the locks of a batch, and tells at once when that does not go well.
-
-    Args:
-        held: the locks.
-        links: the receivers to renew over.
-        events: records what happens.
-        clock: where the time comes from.
-        until: when renewing stops.
-    """
+    """Keeps the locks of a batch, and tells at once when that does not go well."""
 
     def __init__(self, held: HeldMessages, links: Links, events: LockEvents, *, clock: Clock, until: datetime) -> None:
         self._held = held

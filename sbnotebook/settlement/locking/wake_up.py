@@ -125,10 +125,6 @@ class WakeUps:
     """The record that schedules wake-up messages before messages are deferred.
 
     See :class:`sbnotebook.settlement.locking.records.Record`.
-
-    Args:
-        pool: gives the senders to an entity.
-        clock: what the delay is counted from.
     """
 
     def __init__(self, pool: Callable[[EntityAddress], SenderPool], clock: Clock) -> None:

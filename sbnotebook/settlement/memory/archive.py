@@ -193,14 +193,7 @@ class Archive:
     # ---------------------------------------------------------------- removing
 
     def keep(self, messages: Sequence[ArchivedMessage]) -> list[int]:
-        """Write messages that are about to be removed; all are on disk when this returns, or none.
-
-        Returns:
-            The rows, for :meth:`note_ends`.
-
-        Raises:
-            ArchiveError: the archive is full or cannot be written, so they must not be removed.
-        """
+        """Write messages that are about to be removed; all are on disk when this returns, or none."""
         now = time.time()
         with self._transaction() as database:
             self._prune_a_little(database)
@@ -213,27 +206,14 @@ class Archive:
     def note_ends(
         self, *, removed: Sequence[int] = (), kept: Sequence[int] = (), untouched: Sequence[int] = ()
     ) -> None:
-        """Write how removals ended; rows that are in none of these stay without an answer.
-
-        Args:
-            removed: rows of messages that the service confirmed to be gone.
-            kept: of those that it did not remove.
-            untouched: of those for which nothing was attempted; they are taken out again.
-        """
+        """Write how removals ended; rows that are in none of these stay without an answer."""
         with self._transaction() as database:
             _mark(database, ArchiveState.REMOVED, removed)
             _mark(database, ArchiveState.KEPT, kept)
             database.execute(_TAKE_OUT, (json.dumps([*untouched]),))
 
     def require_room(self, size: int = 0) -> None:
-        """Refuse messages that cannot be archived before any other step.
-
-        Args:
-            size: the sum of :func:`room_for` of the messages that are to be removed.
-
-        Raises:
-            ArchiveError: they do not fit.
-        """
+        """Refuse messages that cannot be archived before any other step."""
         with self._transaction() as database:
             self._prune_a_little(database)
             used = _used(database)
@@ -245,13 +225,7 @@ class Archive:
     def find(
         self, namespace: str, entity: EntityAddress | None = None, *, since: datetime | None = None
     ) -> list[ArchivedMessage]:
-        """Return messages of a namespace, oldest first, without their bytes: see :meth:`payloads`.
-
-        Args:
-            namespace: its identity.
-            entity: only its messages.
-            since: only those that were archived then or later.
-        """
+        """Return messages of a namespace, oldest first, without their bytes: see :meth:`payloads`."""
         values = {
             "namespace": namespace,
             "entity": entity.path if entity is not None else None,
@@ -286,15 +260,7 @@ class Archive:
             return dict(database.execute(_PAYLOADS, (json.dumps(rows),)).fetchall())
 
     def claim(self, expected: Mapping[int, ArchiveState]) -> set[int]:
-        """Write that messages are about to be sent back, on disk before this returns.
-
-        Args:
-            expected: the rows and the states in which they were found; a row in another state is left alone, because
-                another process was quicker.
-
-        Returns:
-            The rows that may be sent now.
-        """
+        """Write that messages are about to be sent back, on disk before this returns."""
         with self._transaction() as database:
             found = database.execute(_STATES, (json.dumps(list(expected)),)).fetchall()
             claimed = {row for row, state in found if state == expected[row]}

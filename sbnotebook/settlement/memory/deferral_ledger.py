@@ -65,12 +65,7 @@ class DeferralEntry:
 
 
 class DeferralLedger:
-    """The journal's table of deferrals.
-
-    Args:
-        database: the journal's.
-        namespace: returns the identity of the namespace that they are in; called in the thread of each method.
-    """
+    """The journal's table of deferrals."""
 
     def __init__(self, database: LocalDatabase, namespace: Callable[[], str]) -> None:
         self._database = database

@@ -165,12 +165,7 @@ class Journal:
     def intend(
         self, entries: Sequence[ResubmitEntry], *, ended: Mapping[int, ResubmitState] = MappingProxyType({})
     ) -> list[int]:
-        """Write intentions, on disk before this returns; the ids are for :meth:`mark`.
-
-        Args:
-            entries: the intended resubmits.
-            ended: how far others came, by id, to be written at once with these: each writing waits for the disk.
-        """
+        """Write intentions, on disk before this returns; the ids are for :meth:`mark`."""
         now = datetime.now(UTC)
         with self.database.transaction() as database:
             if not self._is_pruned:
@@ -195,25 +190,14 @@ class Journal:
                 database.executemany("UPDATE resubmits SET edited = 1 WHERE id = ?", rows)
 
     def unfinished(self, namespace: str, source: str | None = None) -> list[ResubmitEntry]:
-        """Resubmits of a namespace that were begun and not ended, oldest first.
-
-        Args:
-            namespace: its identity.
-            source: only originals of this entity, None for all.
-        """
+        """Resubmits of a namespace that were begun and not ended, oldest first."""
         with self.database.transaction() as database:
             rows = database.execute(_UNFINISHED, (namespace,)).fetchall()
         entries = [_entry(row) for row in rows]
         return [entry for entry in entries if source is None or entry.source.casefold() == source.casefold()]
 
     def resubmits(self, namespace: str, source: str | None = None, most: int = 1_000) -> list[ResubmitEntry]:
-        """Return the last resubmits of a namespace in any state, the last first.
-
-        Args:
-            namespace: its identity.
-            source: only originals of this entity, None for all.
-            most: how many at most.
-        """
+        """Return the last resubmits of a namespace in any state, the last first."""
         path = None if source is None else source.lower()
         with self.database.transaction() as database:
             return [_entry(row) for row in database.execute(_LAST, (namespace, path, path, most))]
@@ -222,10 +206,6 @@ class Journal:
         """Return the last resubmit of each of some originals whose clone was or may have been sent, by key.
 
         If an original exists although its resubmit has ended, it counted as gone too early: a peek had missed it.
-
-        Args:
-            namespace: the identity of the namespace that the originals are in.
-            keys: of the originals.
         """
         wanted, numbers = set(keys), json.dumps([number for _, number, _ in keys])
         with self.database.transaction() as database:

@@ -22,15 +22,7 @@ _STATE_OF_FILE: Final = "SELECT user_version, (SELECT count(*) FROM sqlite_maste
 
 
 class LocalDatabase:
-    """An SQLite file that only its owner can read; it is made when it is first used, and several processes share it.
-
-    Args:
-        path: the file.
-        failed: gives the error for one of SQLite or of the system, where the file cannot be used; None to raise that.
-        what: what it is, in an error: ``"a journal"``.
-        table: one of its tables, which distinguishes it from other files.
-        schema: the statements that make its tables.
-    """
+    """An SQLite file that only its owner can read; it is made when it is first used, and several processes share it."""
 
     def __init__(
         self,

@@ -61,12 +61,7 @@ class Resubmitted(NamedTuple):
 
 
 class Notes:
-    """The journal's table of notes.
-
-    Args:
-        database: the journal's.
-        namespace: returns the identity of the namespace that they are about; called in the thread of each method.
-    """
+    """The journal's table of notes."""
 
     def __init__(self, database: LocalDatabase, namespace: Callable[[], str]) -> None:
         self._database = database
@@ -135,12 +130,7 @@ class Look(NamedTuple):
 
 
 class Looks:
-    """The journal's table of looks; use it in a thread, the file may be busy.
-
-    Args:
-        database: the journal's.
-        namespace: returns the identity of the namespace; called in the thread of each method.
-    """
+    """The journal's table of looks; use it in a thread, the file may be busy."""
 
     def __init__(self, database: LocalDatabase, namespace: Callable[[], str]) -> None:
         self._database = database

@@ -35,12 +35,7 @@ _forms: Final[dict[tuple[bytes, int, bytes, bytes], list[Any]]] = {}
 
 
 class Encoded:
-    """AMQP bytes that a sender transfers as they are, in place of one of the SDK's messages.
-
-    Args:
-        payload: a message, or a batch of messages.
-        is_batch: whether the payload is a batch.
-    """
+    """AMQP bytes that a sender transfers as they are, in place of one of the SDK's messages."""
 
     def __init__(self, payload: bytes, *, is_batch: bool) -> None:
         self.payload = payload
@@ -48,11 +43,7 @@ class Encoded:
 
 
 class EncodedFrames:
-    """Whole frames that a connection writes as they are, in place of one frame of the SDK's.
-
-    Args:
-        frames: one after the other.
-    """
+    """Whole frames that a connection writes as they are, in place of one frame of the SDK's."""
 
     def __init__(self, frames: bytes) -> None:
         self.frames = frames

@@ -297,16 +297,7 @@ class _EndState(NamedTuple):
 
 
 class _Waiting:
-    """A part that waits for its confirmation, and has its place in the window until it ends.
-
-    Args:
-        index: of the part.
-        locks: of its messages.
-        state: the outcome that the frame asks for.
-        answer_within: seconds to wait.
-        window: counts the parts that wait.
-        confirmed: gets the index once all of its deliveries are confirmed.
-    """
+    """A part that waits for its confirmation, and has its place in the window until it ends."""
 
     __slots__ = (
         *("index", "state", "numbers", "tags", "since", "until", "latest", "left", "confirmed_at", "in_flight"),

@@ -51,13 +51,7 @@ class Sizes(NamedTuple):
 
 @dataclass(slots=True)
 class EncodedMessage:
-    """One message of the input as AMQP bytes.
-
-    Args:
-        index: its position in the input.
-        message_id: its message ID, None without one.
-        payload: its AMQP bytes.
-    """
+    """One message of the input as AMQP bytes."""
 
     index: int
     message_id: str | None
@@ -132,12 +126,7 @@ class Pack:
 
 
 class PulledBatch(NamedTuple):
-    """The result of one :meth:`Packer.take`.
-
-    Args:
-        pack: messages to send, None without any.
-        refused: the positions and outcomes of messages that cannot be sent at all.
-    """
+    """The result of one :meth:`Packer.take`."""
 
     pack: Pack | None
     refused: list[tuple[int, Outcome]]

@@ -29,12 +29,7 @@ _BYTES: Final = frozenset({None, BodyType.DATA.value})
 
 
 class EncodedRows(NamedTuple):
-    """Messages without a session and a partition key, as they travel.
-
-    Args:
-        payloads: the AMQP bytes of each.
-        message_ids: the identifier of each, where it has one.
-    """
+    """Messages without a session and a partition key, as they travel."""
 
     payloads: list[bytes]
     message_ids: Sequence[str | None]
