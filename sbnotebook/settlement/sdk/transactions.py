@@ -98,6 +98,12 @@ class TransactionLine:
     """One connection on which messages are sent and others completed, in one transaction each.
 
     Use it in one task. Close it after an error: nothing else may be done with it.
+
+    Args:
+        browser: of the entity of the messages to complete, not open yet.
+        sender: to the entity to send to, not open yet. It gives its address and its token, and is not opened.
+        via: the queue or topic of the messages to complete, where the sender is to another one: it stores the messages
+            that are sent, and forwards them. Not opened, either.
     """
 
     def __init__(self, browser: Browser, sender: ServiceBusSender, via: ServiceBusSender | None = None) -> None:
