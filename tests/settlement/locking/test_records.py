@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -71,16 +72,6 @@ async def test_what_stays_in_the_service_is_not_archived(
     assert archived(namespace) == []
 
 
-async def test_a_message_of_many_frames_is_archived_whole(namespace: AsyncNamespace) -> None:
-    large = bytes(range(256)) * 900
-    queue = await filled_queue(namespace, "archived-large", [large])
-    async with queue.batch() as batch:
-        await batch.receive(1)
-        assert (await batch.settle(Complete())).ok
-    (kept,) = archived(namespace)
-    assert large in payload(namespace, kept)
-
-
 async def test_a_lost_lock_is_written_down_as_not_removed(namespace_by_hand: AsyncNamespace, clock: HandClock) -> None:
     queue = await filled_queue(namespace_by_hand, "lost", 2)
     async with queue.batch(renew_for=timedelta(seconds=10)) as batch:
@@ -122,11 +113,19 @@ async def test_archive_rows_of_a_cancelled_settlement_are_in_doubt(
     assert len({message_id for message_id, _ in states(own)}) == 20, "each of them can be sent back"
 
 
-async def test_a_full_archive_removes_nothing_from_the_service(emulator: RunningEmulator, tmp_path: Path) -> None:
-    archive = Archive(tmp_path / "small.sqlite", max_bytes=300_000)
-    async with AsyncNamespace(
-        Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
-    ) as namespace:
+@pytest.fixture
+def small(emulator: RunningEmulator, tmp_path: Path) -> Callable[[int], AsyncNamespace]:
+    """Return a function that makes a namespace with an archive of so many bytes."""
+
+    def make(max_bytes: int) -> AsyncNamespace:
+        archive, journal = Archive(tmp_path / "small.sqlite", max_bytes=max_bytes), Journal(tmp_path / "j.sqlite")
+        return AsyncNamespace(Connection(emulator.connection_string), journal=journal, archive=archive)
+
+    return make
+
+
+async def test_a_full_archive_removes_nothing_from_the_service(small: Callable[[int], AsyncNamespace]) -> None:
+    async with small(300_000) as namespace:
         queue = await filled_queue(namespace, "full", [b"x" * 100_000] * 4)
         async with queue.batch() as batch:
             held = await batch.receive(4)
@@ -137,11 +136,8 @@ async def test_a_full_archive_removes_nothing_from_the_service(emulator: Running
         assert archived(namespace) == []
 
 
-async def test_archive_full_midway_is_reported_in_outcomes(emulator: RunningEmulator, tmp_path: Path) -> None:
-    archive = Archive(tmp_path / "small.sqlite", max_bytes=150_000)
-    async with AsyncNamespace(
-        Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
-    ) as namespace:
+async def test_archive_full_midway_is_reported_in_outcomes(small: Callable[[int], AsyncNamespace]) -> None:
+    async with small(150_000) as namespace:
         queue = await filled_queue(namespace, "half", [b"x" * 3_000] * 40)
         async with queue.batch() as batch:
             await batch.receive(40)
@@ -153,23 +149,17 @@ async def test_archive_full_midway_is_reported_in_outcomes(emulator: RunningEmul
         assert len(await queue.peek()) == len(skipped) == 40 - len(archived(namespace))
 
 
-async def test_archive_full_keeps_resubmit_from_sending(emulator: RunningEmulator, tmp_path: Path) -> None:
-    archive = Archive(tmp_path / "small.sqlite", max_bytes=100_000)
-    async with AsyncNamespace(
-        Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
-    ) as namespace:
+async def test_archive_full_keeps_resubmit_from_sending(small: Callable[[int], AsyncNamespace]) -> None:
+    async with small(100_000) as namespace:
         queue = await filled_queue(namespace, "resubmit", [b"x" * 50_000] * 3)
         with pytest.raises(ArchiveError, match="Nothing was removed: the archive"):
             await queue.plan_resubmit(await queue.peek()).apply()
         assert [message.message_id for message in await queue.peek()] == ["m0", "m1", "m2"]
 
 
-async def test_a_process_stops_when_nothing_more_can_be_archived(emulator: RunningEmulator, tmp_path: Path) -> None:
-    archive = Archive(tmp_path / "small.sqlite", max_bytes=100_000)
+async def test_a_process_stops_when_nothing_more_can_be_archived(small: Callable[[int], AsyncNamespace]) -> None:
     worked: list[str | None] = []
-    async with AsyncNamespace(
-        Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
-    ) as namespace:
+    async with small(100_000) as namespace:
         queue = await filled_queue(namespace, "process", [b"x" * 500] * 3_000)
         with pytest.raises(ArchiveError, match="is full"):
             await queue.process(lambda message: worked.append(message.message_id), max_in_flight=1)

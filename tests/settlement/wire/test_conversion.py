@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import example, given
@@ -125,22 +124,6 @@ def test_what_cannot_be_sent_is_refused(message: Message, error: type[Exception]
         payload_of(message)
 
 
-@pytest.mark.parametrize(("enqueued", "state"), [(999, "scheduled"), (1_000, "active"), (1_001, "active")])
-def test_scheduled_messages_are_active_from_their_time_on(enqueued: int, state: str) -> None:
-    payload = annotated(
-        sequence_number=Long(5),
-        message_state=2,
-        scheduled_enqueue_time=Timestamp(1_000),
-        enqueued_time=Timestamp(enqueued),
-    )
-    assert [peeked_from_payload(payload, ORDERS).state for _ in range(20)] == [state] * 20
-
-
-def test_a_deferred_message_that_was_scheduled_stays_deferred() -> None:
-    payload = annotated(message_state=1, scheduled_enqueue_time=Timestamp(1_000), enqueued_time=Timestamp(1_000))
-    assert peeked_from_payload(payload, ORDERS).state == "deferred"
-
-
 @pytest.mark.parametrize("when", [FIRST_MOMENT, LAST_MOMENT])
 def test_a_scheduled_time_within_the_calendar_is_no_extra(when: Timestamp) -> None:
     found = peeked_from_payload(annotated(scheduled_enqueue_time=when), ORDERS)
@@ -189,24 +172,6 @@ def test_a_message_that_outlives_the_calendar_never_expires() -> None:
     payload = section(HEADER, [None, None, UInt(2**32 - 2)]) + annotated(enqueued_time=Timestamp(253_402_300_000_000))
     found = peeked_from_payload(payload, ORDERS)
     assert (found.expires_at, found.time_to_live) == (None, timedelta(milliseconds=2**32 - 2))
-
-
-@pytest.mark.parametrize(
-    ("written", "read"),
-    [(b"raw", "raw"), (b"\xff", "\ufffd"), (UUID(int=1), str(UUID(int=1))), (ULong(5), "5"), (Symbol("s"), "s")],
-    ids=repr,
-)
-def test_ids_of_other_types_are_read_as_text(written: AmqpValue, read: str) -> None:
-    found = peeked_from_payload(section(PROPERTIES, [written]) + section(DATA, b""), ORDERS)
-    assert found.message_id == read
-    assert type(found.message_id) is str
-
-
-def test_names_of_properties_are_texts_whatever_they_were() -> None:
-    properties = {"a": 1, Symbol("b"): 2, b"c": 3, ULong(4): 4}
-    found = peeked_from_payload(section(APPLICATION_PROPERTIES, properties), ORDERS)
-    assert dict(found.application_properties) == {"a": 1, "b": 2, "c": 3, "4": 4}
-    assert {type(name) for name in found.application_properties} == {str}
 
 
 # ------------------------------------------------------------------ hostile payloads
