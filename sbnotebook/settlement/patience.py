@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import anyio
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.connecting.failures import Failure
@@ -49,7 +49,8 @@ async def patiently(
             failure = Failure.of(error)
             is_outage = failure.is_busy or (failure.is_transient and not only_busy)
             within = max(patience, _BRIEFLY) if is_outage else _BRIEFLY
-            if not (failure.is_transient or failure.retryable) or anyio.current_time() + pause > began + within:
+            is_of_token = isinstance(error, ServiceBusAuthenticationError) and failure.retryable  # a refusal is not
+            if not (failure.is_transient or is_of_token) or anyio.current_time() + pause > began + within:
                 raise
             _LOGGER.info("%s does not answer, and is asked again in %.1f s: %s", address, pause, failure.text)
         await anyio.sleep(pause)

@@ -88,11 +88,9 @@ class Service(Peeker):
         self.requests = Requests()
         self._length, self._turns, self._fails, self._size = page, turns, fails, size
 
-    async def page(
-        self, from_sequence_number: int, count: int = PAGE, session_id: str | None = None, attempts: int = 2
-    ) -> Page:
+    async def _page(self, first: int, count: int, session_id: str | None, attempts: int) -> Page:
         del session_id, attempts
-        return await self._answer(from_sequence_number, count)
+        return await self._answer(first, count)
 
     async def _page_once(self, first: int, count: int, session_id: str | None) -> Page | None:
         del session_id
