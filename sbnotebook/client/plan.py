@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -181,6 +182,8 @@ class Plan:
     ) -> Report:
         """Carry the plan out; a progress bar appears when it takes longer than a second.
 
+        If no message matched an expression, it warns, and names the reasons or subjects that are there.
+
         Args:
             max_in_flight: transfers or settlements that wait for their answer at once.
             rate: messages a second at most, None for no limit.
@@ -188,7 +191,7 @@ class Plan:
                 None for the canary of :meth:`with_canary`, if there is one.
             watch: for how long the canaries are watched at most.
             max_came_back: the others follow if no more than so many canaries are dead-lettered again.
-            show_progress: False for no bar.
+            show_progress: False for no bar, and no warning.
 
         Returns:
             An outcome for each of the messages. With a canary, ``report.fates`` tells what became of the first clones,
@@ -205,6 +208,8 @@ class Plan:
             <Report resubmit: 200 settled; canary: 10 consumed>
         """
         limits, first = Limits(max_in_flight, rate), self._first(canary, watch, max_came_back)
+        if not self.total and show_progress and self._receivers is not None:
+            warnings.warn(self.preview().sentence, stacklevel=2)  # says what is there instead
         with progress_bar(self.decision.verb, self.total, shown=show_progress) as advance:
             if first is not None:
                 with progress_bar("watch the canary", first.count, shown=show_progress) as seen:
