@@ -182,7 +182,7 @@ class Plan:
     ) -> Report:
         """Carry the plan out; a progress bar appears when it takes longer than a second.
 
-        If no message matched an expression, it warns, and names the reasons or subjects that are there.
+        If no message matches an expression, it warns, and names the reasons or subjects of the others.
 
         Args:
             max_in_flight: transfers or settlements that wait for their answer at once.
@@ -209,7 +209,7 @@ class Plan:
         """
         limits, first = Limits(max_in_flight, rate), self._first(canary, watch, max_came_back)
         if not self.total and show_progress and self._receivers is not None:
-            warnings.warn(self.preview().sentence, stacklevel=2)  # says what is there instead
+            warnings.warn(self.preview().sentence, stacklevel=2)  # names the reasons of the others
         with progress_bar(self.decision.verb, self.total, shown=show_progress) as advance:
             if first is not None:
                 with progress_bar("watch the canary", first.count, shown=show_progress) as seen:
