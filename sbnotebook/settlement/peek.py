@@ -66,7 +66,7 @@ class Peeker:
         self._read_before: _Ahead | None = None
         """The last reader, whose width the next one begins with."""
 
-    async def page(
+    def page(
         self,
         from_sequence_number: int,
         count: int = PAGE,
@@ -75,7 +75,7 @@ class Peeker:
         *,
         patience: float = 0.0,
         only_busy: bool = False,
-    ) -> Page:
+    ) -> Awaitable[Page]:
         """Return the next messages from a sequence number on, in its order; none when there are no more.
 
         A page may be shorter than asked for although more messages follow. An unreadable message is in it and says so.
@@ -83,7 +83,7 @@ class Peeker:
         (azure-sdk-for-js issues 12450 and 13471, azure-sdk-for-python issue 39459).
         """
         ask = from_sequence_number, count, session_id, attempts
-        return await patiently(self._page, *ask, address=self.address, patience=patience, only_busy=only_busy)
+        return patiently(self._page, *ask, address=self.address, patience=patience, only_busy=only_busy)
 
     async def _page(self, first: int, count: int, session_id: str | None, attempts: int) -> Page:
         payloads: list[bytes] = []
