@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import cache
 from pathlib import PurePath
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
@@ -128,6 +129,13 @@ def messages_of_table(table: pa.Table) -> list[PeekedMessage]:
     found = {name: untyped.column(name) for name in names}
     columns = {name: values_of_column(column) for name, column in found.items() if column.null_count < len(column)}
     return peeked_from_columns(columns, table.num_rows) if columns else []
+
+
+def rows_of_table(table: pa.Table, names: Sequence[str]) -> list[SimpleNamespace]:
+    """Return rows of a table that :func:`to_arrow` made, with these columns alone: no body is decoded."""
+    untyped: Any = table
+    columns = [values_of_column(untyped.column(name)) for name in names]
+    return [SimpleNamespace(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
 
 
 def values_of_column(column: Any) -> list[Any]:

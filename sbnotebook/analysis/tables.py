@@ -41,7 +41,7 @@ _CELL_CSS: Final = "text-align:left;vertical-align:top;padding:.3em .6em"  # pag
 _SHORT_CSS: Final = f"{_CELL_CSS};white-space:pre"
 _LONG_CSS: Final = f"{_CELL_CSS};white-space:pre-wrap;overflow-wrap:anywhere;min-width:9em;max-width:32em"
 # What matters comes first: a notebook at 1,280 pixels has room up to the body.
-_COLUMNS: Final = (
+MESSAGE_COLUMNS: Final = (
     "sequence_number",
     "enqueued_time",
     "state",
@@ -53,7 +53,7 @@ _COLUMNS: Final = (
     "body_text",
     "message_id",
 )
-LOCKED_COLUMNS: Final = ("sequence_number", "locked_until", *_COLUMNS[1:])
+LOCKED_COLUMNS: Final = ("sequence_number", "locked_until", *MESSAGE_COLUMNS[1:])
 """For locked messages: the end of each lock is beside its number."""
 _GROUP_COLUMNS: Final = (
     "count",
@@ -124,10 +124,19 @@ def _cut(text: str, width: int) -> str:
 
 
 def messages_table(
-    messages: Sequence[Message], most: int, where_from: str = "", columns: Sequence[str] = _COLUMNS, note: str = ""
+    messages: Sequence[Message],
+    most: int,
+    where_from: str = "",
+    columns: Sequence[str] = MESSAGE_COLUMNS,
+    note: str = "",
+    *,
+    rows: Sequence[object] | None = None,
 ) -> tuple[list[str], list[list[Any]], str]:
-    """Return the columns of the first messages that are not empty, the rows, and a caption."""
-    return *_used(columns, messages[:most]), _caption(messages, where_from, most, note)
+    """Return the columns of the first messages that are not empty, the rows, and a caption.
+
+    Give the first messages as ``rows`` with these columns, where a message would decode its text once more.
+    """
+    return *_used(columns, messages[:most] if rows is None else rows), _caption(messages, where_from, most, note)
 
 
 def messages_text(messages: Sequence[Message], where_from: str = "", max_rows: int = 20) -> str:
@@ -144,7 +153,7 @@ def preview_html(preview: Preview) -> str:
     """Return a preview as HTML: its sentence, the first messages, and the changes of an edit."""
     parts = [f"<p {_NO_FORMULAS}><strong>Plan: {_html(preview.sentence)}</strong></p>"]
     if preview.messages:
-        parts.append(html_table(*_used(_COLUMNS, preview.messages), "The first messages"))
+        parts.append(html_table(*_used(MESSAGE_COLUMNS, preview.messages), "The first messages"))
     if preview.changes:
         parts.append(html_table(*_changes(preview.changes), "What changes in them"))
     return "".join(parts)
@@ -154,7 +163,7 @@ def preview_text(preview: Preview) -> str:
     """Return a preview as text: its sentence, the first messages, and the changes of an edit."""
     parts = [f"Plan: {printable(preview.sentence)}"]
     if preview.messages:
-        parts.append(text_table(*_used(_COLUMNS, preview.messages), "The first messages", one_line=True))
+        parts.append(text_table(*_used(MESSAGE_COLUMNS, preview.messages), "The first messages", one_line=True))
     if preview.changes:
         parts.append(text_table(*_changes(preview.changes), "What changes in them"))
     return "\n".join(parts)
@@ -234,7 +243,7 @@ def _within_cell(value: Any) -> Any:
 
 
 def _is_shown(value: Any) -> bool:
-    return value not in (None, "", 0) and value is not MessageState.ACTIVE
+    return value not in (None, "", 0) and value != MessageState.ACTIVE
 
 
 def _changes(changes: Sequence[EditChange]) -> tuple[list[str], list[list[Any]]]:

@@ -166,7 +166,8 @@ class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
         return exports.write_table(self._arrow, path, overwrite=overwrite)
 
     def _table(self, most: int) -> Table:
-        return tables.messages_table(self, most, self._where_from, note="" if self else self._note)
+        rows = frames.rows_of_table(self._arrow.slice(0, most), tables.MESSAGE_COLUMNS)
+        return tables.messages_table(self, most, self._where_from, note="" if self else self._note, rows=rows)
 
     def __len__(self) -> int:
         return len(self._arrow)
