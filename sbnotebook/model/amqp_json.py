@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -26,7 +25,7 @@ from sbnotebook.amqp import (
 )
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model.json_text import JsonNumber, read_json, write_json
-from sbnotebook.model.property_text import from_text, property_type, text_and_type
+from sbnotebook.model.property_text import decimal_and_type, from_text, property_type, text_and_type
 
 _DECIMALS: Final = (Decimal32, Decimal64, Decimal128)
 _SHOWN: Final = 60
@@ -58,8 +57,8 @@ def _ready(value: Any) -> Any:
 
 def _scalar(value: Any) -> Any:
     if isinstance(value, _DECIMALS):
-        text = str(text_and_type(value)[0])
-        return text if text.endswith("=") or not Decimal(text).is_finite() else JsonNumber(text)
+        text, _ = decimal_and_type(value)
+        return JsonNumber(text) if text[-1].isdigit() else text  # not base64, Infinity or NaN
     if isinstance(value, float):
         return float(value) if value - value == 0 else float.__repr__(value)
     if value is None or isinstance(value, bool) or (isinstance(value, int) and not isinstance(value, Timestamp)):

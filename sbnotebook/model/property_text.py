@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, cast
@@ -54,6 +54,8 @@ _MOMENT_TEXT: Final = re.compile(r"(.*?)(?:\.(\d{1,7}))?([+-]\d\d:?\d\d|Z)?", re
 _DURATION_TEXT: Final = re.compile(r"(-)?(?:(\d+)\.)?(\d\d?):(\d\d):(\d\d)(?:\.(\d{1,7}))?")
 _DESCRIPTOR: Final = re.compile(r"[!-~]+")
 _SHOWN: Final = 60
+_MOST_NESTED: Final = 200
+"""Values with others inside that are readable in one message: each takes many times as long as a number."""
 
 
 def to_text(value: AmqpValue) -> str | None:
@@ -80,17 +82,28 @@ def property_type(value: AmqpValue) -> str:
     return text_and_type(value)[1]
 
 
-def text_and_type(value: AmqpValue) -> tuple[str | None, str]:
-    """Return the text of a value and the name of its type."""
+def texts_and_types(properties: Mapping[str, AmqpValue]) -> Iterator[tuple[str, str | None, str]]:
+    """Yield the name, the text and the type of each property; only a number of those that hold others is readable."""
+    nested = 0
+    for name, value in properties.items():
+        if type(value) is str:
+            yield name, value, "string"
+        else:
+            nested += isinstance(value, (list, dict, Described))
+            yield name, *text_and_type(value, readable=nested <= _MOST_NESTED)
+
+
+def text_and_type(value: AmqpValue, *, readable: bool = True) -> tuple[str | None, str]:
+    """Return the text of a value and the name of its type; not ``readable``, of one that holds others its bytes."""
     if type(value) is str:
         return value, "string"
     kind = type_name(value)
     if kind == "null":
         return None, kind
     if kind in _NESTED:
-        return _nested(value) or (base64.b64encode(encode(value)).decode(), kind)
+        return (_nested(value) if readable else None) or (base64.b64encode(encode(value)).decode(), kind)
     if type(value) in _DECIMALS:
-        return _decimal(value)
+        return decimal_and_type(value)
     return _simple(value, kind), kind
 
 
@@ -106,7 +119,8 @@ def _simple(value: Any, kind: str) -> str:
     return int.__repr__(value) if isinstance(value, int) else str(value)
 
 
-def _decimal(value: Any) -> tuple[str, str]:
+def decimal_and_type(value: Any) -> tuple[str, str]:
+    """Return the text of a decimal and the name of its type."""
     kind = _DECIMALS[type(value)]
     for is_of_net in (True, False) if kind == "decimal128" else (False,):
         text = decimal_text(value, is_of_net=is_of_net)

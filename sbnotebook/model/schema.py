@@ -21,7 +21,7 @@ from sbnotebook.model.address import EntityAddress
 from sbnotebook.model.body import BodyType, body_of_text, body_text
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.model.message import Message, MessageState, PeekedMessage, extras_from_bytes, extras_to_bytes
-from sbnotebook.model.property_text import from_text, property_type, to_text
+from sbnotebook.model.property_text import from_text, texts_and_types
 
 _E = TypeVar("_E", bound=StrEnum)
 _SHOWN: Final = 60
@@ -65,14 +65,11 @@ def _ttl(message: Message) -> int | None:
 
 
 def _properties(message: Message) -> dict[str, str | None]:
-    items = message.application_properties.items()
-    return {name: value if type(value) is str else to_text(value) for name, value in items}
+    return {name: text for name, text, _ in texts_and_types(message.application_properties)}
 
 
 def _property_types(message: Message) -> dict[str, str]:
-    items = message.application_properties.items()
-    named = ((name, property_type(value)) for name, value in items if type(value) is not str)
-    return {name: kind for name, kind in named if kind != "string"}
+    return {name: kind for name, _, kind in texts_and_types(message.application_properties) if kind != "string"}
 
 
 def _extras(message: Message) -> bytes | None:

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from sbnotebook.amqp import AmqpValue, Char, Decimal32, Float, Long, Symbol, Timestamp, ULong, type_name
 from sbnotebook.amqp.types import type_names
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import Message
 from sbnotebook.model.property_text import from_text, property_type, to_text
+from sbnotebook.model.schema import columns_of, message_from_row
 from sbnotebook.testing.comparison import same_value
 from sbnotebook.testing.strategies import PRIMITIVES, amqp_values
 
@@ -120,3 +122,11 @@ def test_a_long_text_is_cut_in_an_error() -> None:
     with pytest.raises(ConfigurationError) as refused:
         from_text("t" * 61, "k" * 61)
     assert str(refused.value) == f"{'t' * 60!r} is not a property value of the AMQP type {'k' * 60!r}."
+
+
+def test_only_some_values_that_hold_others_are_readable() -> None:
+    message = Message(application_properties={f"p{n}": [n, "a"] for n in range(1_000)})
+    row = {name: values[0] for name, values in columns_of([message]).items()}
+    types = row["application_property_types"]
+    assert (types["p0"], types["p999"]) == ("list<int,string>", "list")
+    assert message_from_row(row).application_properties == message.application_properties

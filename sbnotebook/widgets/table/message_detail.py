@@ -17,7 +17,7 @@ from sbnotebook.analysis.fault_headers import fault_of
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType, ReceivedMessage
 from sbnotebook.model.body import body_text, decode_body
-from sbnotebook.model.property_text import property_type, to_text
+from sbnotebook.model.property_text import texts_and_types, to_text
 from sbnotebook.widgets.pretty import Layout, cut, hex_lines, json_layout, json_places, visible, weight, xml_layout
 from sbnotebook.widgets.table.body_values import path_name
 
@@ -211,8 +211,7 @@ def _field_text(value: object) -> str:
 
 
 def _values(values: Mapping[str, AmqpValue]) -> Iterable[list[str]]:
-    for name, value in values.items():
-        kind = property_type(value)
+    for (name, _, kind), value in zip(texts_and_types(values), values.values(), strict=True):
         yield [_shown(str(name)), _shown(_value_text(value, kind)), _shown(kind.partition("<")[0])]
 
 
