@@ -131,11 +131,15 @@ def messages_of_table(table: pa.Table) -> list[PeekedMessage]:
     return peeked_from_columns(columns, table.num_rows) if columns else []
 
 
-def rows_of_table(table: pa.Table, names: Sequence[str]) -> list[SimpleNamespace]:
-    """Return rows of a table that :func:`to_arrow` made, with these columns alone: no body is decoded."""
+def rows_of_table(table: pa.Table, names: Sequence[str]) -> Iterator[SimpleNamespace]:
+    """Yield rows of a table that :func:`to_arrow` made, with these columns alone: no body is decoded.
+
+    One row is held at a time, because texts may be large.
+    """
     untyped: Any = table
-    columns = [values_of_column(untyped.column(name)) for name in names]
-    return [SimpleNamespace(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
+    columns = {name: untyped.column(name) for name in names}
+    for place in range(table.num_rows):
+        yield SimpleNamespace(**{name: values_of_column(each.slice(place, 1))[0] for name, each in columns.items()})
 
 
 def values_of_column(column: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final
@@ -130,7 +130,7 @@ def messages_table(
     columns: Sequence[str] = MESSAGE_COLUMNS,
     note: str = "",
     *,
-    rows: Sequence[object] | None = None,
+    rows: Iterable[object] | None = None,
 ) -> tuple[list[str], list[list[Any]], str]:
     """Return the columns of the first messages that are not empty, the rows, and a caption.
 
@@ -223,7 +223,7 @@ def printable(text: str, keep: str = "") -> str:
     return "".join(character if character.isprintable() or character in keep else "·" for character in text)
 
 
-def _used(columns: Sequence[str], items: Sequence[object]) -> tuple[list[str], list[list[Any]]]:
+def _used(columns: Sequence[str], items: Iterable[object]) -> tuple[list[str], list[list[Any]]]:
     """Return the columns in which at least one item has a value, and the items as rows of these."""
     values = [[_within_cell(_value_of(item, name)) for name in columns] for item in items]
     used = [index for index in range(len(columns)) if any(_is_shown(row[index]) for row in values)]

@@ -208,7 +208,7 @@ class Plan:
             <Report resubmit: 200 settled; canary: 10 consumed>
         """
         limits, first = Limits(max_in_flight, rate), self._first(canary, watch, max_came_back)
-        if not self.total and show_progress and self._receivers is not None:
+        if not len(self) and show_progress and self._receivers is not None:
             warnings.warn(self.preview().sentence, stacklevel=2)  # names the reasons of the others
         with progress_bar(self.decision.verb, self.total, shown=show_progress) as advance:
             if first is not None:

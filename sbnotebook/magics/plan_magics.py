@@ -63,7 +63,7 @@ class PlanMagics(Magics):
         asks = plan.verb != Release.verb  # a release changes nothing
         leaves = isinstance(plan.decision, Resubmit) and plan.decision.to_host is not None
         self.confirm(plan.question, len(plan), args, asks=asks, leaves=leaves)
-        report = plan.apply(**options)
+        report = plan.apply(**options, show_progress=len(plan) > 0)  # the plan said already that there is nothing
         warn_of_failures(report)
         return report
 

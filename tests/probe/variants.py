@@ -20,7 +20,7 @@ from sbnotebook.emulator.entities.box import Box, Settlement
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.queue import Queue, ReceivingEntity
 from sbnotebook.emulator.entities.refusals import RefusedError
-from sbnotebook.emulator.entities.transitions import TRANSITIONS, Event, Place
+from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place
 from sbnotebook.emulator.service import message_operations, middleware, transactions
 from sbnotebook.emulator.service.access import NamespaceAccess
 from sbnotebook.probe import site as site_module
@@ -49,11 +49,11 @@ class Service:
 
         self.patch.setattr(owner, name, wrapped)
 
-    def counts(self, place: Place, event: Event, *, counts: bool) -> None:
+    def counts(self, place: Place, event: MessageEvent, *, counts: bool) -> None:
         """Change whether a delivery counts."""
         self.patch.setitem(TRANSITIONS, (place, event), TRANSITIONS[place, event]._replace(counts=counts))
 
-    def leads(self, place: Place, event: Event, to: Place) -> None:
+    def leads(self, place: Place, event: MessageEvent, to: Place) -> None:
         """Change where an event leads to."""
         self.patch.setitem(TRANSITIONS, (place, event), TRANSITIONS[place, event]._replace(to=to))
 
@@ -94,7 +94,7 @@ def _renumbered_letters(change: int) -> Callable[[Service], None]:
 
 
 def _abandoned_letters_count(service: Service) -> None:
-    _counts_twice(Event.ABANDON)(service)
+    _counts_twice(MessageEvent.ABANDON)(service)
 
 
 def _keep_numbers(service: Service) -> None:
@@ -221,11 +221,11 @@ def _locks_end_with_links(service: Service) -> None:
 
 
 def _gone_with_links(service: Service) -> None:
-    service.leads(Place.LOCKED, Event.LOCK_DROPPED, Place.GONE)
+    service.leads(Place.LOCKED, MessageEvent.LOCK_DROPPED, Place.GONE)
     _locks_end_with_links(service)
 
 
-def _refuse_some(event: Event, refused: set[int]) -> Callable[[Service], None]:
+def _refuse_some(event: MessageEvent, refused: set[int]) -> Callable[[Service], None]:
     """Refuse to settle some messages, by their numbers."""
 
     def variant(service: Service) -> None:
@@ -284,7 +284,7 @@ def _some_stay_locked(service: Service) -> None:
     service.wrap(Box, "receive_deferred", receive_deferred)
 
 
-def _counts_twice(event: Event) -> Callable[[Service], None]:
+def _counts_twice(event: MessageEvent) -> Callable[[Service], None]:
     """Count one delivery more when a message is abandoned or deferred."""
 
     def settle(settle_once: Any, self: Box, token: UUID, settlement: Settlement, now: int) -> None:
@@ -449,7 +449,7 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "partition-pages": _first_partition,
     "peek-from-number": _peek_behind,
     "lost-lock-refused": _time_stands_still,
-    "release-not-counted": lambda service: service.counts(Place.LOCKED, Event.RELEASE, counts=True),
+    "release-not-counted": lambda service: service.counts(Place.LOCKED, MessageEvent.RELEASE, counts=True),
     "release-confirmed": _unconfirmed("released"),
     "release-range-confirmed": _unconfirmed("ranges"),
     "defer-range-confirmed": _unconfirmed("ranges"),
@@ -461,7 +461,9 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "partition-token-batch": _mixed_partitions,
     "refused-tokens": _others_settled,
     "deferred-all-or-none": _as_many_as_there_are,
-    "deferred-delivery-count": lambda service: service.counts(Place.DEFERRED_LOCKED, Event.ABANDON, counts=False),
+    "deferred-delivery-count": lambda service: service.counts(
+        Place.DEFERRED_LOCKED, MessageEvent.ABANDON, counts=False
+    ),
     "dead-letter-delivery-count": _abandoned_letters_count,
     "deferred-removed-250": _hundred_at_once,
     "deferred-expiry": _time_stands_still,
@@ -490,26 +492,26 @@ OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
     ("partition-pages", _one_twice, "59 of 60 messages"),
     ("peek-from-number", _peek_at(0), "1 of 30 messages"),
     ("peek-from-number", _peek_at(-1), "1 of 30 messages"),
-    ("release-range-confirmed", _refuse_some(Event.RELEASE, {2, 4}), "3 of 5 confirmed, 5 are there: "),
+    ("release-range-confirmed", _refuse_some(MessageEvent.RELEASE, {2, 4}), "3 of 5 confirmed, 5 are there: "),
     (
         "release-range-confirmed",
-        lambda service: service.leads(Place.LOCKED, Event.RELEASE, Place.GONE),
+        lambda service: service.leads(Place.LOCKED, MessageEvent.RELEASE, Place.GONE),
         "5 of 5 confirmed, 0 are there",
     ),
     (
         "complete-range-confirmed",
-        lambda service: service.leads(Place.LOCKED, Event.COMPLETE, Place.ACTIVE),
+        lambda service: service.leads(Place.LOCKED, MessageEvent.COMPLETE, Place.ACTIVE),
         "5 of 5 confirmed, 5 are there",
     ),
     ("lock-outlives-link", _gone_with_links, "it was held; by its token: "),
     (
         "refused-tokens",
-        lambda service: service.leads(Place.LOCKED, Event.COMPLETE, Place.ACTIVE),
+        lambda service: service.leads(Place.LOCKED, MessageEvent.COMPLETE, Place.ACTIVE),
         "",
     ),
-    ("held-on-one-link", _refuse_some(Event.COMPLETE, {1}), "300 held"),
+    ("held-on-one-link", _refuse_some(MessageEvent.COMPLETE, {1}), "300 held"),
     ("deferred-all-or-none", _some_stay_locked, ""),
-    ("deferred-delivery-count", _counts_twice(Event.ABANDON), "delivery counts [1, 3, 5], abandoned in between"),
+    ("deferred-delivery-count", _counts_twice(MessageEvent.ABANDON), "delivery counts [1, 3, 5], abandoned in between"),
     ("batch-refused-whole", _good_half, ""),
     (
         "partitioned-size",
@@ -526,7 +528,7 @@ OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
 
 LIKE_EXPECTED: list[tuple[str, Callable[[Service], None], str]] = [
     ("scheduled-number", _lower_numbers, "2 → 1"),
-    ("deferred-delivery-count", _counts_twice(Event.DEFER), "delivery counts [2, 3, 4], abandoned in between"),
+    ("deferred-delivery-count", _counts_twice(MessageEvent.DEFER), "delivery counts [2, 3, 4], abandoned in between"),
     (
         "no-time-to-live",
         lambda service: service.queues_have(default_message_time_to_live=timedelta(milliseconds=2**32 - 1)),

@@ -109,7 +109,7 @@ def test_sb_spark_leaves_a_variable_spark_alone(shell: Shell, queue: str) -> Non
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("orders --partitions x", "partitions is a whole number, 1 or at most 1,000, not 'x'."),
+        ("orders --partitions x", "partitions is a whole number from 1 to 1,000, not 'x'."),
         ("orders -p 2 -n 5", "maxMessages holds for one partition only: leave out one of the two options."),
         ("orders -f 5 --to-sequence-number 4", "toSequenceNumber is not before fromSequenceNumber: exchange them."),
     ],
