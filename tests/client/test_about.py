@@ -39,7 +39,11 @@ def test_connect_warns_of_a_sign_in_that_is_not_confirmed(
     shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = Target(with_account(shared_emulator, Credential()), "a test")
-    monkeypatch.setattr(namespace, "resolve", lambda *_, **__: target)  # a credential needs TLS, which none here has
+
+    def resolve(*_: object, **__: object) -> Target:  # a credential needs TLS, which none here has
+        return target
+
+    monkeypatch.setattr(namespace, "resolve", resolve)
     said = f"{HOST} answered, and has not confirmed anna@example.org: the sign-in is checked at the first use."
     with pytest.warns(UserWarning, match=said):
         connect(HOST).close()

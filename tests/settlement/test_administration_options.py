@@ -14,7 +14,7 @@ from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions, Topi
 from sbnotebook.model import DeadLetter, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement import administration as admin
-from sbnotebook.settlement.administration import _explained
+from sbnotebook.settlement.administration import _explained  # pyright: ignore[reportPrivateUsage]
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,10 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Complete, DeadLetter, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.dead_letters import _look, look_at_dead_letters
+from sbnotebook.settlement.dead_letters import (
+    _look,  # pyright: ignore[reportPrivateUsage]
+    look_at_dead_letters,
+)
 from tests.filled_queues import filled_queue, sequence_numbers
 
 pytestmark = pytest.mark.anyio
