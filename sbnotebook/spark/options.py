@@ -77,7 +77,7 @@ class _Options:
     """The options of one place; the fields of a subclass declare them."""
 
     PLACE: ClassVar[str]
-    """Where they are given."""
+    """The place where users give them."""
     IGNORED: ClassVar[frozenset[str]] = frozenset()
     """Spark's own options, which it hands on; in lower case."""
     entity: EntityAddress

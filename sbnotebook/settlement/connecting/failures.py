@@ -73,7 +73,7 @@ _NO_ANSWER: Final = (
 
 
 class Scope(StrEnum):
-    """What a refusal is about, where several things were asked for together."""
+    """The reach of a refusal of a request for several things."""
 
     MESSAGE = "message"
     """One of the messages: it is not there, or its lock is not."""
@@ -109,12 +109,12 @@ _CONTENT_CONDITIONS: Final = frozenset(
 
 
 REFUSED_FOR_ONE: Final = (MessageNotFoundError, MessageLockLostError, MessageSizeExceededError)
-"""What a request for several messages is refused with, that may be granted for some of them."""
+"""Refusals of a request for several messages that Service Bus may grant for some of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What an exception says about the work that it ended. All judgements of the SDK's exceptions are here.
+    """The meaning of an exception for the work that it ended. All judgements of the SDK's exceptions are here.
 
     Args:
         error: the exception.

@@ -110,7 +110,7 @@ class LockReceiver(_Receiver):
     """
 
     _asks = False
-    """Whether messages were asked for that may come still."""
+    """Whether requested messages may still come."""
 
     wanted: Container[int] | None = None
     """Sequence numbers of the messages of which the bytes are kept; None for all."""
