@@ -19,7 +19,7 @@ class Shown:
     """
 
     _one_line: ClassVar[bool] = True
-    """Whether the text cuts long cells, instead of breaking them into lines."""
+    """True cuts long cells in the text; False breaks them into lines."""
 
     def _table(self, most: int) -> Table:
         raise NotImplementedError

@@ -34,7 +34,7 @@ _EXPIRED: Final = DeadLetterReason("TTLExpiredException", "The message expired a
 
 
 class Settlement(NamedTuple):
-    """What a receiver decides about a message that it has locked.
+    """A receiver's decision about a message that it has locked.
 
     Attributes:
         event: COMPLETE, RELEASE, ABANDON, DEFER or DEAD_LETTER.

@@ -39,7 +39,7 @@ class HeldSession:
 
 
 MessageSource = Receivable | HeldSession
-"""What a link receives from: an entity, or a session that the client holds."""
+"""The source of a link's messages: an entity, or a session that the client holds."""
 
 
 class Dispatcher:

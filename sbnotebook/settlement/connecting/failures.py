@@ -1,4 +1,4 @@
-"""What the exceptions of the SDK say: about the outcome of a message, about another attempt, and in words."""
+"""The meaning of the SDK's exceptions: the outcome of a message, whether to try again, and a sentence."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class LockReceiver(_Receiver):
     """
 
     _asks = False
-    """Whether requested messages may still come."""
+    """True while requested messages may still come."""
 
     wanted: Container[int] | None = None
     """Sequence numbers of the messages of which the bytes are kept; None for all."""
