@@ -221,12 +221,15 @@ def _text_of(node: ast.JoinedStr | ast.Constant) -> str:
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the comments of a module; those on lines that follow each other are a paragraph."""
+    """Yield the comments of a module; those on lines of their own that follow each other are a paragraph."""
     start, lines, last = 0, list[str](), 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type != tokenize.COMMENT:
             continue
         number = token.start[0]
+        if not token.line.lstrip().startswith("#"):
+            yield number, token.string.lstrip("#: ")
+            continue
         if lines and number != last + 1:
             yield start, " ".join(lines)
             lines = []

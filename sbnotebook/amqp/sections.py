@@ -31,12 +31,10 @@ SECTIONS: Final = frozenset(range(HEADER, FOOTER + 1))
 
 
 def section_head(code: int) -> bytes:
-    """Return the bytes in front of the value of a section."""
     return bytes((0x00, 0x53, code))
 
 
 def encode_section(code: int, value: AmqpValue) -> bytes:
-    """Encode a section with its value."""
     return section_head(code) + encode(value)
 
 
@@ -54,19 +52,10 @@ _SMALL_DESCRIPTORS: Final = {section_head(code): code for code in range(HEADER, 
 
 
 class Section(NamedTuple):
-    """The place of one section in a message.
-
-    Attributes:
-        code: which section it is, one of the constants of this module.
-        start: offset of the section's first byte, its descriptor.
-        value_start: offset of the section's value, after the descriptor.
-        end: offset of the first byte after the section.
-    """
-
-    code: int
-    start: int
-    value_start: int
-    end: int
+    code: int  # which section it is, one of the constants of this module
+    start: int  # offset of the section's first byte, its descriptor
+    value_start: int  # offset of the section's value, after the descriptor
+    end: int  # offset of the first byte after the section
 
 
 _make_section: Final = cast("Callable[[type[Section], tuple[int, int, int, int]], Section]", tuple.__new__)
@@ -77,10 +66,6 @@ def split(payload: bytes, *, in_order: bool = True, up_to: int = FOOTER + 1) -> 
     """Find the sections of an encoded message.
 
     The values are skipped, so the inside of a section may still turn out to be damaged.
-
-    Example:
-        >>> split(bytes.fromhex("0053754500537845"))
-        [Section(code=117, start=0, value_start=3, end=4), Section(code=120, start=4, value_start=7, end=8)]
     """
     sections: list[Section] = []
     start, size, previous = 0, len(payload), 0

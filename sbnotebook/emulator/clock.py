@@ -10,8 +10,6 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The clock that the server needs."""
-
     def now(self) -> int:
         """Return the time now in milliseconds since 1970-01-01 UTC."""
         ...
@@ -32,14 +30,12 @@ class SystemClock:
         self._offset = time.time_ns() - time.monotonic_ns()
 
     def now(self) -> int:
-        """Return the time now in milliseconds since 1970-01-01 UTC."""
         # In this order: a pause between the two readings makes the offset smaller, which does no harm.
         wall, steady = time.time_ns(), time.monotonic_ns()
         self._offset = max(self._offset, wall - steady)
         return (self._offset + steady) // 1_000_000
 
     def wake_at(self, when: int, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` in the running event loop at a moment (ms), and return a function that cancels it."""
         delay = max(when - self.now(), 0) / 1000
         return asyncio.get_running_loop().call_later(delay, wake).cancel
 

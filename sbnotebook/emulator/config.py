@@ -52,16 +52,12 @@ class SubscriptionConfig:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic to create, with its subscriptions by name."""
-
     options: TopicOptions
     subscriptions: dict[str, SubscriptionConfig] = field(default_factory=dict[str, SubscriptionConfig])
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Entities to create, by name."""
-
     queues: dict[str, QueueOptions] = field(default_factory=dict[str, QueueOptions])
     topics: dict[str, TopicConfig] = field(default_factory=dict[str, TopicConfig])
 

@@ -19,8 +19,6 @@ _OTHER_FILES: Final = 64
 
 
 class ConnectionLimit:
-    """The connections that are open."""
-
     def __init__(self) -> None:
         self._all: set[asyncio.Transport] = set()
         # In the order in which they came.
@@ -46,12 +44,10 @@ class ConnectionLimit:
             self._drop(next(iter(self._http)))
 
     def settle(self, transport: asyncio.Transport) -> None:
-        """Let a connection keep its place from now on."""
         self._strangers.pop(transport, None)
         self._http.pop(transport, None)
 
     def leave(self, transport: asyncio.Transport) -> None:
-        """Forget a connection that has ended."""
         self._all.discard(transport)
         self.settle(transport)
 

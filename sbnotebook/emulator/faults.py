@@ -35,14 +35,7 @@ _BROKEN_OFF: Final = "The service was unable to process the request; please retr
 
 
 def _fault(default: Any, what: str, seen: str = "", choices: tuple[object, ...] = ()) -> Any:
-    """Declare a fault.
-
-    Args:
-        default: its value while it is off.
-        what: what happens.
-        seen: what the SDK's user sees, without retries.
-        choices: the values that it can have; none for a number.
-    """
+    """Declare a fault."""
     return field(default=default, metadata={"what": what, "seen": seen, "choices": choices})
 
 
@@ -182,11 +175,7 @@ class EntityFaults:
         return Drop.AFTER if after == 1 else None
 
     def break_off(self, settle: Callable[[], object]) -> None:
-        """Break off the settlement that has just come in, if it is one of those; ``settle`` carries it out.
-
-        Raises:
-            RefusedError: it is broken off.
-        """
+        """Break off the settlement that has just come in, if it is one of those; ``settle`` carries it out."""
         if not self.happens("broken_off"):
             return
         if self.broken_off_is == "busy":
@@ -209,33 +198,16 @@ class EntityFaults:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Return the faults that ``to_json`` wrote; those that it does not name are off.
-
-        Raises:
-            ConfigurationError: there is no such fault, or it cannot have this value.
-        """
+        """Return the faults that ``to_json`` wrote; those that it does not name are off."""
         return cls(**{name: _checked(cls, name, value) for name, value in document.items()})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the faults by name."""
         return asdict(self)
 
 
 @dataclass(slots=True)
 class Faults(EntityFaults):
-    """The persistent faults of the emulator, by default none.
-
-    Attributes:
-        entities: the faults of those entities that have their own, by path in lower case.
-
-    Example:
-        >>> faults = Faults(accept_delay_ms=80)
-        >>> faults.entity("Orders").reject_nth = 2
-        >>> faults.at("orders").accept_delay_ms, faults.at("orders").rejects(1), faults.at("orders").rejects(1)
-        (0, False, True)
-        >>> faults.at("invoices").accept_delay_ms
-        80
-    """
+    """The persistent faults of the emulator, by default none."""
 
     slow_disk_ms: int = _fault(0, "each commit takes N ms longer", "all clients wait")
     network_delay_ms: int = _fault(
@@ -272,23 +244,14 @@ class Faults(EntityFaults):
     entities: dict[str, EntityFaults] = field(default_factory=dict[str, EntityFaults])
 
     def entity(self, path: str) -> EntityFaults:
-        """Return the faults of one entity, which from now on has its own instead of those of all.
-
-        Args:
-            path: entity path of a queue, topic, subscription or sub-queue.
-        """
+        """Return the faults of one entity, which from now on has its own instead of those of all."""
         return self.entities.setdefault(path.casefold(), EntityFaults())
 
     def at(self, path: str) -> EntityFaults:
-        """Return the faults that are in force for an entity."""
         return self.entities.get(path.casefold(), self) if self.entities else self
 
     def change(self, document: Mapping[str, Any]) -> None:
-        """Set the faults that a JSON object names, those of an entity all together.
-
-        Raises:
-            ConfigurationError: there is no such fault, or it cannot have this value; nothing is set.
-        """
+        """Set the faults that a JSON object names, those of an entity all together."""
         values = {name: _checked(Faults, name, value) for name, value in document.items()}
         self.entities.update(values.pop("entities", {}))
         for name, value in values.items():
@@ -296,17 +259,11 @@ class Faults(EntityFaults):
 
 
 class Act(NamedTuple):
-    """A fault that happens once and at once.
-
-    Attributes:
-        what: what happens.
-        seen: what the SDK's user sees, without retries.
-        takes_path: whether it can be for one entity only.
-    """
+    """A fault that happens once and at once."""
 
     what: str
-    seen: str
-    takes_path: bool = True
+    seen: str  # what the SDK's user sees, without retries
+    takes_path: bool = True  # whether it can be for one entity only
 
 
 ACTS: Final = {

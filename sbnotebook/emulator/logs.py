@@ -35,9 +35,6 @@ class LogLimit(_Cleaner):
     """Lets through only so many records of a handler: some at once, and after that one every ten seconds.
 
     The first record after a gap says how many were left out.
-
-    Args:
-        clock: gives the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,7 +45,6 @@ class LogLimit(_Cleaner):
         self._missing = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Clean a record, and return whether it is written."""
         now = self._clock()
         self._left, self._since = min(_BURST, self._left + (now - self._since) / _PACE), now
         if self._left < 1:
@@ -62,15 +58,7 @@ class LogLimit(_Cleaner):
 
 
 def clean_logger(name: str) -> logging.Logger:
-    r"""Return the logger of a module that logs what clients send.
-
-    Example:
-        >>> import logging, sys
-        >>> log = clean_logger("example")
-        >>> _ = log.addHandler(logging.StreamHandler(sys.stdout))
-        >>> log.warning("A client says: %s", "bye" + chr(10) + "CRITICAL all is lost" + chr(27) + "[2J")
-        A client says: bye\nCRITICAL all is lost\x1b[2J
-    """
+    r"""Return the logger of a module that logs what clients send."""
     logger = logging.getLogger(name)
     logger.addFilter(_CLEANER)
     return logger

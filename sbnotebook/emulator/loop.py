@@ -13,10 +13,6 @@ def run_loop(main: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine as ``asyncio.run`` does, in uvloop's event loop where there is one.
 
     In uvloop an emulator needs less CPU time for each read and write. There is no uvloop for Windows.
-
-    Example:
-        >>> run_loop(asyncio.sleep(0, "done"))
-        'done'
     """
     with asyncio.Runner(loop_factory=_new_event_loop) as runner:
         return runner.run(main)

@@ -53,24 +53,15 @@ _started: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True, slots=True)
 class EmulatorState:
-    """The address of an emulator that keeps its messages, which it writes to its data directory once it is ready.
+    """The address of an emulator that keeps its messages, which it writes to its data directory once it is ready."""
 
-    Args:
-        pid: its process.
-        host: where it listens.
-        port: where it listens.
-        connection_string: for clients.
-        secret: what only it and its owner know, see :mod:`sbnotebook.emulator.proof`.
-    """
-
-    pid: int
+    pid: int  # its process
     host: str
     port: int
-    connection_string: str
-    secret: str = field(repr=False)
+    connection_string: str  # for clients
+    secret: str = field(repr=False)  # what only it and its owner know, see :mod:`sbnotebook.emulator.proof`
 
     def write(self, data_dir: Path) -> None:
-        """Write the state into the data directory, in one step, to a file that only its owner can read."""
         draft = None
         try:
             descriptor, draft = tempfile.mkstemp(prefix=f"{_STATE_FILE}.", dir=data_dir)
@@ -83,14 +74,12 @@ class EmulatorState:
             raise _unusable(data_dir, error) from error
 
     def remove(self, data_dir: Path) -> None:
-        """Remove the state from the data directory, unless it is another emulator's."""
         if self.read(data_dir) == self:
             with suppress(OSError):
                 (data_dir / _STATE_FILE).unlink()
 
     @classmethod
     def read(cls, data_dir: Path) -> EmulatorState | None:
-        """Read the state in the data directory, of an emulator that may have ended since."""
         try:
             with (data_dir / _STATE_FILE).open("rb") as file:
                 if not belongs_to_user(os.fstat(file.fileno())):

@@ -56,33 +56,6 @@ class EmulatorServer:
 
         async with EmulatorServer(queues=["orders"]) as server:
             client = ServiceBusClient.from_connection_string(server.connection_string)
-
-    Args:
-        host: address to listen on.
-        port: for AMQP and HTTP; 0 picks a free one.
-        http_port: one more, 0 for a free one; None for no other.
-        data_dir: directory of the messages; None keeps them in memory only.
-        queues: queues to create: names, or options by name. A queue that exists already gets these options; if
-            only its name is given, it stays as it is.
-        topics: topics to create: the names of their subscriptions by name. Those that exist stay as they are.
-        clock: None for the machine's.
-        tier: tier of the namespace, which decides its features and limits.
-        token_clock: clock by which the tokens of clients expire; None for the machine's.
-        keys: more keys for the whole namespace, beside that of the connection string.
-        key: the key of the connection string; None for a well-known one, which every user of this machine can use.
-        host_names: names under which HTTP may reach it, beside ``localhost``, addresses and the machine's own name.
-        tls_port: one more port, which speaks TLS; 0 for a free one, None for no TLS.
-        tls_dir: directory of the certificate, needed with ``tls_port``.
-
-    Attributes:
-        secret: what proves to the owner of the data directory which emulator this is.
-        certificate: what clients of the port with TLS have to trust; None without TLS.
-
-    Raises:
-        EmulatorError: when it starts, if the data directory cannot be used.
-        EmulatorStartError: when it starts, if the port cannot be listened on.
-        ConfigurationError: the host is an IPv6 address; or, when it starts, a queue cannot be created.
-        RefusedError: when it starts, if a queue forwards to an entity that does not exist.
     """
 
     def __init__(  # noqa: PLR0913 - all that a namespace can be started with
@@ -123,7 +96,7 @@ class EmulatorServer:
         self._tls_port = tls_port
         self._tls_dir = tls_dir
         self._tls_listener: asyncio.Server | None = None
-        self.certificate: Path | None = None
+        self.certificate: Path | None = None  # what clients of the port with TLS have to trust; None without TLS
         self._registry = Registry(tier)
         self._leases = ProcessLeases()
         self.secret: Final = secrets.token_hex()
@@ -146,17 +119,14 @@ class EmulatorServer:
 
     @property
     def port(self) -> int:
-        """Return the port for AMQP and HTTP."""
         return self._listeners[0].sockets[0].getsockname()[1]
 
     @property
     def http_url(self) -> str:
-        """Return the address of the HTTP side."""
         return f"http://{self.host}:{self.port}"
 
     @property
     def connection_string(self) -> str:
-        """Return the connection string for clients. Unless a key was given, its key is a well-known one."""
         return (
             f"Endpoint=sb://{self.host}:{self.port};SharedAccessKeyName={self._keys[0].key_name};"
             f"SharedAccessKey={self._keys[0].primary_key};UseDevelopmentEmulator=true;"
@@ -180,7 +150,6 @@ class EmulatorServer:
         return self._broker
 
     async def start(self) -> None:
-        """Load the data directory, and listen."""
         async with AsyncExitStack() as stack:
             # Load the messages.
             store = None
@@ -213,7 +182,6 @@ class EmulatorServer:
             self._exit = stack.pop_all()
 
     async def stop(self) -> None:
-        """Stop listening, close the connections, and close the store."""
         self._stopping.set()
         await self._exit.aclose()
 

@@ -32,17 +32,10 @@ _SHOWN: Final = 60
 
 
 def json_of(value: AmqpValue) -> str:
-    """Return an AMQP value as JSON.
-
-    Example:
-        >>> json_of({"carrier": "UA", "at": Timestamp(0), "legs": [1, None]})
-        '{"carrier": "UA", "at": "1970-01-01T00:00:00.000+00:00", "legs": [1, null]}'
-    """
     return write_json(_ready(value))
 
 
 def _ready(value: Any) -> Any:
-    """Return a value in the types that JSON has."""
     if type(value) is bytes:
         return _text_of(value) or value.hex()
     if isinstance(value, Described):
@@ -74,12 +67,6 @@ def _text_of(data: bytes) -> str | None:
 
 
 def value_of(text: str, before: AmqpValue) -> AmqpValue:
-    """Return edited JSON as an AMQP value.
-
-    Example:
-        >>> value_of('{"carrier": "UPS", "new": 1.5}', {"carrier": Symbol("UA")})
-        {'carrier': 'UPS', 'new': 1.5}
-    """
     try:
         value = _retyped(before, read_json(text))
         encode(value)

@@ -84,12 +84,10 @@ def as_time(stamp: Any) -> datetime | None:
 
 
 def as_list(section: Any) -> list[Any]:
-    """Return the value of a section that must be a list."""
     return _as(list, section)
 
 
 def as_map(section: Any) -> dict[Any, Any]:
-    """Return the value of a section that must be a map."""
     return _as(dict, section)
 
 

@@ -103,20 +103,6 @@ class _Piece(NamedTuple):
 
 
 def read_binary_xml(data: bytes) -> str | bytes | None:
-    r"""Read a document of binary XML.
-
-    Args:
-        data: the body of a message.
-
-    Returns:
-        The text of a string's wrapper, the bytes of a wrapper of bytes, and XML for other documents. None if these
-        clients did not write the document, or if it is incomplete.
-
-    Example:
-        >>> head = b"@\x06string\x08\x33http://schemas.microsoft.com/2003/10/Serialization/"
-        >>> read_binary_xml(head + b"\x99\x05hello")
-        'hello'
-    """
     if data[:1] != b"@":
         return None
     try:

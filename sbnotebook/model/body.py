@@ -85,19 +85,10 @@ def decode_body(body: bytes, body_type: BodyType) -> AmqpValue:
 
 
 class Marks(NamedTuple):
-    """The fields of a message that describe its body.
-
-    Attributes:
-        body_type: which AMQP sections hold it.
-        content_type: may name the charset, or a compression.
-        content_encoding: may name the compression.
-        properties: the application properties, which may name the compression.
-    """
-
-    body_type: BodyType = BodyType.DATA
-    content_type: str | None = None
-    content_encoding: str | None = None
-    properties: Mapping[str, Any] | None = None
+    body_type: BodyType = BodyType.DATA  # which AMQP sections hold it
+    content_type: str | None = None  # may name the charset, or a compression
+    content_encoding: str | None = None  # may name the compression
+    properties: Mapping[str, Any] | None = None  # the application properties, which may name the compression
 
     @property
     def packings(self) -> list[str]:
@@ -119,41 +110,23 @@ class Marks(NamedTuple):
 
     @property
     def unknown_charset(self) -> str | None:
-        """Return the name of a charset that is not known."""
         name = _charset_name(self.content_type)
         return None if name is None or _codec(name) is not None else name
 
 
 class Layer(NamedTuple):
-    """One layer of a body.
-
-    Attributes:
-        kind: packing, wrapper or charset; amqp for a text or bytes as an AMQP value, and value for other AMQP values.
-        name: as users read it.
-        pack: puts the layer around the bytes inside; around the text for the innermost layer.
-    """
-
-    kind: str
-    name: str
-    pack: Callable[[Any], bytes]
+    kind: str  # packing, wrapper or charset; amqp for a text or bytes as an AMQP value, and value for other AMQP values
+    name: str  # as users read it
+    pack: Callable[[Any], bytes]  # puts the layer around the bytes inside; around the text for the innermost layer
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The packing of a body.
-
-    Args:
-        layers: from the outside to the inside.
-        fault: why another text cannot be packed like this; "" where it can.
-        note: at the end of the text where it is cut.
-    """
-
-    layers: tuple[Layer, ...] = ()
-    fault: str = ""
-    note: str = ""
+    layers: tuple[Layer, ...] = ()  # from the outside to the inside
+    fault: str = ""  # why another text cannot be packed like this; "" where it can
+    note: str = ""  # at the end of the text where it is cut
 
     def encode(self, text: str) -> bytes:
-        """Return the body of this form that holds a text."""
         if self.fault:
             raise DecisionError(self.fault)
         packed: Any = text
@@ -177,30 +150,7 @@ def body_text(
     unpacking: Allowance | None = None,
     properties: Mapping[str, Any] | None = None,
 ) -> str | None:
-    r"""Return the body as text; None when it is not text.
-
-    Args:
-        body: as for :func:`decode_body`.
-        body_type: which sections hold it.
-        content_type: names the charset, UTF-8 where it does not.
-        content_encoding: ``gzip`` or ``deflate`` for a body that is packed; of one that unpacks to more than a megabyte
-            and 16 times its size, or to 64 megabytes, the text ends there and says so.
-        unpacking: for a message of a table, the bytes that its packed bodies may still take together beyond 16 times
-            their size; None for one message alone.
-        properties: the application properties, which may say that the body is packed. A body of gzip needs no mark.
-
-    Returns:
-        JSON as it was written; the content of the string and byte wrappers of the older .NET clients, and their objects
-        as XML; value and sequence bodies as text or JSON. For other bytes, the text of an installed decoder.
-
-    Example:
-        >>> body_text(b'{"carrier": "UA"}', BodyType.DATA)
-        '{"carrier": "UA"}'
-        >>> body_text("Grüße".encode("latin-1"), BodyType.DATA, "text/plain; charset=ISO-8859-1")
-        'Grüße'
-        >>> body_text(b"\xff\xfe", BodyType.DATA) is None
-        True
-    """
+    r"""Return the body as text; None when it is not text."""
     text, form = read_form(body, Marks(body_type, content_type, content_encoding, properties), unpacking)
     return None if text is None else text + form.note
 
@@ -431,12 +381,6 @@ def body_of_text(
 
 
 def edited_body(body: bytes, before: Marks, after: Marks, text: str) -> bytes:
-    """Return another text in the form of a body.
-
-    Example:
-        >>> edited_body("Größe".encode("utf-16"), Marks(), Marks(), "Maß").decode("utf-16")
-        'Maß'
-    """
     if before.body_type is not after.body_type:
         return _anew(after, text)
     old, form = read_form(body, before, is_for_edit=True)
@@ -521,10 +465,6 @@ def json_letters(text: str) -> str:
 
     Quotes, backslashes and characters that cannot be printed stay escaped, so the result is JSON with the same meaning.
     In a text of more than 2,000,000 characters, the escapes behind these stay.
-
-    Example:
-        >>> json_letters(r'{"name": "Jos\u00e9 \u202e \u0022"}')
-        '{"name": "José \\u202e \\u0022"}'
     """
     if "\\u" not in text or text.lstrip("\ufeff \t\r\n")[:1] not in _JSON_STARTS:
         return text

@@ -43,7 +43,6 @@ def decoded_by_plugin(body: bytes, content_type: str | None) -> str | None:
 
 
 def has_decoders() -> bool:
-    """Return whether decoders are installed."""
     return bool(_decoders())
 
 

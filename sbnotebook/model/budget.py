@@ -37,16 +37,7 @@ messages suddenly become large, it is exceeded by the pages in progress."""
 
 
 class Allowance:
-    """The rest of a budget that many messages share.
-
-    Args:
-        most: the whole budget.
-
-    Example:
-        >>> allowance = Allowance(10)
-        >>> allowance.take(6), allowance.take(6), allowance.left
-        (6, 4, 0)
-    """
+    """The rest of a budget that many messages share."""
 
     def __init__(self, most: int) -> None:
         self.left = most

@@ -24,14 +24,7 @@ _NET_BITS: Final = 96
 
 
 def decimal_text(data: bytes, *, is_of_net: bool = False) -> str | None:
-    """Return a decimal as text; None where the text would not lead back to the same bytes.
-
-    Example:
-        >>> decimal_text(bytes.fromhex("303c000000000000000000000000006e"))
-        '1.10'
-        >>> decimal_text(bytes.fromhex("0c3c000000000000000000000000006e"), is_of_net=True)
-        '1.10'
-    """
+    """Return a decimal as text; None where the text would not lead back to the same bytes."""
     if len(data) not in _LAYOUTS:
         return None
     if data[0] & 0x78 == 0x78:  # noqa: PLR2004
@@ -73,12 +66,6 @@ def _parts(data: bytes, *, is_of_net: bool) -> tuple[int, int, int]:
 
 
 def decimal_bytes(value: Decimal, size: int, *, is_of_net: bool = False) -> bytes:
-    """Return the bytes of a decimal.
-
-    Example:
-        >>> decimal_bytes(Decimal("1.10"), 16).hex()
-        '303c000000000000000000000000006e'
-    """
     sign, coefficient, exponent = value.as_tuple()
     if isinstance(exponent, str):
         return _special_bytes(value, size)

@@ -13,14 +13,7 @@ _SECONDS_BELOW: Final = 120 * _SECOND
 
 
 def duration_text(duration: timedelta | float, *, rounded: bool = False) -> str:
-    """Return a duration as you would write it for an option, such as ``1m30s``.
-
-    Example:
-        >>> duration_text(timedelta(minutes=90)), duration_text(timedelta(days=2)), duration_text(0.25)
-        ('1h30m', '2d', '0.25s')
-        >>> duration_text(3_725.4, rounded=True), duration_text(41.6, rounded=True)
-        ('1h2m', '42s')
-    """
+    """Return a duration as you would write it for an option, such as ``1m30s``."""
     given = duration if isinstance(duration, timedelta) else timedelta(seconds=duration)
     sign, left = ("-", -given) if given < timedelta(0) else ("", given)
     rest = left // timedelta(microseconds=1)

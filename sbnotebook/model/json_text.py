@@ -36,16 +36,13 @@ class JsonNumber(float):
     """A number of JSON that remembers how it was written, such as 1.10.
 
     It is a ``float`` in all that you do with it. Left as it is, sbnotebook writes it with the same digits.
-
-    Args:
-        literal: the number in JSON.
     """
 
     __slots__ = ("literal",)
 
     literal: str
 
-    def __new__(cls, literal: str) -> Self:  # noqa: D102
+    def __new__(cls, literal: str) -> Self:
         self = super().__new__(cls, literal)
         self.literal = literal
         return self
@@ -55,12 +52,7 @@ class JsonNumber(float):
 
 
 def without_repeats(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; refuse one with a name twice, of which another reader may take the other value.
-
-    Example:
-        >>> json.loads('{"a": 1}', object_pairs_hook=without_repeats)
-        {'a': 1}
-    """
+    """Return an object of JSON; refuse one with a name twice, of which another reader may take the other value."""
     document = dict(members)
     if len(document) < len(members):
         raise ValueError("A name is in an object twice.")
@@ -81,10 +73,6 @@ def json_document(text: str) -> Any:
     """Return the value of a JSON document, whose numbers remember how they were written.
 
     ``NaN`` and ``Infinity``, which are not JSON, are read as numbers: many clients write them.
-
-    Example:
-        >>> json_document('{"fare": 1.10, "seats": 12345678901234567890}')
-        {'fare': 1.1, 'seats': 12345678901234567890}
     """
     try:
         return _READER.decode(text)
@@ -109,12 +97,7 @@ def _fault(error: ValueError) -> str:
 
 
 def write_json(value: Any, *, ascii_only: bool = False) -> str:
-    """Return a value as JSON, in one line. Numbers that were read are written as they were.
-
-    Example:
-        >>> write_json({"fare": JsonNumber("1.10"), "name": "José"})
-        '{"fare": 1.10, "name": "José"}'
-    """
+    """Return a value as JSON, in one line. Numbers that were read are written as they were."""
     try:
         return _written(value, ascii_only)
     except RecursionError:
@@ -165,12 +148,7 @@ def _number(value: Any) -> str:
 
 
 def rewrite_json(text: str, value: Any) -> str:
-    """Return a document with another value, in which everything that is equal stays as it was written.
-
-    Example:
-        >>> rewrite_json('{"fare": 1.10,  "carrier": "DHL"}', {"fare": JsonNumber("1.10"), "carrier": "UPS"})
-        '{"fare": 1.10,  "carrier": "UPS"}'
-    """
+    """Return a document with another value, in which everything that is equal stays as it was written."""
     before = read_json(text)
     writer = _Writer(text, ascii_only=text.isascii() and "\\u" in text)
     start = _skip(text, 0)
@@ -316,15 +294,6 @@ class _Item(NamedTuple):
 
 
 def parse_path(text: str) -> Path:
-    r"""Parse a path such as ``$.carrier.code`` or ``legs[0]["from"]``.
-
-    Raises:
-        DecisionError: the text is none.
-
-    Example:
-        >>> parse_path('$.legs[0]["the end"].to')
-        ('legs', 0, 'the end', 'to')
-    """
     rest = text.strip().removeprefix("$")
     parts: list[str | int] = []
     while rest:
@@ -342,12 +311,7 @@ def parse_path(text: str) -> Path:
 
 
 def json_text(text: str) -> str:
-    """Return a typed text as JSON: unchanged if it is JSON, and otherwise as a string.
-
-    Example:
-        >>> json_text("7"), json_text("UA"), json_text('"7"')
-        ('7', '"UA"', '"7"')
-    """
+    """Return a typed text as JSON: unchanged if it is JSON, and otherwise as a string."""
     try:
         _DECODER.decode(text)
     except (ValueError, RecursionError):
@@ -356,14 +320,6 @@ def json_text(text: str) -> str:
 
 
 def set_at(text: str, path: Path, value: str) -> str:
-    """Return the document with another value at a path. A missing member is added.
-
-    Example:
-        >>> set_at('{"fare": 1.10, "carrier": {"code": "??"}}', ("carrier", "code"), '"UA"')
-        '{"fare": 1.10, "carrier": {"code": "UA"}}'
-        >>> set_at('{"fare": 1.10}', ("carrier", "code"), '"UA"')
-        '{"fare": 1.10, "carrier": {"code": "UA"}}'
-    """
     start = _checked(text)
     for depth, step in enumerate(path):
         items = _items(text, start, step)
@@ -375,12 +331,6 @@ def set_at(text: str, path: Path, value: str) -> str:
 
 
 def remove_at(text: str, path: Path) -> str:
-    """Return the document without the member or element at a path; unchanged if it has none.
-
-    Example:
-        >>> remove_at('{"a": 1, "b": [1, 2], "c": 3}', ("b", 0)), remove_at('{"a": 1, "b": 2}', ("b",))
-        ('{"a": 1, "b": [2], "c": 3}', '{"a": 1}')
-    """
     start, items, place = _checked(text), list[_Item](), 0
     for step in path:
         items = _items(text, start, step)
@@ -394,7 +344,6 @@ def remove_at(text: str, path: Path) -> str:
 
 
 def _checked(text: str) -> int:
-    """Check that a text is JSON, and return where its value begins."""
     try:
         _DECODER.decode(text)
     except RecursionError:

@@ -353,27 +353,15 @@ def _text_or_none(value: AmqpValue) -> str | None:
 
 @lru_cache  # messages that came together have the same times
 def time_text(moment: datetime | None) -> str:
-    """Return an enqueued time as local records hold it: ISO 8601 in UTC, empty without a time.
-
-    Example:
-        >>> time_text(datetime(2026, 11, 27, 12, 30, tzinfo=UTC)), time_text(None)
-        ('2026-11-27T12:30:00+00:00', '')
-    """
+    """Return an enqueued time as local records hold it: ISO 8601 in UTC, empty without a time."""
     return moment.astimezone(UTC).isoformat() if moment else ""
 
 
 def extras_to_bytes(extras: Mapping[str, AmqpValue]) -> bytes | None:
-    """Encode the extras as one AMQP map; None when there are none.
-
-    Example:
-        >>> extras_from_bytes(extras_to_bytes({"durable": True}))
-        {'durable': True}
-    """
     return encode(dict(extras)) if extras else None
 
 
 def extras_from_bytes(data: bytes | bytearray | None) -> dict[str, AmqpValue]:
-    """Decode the extras that :func:`extras_to_bytes` encoded."""
     if not data:
         return {}
     try:

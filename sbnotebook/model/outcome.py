@@ -86,7 +86,6 @@ class Outcome:
 
 
 def frame_of_outcomes(outcomes: Iterable[Outcome]) -> Any:
-    """Return a pandas frame with a row for each outcome, and the fields of :class:`Outcome` as columns."""
     # By name: the model needs the standard library only, and this function alone needs pandas.
     pd: Any = import_module("pandas")
     rows = [[getattr(outcome, name) for name in _TYPES] for outcome in outcomes]

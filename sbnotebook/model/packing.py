@@ -43,33 +43,18 @@ _LONGEST: Final = 200
 
 
 class Unpacked(NamedTuple):
-    """A body that was unpacked.
-
-    Attributes:
-        data: the bytes inside.
-        packing: its name, for :func:`pack`.
-        note: what the text says at its end where it is cut; "" for a whole one.
-        is_damaged: whether bytes are missing, or others follow.
-    """
-
     data: bytes
-    packing: str
-    note: str
-    is_damaged: bool
+    packing: str  # its name, for :func:`pack`
+    note: str  # what the text says at its end where it is cut; "" for a whole one
+    is_damaged: bool  # whether bytes are missing, or others follow
 
 
 def mark_names(properties: Mapping[str, Any] | None) -> list[str]:
-    """Return the names of the properties that say how a body is packed."""
     return [name for name in properties if name.lower() in _PROPERTIES] if properties else []
 
 
 def packings(content_type: str | None, content_encoding: str | None, properties: Mapping[str, Any] | None) -> list[str]:
-    """Return how a body is packed as its message says: gzip, deflate, or a name that sbnotebook does not know.
-
-    Example:
-        >>> packings(None, "GZIP", None), packings(None, None, {"Content-Encoding": "br"})
-        (['gzip'], ['br'])
-    """
+    """Return how a body is packed as its message says: gzip, deflate, or a name that sbnotebook does not know."""
     if content_encoding is None and not mark_names(properties):
         return [*_packing_of_type(content_type)]
     names = _split(content_encoding or "")
@@ -147,12 +132,7 @@ def _inflated(body: bytes, packing: str, most: int) -> Unpacked | None:
 
 
 def pack(data: bytes, packing: str) -> bytes:
-    """Pack bytes as a body was packed; the same bytes at any time.
-
-    Example:
-        >>> unpacked(pack(b"text", "gzip"), ["gzip"], None).data
-        b'text'
-    """
+    """Pack bytes as a body was packed; the same bytes at any time."""
     if packing == GZIP:
         return gzip.compress(data, mtime=0)
     packer = zlib.compressobj(wbits=_WINDOWS[packing])

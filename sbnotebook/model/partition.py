@@ -12,12 +12,6 @@ _SHIFT: Final = 48
 
 
 def partition_of(number: int) -> int:
-    """Return the partition of a sequence number.
-
-    Example:
-        >>> partition_of(7), partition_of(3 << 48 | 7)
-        (0, 3)
-    """
     return number >> _SHIFT
 
 

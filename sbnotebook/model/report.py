@@ -94,8 +94,6 @@ class _Chunk:
 
 @dataclass(frozen=True, slots=True)
 class _Chunked:
-    """Outcomes that are in chunks already."""
-
     chunks: tuple[_Chunk, ...]
 
     def __iter__(self) -> Iterator[Outcome]:

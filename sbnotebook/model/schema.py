@@ -40,8 +40,6 @@ class ColumnType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, its type, and how it is read from a message."""
-
     name: str
     type: ColumnType
     read: Callable[[Any], Any]

@@ -79,15 +79,6 @@ class AmqpConnection:
 
     No I/O, no clock, no thread. No method raises because of the bytes that come in: a peer that
     breaks the protocol gets a close frame with the reason, and the event ``ConnectionClosed`` reports it.
-
-    Args:
-        container_id: our name.
-        max_frame_size: bytes of the largest frame that is accepted and sent, by default as in Azure; the peer may
-            want less.
-        idle_timeout_ms: time that the peer may stay silent, sent to the peer; None for no limit. The
-            owner has to watch the time.
-        log_in: accepts the name and the password of a peer that brings them; by default no peer is known.
-        held: counts the memory that the peer makes us keep; None for limits of this connection only.
     """
 
     def __init__(

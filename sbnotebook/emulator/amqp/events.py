@@ -34,21 +34,14 @@ class DispositionReceived:
 
     A range of deliveries comes as one event for each. At most one event of a delivery is ``settled``. After that,
     or after ``link.settle()``, the delivery is forgotten.
-
-    Attributes:
-        delivery_tag: the tag that was given to ``link.send()``.
-        outcome: the peer's decision; Released if it settles without an outcome.
-        settled: the peer does not wait for an answer; ``link.settle()`` would do nothing.
-        in_range: the peer decided about several messages at once.
-        txn_id: of the transaction that the decision belongs to; None for none.
     """
 
     link: SendingLink
-    delivery_tag: bytes
-    outcome: Outcome
-    settled: bool
-    in_range: bool = field(default=False, compare=False)
-    txn_id: bytes | None = None
+    delivery_tag: bytes  # the tag that was given to ``link.send()``
+    outcome: Outcome  # the peer's decision; Released if it settles without an outcome
+    settled: bool  # the peer does not wait for an answer; ``link.settle()`` would do nothing
+    in_range: bool = field(default=False, compare=False)  # the peer decided about several messages at once
+    txn_id: bytes | None = None  # of the transaction that the decision belongs to; None for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +57,7 @@ class LinkDetached:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """Always the last event: no more is read.
-
-    Attributes:
-        error: the complaint of the peer, or the breach of the protocol; None after an orderly close, and when
-            the peer's socket ended.
-    """
+    """Always the last event: no more is read."""
 
     error: Error | None
 

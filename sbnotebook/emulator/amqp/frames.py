@@ -35,11 +35,7 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """Cuts a stream of bytes into protocol headers and frames.
-
-    Args:
-        max_frame_size: bytes of the largest frame that is accepted.
-    """
+    """Cuts a stream of bytes into protocol headers and frames."""
 
     def __init__(self, max_frame_size: int) -> None:
         self._max_frame_size = max_frame_size
@@ -51,7 +47,6 @@ class FrameReader:
         self._pieces_size = 0
 
     def receive(self, data: bytes) -> None:
-        """Take bytes, cut anywhere."""
         if len(self._pieces) >= _MAX_PIECES:
             self._pieces = [b"".join(self._pieces)]
         self._pieces.append(data)
@@ -59,11 +54,9 @@ class FrameReader:
 
     @property
     def unread(self) -> int:
-        """Return the number of bytes that wait for the rest of their frame."""
         return len(self._buffer) - self._offset + self._pieces_size
 
     def clear(self) -> None:
-        """Drop everything that was not read."""
         self._buffer, self._offset, self._pieces, self._pieces_size = b"", 0, [], 0
 
     def next_header(self) -> bytes | None:
@@ -75,7 +68,6 @@ class FrameReader:
         return self._buffer[start : self._offset]
 
     def next_frame(self) -> Frame | None:
-        """Return the next frame; None until all of it has arrived."""
         # The header, which says how long the frame is.
         start = self._offset
         if len(self._buffer) - start < HEADER_SIZE:
@@ -109,16 +101,9 @@ class FrameReader:
 
 
 class FrameWriter:
-    """Collects frames until they are written to the socket.
-
-    Attributes:
-        max_body_size: bytes of the largest body of a frame that the peer takes.
-        size: bytes that were written since the last ``take``.
-    """
-
     def __init__(self) -> None:
         self.max_body_size = MIN_MAX_FRAME_SIZE - HEADER_SIZE
-        self.size = 0
+        self.size = 0  # bytes that were written since the last ``take``
         self._parts: list[bytes] = []
 
     def write(self, channel: int, body: bytes, payload: bytes = b"", *, kind: int = AMQP_FRAME) -> None:

@@ -28,13 +28,7 @@ _MAX_OF_A_STRANGER: Final = 4 * _MEBIBYTE
 
 
 class Pool:
-    """Memory that several connections share.
-
-    Args:
-        limit: bytes; None for no limit.
-        drops_oldest: beyond the limit, drop the connection that has held something for the longest time; otherwise the
-            one that holds most.
-    """
+    """Memory that several connections share."""
 
     def __init__(self, limit: int | None = None, *, drops_oldest: bool = False) -> None:
         self.limit = limit
@@ -43,7 +37,6 @@ class Pool:
         self._shares: dict[Share, None] = {}  # Those that hold something, in the order in which they began to.
 
     def change(self, share: Share, size: int) -> None:
-        """Count a change of what a connection holds."""
         self.size += size
         if share.size:
             self._shares.setdefault(share)
@@ -51,7 +44,6 @@ class Pool:
             self._shares.pop(share, None)
 
     def shrink(self, adding: Share) -> None:
-        """Drop connections until the limit is kept."""
         while self.limit is not None and self.size > self.limit and self._shares:
             victim = next(iter(self._shares)) if self._drops_oldest else max(self._shares, key=lambda each: each.size)
             text = f"The connections of all clients hold more than {self.limit} bytes, and this one has to make room."
@@ -62,13 +54,7 @@ class Pool:
 
 
 class Share:
-    """The bytes that one connection holds of a pool.
-
-    Args:
-        pool: shared with other connections.
-        limit: bytes of this connection.
-        drop: ends the connection for the reason that is given.
-    """
+    """The bytes that one connection holds of a pool."""
 
     def __init__(self, pool: Pool, limit: int, drop: Callable[[str], None]) -> None:
         self.size = 0
@@ -105,20 +91,11 @@ class Share:
 
 
 class SharedMemory:
-    """The pools of a namespace.
-
-    Attributes:
-        strangers: what connections without a token hold.
-        state: the sessions and links of the others.
-        messages: their messages that have not come in whole, and the answers that they do not take.
-        transactions: bytes of messages in open transactions.
-    """
-
     def __init__(self) -> None:
-        self.strangers = Pool(16 * _MEBIBYTE, drops_oldest=True)
-        self.state = Pool(24 * _MEBIBYTE)
+        self.strangers = Pool(16 * _MEBIBYTE, drops_oldest=True)  # what connections without a token hold
+        self.state = Pool(24 * _MEBIBYTE)  # the sessions and links of the others
         self.messages = Pool(80 * _MEBIBYTE, drops_oldest=True)
-        self.transactions = 0
+        self.transactions = 0  # bytes of messages in open transactions
 
     def expect(self, message_size: int) -> None:
         """Make room for several messages of this size (bytes), which an entity takes."""
@@ -127,22 +104,9 @@ class SharedMemory:
 
 
 class HeldMemory:
-    """The memory that one connection holds.
-
-    Args:
-        shared: the pools of all connections; None for pools of its own without a limit.
-        drop: ends the connection, because others need the memory.
-
-    Attributes:
-        links: the links that are attached or attaching, by role and name.
-        handles: number that the client has in use.
-        state: bytes of sessions and links.
-        messages: bytes of unfinished messages and of answers that the client does not take.
-    """
-
     def __init__(self, shared: SharedMemory | None = None, drop: Callable[[str], None] = lambda _reason: None) -> None:
-        self.links: dict[tuple[bool, str], Any] = {}
-        self.handles = 0
+        self.links: dict[tuple[bool, str], Any] = {}  # the links that are attached or attaching, by role and name
+        self.handles = 0  # number that the client has in use
         self._shared = shared
         self._drop = drop
         pool = Pool() if shared is None else shared.strangers
@@ -150,7 +114,6 @@ class HeldMemory:
         self.state, self.messages = (Share(pool, limit, drop) for limit in limits)
 
     def add_handle(self) -> None:
-        """Count one more handle."""
         self.handles += 1
         if self.handles > _MAX_HANDLES:
             raise ProtocolViolationError(
@@ -181,12 +144,7 @@ class HeldMemory:
 
 
 def footprint(*values: object) -> int:
-    """Return about how many bytes these values take in memory, with all that is in them.
-
-    Example:
-        >>> footprint([[]] * 1000) > 50 * 1000
-        True
-    """
+    """Return about how many bytes these values take in memory, with all that is in them."""
     size, left = 0, list[Any](values)
     while left:
         value: Any = left.pop()

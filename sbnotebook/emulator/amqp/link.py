@@ -61,32 +61,18 @@ class LinkState(Enum):
 
 
 class Link:
-    """A link of either direction.
-
-    Attributes:
-        name: the peer's name for the link.
-        handle: the link's number in the session, the same in both directions.
-        source: where messages come from, as the peer asked for it; once the attach is answered, with the address only.
-        target: where messages go to, as the peer asked for it; once the attach is answered, with the address only.
-        properties: the link properties that the peer sent, by symbol; empty once the attach is answered.
-        snd_settle_mode: 0 unsettled, 1 settled (receive-and-delete), 2 mixed.
-        rcv_settle_mode: 0 first, 1 second (the peer waits for our ``settle``).
-        state: the stage of its life.
-        size: bytes that it takes in memory.
-    """
-
     role: ClassVar[bool]
 
     def __init__(self, session: AmqpSession, attach: Attach) -> None:
-        self.name = attach.name
-        self.handle = attach.handle
+        self.name = attach.name  # the peer's name for the link
+        self.handle = attach.handle  # the link's number in the session, the same in both directions
         self.source = attach.source
         self.target = attach.target
         self.properties: dict[str, AmqpValue] = attach.properties or {}
-        self.snd_settle_mode = attach.snd_settle_mode
-        self.rcv_settle_mode = attach.rcv_settle_mode
+        self.snd_settle_mode = attach.snd_settle_mode  # 0 unsettled, 1 settled (receive-and-delete), 2 mixed
+        self.rcv_settle_mode = attach.rcv_settle_mode  # 0 first, 1 second (the peer waits for our ``settle``)
         self.state = LinkState.ATTACHING
-        self.size = 0
+        self.size = 0  # bytes that it takes in memory
         self._session = session
         self._max_message_size = 0
         self._is_answered = False
@@ -104,12 +90,10 @@ class Link:
 
     @property
     def session(self) -> AmqpSession:
-        """Return the session, which it shares with other links."""
         return self._session
 
     @property
     def attached(self) -> bool:
-        """Return whether the link is attached: from ``accept()`` until either side detaches."""
         return self.state is LinkState.ATTACHED
 
     def accept(
@@ -135,7 +119,6 @@ class Link:
             self.detach(error)
 
     def detach(self, error: Error | None = None) -> None:
-        """Close the link from our side; a link that waits for its answer is refused."""
         if self.state is LinkState.ATTACHED:
             self._session.write(Detach(handle=self.handle, closed=True, error=error))
         elif self.state is LinkState.ATTACHING:
@@ -240,23 +223,15 @@ class _Arriving:
 
 @dataclass(slots=True)
 class TransferReceived:
-    """A whole message came in; one that is not ``settled`` waits for ``link.settle()``.
-
-    Attributes:
-        delivery_id: names the delivery when it is settled.
-        delivery_tag: the peer's own name for it.
-        message_format: 0 for one message, 0x80013700 for a Service Bus batch.
-        payload: the encoded message, its frames joined.
-        txn_id: of the transaction that the message belongs to; None for none.
-    """
+    """A whole message came in; one that is not ``settled`` waits for ``link.settle()``."""
 
     link: ReceivingLink
-    delivery_id: int
-    delivery_tag: bytes
-    message_format: int
-    payload: bytes
+    delivery_id: int  # names the delivery when it is settled
+    delivery_tag: bytes  # the peer's own name for it
+    message_format: int  # 0 for one message, 0x80013700 for a Service Bus batch
+    payload: bytes  # the encoded message, its frames joined
     settled: bool
-    txn_id: bytes | None = None
+    txn_id: bytes | None = None  # of the transaction that the message belongs to; None for none
 
 
 class ReceivingLink(Link):
@@ -300,7 +275,6 @@ class ReceivingLink(Link):
             self._arriving, self._kept = None, 0
 
     def write_flow(self) -> None:
-        """Tell the peer the state of the link."""
         self._session.write_flow(
             handle=self.handle, delivery_count=self._delivery_count, link_credit=max(self._credit, 0)
         )
@@ -366,17 +340,13 @@ def _txn_id(transfer: Transfer) -> bytes | None:
 
 
 class SendingLink(Link):
-    """We send, the peer receives.
-
-    Attributes:
-        drain: the peer waits for ``drained()``.
-    """
+    """We send, the peer receives."""
 
     role = SENDER
 
     def __init__(self, session: AmqpSession, attach: Attach) -> None:
         super().__init__(session, attach)
-        self.drain = False
+        self.drain = False  # the peer waits for ``drained()``
         self._delivery_count = 0
         self._credit = 0
 
@@ -433,7 +403,6 @@ class SendingLink(Link):
             self.drain = False
 
     def write_flow(self) -> None:
-        """Tell the peer the state of the link."""
         self._session.write_flow(
             handle=self.handle, delivery_count=self._delivery_count, link_credit=self._credit, drain=self.drain
         )

@@ -32,17 +32,11 @@ _FLAGS: Final = (0x42, 0x41)
 @composite(0x1D)
 @dataclass(frozen=True, slots=True)
 class Error:
-    """The reason for which a message, a link, a session or a connection was refused or ended.
+    """The reason for which a message, a link, a session or a connection was refused or ended."""
 
-    Attributes:
-        condition: a symbol such as ``"amqp:not-found"``.
-        description: one sentence for a human reader.
-        info: more about it. It is always sent, if only as an empty map, because
-            azure-servicebus looks for it in a fixed place.
-    """
-
-    condition: Annotated[str, Symbol]
-    description: Annotated[str | None, str] = None
+    condition: Annotated[str, Symbol]  # a symbol such as ``"amqp:not-found"``
+    description: Annotated[str | None, str] = None  # one sentence for a human reader
+    # Always sent, if only as an empty map: azure-servicebus looks for it in a fixed place.
     info: Annotated[dict[str, AmqpValue], Fields] = field(default_factory=dict[str, AmqpValue])
 
 
@@ -131,14 +125,9 @@ _STATES: Final = (Received, Accepted, Rejected, Released, Modified, Declared, Tr
 @composite(0x28)
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The end of a link that messages come from.
+    """The end of a link that messages come from."""
 
-    Attributes:
-        address: the entity's address as the peer wrote it, usually a string.
-        filter: the filters that the receiver asks for, such as the session filter, by symbol.
-    """
-
-    address: Annotated[AmqpValue, Anything] = None
+    address: Annotated[AmqpValue, Anything] = None  # the entity's address as the peer wrote it, usually a string
     durable: Annotated[int, UInt] = 0
     expiry_policy: Annotated[str, Symbol] = "session-end"
     timeout: Annotated[int, UInt] = 0
@@ -210,8 +199,6 @@ class Begin:
 @composite(0x12)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attach:
-    """Attaches a link to a session."""
-
     name: Annotated[str, str]
     handle: Annotated[int, UInt]
     role: Annotated[bool, bool]
@@ -290,8 +277,6 @@ class Detach:
 @composite(0x17)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """Ends a session."""
-
     error: Annotated[Error | None, Error] = None
 
 

@@ -29,8 +29,6 @@ _AUTHENTICATION_FAILED: Final = 1
 @composite(0x40)
 @dataclass(frozen=True, slots=True)
 class SaslMechanisms:
-    """The mechanisms that the server offers."""
-
     sasl_server_mechanisms: Annotated[tuple[str, ...], Symbols]
 
 

@@ -55,8 +55,6 @@ _TRANSFER_SIZE: Final = len(encode_transfer(0, 0, b"", 0, settled=False, more=Fa
 
 @dataclass(slots=True)
 class _Delivery:
-    """A message on its way out, of which ``sent`` bytes are written."""
-
     link: SendingLink
     delivery_tag: bytes
     payload: bytes
@@ -101,7 +99,6 @@ class AmqpSession:
         return self._remote_incoming_window == 0
 
     def receive(self, performative: Transfer | Disposition | Flow | Attach | Detach, payload: bytes) -> None:
-        """Take a performative that belongs to this session."""
         match performative:
             case Transfer():
                 self._receive_transfer(performative, payload)
@@ -115,7 +112,6 @@ class AmqpSession:
                 self._receive_detach(performative)
 
     def end(self) -> None:
-        """End the session and its links."""
         links, self._links = self._links, {}
         self.held.handles -= len(links)
         self.held.state.add(-_SESSION_SIZE)
@@ -127,11 +123,9 @@ class AmqpSession:
                 self._events.append(LinkDetached(link, None))
 
     def write(self, performative: Performative) -> None:
-        """Send a performative without payload."""
         self._writer.write(self._channel, encode_within(self._writer.max_body_size, performative))
 
     def write_flow(self, **link_state: Any) -> None:
-        """Send a flow with the session's windows and, if given, a link's state."""
         self._incoming_window = _INCOMING_WINDOW
         self.write(
             Flow(

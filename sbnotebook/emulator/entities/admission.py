@@ -58,10 +58,6 @@ class Forwarded(NamedTuple):
 class Admission:
     """Checks, numbers and dates the messages that are sent to a queue or topic.
 
-    Args:
-        context: the namespace.
-        destination: the queue or topic.
-
     Sources: Service Bus documentation, "Duplicate detection", "Message expiration", "Message sequencing
     and timestamps", "Service Bus quotas".
     """

@@ -34,17 +34,11 @@ _EXPIRED: Final = DeadLetterReason("TTLExpiredException", "The message expired a
 
 
 class Settlement(NamedTuple):
-    """A receiver's decision about a message that it has locked.
+    """A receiver's decision about a message that it has locked."""
 
-    Attributes:
-        event: COMPLETE, RELEASE, ABANDON, DEFER or DEAD_LETTER.
-        properties: application properties to set; not with COMPLETE and RELEASE.
-        why: the reason for which it is dead-lettered.
-    """
-
-    event: MessageEvent
+    event: MessageEvent  # COMPLETE, RELEASE, ABANDON, DEFER or DEAD_LETTER
     properties: Mapping[str, AmqpValue] = MappingProxyType({})
-    why: DeadLetterReason | None = None
+    why: DeadLetterReason | None = None  # the reason for which it is dead-lettered
 
 
 COMPLETE: Final = Settlement(MessageEvent.COMPLETE)
@@ -59,12 +53,6 @@ class Box:
     Locks belong to their tokens and not to a link: they outlive the connection that got them, and
     can be settled from another one. A message that comes back (abandoned, released, expired) gets its
     old place again. The table ``TRANSITIONS`` defines the effect of each operation.
-
-    Args:
-        context: the namespace.
-        box: number of this box.
-        path: the entity path.
-        owner: the queue or subscription that this is, or is a sub-queue of.
 
     Sources: Service Bus documentation, "Message transfers, locks, and settlement", "Message deferral",
     "Overview of dead-letter queues".
@@ -84,7 +72,6 @@ class Box:
 
     @property
     def message_count(self) -> int:
-        """Return the number of messages in every state."""
         return len(self._log)
 
     @property
@@ -99,12 +86,10 @@ class Box:
 
     @property
     def locked_count(self) -> int:
-        """Return the number of messages under a lock."""
         return len(self._locks) if self.sessions is None else self.sessions.held_messages
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of all messages in bytes."""
         return self._log.size_bytes
 
     def rendered(self, message: BrokeredMessage, **options: bool) -> bytes:
@@ -159,7 +144,6 @@ class Box:
         return islice(messages, count)
 
     def holds(self, token: UUID, now: int) -> bool:
-        """Tell whether a lock is still held."""
         return self._find_held(token, now) is not None
 
     def number_of(self, token: UUID, now: int) -> int | None:
@@ -168,13 +152,11 @@ class Box:
         return None if message is None else message.sequence_number
 
     def lock_lost(self) -> RefusedError:
-        """Return the error for a lock that is lost."""
         if self.sessions is not None:
             return RefusedError(Condition.SESSION_LOCK_LOST, _SESSION_LOST)
         return RefusedError(Condition.MESSAGE_LOCK_LOST, _LOCK_LOST)
 
     def check(self, token: UUID, settlement: Settlement, now: int) -> None:
-        """Check that a message can be settled like this."""
         message = self._held(token, settlement, now)
         if settlement.properties:
             with_application_properties(self._log.payload(message), settlement.properties)
@@ -189,7 +171,6 @@ class Box:
         self._apply(message, settlement.event, now, why=settlement.why)
 
     def renew(self, token: UUID, now: int) -> int:
-        """Renew a lock for another lock duration from now, and return its end in ms."""
         message = None if self.is_deleted else self._locks.held(token, now)
         if message is None:
             raise self.lock_lost()
@@ -224,13 +205,11 @@ class Box:
             self._apply(message, MessageEvent.EXPIRE, now)
 
     def drop_locks(self, now: int) -> None:
-        """End every lock, without a failed delivery."""
         for message in self._locks.all():
             self._apply(message, MessageEvent.LOCK_DROPPED, now)
 
     @property
     def next_deadline(self) -> int | None:
-        """Return when ``expire`` has work to do next, in ms; None if never."""
         return earliest(self._locks.next_end, self._log.next_expiry)
 
     def put(self, message: BrokeredMessage, now: int) -> None:
@@ -246,7 +225,6 @@ class Box:
         self.deferred_count = deferred
 
     def close(self) -> None:
-        """Drop all messages, because the entity is deleted."""
         self.is_deleted = True
         self._log.close()
 

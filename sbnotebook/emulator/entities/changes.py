@@ -20,29 +20,18 @@ BOXES_PER_ENTITY: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class EntitySaved:
-    """A new entity, or new options or rules of an entity.
+    """A new entity, or new options or rules of an entity."""
 
-    Attributes:
-        entity_id: its number, which it keeps.
-        kind: "queue", "topic" or "subscription".
-        path: its path.
-        description: its options, and a subscription's rules: plain JSON values.
-        created_time: ms.
-        updated_time: ms.
-    """
-
-    entity_id: int
-    kind: str
-    path: str
-    description: dict[str, Any]
-    created_time: int
-    updated_time: int
+    entity_id: int  # its number, which it keeps
+    kind: str  # "queue", "topic" or "subscription"
+    path: str  # its path
+    description: dict[str, Any]  # its options, and a subscription's rules: plain JSON values
+    created_time: int  # ms
+    updated_time: int  # ms
 
 
 @dataclass(frozen=True, slots=True)
 class EntityDeleted:
-    """An entity was deleted, with all that is in its boxes, its sessions and the ids that it has seen."""
-
     entity_id: int
 
 
@@ -56,8 +45,6 @@ class MessageAdded:
 
 @dataclass(frozen=True, slots=True)
 class MessageUpdated:
-    """A message was changed, except for its number; ``has_new_payload`` if its bytes were changed, too."""
-
     box: int
     message: BrokeredMessage
     has_new_payload: bool = False
@@ -65,16 +52,12 @@ class MessageUpdated:
 
 @dataclass(slots=True)
 class MessageRemoved:
-    """A message was removed from a box."""
-
     box: int
     sequence_number: int
 
 
 @dataclass(frozen=True, slots=True)
 class SessionStateSet:
-    """The state of a session was set; None removes it. ``updated_time`` is in ms."""
-
     box: int
     session_id: str
     state: bytes | None

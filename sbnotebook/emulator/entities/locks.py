@@ -26,7 +26,6 @@ class Locks:
         return len(self._held)
 
     def take(self, message: BrokeredMessage, until: int) -> None:
-        """Lock a message until a moment (ms)."""
         token = uuid4()
         message.lock_token, message.locked_until = token, until
         self._held[token] = message
@@ -37,19 +36,16 @@ class Locks:
         return message if message is not None and message.locked_until > now else None
 
     def renew(self, message: BrokeredMessage, until: int) -> None:
-        """Renew the lock of a held message until a moment (ms)."""
         if message.lock_token is not None:
             message.locked_until = until
             self._held.move_to_end(message.lock_token)
 
     def drop(self, message: BrokeredMessage) -> None:
-        """Unlock a message."""
         if message.lock_token is not None:
             del self._held[message.lock_token]
             message.lock_token, message.locked_until = None, 0
 
     def all(self) -> list[BrokeredMessage]:
-        """Return every locked message."""
         return list(self._held.values())
 
     def expired(self, now: int) -> list[BrokeredMessage]:

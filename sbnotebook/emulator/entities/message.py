@@ -103,19 +103,6 @@ class BrokeredMessage:
 
 
 class SentMessage:
-    """A message that was checked and can be kept.
-
-    Attributes:
-        payload: its bytes.
-        properties: the place of the section of this name; None if the message has none.
-        properties_start: offset at which that section would begin.
-        header_size: size of all sections in front of the body, in bytes.
-        property_size: size of the largest application property, in bytes; 0 if all of them are small.
-        scheduled_time: ms; when the message becomes active; None for at once.
-        time_to_live: ms; None for the limit of the entity.
-        partition_key: messages with the same key go to one partition.
-    """
-
     __slots__ = (
         "header_size",
         "partition_key",
@@ -128,14 +115,14 @@ class SentMessage:
     )
 
     def __init__(self, payload: bytes, properties: Section | None = None, header_size: int = 0) -> None:
-        self.payload = payload
-        self.header_size = header_size
-        self.property_size = 0
-        self.scheduled_time: int | None = None
-        self.time_to_live: int | None = None
-        self.partition_key: str | None = None
-        self.properties = properties
-        self.properties_start = 0
+        self.payload = payload  # its bytes
+        self.header_size = header_size  # size of all sections in front of the body, in bytes
+        self.property_size = 0  # size of the largest application property, in bytes; 0 if all of them are small
+        self.scheduled_time: int | None = None  # ms; when the message becomes active; None for at once
+        self.time_to_live: int | None = None  # ms; None for the limit of the entity
+        self.partition_key: str | None = None  # messages with the same key go to one partition
+        self.properties = properties  # the place of the section of this name; None if the message has none
+        self.properties_start = 0  # offset at which that section would begin
 
     @property
     def excess(self) -> str | None:
@@ -151,13 +138,11 @@ class SentMessage:
 
     @property
     def message_id(self) -> str | None:
-        """Return the message's id, as text; None without one."""
         value = self._property(_MESSAGE_ID)
         return None if value is None else str(value)
 
     @property
     def session_id(self) -> str | None:
-        """Return the session that the message belongs to; None without one."""
         value = self._property(_GROUP_ID)
         return None if value is None else str(value)
 
@@ -169,7 +154,6 @@ class SentMessage:
         return values[place] if place < len(values) else None
 
     def read_header(self, header: AmqpValue) -> None:
-        """Read the time to live from the header."""
         values = cast("list[AmqpValue]", header)
         life = values[_TIME_TO_LIVE] if len(values) > _TIME_TO_LIVE else None
         _expect(life is None or (isinstance(life, int) and life >= 0), "the time to live must be milliseconds")

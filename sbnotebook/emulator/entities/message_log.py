@@ -25,21 +25,11 @@ _OVERHEAD: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class ShelfSummary:
-    """Summary of a shelf whose messages are not in memory.
-
-    Attributes:
-        number: the sequence numbers divided by ``SHELF``.
-        count: messages.
-        size: bytes of their payloads.
-        active: how many of them can be received.
-        next_expiry: ms; when the first of those expires, None if none does.
-    """
-
-    number: int
-    count: int
-    size: int
-    active: int
-    next_expiry: int | None
+    number: int  # the sequence numbers divided by ``SHELF``
+    count: int  # messages
+    size: int  # bytes of their payloads
+    active: int  # how many of them can be received
+    next_expiry: int | None  # ms; when the first of those expires, None if none does
 
 
 class Storage(Protocol):
@@ -49,18 +39,11 @@ class Storage(Protocol):
         """Load the messages of a shelf by sequence number; large payloads are left out."""
         ...
 
-    def load_payload(self, box: int, sequence_number: int) -> bytes:
-        """Load the payload of one message."""
-        ...
+    def load_payload(self, box: int, sequence_number: int) -> bytes: ...
 
 
 class Residency:
-    """Decides which messages are in memory, for all logs together.
-
-    Args:
-        storage: where the others are; None keeps all messages in memory.
-        budget: bytes of messages that stay in memory.
-    """
+    """Decides which messages are in memory, for all logs together."""
 
     def __init__(self, storage: Storage | None = None, budget: int = _BUDGET) -> None:
         self.storage = storage
@@ -71,7 +54,6 @@ class Residency:
         self._try_again_at = budget
 
     def watch(self, log: MessageLog) -> None:
-        """Add a log that can give up messages."""
         self._logs.add(log)
 
     def forget(self, log: MessageLog) -> None:
@@ -130,20 +112,12 @@ class MessageLog:
     of messages. A walk sorts a shelf only if messages arrived out of order. That happens in a dead-letter queue, where
     they keep their numbers. A shelf that was kept and has no locked message can be shed, and is loaded again when it is
     asked for.
-
-    Args:
-        box: its number.
-        residency: decides which payloads stay in memory.
-
-    Attributes:
-        size_bytes: bytes of all payloads; a payload must not change while it is in here.
-        ready_count: messages that ``take_ready`` can give.
     """
 
     def __init__(self, box: int, residency: Residency | None = None) -> None:
         self.box = box
-        self.size_bytes = 0
-        self.ready_count = 0
+        self.size_bytes = 0  # bytes of all payloads; a payload must not change while it is in here
+        self.ready_count = 0  # messages that ``take_ready`` can give
         self._residency = residency or Residency()
         self._residency.watch(self)
         self._shelves: dict[int, _Shelf] = {}
@@ -191,7 +165,6 @@ class MessageLog:
         self._residency.size += size + _OVERHEAD
 
     def get(self, sequence_number: int) -> BrokeredMessage | None:
-        """Return the message with this number; None if there is none."""
         shelf = self._opened(sequence_number // SHELF)
         return None if shelf is None or shelf.messages is None else shelf.messages.get(sequence_number)
 
@@ -211,7 +184,6 @@ class MessageLog:
             self._drop(shelf)
 
     def replace_payload(self, message: BrokeredMessage, payload: bytes) -> None:
-        """Replace the bytes of a message that is in here."""
         more = len(payload) - message.size
         message.payload, message.size = payload, len(payload)
         self._shelves[message.sequence_number // SHELF].size += more
@@ -219,7 +191,6 @@ class MessageLog:
         self._residency.size += more
 
     def payload(self, message: BrokeredMessage) -> bytes:
-        """Return the encoded message, from the store if it is not in memory."""
         if message.payload is not None:
             return message.payload
         if self._residency.storage is None:
@@ -350,7 +321,6 @@ class MessageLog:
                     yield message
 
     def resident_shelves(self) -> list[_Shelf]:
-        """Return the shelves whose messages are in memory."""
         return [shelf for shelf in self._shelves.values() if shelf.messages is not None]
 
     @property

@@ -67,8 +67,6 @@ class EntityStatus(StrEnum):
 
 
 class Claim(StrEnum):
-    """A right that a key gives."""
-
     SEND = "Send"
     LISTEN = "Listen"
     MANAGE = "Manage"
@@ -93,12 +91,7 @@ class AuthorizationRule:
 
 @lru_cache
 def forwarding_target(text: str) -> str:
-    """Return the name of the entity that messages are forwarded to, from a name or an address.
-
-    Example:
-        >>> forwarding_target("sb://localhost:5672/team/orders"), forwarding_target("orders")
-        ('team/orders', 'orders')
-    """
+    """Return the name of the entity that messages are forwarded to, from a name or an address."""
     try:
         address = urlsplit(text)
     except ValueError:
@@ -107,12 +100,7 @@ def forwarding_target(text: str) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """Read an ISO 8601 duration of days, hours, minutes and seconds.
-
-    Example:
-        >>> parse_duration("PT1M30S")
-        90000
-    """
+    """Read an ISO 8601 duration of days, hours, minutes and seconds."""
     match = _ISO.fullmatch(text.strip())
     if match is None or not any(match.groups()):
         raise ConfigurationError(f"{text[:40]!r} is not a duration: write for example PT30S, PT5M or P1DT12H.")
@@ -125,12 +113,7 @@ def _sum_of(days: str | None, hours: str | None, minutes: str | None, seconds: s
 
 
 def format_duration(milliseconds: int | None) -> str:
-    """Write a duration in ISO 8601; None is for ever.
-
-    Example:
-        >>> format_duration(90_000), format_duration(500), format_duration(14 * 86_400_000)
-        ('PT1M30S', 'PT0.5S', 'P14D')
-    """
+    """Write a duration in ISO 8601; None is for ever."""
     if milliseconds is None:
         return FOREVER
     days, rest = divmod(milliseconds, 86_400_000)
@@ -143,16 +126,7 @@ def format_duration(milliseconds: int | None) -> str:
 
 
 class Option(Generic[_Given, _Kept]):
-    """One option of an entity, as a field of the classes of the entities that have it.
-
-    Args:
-        name: in Service Bus: in its XML and in Config.json.
-        default: its value where none is given.
-        check: turns what a user gives into the value that is kept, or raises a ConfigurationError.
-        read: turns the text of Service Bus into what ``check`` takes.
-        write: turns the value into that text; None leaves it out.
-        is_fixed: whether it cannot change after the entity was created.
-    """
+    """One option of an entity, as a field of the classes of the entities that have it."""
 
     attribute = ""
 
@@ -186,7 +160,6 @@ class Option(Generic[_Given, _Kept]):
         options.__dict__[self.attribute] = self.default if value is self else self._named(self._check, value)
 
     def read(self, text: str) -> _Kept:
-        """Read the text of Service Bus."""
         return self._named(lambda given: self._check(self._read(given)), text.strip())
 
     def _named(self, take: Callable[[Any], _Kept], value: object) -> _Kept:
@@ -454,12 +427,6 @@ def options_of(kind: type[Options]) -> dict[str, Option[Any, Any]]:
 
 
 def read_options(kind: type[_O], texts: Mapping[str, str], known: _O | None = None) -> _O:
-    """Read the options of an entity.
-
-    Example:
-        >>> read_options(QueueOptions, {"LockDuration": "PT30S"}).lock_duration
-        30000
-    """
     values: dict[str, Any] = {}
     for name, option in options_of(kind).items():
         if texts.get(name):

@@ -22,7 +22,6 @@ _ORDER: Final = (0, 1, *chain.from_iterable((PARTITIONS + 1 - each, each) for ea
 
 
 def without_partition(sequence_number: int) -> int:
-    """Return a sequence number without the number of a partition at its beginning."""
     return sequence_number & ((1 << PARTITION_SHIFT) - 1)
 
 

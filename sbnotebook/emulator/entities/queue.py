@@ -24,34 +24,16 @@ if TYPE_CHECKING:
 
 
 class Counts(NamedTuple):
-    """Numbers of messages in an entity, by state.
-
-    Attributes:
-        active: that can be received, or are locked.
-        locked: that are locked, counted with the active ones, too.
-        deferred: that are set aside.
-        scheduled: that become active later.
-        dead_letter: in the dead-letter queue.
-        transfer_dead_letter: in the transfer dead-letter queue.
-    """
-
-    active: int
-    locked: int
-    deferred: int
-    scheduled: int
-    dead_letter: int
-    transfer_dead_letter: int = 0
+    active: int  # that can be received, or are locked
+    locked: int  # that are locked, counted with the active ones, too
+    deferred: int  # that are set aside
+    scheduled: int  # that become active later
+    dead_letter: int  # in the dead-letter queue
+    transfer_dead_letter: int = 0  # in the transfer dead-letter queue
 
 
 class SubQueueBox(Box):
-    """A dead-letter queue or a transfer dead-letter queue.
-
-    Args:
-        context: the namespace.
-        box: number of this box.
-        path: the entity path.
-        owner: the queue or subscription of which it is a sub-queue.
-    """
+    """A dead-letter queue or a transfer dead-letter queue."""
 
     def __init__(self, context: Registry, box: int, path: str, owner: ReceivingEntity) -> None:
         super().__init__(context, box, path, owner)
@@ -81,12 +63,6 @@ class _DeadLetterQueue(SubQueueBox):
 class ReceivingEntity(Recorded, Box):
     """A queue or a subscription, with its sub-queues and sessions.
 
-    Args:
-        context: the namespace.
-        path: the entity path.
-        options: how it treats its messages.
-        record: its number, its times and its last sequence number.
-
     Source: Service Bus documentation, "Message sessions" and "Chaining Service Bus entities with autoforwarding".
     """
 
@@ -106,22 +82,18 @@ class ReceivingEntity(Recorded, Box):
 
     @property
     def owner(self) -> ReceivingEntity:
-        """Return the entity itself: a sub-queue returns the entity that it belongs to."""
         return self
 
     @property
     def dead_letter(self) -> SubQueueBox:
-        """Return the dead-letter queue."""
         return self._dead_letter_queue
 
     @property
     def boxes(self) -> tuple[Receivable, SubQueueBox, SubQueueBox]:
-        """Return the entity itself and its sub-queues."""
         return self, self.dead_letter, self.transfer_dead_letter
 
     @property
     def is_partitioned(self) -> bool:
-        """Tell whether sequence numbers begin with the number of a partition."""
         return isinstance(self.options, QueueOptions) and self.options.enable_partitioning
 
     @property
@@ -140,7 +112,6 @@ class ReceivingEntity(Recorded, Box):
 
     @property
     def counts(self) -> Counts:
-        """Return the numbers of messages by state."""
         active = self.message_count - self.deferred_count - self.scheduled_count
         return Counts(
             active,
@@ -152,7 +123,6 @@ class ReceivingEntity(Recorded, Box):
         )
 
     def put(self, message: BrokeredMessage, now: int) -> None:
-        """Put in a new message that is not locked; its number decides its place."""
         if self.sessions is not None and message.state is not BrokeredState.SCHEDULED:
             if message.session_id is None:
                 text = (
@@ -165,13 +135,11 @@ class ReceivingEntity(Recorded, Box):
         super().put(message, now)
 
     def expire(self, now: int) -> None:
-        """Do all that is due, also for the sessions whose locks have ended."""
         for session in self.sessions.expired(now) if self.sessions is not None else ():
             self._end_session(session, MessageEvent.LOCK_EXPIRED, now)
         super().expire(now)
 
     def drop_locks(self, now: int) -> None:
-        """End every lock, without a failed delivery, in the sub-queues and of sessions, too."""
         for session in self.sessions.all_held() if self.sessions is not None else ():
             self._end_session(session, MessageEvent.LOCK_DROPPED, now)
         super().drop_locks(now)
@@ -180,7 +148,6 @@ class ReceivingEntity(Recorded, Box):
 
     @property
     def next_deadline(self) -> int | None:
-        """Return when ``expire`` has work to do next, in ms; None if never."""
         session_end = None if self.sessions is None else self.sessions.next_end
         return earliest(super().next_deadline, session_end)
 
@@ -200,14 +167,12 @@ class ReceivingEntity(Recorded, Box):
             self._forward(message, self.options.forward_to, now)
 
     def forget_messages(self) -> None:
-        """Drop all messages, because the entity is deleted."""
         for box in self.boxes:
             box.close()
 
     # ------------------------------------------------------------------------------------- sessions
 
     def accept_session(self, session_id: str | None, now: int) -> tuple[MessageSession, UUID] | None:
-        """Lock a session for a client."""
         sessions = self._sessions()
         session = sessions.next_free() if session_id is None else sessions.find_or_create(session_id)
         if session is None:
@@ -228,7 +193,6 @@ class ReceivingEntity(Recorded, Box):
             self._end_session(session, MessageEvent.RELEASE, now)
 
     def renew_session(self, session: MessageSession, now: int) -> int:
-        """Renew the lock of a session for another lock duration from now, and return its end in ms."""
         until = now + self.options.lock_duration
         self._sessions().renew(session, until)
         return until
@@ -287,7 +251,6 @@ class ReceivingEntity(Recorded, Box):
         self.transfer_dead_letter.put(message, now)
 
     def _put_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
-        """Put a message that has just come in into the dead-letter queue."""
         payload = with_dead_letter_reason(with_time_to_live(message, message.payload or b""), *why)
         message.payload, message.size = payload, len(payload)
         message.expires_at, message.session_id = None, None
@@ -299,12 +262,6 @@ class Queue(ReceivingEntity):
 
     A message keeps its sequence number and its enqueued time when it is dead-lettered. A scheduled
     one gets a new number when it becomes active.
-
-    Args:
-        context: the namespace.
-        name: the queue's name.
-        options: how it treats its messages.
-        record: its number, its times and its last sequence number.
 
     Source: Service Bus documentation, "Message sequencing and timestamps".
     """
@@ -318,7 +275,6 @@ class Queue(ReceivingEntity):
 
     @property
     def scheduled_count(self) -> int:
-        """Return the number of scheduled messages."""
         return len(self.schedule)
 
     def send(self, sent: SentMessage, now: int, number: int | None = None) -> int:
@@ -339,11 +295,9 @@ class Queue(ReceivingEntity):
             self._context.wake(self, message.scheduled_time or 0)
 
     def cancel_scheduled(self, sequence_numbers: Sequence[int]) -> bool:
-        """Remove scheduled messages; return False, without any effect, if one of them is not scheduled."""
         return self.schedule.cancel(sequence_numbers, self._remove)
 
     def expire(self, now: int) -> None:
-        """Do all that is due, also activate the scheduled messages whose time has come."""
         for message in self.schedule.due(now):
             self.record.accessed_time = now
             message.payload = self._log.payload(message)
@@ -354,7 +308,6 @@ class Queue(ReceivingEntity):
 
     @property
     def next_deadline(self) -> int | None:
-        """Return when ``expire`` has work to do next, in ms; None if never."""
         return earliest(super().next_deadline, self.schedule.next_time)
 
 

@@ -23,30 +23,16 @@ _DAY: Final = 86_400_000
 
 
 class Quotas(NamedTuple):
-    """Limits of a tier.
-
-    Attributes:
-        max_message_size: bytes of one message, unless the entity allows more.
-        max_large_message_size: bytes that an entity can allow.
-        max_batch_size: bytes of one batch.
-        max_session_state: bytes of one session's state.
-        max_time_to_live: ms; None for no limit.
-        max_entities: queues and topics.
-        max_subscriptions: of one topic.
-        has_topics: whether there are topics, sessions, duplicate detection and forwarding.
-    """
-
-    max_message_size: int
-    max_large_message_size: int
-    max_batch_size: int
-    max_session_state: int
-    max_time_to_live: int | None
-    max_entities: int
-    max_subscriptions: int
-    has_topics: bool
+    max_message_size: int  # bytes of one message, unless the entity allows more
+    max_large_message_size: int  # bytes that an entity can allow
+    max_batch_size: int  # bytes of one batch
+    max_session_state: int  # bytes of one session's state
+    max_time_to_live: int | None  # ms; None for no limit
+    max_entities: int  # queues and topics
+    max_subscriptions: int  # of one topic
+    has_topics: bool  # whether there are topics, sessions, duplicate detection and forwarding
 
     def message_size(self, wanted_kb: int | None) -> int:
-        """Return the limit of one message in bytes."""
         return self.max_message_size if wanted_kb is None else min(wanted_kb * _KILOBYTE, self.max_large_message_size)
 
 

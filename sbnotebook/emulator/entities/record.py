@@ -10,21 +10,12 @@ from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS
 
 
 class EntityRecord:
-    """Facts about a queue, topic or subscription besides its options and messages.
-
-    Attributes:
-        entity_id: its number, which it keeps.
-        kind: "queue", "topic" or "subscription".
-        created_time: ms.
-        updated_time: ms; when its options, or a subscription's rules, were set.
-        accessed_time: ms; when it was last sent to, received from or peeked at; None until then.
-        last_sequence_number: the highest sequence number so far, without the number of a partition.
-    """
+    """Facts about a queue, topic or subscription besides its options and messages."""
 
     def __init__(self, entity_id: int, kind: str, now: int, last_sequence_number: int = 0) -> None:
-        self.entity_id = entity_id
-        self.kind = kind
-        self.created_time = self.updated_time = now
+        self.entity_id = entity_id  # its number, which it keeps
+        self.kind = kind  # "queue", "topic" or "subscription"
+        self.created_time = self.updated_time = now  # ms
         self.accessed_time: int | None = None
         self.last_sequence_number = last_sequence_number
 
@@ -34,7 +25,6 @@ class EntityRecord:
         return max(self.updated_time, self.accessed_time or self.created_time)
 
     def next_number(self, partition: int | None = None) -> int:
-        """Return a new sequence number."""
         self.last_sequence_number += 1
         if partition is None:
             return self.last_sequence_number
@@ -53,15 +43,12 @@ class Recorded:
 
     @property
     def created_time(self) -> int:
-        """Return when the entity was created, in ms."""
         return self.record.created_time
 
     @property
     def updated_time(self) -> int:
-        """Return when the options, or a subscription's rules, were last set, in ms."""
         return self.record.updated_time
 
     @property
     def accessed_time(self) -> int | None:
-        """Return when the entity was last used, in ms; None if it was not."""
         return self.record.accessed_time

@@ -37,12 +37,10 @@ class Condition(Enum):
 
     @property
     def symbol(self) -> str:
-        """Return the condition's name on the wire."""
         return self.value[0]
 
     @property
     def status(self) -> int:
-        """Return the status code of a reply."""
         return self.value[1]
 
 

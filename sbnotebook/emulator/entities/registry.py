@@ -44,24 +44,14 @@ _S = TypeVar("_S", QueueOptions, TopicOptions)
 
 
 class Registry:
-    """The queues, topics and subscriptions of a namespace by name; upper and lower case are the same.
-
-    Args:
-        tier: what the namespace has and allows.
-
-    Attributes:
-        changes: to store, since ``take_changes``, in order.
-        residency: which messages are in memory.
-        is_in_use: tells whether a client is attached to an entity, so that it is not idle.
-        order_after_release: says by entity path where a message comes again that was given back: ``front``, ``place``
-            or ``back``.
-    """
+    """The queues, topics and subscriptions of a namespace by name; upper and lower case are the same."""
 
     def __init__(self, tier: Tier = Tier.PREMIUM) -> None:
         self.tier = tier
-        self.changes: list[Change] = []
+        self.changes: list[Change] = []  # to store, since ``take_changes``, in order
         self.residency = Residency()
         self.is_in_use: Callable[[AnyEntity], bool] = lambda _: False
+        # Where a message comes again that was given back, by entity path: front, place or back.
         self.order_after_release: Callable[[str], str] = lambda _: "place"
         self._entities: dict[str, Queue | Topic] = {}
         self._next_id = 1
@@ -81,31 +71,25 @@ class Registry:
 
     @property
     def entities(self) -> list[Queue | Topic]:
-        """Return all queues and topics by name."""
         return [entity for _, entity in sorted(self._entities.items())]
 
     @property
     def queues(self) -> list[Queue]:
-        """Return all queues by name."""
         return [entity for entity in self.entities if isinstance(entity, Queue)]
 
     @property
     def topics(self) -> list[Topic]:
-        """Return all topics by name."""
         return [entity for entity in self.entities if isinstance(entity, Topic)]
 
     def find_queue(self, name: str) -> Queue | None:
-        """Return the queue of this name; None if there is none."""
         entity = self._entities.get(name.casefold())
         return entity if isinstance(entity, Queue) else None
 
     def find_topic(self, name: str) -> Topic | None:
-        """Return the topic of this name; None if there is none."""
         entity = self._entities.get(name.casefold())
         return entity if isinstance(entity, Topic) else None
 
     def find_subscription(self, topic: str, name: str) -> Subscription | None:
-        """Return the subscription of this name; None if there is none."""
         found = self.find_topic(topic)
         return None if found is None else found.find_subscription(name)
 
@@ -130,7 +114,6 @@ class Registry:
     # -------------------------------------------------------------------- making, changing, removing
 
     def create_queue(self, name: str, options: QueueOptions | None = None, *, now: int = 0) -> Queue:
-        """Create a queue."""
         options = _sized(options or QueueOptions())
         self._check_tier(options)
         name = self._new_name(name)
@@ -139,7 +122,6 @@ class Registry:
         return queue
 
     def create_topic(self, name: str, options: TopicOptions | None = None, *, now: int = 0) -> Topic:
-        """Create a topic; the arguments and errors are those of ``create_queue``."""
         options = _sized(options or TopicOptions())
         self._check_tier(options)
         name = self._new_name(name)
@@ -156,7 +138,6 @@ class Registry:
         now: int = 0,
         rules: Sequence[Rule] | None = None,
     ) -> Subscription:
-        """Create a subscription."""
         options = _lasting(options or SubscriptionOptions())
         if EntityAddress.parse(f"{topic.path}/subscriptions/{name}").subscription != name:
             raise InvalidEntityAddressError(f"{name[:80]!r} cannot be the name of a subscription.")
@@ -220,19 +201,16 @@ class Registry:
                     raise RefusedError(Condition.NOT_ALLOWED, text)
 
     def put_rule(self, subscription: Subscription, rule: Rule, *, now: int = 0) -> None:
-        """Add a rule, or replace the rule of the same name."""
         subscription.put_rule(rule)
         subscription.record.updated_time = now
         self._save(subscription)
 
     def remove_rule(self, subscription: Subscription, name: str, *, now: int = 0) -> None:
-        """Remove a rule of a subscription."""
         subscription.remove_rule(name)
         subscription.record.updated_time = now
         self._save(subscription)
 
     def delete(self, entity: AnyEntity) -> None:
-        """Delete an entity with all its messages, a topic with its subscriptions."""
         self._delete(entity)
         self._forget_alarms()
 

@@ -14,12 +14,6 @@ _SPARE: Final = 64
 
 
 class Schedule:
-    """The scheduled messages of a log.
-
-    Args:
-        log: with the messages.
-    """
-
     def __init__(self, log: MessageLog) -> None:
         self._log = log
         self._heap: list[tuple[int, int]] = []  # with some that are cancelled
@@ -35,12 +29,10 @@ class Schedule:
         return self._count
 
     def add(self, message: BrokeredMessage) -> None:
-        """Add a scheduled message that was put into the log."""
         heappush(self._heap, (message.scheduled_time or 0, message.sequence_number))
         self._count += 1
 
     def holds(self, sequence_numbers: Sequence[int]) -> bool:
-        """Tell whether all of these messages are scheduled."""
         return all(self._find(number) is not None for number in sequence_numbers)
 
     def cancel(self, sequence_numbers: Sequence[int], remove: Callable[[BrokeredMessage], None]) -> bool:
@@ -63,7 +55,6 @@ class Schedule:
             heapify(self._heap)
 
     def due(self, now: int) -> Iterator[BrokeredMessage]:
-        """Yield the messages whose time has come; remove each from the log before you ask for the next."""
         while self._heap and self._heap[0][0] <= now:
             message = self._find(heappop(self._heap)[1])
             if message is not None:
@@ -71,7 +62,6 @@ class Schedule:
 
     @property
     def next_time(self) -> int | None:
-        """Return when the next message becomes active, in ms; None without one."""
         return self._heap[0][0] if self._heap else None
 
     def _find(self, sequence_number: int) -> BrokeredMessage | None:

@@ -18,31 +18,14 @@ _TURNS: Final = count(1)
 
 
 class MessageSession:
-    """One session.
-
-    Args:
-        session_id: its id.
-        locked: the messages under a lock of all sessions of its entity, by lock token.
-
-    Attributes:
-        session_id: its id.
-        state: bytes that its clients keep in it; None without a state.
-        updated_time: ms; when the state was set.
-        message_count: messages that belong to it, received or not, but for scheduled ones.
-        holder: token of the client that holds it; None without one.
-        locked_until: ms; when the lock ends, 0 without a lock.
-        held: its messages that were received, by lock token.
-        on_lost: called when the lock has ended, with the time (ms) until which it was to last.
-    """
-
     def __init__(self, session_id: str, locked: dict[UUID, BrokeredMessage]) -> None:
         self.session_id = session_id
-        self.state: bytes | None = None
-        self.updated_time = 0
-        self.message_count = 0
-        self.holder: UUID | None = None
-        self.locked_until = 0
-        self.held: dict[UUID, BrokeredMessage] = {}
+        self.state: bytes | None = None  # bytes that its clients keep in it; None without a state
+        self.updated_time = 0  # ms; when the state was set
+        self.message_count = 0  # messages that belong to it, received or not, but for scheduled ones
+        self.holder: UUID | None = None  # token of the client that holds it; None without one
+        self.locked_until = 0  # ms; when the lock ends, 0 without a lock
+        self.held: dict[UUID, BrokeredMessage] = {}  # its messages that were received, by lock token
         self._locked = locked
         self.on_lost: Callable[[int], None] | None = None
         self._ready: dict[int, BrokeredMessage] = {}
@@ -67,7 +50,6 @@ class MessageSession:
         heappush(self._order, ((number, 0), number))
 
     def put_first(self, message: BrokeredMessage) -> None:
-        """Let a ready message be the next one."""
         self._put(message, (-next(_TURNS), 0))
 
     def put_last(self, message: BrokeredMessage) -> None:
@@ -94,7 +76,6 @@ class MessageSession:
         return None
 
     def is_held(self, now: int) -> bool:
-        """Tell whether a client holds the session."""
         return self.holder is not None and self.locked_until > now
 
     def hold(self, message: BrokeredMessage) -> None:
@@ -117,18 +98,15 @@ class Sessions:
         self._locked: dict[UUID, BrokeredMessage] = {}  # of all sessions
 
     def get(self, session_id: str) -> MessageSession | None:
-        """Return the session of this id; None if there is none."""
         return self._sessions.get(session_id)
 
     def find_or_create(self, session_id: str) -> MessageSession:
-        """Return the session of this id, which is created if it is missing."""
         session = self._sessions.get(session_id)
         if session is None:
             session = self._sessions[session_id] = MessageSession(session_id, self._locked)
         return session
 
     def make_ready(self, message: BrokeredMessage) -> None:
-        """Make a message available to the holder of its session."""
         session = self.find_or_create(message.session_id or "")
         session.make_ready(message)
         if session.holder is None:
@@ -152,11 +130,9 @@ class Sessions:
 
     @property
     def has_free(self) -> bool:
-        """Tell whether a session has messages and no holder."""
         return bool(self._free)
 
     def next_free(self) -> MessageSession | None:
-        """Return the session that has waited for the longest time; None if there is none."""
         return next(iter(self._free.values()), None)
 
     def lock(self, session: MessageSession, until: int) -> UUID:
@@ -167,7 +143,6 @@ class Sessions:
         return session.holder
 
     def renew(self, session: MessageSession, until: int) -> None:
-        """Renew the lock of a session until a moment (ms), and those of its messages with it."""
         session.locked_until = until
         for message in session.held.values():
             message.locked_until = until
@@ -184,25 +159,20 @@ class Sessions:
         self.forget_empty(session)
 
     def expired(self, now: int) -> list[MessageSession]:
-        """Return the sessions whose locks have ended."""
         return [session for session in self._held if session.locked_until <= now]
 
     def all_held(self) -> list[MessageSession]:
-        """Return the sessions that clients hold."""
         return list(self._held)
 
     @property
     def held_messages(self) -> int:
-        """Return the number of messages under a lock."""
         return len(self._locked)
 
     def find_held(self, token: UUID, now: int) -> BrokeredMessage | None:
-        """Return the message that a token has locked; None if the lock is lost."""
         message = self._locked.get(token)
         return message if message is not None and message.locked_until > now else None
 
     def drop(self, message: BrokeredMessage) -> None:
-        """Unlock a message."""
         if message.lock_token is not None:
             session = self._sessions.get(message.session_id or "")
             if session is not None:
@@ -211,17 +181,14 @@ class Sessions:
             message.lock_token, message.locked_until = None, 0
 
     def added(self, message: BrokeredMessage) -> None:
-        """Count a message that has come in to its session."""
         self.find_or_create(message.session_id or "").message_count += 1
 
     def removed(self, message: BrokeredMessage) -> None:
-        """Count a message that has left its session."""
         session = self.find_or_create(message.session_id or "")
         session.message_count -= 1
         self.forget_empty(session)
 
     def forget_empty(self, session: MessageSession) -> None:
-        """Drop a session that has no messages, no state and no holder."""
         if not (session.message_count or session.holder or session.state is not None or session.has_ready):
             self._sessions.pop(session.session_id, None)
 
@@ -236,5 +203,4 @@ class Sessions:
 
     @property
     def next_end(self) -> int | None:
-        """Return when the next lock ends, in ms; None without a lock."""
         return min((session.locked_until for session in self._held), default=None)

@@ -24,12 +24,7 @@ from sbnotebook.model.address import EntityAddress
 
 
 class StoredEntity(NamedTuple):
-    """An entity in the store; the fields are those of ``EntitySaved``, and one more.
-
-    Attributes:
-        last_sequence_number: the newest number that it ever gave to a message, 0 if none; in an
-            entity with partitions the one whose low 48 bits are the highest.
-    """
+    """An entity in the store; the fields are those of ``EntitySaved``, and one more."""
 
     entity_id: int
     kind: str
@@ -41,17 +36,9 @@ class StoredEntity(NamedTuple):
 
 
 class StoredBox(NamedTuple):
-    """The contents of a box.
-
-    Attributes:
-        shelves: those that have messages, in order.
-        deferred: how many messages are set aside.
-        scheduled: when a message becomes active (ms), and its sequence number; in order.
-    """
-
-    shelves: list[ShelfSummary]
-    deferred: int
-    scheduled: list[tuple[int, int]]
+    shelves: list[ShelfSummary]  # those that have messages, in order
+    deferred: int  # how many messages are set aside
+    scheduled: list[tuple[int, int]]  # when a message becomes active (ms), and its sequence number; in order
 
 
 class StoredSession(NamedTuple):
@@ -73,19 +60,12 @@ class StoredMessageId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that a registry is restored from.
+    """Everything that a registry is restored from."""
 
-    Attributes:
-        entities: topics before their subscriptions.
-        boxes: those that have messages, by number.
-        sessions: those that have a state.
-        seen: the ids whose time has not passed.
-    """
-
-    entities: list[StoredEntity] = field(default_factory=list[StoredEntity])
-    boxes: dict[int, StoredBox] = field(default_factory=dict[int, StoredBox])
-    sessions: list[StoredSession] = field(default_factory=list[StoredSession])
-    seen: list[StoredMessageId] = field(default_factory=list[StoredMessageId])
+    entities: list[StoredEntity] = field(default_factory=list[StoredEntity])  # topics before their subscriptions
+    boxes: dict[int, StoredBox] = field(default_factory=dict[int, StoredBox])  # those that have messages, by number
+    sessions: list[StoredSession] = field(default_factory=list[StoredSession])  # those that have a state
+    seen: list[StoredMessageId] = field(default_factory=list[StoredMessageId])  # the ids whose time has not passed
 
 
 _NOTHING: Final = StoredBox(shelves=[], deferred=0, scheduled=[])

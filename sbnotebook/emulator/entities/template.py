@@ -39,7 +39,6 @@ def template_of(registry: Registry) -> list[dict[str, Any]]:
 
 
 def create_from(registry: Registry, template: Sequence[Any], now: int) -> None:
-    """Create the entities of a template. Its values may come from a stranger: all of them are checked."""
     for each in template:
         try:
             _create(registry, each, now)

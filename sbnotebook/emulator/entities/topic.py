@@ -30,13 +30,6 @@ if TYPE_CHECKING:
 class Subscription(ReceivingEntity):
     """A subscription: gets a copy of each message of its topic that one of its rules matches.
 
-    Args:
-        topic: the topic.
-        name: its name.
-        options: how it treats its messages.
-        record: its number, its times and its last sequence number.
-        rules: which messages it gets.
-
     Source: Service Bus documentation, "Topic filters and actions".
     """
 
@@ -57,24 +50,19 @@ class Subscription(ReceivingEntity):
 
     @property
     def is_partitioned(self) -> bool:
-        """Tell whether sequence numbers begin with the number of a partition, as those of the topic do."""
         return self.topic.options.enable_partitioning
 
     @property
     def rules(self) -> list[Rule]:
-        """Return the rules by name."""
         return [rule for _, rule in sorted(self._rules.items())]
 
     def find_rule(self, name: str) -> Rule | None:
-        """Return the rule of this name; None if there is none."""
         return self._rules.get(name.casefold())
 
     def put_rule(self, rule: Rule) -> None:
-        """Add a rule, or replace the rule of the same name."""
         self._rules[rule.name.casefold()] = rule
 
     def remove_rule(self, name: str) -> None:
-        """Remove a rule."""
         del self._rules[name.casefold()]
 
     def take_in(self, message: BrokeredMessage, now: int) -> None:
@@ -127,12 +115,6 @@ class Subscription(ReceivingEntity):
 class Topic(Recorded):
     """A topic: it keeps scheduled messages until they become active, and hands on all others.
 
-    Args:
-        context: the namespace.
-        name: the topic's name.
-        options: how it treats its messages.
-        record: its number, its times and its last sequence number.
-
     Source: Service Bus documentation, "Service Bus queues, topics, and subscriptions".
     """
 
@@ -151,34 +133,27 @@ class Topic(Recorded):
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        """Return the subscriptions by name."""
         return [subscription for _, subscription in sorted(self._subscriptions.items())]
 
     def find_subscription(self, name: str) -> Subscription | None:
-        """Return the subscription of this name; None if there is none."""
         return self._subscriptions.get(name.casefold())
 
     def add_subscription(self, subscription: Subscription) -> None:
-        """Add a subscription."""
         self._subscriptions[subscription.name.casefold()] = subscription
 
     def remove_subscription(self, subscription: Subscription) -> None:
-        """Remove a subscription."""
         del self._subscriptions[subscription.name.casefold()]
 
     @property
     def scheduled_count(self) -> int:
-        """Return the number of scheduled messages."""
         return len(self.schedule)
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of the scheduled messages in bytes."""
         return self.log.size_bytes
 
     @property
     def total_size(self) -> int:
-        """Return the size of all messages in bytes, subscriptions included."""
         return self.size_bytes + sum(subscription.total_size for subscription in self._subscriptions.values())
 
     def send(self, sent: SentMessage, now: int, number: int | None = None) -> int:
@@ -205,11 +180,9 @@ class Topic(Recorded):
         self.context.wake(self, message.scheduled_time or 0)
 
     def cancel_scheduled(self, sequence_numbers: Sequence[int]) -> bool:
-        """Remove scheduled messages; return False, without any effect, if one of them is not scheduled."""
         return self.schedule.cancel(sequence_numbers, self._remove)
 
     def expire(self, now: int) -> None:
-        """Hand on the scheduled messages whose time has come."""
         for message in self.schedule.due(now):
             self.record.accessed_time = now
             message.payload = self.log.payload(message)
@@ -218,13 +191,11 @@ class Topic(Recorded):
             self.take_in(self.admission.activated(message, now), now)
 
     def forget_messages(self) -> None:
-        """Drop all messages, because the topic is deleted."""
         self.is_deleted = True
         self.log.close()
 
     @property
     def next_deadline(self) -> int | None:
-        """Return when ``expire`` has work to do next, in ms; None if never."""
         return self.schedule.next_time
 
     def _remove(self, message: BrokeredMessage) -> None:

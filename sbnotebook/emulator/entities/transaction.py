@@ -43,23 +43,11 @@ def root_of(entity: Queue | Topic | Receivable) -> Queue | Topic:
 
 
 class Transaction:
-    """The work of one transaction.
-
-    Args:
-        txn_id: its id.
-
-    Attributes:
-        txn_id: its id.
-        size: bytes of the messages that it keeps until it ends.
-        tokens: the locks of the messages that it settles.
-        failure: why it can only be rolled back; None while it can be committed.
-    """
-
     def __init__(self, txn_id: bytes) -> None:
         self.txn_id = txn_id
-        self.size = 0
-        self.tokens: set[UUID] = set()
-        self.failure: str | None = None
+        self.size = 0  # bytes of the messages that it keeps until it ends
+        self.tokens: set[UUID] = set()  # the locks of the messages that it settles
+        self.failure: str | None = None  # why it can only be rolled back; None while it can be committed
         self._root: Queue | Topic | None = None
         self._partition: int | None = None
         self._message_count = 0
@@ -69,7 +57,6 @@ class Transaction:
     def send(
         self, destination: Queue | Topic, messages: Sequence[SentMessage], via: Queue | Topic | None = None
     ) -> None:
-        """Send messages that were checked."""
         root = via or destination
         self._join(root, (root.admission.keyed_partition(message) for message in messages))
         self._count(messages)
@@ -83,7 +70,6 @@ class Transaction:
         self._add(partial(_check_is_there, via), lambda now: [via.transfer(each, target, now) for each in messages])
 
     def schedule(self, destination: Queue | Topic, messages: Sequence[SentMessage]) -> list[int]:
-        """Schedule messages that were checked, and return their sequence numbers."""
         self._join(destination, (destination.admission.keyed_partition(message) for message in messages))
         self._count(messages)
         numbers = [destination.admission.next_number(message) for message in messages]
@@ -96,7 +82,6 @@ class Transaction:
         return numbers
 
     def settle(self, entity: Receivable, token: UUID, act: _Step, now: int) -> None:
-        """Settle a locked message."""
         if token in self.tokens:
             raise RefusedError(Condition.NOT_ALLOWED, "The message is settled in this transaction already.")
         number = entity.number_of(token, now)
@@ -107,12 +92,10 @@ class Transaction:
         self._add(partial(_check_is_held, entity, token), act)
 
     def do(self, entity: ReceivingEntity | Topic, check: _Step, act: _Step) -> None:
-        """Do anything else to an entity."""
         self._join(root_of(entity), ())
         self._add(check, act)
 
     def commit(self, now: int) -> None:
-        """Carry everything out."""
         if self.failure is not None:
             raise RefusedError(Condition.NOT_ALLOWED, self.failure)
         for check in self._checks:

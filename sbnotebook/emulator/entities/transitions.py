@@ -39,8 +39,6 @@ class Place(_Key):
 
 
 class Actor(Enum):
-    """The cause of an event."""
-
     SENDER = auto()
     RECEIVER = auto()
     CLOCK = auto()
@@ -48,8 +46,6 @@ class Actor(Enum):
 
 
 class MessageEvent(_Key):
-    """An event in the life of a message."""
-
     ACTIVATE = auto()
     CANCEL = auto()
     RECEIVE = auto()
@@ -66,20 +62,12 @@ class MessageEvent(_Key):
 
 
 class Transition(NamedTuple):
-    """One row: the next place, the cause of the event, and its condition.
-
-    Attributes:
-        to: the next place.
-        actor: the cause of the event.
-        condition: what must be so; otherwise nothing happens.
-        counts: whether the delivery counts as failed. Where the count reaches the maximum, the
-            message is dead-lettered instead. In a dead-letter queue no delivery counts.
-    """
+    """One row: the next place, the cause of the event, and its condition."""
 
     to: Place
     actor: Actor
-    condition: str
-    counts: bool = False
+    condition: str  # what must be so; otherwise nothing happens
+    counts: bool = False  # as a failed delivery; not in a dead-letter queue
 
 
 _HELD: Final = "the lock is held"
@@ -126,12 +114,6 @@ TRANSITIONS: Final[dict[tuple[Place, MessageEvent], Transition]] = {
 
 
 def as_table() -> str:
-    """Return the transitions as a table in Markdown, for the documentation.
-
-    Example:
-        >>> print(as_table().splitlines()[0])
-        | From | What happens | To | By whom | When | Counts |
-    """
     rows = [
         (_words(place), _words(event), _words(row.to), _words(row.actor), row.condition, "yes" if row.counts else "")
         for (place, event), row in TRANSITIONS.items()
@@ -145,7 +127,6 @@ def _words(name: Enum) -> str:
 
 
 def place_of(message: BrokeredMessage) -> Place:
-    """Return the place of a message in its entity."""
     if message.state is BrokeredState.SCHEDULED:
         return Place.SCHEDULED
     if message.state is BrokeredState.DEFERRED:

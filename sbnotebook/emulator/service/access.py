@@ -45,19 +45,10 @@ ROOT_RULE: Final = AuthorizationRule("RootManageSharedAccessKey", "SAS_KEY_VALUE
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The claims of one token.
-
-    Args:
-        scope: path for which the token was made, in lower case; "" for the whole namespace.
-        entity: the queue or topic whose own key signed it, in lower case; None for a key of the namespace.
-        claims: the claims of the key; Manage includes the others.
-        until: time when the token expires (ms); infinite for a key, which a client logged in with.
-    """
-
-    scope: str
-    entity: str | None
-    claims: frozenset[str]
-    until: float
+    scope: str  # path for which the token was made, in lower case; "" for the whole namespace
+    entity: str | None  # the queue or topic whose own key signed it, in lower case; None for a key of the namespace
+    claims: frozenset[str]  # the claims of the key; Manage includes the others
+    until: float  # time when the token expires (ms); infinite for a key, which a client logged in with
 
     def covers(self, path: str) -> bool:
         """Return whether the token is for this path, with any claim."""
@@ -66,30 +57,17 @@ class Grant:
         return is_within and self.entity in (None, _entity(path))
 
     def allows(self, path: str, claims: frozenset[str]) -> bool:
-        """Return whether the token grants one of these claims at this path."""
         return self.covers(path) and bool(self.claims & (claims | {MANAGE}))
 
 
 class NamespaceAccess:
-    """The keys of a namespace and of its entities.
-
-    Args:
-        registry: the entities, of which some have keys of their own.
-        clock: clock by which tokens expire. It stays the same while the entities use another one: clients make
-            their tokens by the machine's time, and would not notice a jump of theirs.
-
-    Attributes:
-        rules: the keys for the whole namespace.
-        clock: as given.
-    """
-
     def __init__(self, registry: Registry, clock: Clock) -> None:
-        self.rules: tuple[AuthorizationRule, ...] = (ROOT_RULE,)
+        self.rules: tuple[AuthorizationRule, ...] = (ROOT_RULE,)  # the keys for the whole namespace
+        # By which tokens expire: the machine's, as for the clients that make them, also where a test moves the other.
         self.clock = clock
         self._registry = registry
 
     def grant(self, token: str) -> Grant:
-        """Check a token, and return its claims."""
         fields = _fields(token)
         scope = _scope(unquote_plus(fields["sr"]))
         rule, entity = self._signer(fields, scope)
@@ -127,7 +105,6 @@ class NamespaceAccess:
             )
 
     def require_manage(self, host: str, path: str, token: str | None) -> None:
-        """Check that a token allows administration at a path."""
         if token is None:
             header = "'Authorization: SharedAccessSignature …'"
             raise RefusedError(
@@ -170,13 +147,7 @@ class NamespaceAccess:
 
 
 class ConnectionAccess:
-    """The claims that the tokens of one connection grant.
-
-    Args:
-        namespace: the keys of the namespace, and the clock by which tokens expire.
-        on_expired: called when a token has expired, so that links that it allowed can be detached.
-        on_granted: called when a token or a key was accepted.
-    """
+    """The claims that the tokens of one connection grant."""
 
     def __init__(
         self,
@@ -222,13 +193,11 @@ class ConnectionAccess:
         return grant is not None
 
     def require(self, path: str, *claims: str) -> None:
-        """Check that the connection has one of these claims."""
         now, wanted = self._clock.now(), frozenset(claims)
         if not any(grant.until > now and grant.allows(path, wanted) for grant in self._grants.values()):
             raise _refused(_unauthorized(self._host, path, *claims))
 
     def close(self) -> None:
-        """Forget the tokens, because the connection has ended."""
         self._grants.clear()
         self._set_alarm()
 
@@ -282,7 +251,6 @@ def namespace_of(host: str) -> str:
 
 
 def _host(address: str) -> str:
-    """Return the host and port of an address with a scheme; "" for another one."""
     return address.split("://", 1)[1].partition("?")[0].partition("/")[0] if "://" in address else ""
 
 
@@ -295,7 +263,6 @@ def _scope(address: str) -> str:
 
 
 def _entity(path: str) -> str:
-    """Return the queue or topic of a path in lower case."""
     return _INSIDE_ENTITY.split(path, maxsplit=1)[0]
 
 

@@ -20,27 +20,15 @@ SCHEMA_INSTANCE: Final = "{http://www.w3.org/2001/XMLSchema-instance}"
 
 
 class Entry(NamedTuple):
-    """A description in its envelope.
-
-    Attributes:
-        title: the name of the entity or rule.
-        address: its URL, with the query of the request.
-        created_time: ms; None where the answer does not say it.
-        updated_time: ms.
-        description: its description.
-        author: the namespace; None for subscriptions and rules.
-    """
-
-    title: str
-    address: str
-    created_time: int | None
-    updated_time: int
-    description: ET.Element
-    author: str | None = None
+    title: str  # the name of the entity or rule
+    address: str  # its URL, with the query of the request
+    created_time: int | None  # ms; None where the answer does not say it
+    updated_time: int  # ms
+    description: ET.Element  # its description
+    author: str | None = None  # the namespace; None for subscriptions and rules
 
 
 def read_description(body: bytes) -> ET.Element:
-    """Return the description in an entry."""
     try:
         text = body.decode("utf-8-sig")
         if "<!DOCTYPE" in text:
@@ -56,12 +44,10 @@ def read_description(body: bytes) -> ET.Element:
 
 
 def entry(item: Entry) -> bytes:
-    """Return one description as a document."""
     return document(_entry(item))
 
 
 def feed(title: str, address: str, now: int, items: Iterable[Entry], next_page: str | None) -> bytes:
-    """Return a page of descriptions."""
     root = ET.Element(f"{ATOM}feed")
     add_text(root, f"{ATOM}title", title).set("type", "text")
     add_text(root, f"{ATOM}id", address)
@@ -90,7 +76,6 @@ def missing(now: int) -> bytes:
 
 
 def error(code: int, detail: str) -> bytes:
-    """Return the document that says why a request was refused."""
     root = ET.Element("Error")
     add_text(root, "Code", str(code))
     add_text(root, "Detail", detail)
@@ -114,12 +99,7 @@ def add_text(parent: ET.Element, tag: str, text: str) -> ET.Element:
 
 
 def atom_time(milliseconds: int, *, whole: bool = False) -> str:
-    """Return a time (ms) as Service Bus writes it, in whole seconds or with the digits that it needs.
-
-    Example:
-        >>> atom_time(1_500), atom_time(2_000), atom_time(1_500, whole=True)
-        ('1970-01-01T00:00:01.5Z', '1970-01-01T00:00:02Z', '1970-01-01T00:00:01Z')
-    """
+    """Return a time (ms) as Service Bus writes it, in whole seconds or with the digits that it needs."""
     seconds, rest = divmod(milliseconds, 1000)
     digits = "" if whole or not rest else f".{rest:03}".rstrip("0")
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{digits}Z"

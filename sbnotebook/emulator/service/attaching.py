@@ -41,7 +41,6 @@ _AnyEntity = AnyEntity | Receivable | None
 
 
 def attach(peer: AmqpPeer, link: _AnyLink) -> LinkHandler | None:
-    """Accept a link, or refuse it."""
     try:
         return _attached(peer, link)
     except RefusedError as error:

@@ -39,21 +39,6 @@ class Broker:
     In one turn of the loop every connection that has data handles it (``advance`` first, ``touch`` after). Then, once
     for all of them, messages are delivered to waiting receivers, the changes are stored in one transaction, and the
     answers are written. So no answer confirms a change that could still be lost.
-
-    Attributes:
-        now: ms; the time that ``advance`` returned last.
-        identity: the identity of the namespace for clients, the same at every address.
-        memory: the memory that the clients of all connections hold.
-        connections: the connections of all clients, over HTTP, too.
-        session_links: the session that a link receives from, by entity and the link's name.
-
-    Args:
-        registry: the entities.
-        clock: clock of the entities.
-        store: store for the changes, None to keep nothing.
-        on_failure: called when the store fails, after all connections were dropped.
-        token_clock: clock by which tokens expire; None for the machine's, by which clients make them, also where a
-            test moves the other clock by hand.
     """
 
     def __init__(
@@ -69,16 +54,16 @@ class Broker:
         registry.is_in_use = self.is_in_use
         registry.order_after_release = lambda path: self.faults.at(path).order_after_release
         self.clock = clock
-        self.now = clock.now()
+        self.now = clock.now()  # ms; the time that ``advance`` returned last
         self.access = NamespaceAccess(registry, token_clock or SystemClock())
         self.identity = store.identity if store is not None else uuid4().hex
         self.faults = Faults()
         self.freezes_new = False
         self.session_links: dict[tuple[ReceivingEntity, str], str] = {}
         self.dispatcher = Dispatcher()
-        self.memory = SharedMemory()
+        self.memory = SharedMemory()  # the memory that the clients of all connections hold
         self.peers: set[AmqpPeer] = set()
-        self.connections = ConnectionLimit()
+        self.connections = ConnectionLimit()  # the connections of all clients, over HTTP, too
         self._second = self._operations = 0
         self._store = store
         self._on_failure = on_failure
@@ -131,7 +116,6 @@ class Broker:
         self.schedule_turn()
 
     def delete(self, entity: AnyEntity) -> None:
-        """Remove an entity, and detach the links to it."""
         removed = [*entity.subscriptions, entity] if isinstance(entity, Topic) else [entity]
         self.registry.delete(entity)
         for each in removed:
@@ -146,7 +130,6 @@ class Broker:
             peer.detach_from(boxes(entity), condition, sentence, is_node=is_node)
 
     def is_in_use(self, entity: AnyEntity) -> bool:
-        """Return whether a client is attached to an entity."""
         return any(peer.is_attached_to(boxes(entity)) for peer in self.peers)
 
     def was_used(self, entity: AnyEntity | Receivable) -> None:
@@ -155,7 +138,6 @@ class Broker:
         record.accessed_time = self.clock.now()
 
     def use_clock(self, clock: Clock) -> None:
-        """Use another clock from now on."""
         if self._cancel_alarm is not None:
             self._cancel_alarm()
         self._alarm_time = self._cancel_alarm = None
@@ -180,7 +162,6 @@ class Broker:
         self._operations += operations
 
     async def drop_peers(self) -> None:
-        """Drop all connections, and wait until their links are gone."""
         for peer in list(self.peers):
             peer.abort()
         await self.committed()  # by then the loop has reported it to each of them

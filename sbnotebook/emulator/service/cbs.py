@@ -19,7 +19,6 @@ CBS: Final = "$cbs"
 
 
 def cbs_node(access: ConnectionAccess) -> Node:
-    """Return the node of a connection with these claims."""
     return Node(CBS, None, partial(_put_token, access), _failure)
 
 

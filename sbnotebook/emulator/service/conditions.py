@@ -19,7 +19,6 @@ def new_error(condition: Condition, sentence: str) -> Error:
 
 
 def error_of(refused: RefusedError) -> Error:
-    """Return the error to send for a refusal."""
     return new_error(refused.condition, str(refused))
 
 

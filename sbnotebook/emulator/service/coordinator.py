@@ -46,7 +46,6 @@ class CoordinatorLink(LinkHandler):
         link.grant_credit(_CREDIT)
 
     def transfer_received(self, event: TransferReceived, faults: EntityFaults) -> None:  # noqa: ARG002
-        """Declare or discharge a transaction."""
         self._link.grant_credit(_CREDIT)
         if event.settled:
             text = "A message to a coordinator must not be sent settled: its outcome is the answer."
@@ -61,7 +60,6 @@ class CoordinatorLink(LinkHandler):
         self._link.settle(event.delivery_id, state)
 
     def detached(self) -> None:
-        """Roll the open transactions back."""
         self._peer.transactions.roll_back_all(self._link)
 
     def _answer(self, body: object) -> DeliveryState:

@@ -179,7 +179,6 @@ def describe_entity(
 
 
 def describe_namespace(name: str, tier: Tier, created_time: int) -> ET.Element:
-    """Return the description of the namespace; ``created_time`` is in ms."""
     root = ET.Element(f"{SERVICE_BUS}NamespaceInfo")
     units = [("MessagingUnits", "1")] if tier is Tier.PREMIUM else []
     for key, value in (
@@ -195,7 +194,6 @@ def describe_namespace(name: str, tier: Tier, created_time: int) -> ET.Element:
 
 
 def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier: Tier, version: str, now: int) -> _O:
-    """Read the options in a description."""
     texts = {element.tag.removeprefix(SERVICE_BUS): (element.text or "").strip() for element in description}
     if "MaxMessageSizeInKilobytes" in texts and version < _LARGE_MESSAGES_SINCE:
         raise ConfigurationError(f"MaxMessageSizeInKilobytes needs api-version {_LARGE_MESSAGES_SINCE} or later.")
@@ -216,7 +214,6 @@ def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier:
 
 
 def describe_rule(rule: Rule) -> ET.Element:
-    """Return the description of a rule."""
     root = ET.Element(f"{SERVICE_BUS}RuleDescription")
     match rule.filter:
         case CorrelationFilter() as correlation:
@@ -239,7 +236,6 @@ def describe_rule(rule: Rule) -> ET.Element:
 
 
 def read_rule(name: str, description: ET.Element, now: int) -> Rule:
-    """Read a rule."""
     filter_, action = (description.find(SERVICE_BUS + part) for part in ("Filter", "Action"))
     texts = {place: element.text or "" for place, element in _kept_texts(description)}
     return Rule(name, _read_filter(filter_), _read_action(action), now, texts)

@@ -26,15 +26,12 @@ class HeldSession:
 
     @property
     def has_available(self) -> bool:
-        """Return whether ``receive`` would find a message."""
         return self.session.holder == self.token and self.session.has_ready
 
     def receive(self, now: int) -> BrokeredMessage | None:
-        """Lock the session's available message with the smallest sequence number."""
         return self.entity.receive(now, self.session)
 
     def receive_and_delete(self, now: int) -> BrokeredMessage | None:
-        """Remove the session's available message with the smallest sequence number."""
         return self.entity.receive_and_delete(now, self.session)
 
 
@@ -56,17 +53,14 @@ class Dispatcher:
             waiting.append(receiver)
 
     def forget(self, receiver: ReceiverLink) -> None:
-        """Remove a receiver."""
         waiting = self._waiting.get(receiver.source)
         if waiting is not None and receiver in waiting:
             waiting.remove(receiver)
 
     def wait_for_session(self, waiter: SessionWaiter) -> None:
-        """Add a client that waits for the next free session."""
         self._waiters[waiter] = None
 
     def forget_waiter(self, waiter: SessionWaiter) -> None:
-        """Remove a client that does not wait for a session any more."""
         self._waiters.pop(waiter, None)
 
     @property

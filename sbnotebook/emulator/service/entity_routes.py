@@ -356,7 +356,6 @@ class _EntityRoutes:
 
 
 def _atom(kind: str, body: bytes, status: int = 200) -> web.Response:
-    """Return a document as the answer; ``kind`` is entry or feed."""
     return web.Response(
         body=body, status=status, headers={"Content-Type": f"application/atom+xml; type={kind}; charset=utf-8"}
     )
@@ -396,7 +395,6 @@ def _unfound(request: web.Request, entity: Queue | Topic, *parts: str) -> Reques
 
 
 def _address(request: web.Request, listed: str | None) -> str:
-    """Return the address of the request, or of an entry in its answer."""
     if listed is None:
         is_inside = request.method == "GET" and "subscription" in request.match_info
         return str(request.url.with_scheme("sb") if is_inside else request.url)

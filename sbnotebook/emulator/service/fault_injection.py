@@ -14,7 +14,6 @@ from sbnotebook.errors import ConfigurationError
 
 
 def change_faults(broker: Broker, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Change the faults as a JSON object says."""
     standing = dict(document)
     resets = standing.pop("reset", None)
     _expect_true("reset", True if resets is None else resets)

@@ -60,12 +60,10 @@ class ProcessLeases:
 
     @property
     def count(self) -> int:
-        """Return the number of leases that are held now."""
         return self._count
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Hold a lease while the block runs."""
         self._count += 1
         try:
             yield
@@ -82,7 +80,6 @@ class ProcessLeases:
 
 
 def application(broker: Broker, leases: ProcessLeases, *, secret: str, host_names: Iterable[str]) -> web.Application:
-    """Return the HTTP side of a namespace."""
     admin = _Admin(broker, leases, secret)
     middlewares = [answer_errors, refuse_other_names(host_names), authorize(broker.access), expect_body]
     app = web.Application(middlewares=middlewares, client_max_size=_MAX_BODY)

@@ -77,11 +77,7 @@ _ACCEPTED: Final = Accepted()
 
 
 class LinkHandler:
-    """The handler of one link's events. Events that a link cannot have are ignored.
-
-    Args:
-        entity: the entity to which the link is attached, None for a node without one.
-    """
+    """The handler of one link's events. Events that a link cannot have are ignored."""
 
     def __init__(self, entity: AnyEntity | Receivable | None) -> None:
         self.attached_to = entity
@@ -101,15 +97,6 @@ class LinkHandler:
 
 
 class SenderLink(LinkHandler):
-    """A client sends messages to a queue or topic.
-
-    Args:
-        peer: the connection.
-        link: the client's link.
-        destination: the queue or topic.
-        via: the entity that accepts the messages of a transaction and forwards them; None for the destination.
-    """
-
     def __init__(
         self, peer: AmqpPeer, link: ReceivingLink, destination: Queue | Topic, via: Queue | Topic | None = None
     ) -> None:
@@ -132,7 +119,6 @@ class SenderLink(LinkHandler):
             _confirm(self._peer, partial(link.settle, event.delivery_id, outcome), delay)
 
     def detached(self) -> None:
-        """Note the time of the last use of the entity."""
         self._peer.broker.was_used(self._destination)
 
     def _take_in(self, event: TransferReceived, faults: EntityFaults) -> DeliveryState:
@@ -176,14 +162,7 @@ class SenderLink(LinkHandler):
 
 
 class ReceiverLink(LinkHandler):
-    """A client receives messages, in peek-lock or receive-and-delete mode.
-
-    Args:
-        peer: the connection.
-        link: the client's link.
-        entity: the entity with its messages.
-        source: where its messages come from; None for the entity.
-    """
+    """A client receives messages, in peek-lock or receive-and-delete mode."""
 
     def __init__(
         self, peer: AmqpPeer, link: SendingLink, entity: Receivable, source: MessageSource | None = None
@@ -201,7 +180,6 @@ class ReceiverLink(LinkHandler):
 
     @property
     def can_take(self) -> bool:
-        """Return whether a message can be sent to the client now."""
         if self._link.credit <= len(self._late) or not self._peer.is_writable:
             return False
         return not (self._given and self._faults.stops_link(len(self._given)))
@@ -343,7 +321,6 @@ class SessionReceiverLink(ReceiverLink):
         self._cancel_alarm: Callable[[], None] | None = None
 
     def detached(self) -> None:
-        """Free the session."""
         super().detached()
         if self._cancel_alarm is not None:
             self._cancel_alarm()
@@ -394,7 +371,6 @@ class SessionWaiter(LinkHandler):
         self._peer.broker.touch(self._peer)
 
     def detached(self) -> None:
-        """Stop waiting."""
         self._stop()
 
     def _stop(self) -> None:
@@ -483,7 +459,6 @@ def _refused(peer: AmqpPeer, link: Link, error: Error, txn_id: bytes | None) -> 
 
 
 def _confirm(peer: AmqpPeer, confirm: Callable[[], None], delay: float) -> None:
-    """Confirm a delivery now, or after some seconds."""
     if not delay:
         confirm()
         return

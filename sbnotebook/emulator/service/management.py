@@ -50,19 +50,10 @@ def _has_rules(entity: object) -> bool:
 
 
 class _Operation(NamedTuple):
-    """An operation.
-
-    Attributes:
-        act: carries it out.
-        exists: whether an entity has it.
-        claim: what a client needs.
-        is_for_holder: whether it is only for the link that holds the session that it names: one receiver has the lock
-            (documentation, "Message sessions").
-    """
-
     act: Callable[[Call], Reply]
     exists: Callable[[object], bool]
     claim: Claim = LISTEN
+    # Only for the link that holds the session that it names (documentation, "Message sessions").
     is_for_holder: bool = False
 
 

@@ -24,7 +24,6 @@ _MAX_SESSIONS: Final = 1000
 
 
 def schedule(call: Call) -> Reply:
-    """Schedule messages."""
     destination, messages = call.entity, [read_sent(item["message"]) for item in call.body["messages"]]
     # Check all messages before the first is scheduled.
     size, limit = sum(len(message.payload) for message in messages), call.broker.max_message_size(destination)
@@ -40,7 +39,6 @@ def schedule(call: Call) -> Reply:
 
 
 def cancel_scheduled(call: Call) -> Reply:
-    """Remove scheduled messages."""
     destination, numbers = call.entity, [int(number) for number in call.body["sequence-numbers"]]
 
     def check(now: int) -> None:
@@ -92,7 +90,6 @@ def renew_lock(call: Call) -> Reply:
 
 
 def receive_deferred(call: Call) -> Reply:
-    """Lock, or remove, deferred messages."""
     entity = call.entity
     numbers = [int(number) for number in call.body["sequence-numbers"][: call.faults.short_answers or None]]
     delete = int(call.body["receiver-settle-mode"]) == 0
@@ -124,7 +121,6 @@ def update_disposition(call: Call) -> Reply:
 
 
 def batch_delete(call: Call) -> Reply:
-    """Remove messages."""
     session = _session(call)
     count = min(int(call.body["message-count"]), _MAX_DELETED)
     deleted = call.entity.delete(max(count, 0), int(call.body["enqueued-time-utc"]), call.now, session)
@@ -132,12 +128,10 @@ def batch_delete(call: Call) -> Reply:
 
 
 def get_session_state(call: Call) -> Reply:
-    """Return the state of a session."""
     return done({"session-state": call.entity.held_session(str(call.body["session-id"]), call.now).state})
 
 
 def set_session_state(call: Call) -> Reply:
-    """Set the state of a session."""
     entity, session_id = call.entity, str(call.body["session-id"])
     session = entity.held_session(session_id, call.now)
     state: object = call.body["session-state"]
@@ -152,13 +146,11 @@ def set_session_state(call: Call) -> Reply:
 
 
 def renew_session_lock(call: Call) -> Reply:
-    """Renew the lock of a session."""
     session = call.entity.held_session(str(call.body["session-id"]), call.now)
     return done({"expiration": Timestamp(call.entity.renew_session(session, call.now))})
 
 
 def list_sessions(call: Call) -> Reply:
-    """Return the ids of sessions, in pages."""
     since, skip, top = (int(call.body[key]) for key in ("last-updated-time", "skip", "top"))
     if skip < 0 or top < 0:
         raise RefusedError(Condition.ARGUMENT_ERROR, "skip and top must not be negative.")

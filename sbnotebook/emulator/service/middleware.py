@@ -49,8 +49,6 @@ under which some users run the emulator."""
 
 
 class RequestRefusedError(Exception):
-    """A request that ends with this status."""
-
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
         self.status = status
@@ -58,7 +56,6 @@ class RequestRefusedError(Exception):
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer a refused request with the reason in the body."""
     try:
         return await handler(request)
     except web.HTTPException as error:

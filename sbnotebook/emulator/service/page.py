@@ -18,7 +18,6 @@ from aiohttp import web
 
 @cache
 def _parts() -> tuple[str, str]:
-    """Return the page, and its policy."""
     folder = files("sbnotebook.emulator") / "static"
     html, style, script = ((folder / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     policy = (
@@ -29,7 +28,6 @@ def _parts() -> tuple[str, str]:
 
 
 def page() -> web.Response:
-    """Return the page."""
     html, policy = _parts()
     headers = {
         "Content-Security-Policy": policy,

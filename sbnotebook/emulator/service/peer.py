@@ -59,13 +59,6 @@ class AmqpPeer(asyncio.Protocol):
 
     A failure to handle an event is answered with ``amqp:internal-error`` and logged. Other links and connections
     continue.
-
-    Args:
-        broker: the namespace.
-        open_timeout: seconds after which a client that has not opened its connection is dropped.
-        token_timeout: more seconds after which a client that has sent no valid token is dropped.
-        idle_timeout: seconds within which a client is asked to send something; after twice as many its connection
-            is closed.
     """
 
     def __init__(
@@ -101,7 +94,6 @@ class AmqpPeer(asyncio.Protocol):
         self._silent_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Register the connection, and start its timers."""
         self._transport = cast("asyncio.Transport", transport)
         self.broker.peers.add(self)
         self._deadline = asyncio.get_running_loop().call_later(self._open_timeout, self._expect_open)
@@ -110,7 +102,6 @@ class AmqpPeer(asyncio.Protocol):
         self._check_idle()
 
     def data_received(self, data: bytes) -> None:
-        """Handle bytes that have come in."""
         if self._is_frozen or self._is_busy:
             self._unheard += data  # Bytes that arrived before reading was paused.
             return
@@ -173,7 +164,6 @@ class AmqpPeer(asyncio.Protocol):
         self.broker.touch(self)
 
     def flush(self) -> None:
-        """Write the waiting bytes."""
         if self._transport is None or self._is_frozen:
             return
         data = self._connection.data_to_send()
@@ -184,7 +174,6 @@ class AmqpPeer(asyncio.Protocol):
             self._transport.close()
 
     def close(self) -> None:
-        """Close the connection because the emulator ends."""
         if self._is_frozen:
             self.abort()
             return
@@ -192,7 +181,6 @@ class AmqpPeer(asyncio.Protocol):
         self.flush()
 
     def abort(self) -> None:
-        """Drop the connection without writing the waiting bytes."""
         self._is_cut = True
         if self._transport is not None:
             self._transport.abort()
@@ -217,7 +205,6 @@ class AmqpPeer(asyncio.Protocol):
         self.broker.touch(self)
 
     def is_attached_to(self, entities: Collection[object]) -> bool:
-        """Return whether there is a link to one of these entities."""
         return any(handler.attached_to in entities for handler in self.handlers.values())
 
     def _adjust(self) -> None:

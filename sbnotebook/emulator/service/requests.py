@@ -37,8 +37,6 @@ _MESSAGE_ID, _REPLY_TO = 0, 4  # places among the properties (AMQP 1.0 part 3, s
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A client's request: the name of an operation, its arguments, and the transaction that it belongs to, if any."""
-
     operation: str
     body: AmqpValue
     message_id: AmqpValue = None
@@ -50,65 +48,39 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The reply: the status as application properties, and a result."""
-
     application_properties: dict[str, AmqpValue]
     body: AmqpValue = None
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to a management node, as its operation gets it.
-
-    Attributes:
-        broker: the namespace.
-        entity: which has the operation: the table says of what kind.
-        body: the arguments.
-        now: ms.
-        transaction: None to take effect at once.
-    """
-
     broker: Broker
-    entity: Any
+    entity: Any  # which has the operation: the table says of what kind
     body: dict[str, Any]
-    now: int
-    transaction: Transaction | None
+    now: int  # ms
+    transaction: Transaction | None  # None to take effect at once
 
     @property
     def faults(self) -> EntityFaults:
-        """Return the faults of the entity."""
         return self.broker.faults.at(self.entity.path)
 
 
 def done(body: AmqpValue) -> Reply:
-    """Return the reply to a request that was carried out."""
     return Reply({"statusCode": Int(200), "statusDescription": "OK"}, body)
 
 
 def nothing() -> Reply:
-    """Return the reply to a request that found nothing."""
     return Reply({"statusCode": Int(204), "statusDescription": "No messages"})
 
 
 class Node(NamedTuple):
-    """A node, which answers requests at its address.
-
-    Attributes:
-        address: in lower case.
-        entity: None for a node without one.
-        answer: carries out a request; the errors that it raises become replies.
-        failure: makes the reply for an error.
-    """
-
-    address: str
-    entity: AnyEntity | Receivable | None
-    answer: Callable[[Request], Reply]
-    failure: Callable[[Condition, str], Reply]
+    address: str  # in lower case
+    entity: AnyEntity | Receivable | None  # None for a node without one
+    answer: Callable[[Request], Reply]  # carries out a request; the errors that it raises become replies
+    failure: Callable[[Condition, str], Reply]  # makes the reply for an error
 
 
 class RequestLink(LinkHandler):
-    """A client sends requests."""
-
     def __init__(self, peer: AmqpPeer, link: ReceivingLink, node: Node) -> None:
         super().__init__(node.entity)
         self._peer = peer
@@ -154,8 +126,6 @@ class RequestLink(LinkHandler):
 
 
 class ReplyLink(LinkHandler):
-    """A client receives the replies to its requests."""
-
     def __init__(self, peer: AmqpPeer, link: SendingLink, node: Node) -> None:
         super().__init__(node.entity)
         self._peer = peer
@@ -170,16 +140,13 @@ class ReplyLink(LinkHandler):
         return getattr(self._link.target, "address", None), self._link.name
 
     def detached(self) -> None:
-        """Drop the waiting replies."""
         self._peer.held.add_answers(-sum(map(len, self._waiting)))
         self._waiting.clear()
 
     def answers_for(self, node: Node) -> bool:
-        """Return whether the replies of a node go over this link."""
         return self._node.address == node.address
 
     def send(self, payload: bytes) -> None:
-        """Send a reply as soon as the client has credit and reads."""
         self._waiting.append(payload)
         self._peer.held.add_answers(len(payload))
         self.credit_changed()
@@ -187,7 +154,6 @@ class ReplyLink(LinkHandler):
             self._peer.drop("the client does not take the answers to its requests.")
 
     def credit_changed(self) -> None:
-        """Send the waiting replies."""
         while self._waiting and self._link.credit > 0 and self._peer.is_writable:
             self._sent += 1
             payload = self._waiting.popleft()

@@ -50,7 +50,6 @@ _CORRELATION_FIELDS: Final = {
 
 
 def add(call: Call) -> Reply:
-    """Add a rule."""
     name, description = _name(call.body), _map(call.body["rule-description"], "rule-description")
     if call.entity.find_rule(name) is not None:
         text = f"The subscription '{call.entity.path}' already has a rule '{name}'."
@@ -63,7 +62,6 @@ def add(call: Call) -> Reply:
 
 
 def remove(call: Call) -> Reply:
-    """Remove a rule."""
     name = _name(call.body)
     if call.entity.find_rule(name) is None:
         text = f"The messaging entity '{call.entity.path}|{name}' could not be found: it has no such rule."
@@ -73,7 +71,6 @@ def remove(call: Call) -> Reply:
 
 
 def enumerate_rules(call: Call) -> Reply:
-    """Return the rules, in pages."""
     skip, top = int(call.body["skip"]), int(call.body["top"])
     if skip < 0 or top < 0:
         raise RefusedError(Condition.ARGUMENT_ERROR, "skip and top must not be negative.")

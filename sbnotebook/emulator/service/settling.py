@@ -42,7 +42,6 @@ def settlement_of(outcome: Outcome) -> Settlement:
 
 
 def asked_settlement(body: dict[str, Any]) -> Settlement:
-    """Return the settlement that a request asks for."""
     status = str(body["disposition-status"])
     settlement = _STATUSES.get(status)
     if settlement is None:

@@ -18,7 +18,6 @@ _MESSAGE_ID, _SUBJECT = 0, 3  # places among the properties (AMQP 1.0 part 3, se
 
 
 def shown_messages(box: Receivable, start: int, now: int) -> list[dict[str, Any]]:
-    """Return messages from a sequence number on."""
     shown: list[dict[str, Any]] = []
     size = 0
     for message in box.peek(start, _MOST):

@@ -29,8 +29,6 @@ _NOT_DECLARED: Final = "Transaction is not declared."
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A transaction that is neither committed nor rolled back, and the control link that declared it."""
-
     transaction: Transaction
     link: Link
     end: int | None = None
@@ -38,12 +36,6 @@ class _Open:
 
 
 class Transactions:
-    """The open transactions of one connection.
-
-    Args:
-        broker: the namespace.
-    """
-
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._open: dict[bytes, _Open] = {}
@@ -54,11 +46,9 @@ class Transactions:
 
     @property
     def tokens(self) -> set[UUID]:
-        """Return the locks of the messages that open transactions settle."""
         return {token for each in self._open.values() for token in each.transaction.tokens}
 
     def declare(self, link: Link) -> bytes:
-        """Begin a transaction, and return its id."""
         if len(self._open) >= _MAX_OPEN:
             raise RefusedError(
                 Condition.RESOURCE_LIMIT_EXCEEDED, f"A connection has at most {_MAX_OPEN} open transactions."
@@ -90,7 +80,6 @@ class Transactions:
         return self._open[transaction.txn_id].link if any(token in each.tokens for each in others) else None
 
     def commit(self, txn_id: bytes, now: int) -> None:
-        """Carry a transaction out, which ends it."""
         self._forget_ended(txn_id)
         self._end(txn_id).transaction.commit(now)
 
@@ -100,12 +89,10 @@ class Transactions:
         self._end(txn_id)
 
     def roll_back(self, txn_id: bytes) -> None:
-        """Roll a transaction back, if it is still open."""
         if txn_id in self._open:
             self._end(txn_id)
 
     def roll_back_all(self, link: Link) -> None:
-        """Roll back all transactions that were declared on a control link."""
         for txn_id in [txn_id for txn_id, each in self._open.items() if each.link is link]:
             self._end(txn_id)
 
@@ -142,11 +129,9 @@ class ViaEntities:
         self._vias: WeakKeyDictionary[object, list[Queue | Topic] | None] = WeakKeyDictionary()
 
     def coordinate(self, link: Link) -> None:
-        """Note that a control link is attached."""
         self._vias.setdefault(link.session, [])
 
     def attach(self, link: Link, root: Queue | Topic) -> Queue | Topic | None:
-        """Note that a link to an entity, or its management node, is attached."""
         via = self._vias.setdefault(link.session, None)
         if via is None:
             return None
@@ -155,6 +140,5 @@ class ViaEntities:
         return via[0]
 
     def check_receiver(self, link: Link, root: Queue | Topic) -> None:
-        """Check that messages can be received over a new link."""
         if self.attach(link, root) not in (None, root):
             raise RefusedError(Condition.NOT_ALLOWED, SPANS_ENTITIES)

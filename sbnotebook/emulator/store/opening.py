@@ -136,7 +136,6 @@ def _check_header(path: Path) -> None:
 
 
 def create(path: Path) -> None:
-    """Create the file."""
     # The log of a removed file would be replayed into the new one.
     for ending in ("-wal", "-shm", "-journal"):
         path.with_name(FILE_NAME + ending).unlink(missing_ok=True)

@@ -59,15 +59,7 @@ _LOST: Final = "a message has lost its payload"
 
 
 class Store:
-    """The file of one data directory; no second process can have it open at the same time.
-
-    Args:
-        directory: made if it is missing, readable by its owner only.
-
-    Raises:
-        EmulatorError: the directory cannot be used, or the file is not one of the emulator's, is
-            damaged, or is in use. It is left as it was.
-    """
+    """The file of one data directory; no second process can have it open at the same time."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
@@ -116,7 +108,6 @@ class Store:
             raise self._failed(error) from error
 
     def load_payload(self, box: int, sequence_number: int) -> bytes:
-        """Read the payload of an existing message."""
         try:
             return _read_payload(self._database, box, sequence_number)
         except (sqlite3.Error, ValueError) as error:
@@ -137,7 +128,6 @@ class Store:
             raise
 
     def close(self) -> None:
-        """Close the file, so that another emulator can open it."""
         self._exit.close()
 
     def _failed(self, error: Exception) -> EmulatorError:
@@ -158,7 +148,6 @@ def _without(snapshot: Snapshot, gone: set[int]) -> Snapshot:
 
 
 def _read_snapshot(database: sqlite3.Connection, now: int) -> Snapshot:
-    """Read everything that the entities are restored from, except for the messages."""
     entities = [
         StoredEntity(entity_id, kind, path, json.loads(description), *rest)
         for entity_id, kind, path, description, *rest in database.execute(
@@ -179,7 +168,6 @@ def _read_orphans(database: sqlite3.Connection) -> set[int]:
 
 
 def _read_shelf(database: sqlite3.Connection, box: int, shelf: int) -> list[BrokeredMessage]:
-    """Read the messages of a shelf in order, without those payloads that are large."""
     return [
         BrokeredMessage(number, first_number, enqueued, _checked(payload, size), size, BrokeredState(state), *rest)
         for number, first_number, enqueued, payload, size, state, *rest in database.execute(
@@ -189,7 +177,6 @@ def _read_shelf(database: sqlite3.Connection, box: int, shelf: int) -> list[Brok
 
 
 def _read_payload(database: sqlite3.Connection, box: int, sequence_number: int) -> bytes:
-    """Read the payload of an existing message."""
     row = database.execute(_PAYLOAD, (box, sequence_number)).fetchone()
     size, payload = row or (0, None)
     if payload is None or len(payload) != size:

@@ -68,20 +68,11 @@ class Writer:
     """Writes changes; the caller begins and ends the transaction.
 
     Changes of messages are collected until an entity changes, because their order counts for that only.
-
-    Args:
-        database: the open file.
-
-    Attributes:
-        swept: entities that are gone, of which something is left.
-
-    Raises:
-        sqlite3.DatabaseError: the file is damaged.
     """
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self.swept: set[int] = set()
+        self.swept: set[int] = set()  # entities that are gone, of which something is left
         self._payload_id: int = database.execute("SELECT coalesce(max(id), 0) FROM payload").fetchone()[0]
         self._added: dict[_Key, BrokeredMessage] = {}
         self._updated: dict[_Key, MessageUpdated] = {}

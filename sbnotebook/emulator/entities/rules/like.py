@@ -17,17 +17,6 @@ class LikePattern:
     text moves all of them at once, so the cost grows with the length of the text and not with what
     the pattern could be matched to in how many ways.
 
-    Args:
-        pattern: ``%`` stands for any characters, ``_`` for any one.
-        escape: the character that takes its meaning from the next ``%``, ``_`` or escape character.
-
-    Raises:
-        FilterError: the pattern is too long, or the escape character is not one character.
-
-    Example:
-        >>> LikePattern("order-%").matches("order-17"), LikePattern("100|%", "|").matches("100 %")
-        (True, False)
-
     Source: Service Bus documentation, "Subscription rule SQL filter syntax", "pattern" and "escape_char".
     """
 

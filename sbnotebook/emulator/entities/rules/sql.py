@@ -76,12 +76,7 @@ def compile_filter(expression: str, parameters: Parameters) -> Predicate:
 
 
 def compile_action(expression: str, parameters: Parameters) -> tuple[Statement, ...]:
-    """Return the functions that carry out an action, in order.
-
-    Example:
-        >>> len(compile_action("SET color = 'red'; REMOVE size", {}))
-        2
-    """
+    """Return the functions that carry out an action, in order."""
     reader = _Reader(expression, parameters)
     found = [reader.read_statement()]
     while not reader.is_at_end:
@@ -465,8 +460,6 @@ def _pattern(pattern: Operand, escape: Operand, *, escaped: bool) -> LikePattern
 
 
 def _named(name: Calculation) -> Calculation:
-    """Return the value of a property whose name is calculated."""
-
     def calculate(subject: RuleSubject) -> Operand:
         found = name(subject)
         if found is None:

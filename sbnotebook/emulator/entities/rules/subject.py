@@ -258,12 +258,7 @@ _READ_ONLY: Final[dict[str, Callable[[RuleSubject], Operand]]] = {
 
 
 def with_list_item(payload: bytes, code: int, index: int, value: bytes | None) -> bytes:
-    """Return the message with another field in a section that is a list.
-
-    Example:
-        >>> with_list_item(b"", 0x70, 1, encode(True)).hex()
-        '005370d000000006000000024041'
-    """
+    """Return the message with another field in a section that is a list."""
     section = _section(payload, code)
     fields = _elements(payload, section)
     fields += [_NULL] * (index + 1 - len(fields))
