@@ -84,18 +84,6 @@ class EntityCounts:
 
 @dataclass(frozen=True, slots=True)
 class DestinationDescription:
-    """The parts of a queue or topic that decide on messages sent to it.
-
-    Args:
-        is_topic: whether it is a topic.
-        duplicate_window: for how long message IDs are remembered; None without duplicate detection, and where
-            detection also compares partition keys because the entity has partitions.
-        places: the queue, or the topic's subscriptions.
-        forwards_to: the entities that their messages and dead letters are forwarded to.
-        keeps: for how long at most messages are kept, without a dead letter afterwards; None where an expired message
-            is dead-lettered.
-    """
-
     is_topic: bool
     duplicate_window: timedelta | None
     places: tuple[EntityAddress, ...]
@@ -104,7 +92,6 @@ class DestinationDescription:
 
 
 async def describe(connection: Connection, name: str) -> DestinationDescription:
-    """Return what a queue or topic does with messages that are sent to it."""
     async with administration_client_of(connection) as client, explaining(connection, EntityAddress(name)):
         found, is_topic = await queue_or_topic(client, name)
         places, addresses = [found], [EntityAddress(name)]
@@ -133,7 +120,6 @@ async def takes_all(connection: Connection, subscription: EntityAddress) -> bool
 
 
 async def lock_duration(connection: Connection, address: EntityAddress) -> timedelta:
-    """Return for how long a message of a queue or subscription stays locked without a renewal."""
     async with administration_client_of(connection) as client, explaining(connection, address):
         if address.subscription is not None:
             found: Any = await client.get_subscription(address.name, address.subscription)
@@ -150,7 +136,6 @@ async def detects_duplicates(connection: Connection, name: str) -> bool:
 
 
 async def queue_or_topic(client: ServiceBusAdministrationClient, name: str) -> tuple[Any, bool]:
-    """Return the options of a queue or topic, and whether it is a topic."""
     try:
         return await client.get_queue(name), False
     except (ResourceNotFoundError, AttributeError):  # the SDK looks for a queue's description in a topic's
@@ -232,7 +217,6 @@ async def create_queue(
     max_delivery_count: int | None = None,
     requires_session: bool = False,
 ) -> None:
-    """Create a queue."""
     connection.require_writing()
     options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
     async with administration_client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
@@ -240,7 +224,6 @@ async def create_queue(
 
 
 async def create_topic(connection: Connection, name: str) -> None:
-    """Create a topic."""
     connection.require_writing()
     async with administration_client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
         await client.create_topic(name)
@@ -255,7 +238,6 @@ async def create_subscription(
     max_delivery_count: int | None = None,
     requires_session: bool = False,
 ) -> None:
-    """Create a subscription of a topic, which gets all messages that are sent to the topic."""
     connection.require_writing()
     options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
     address = EntityAddress.parse(f"{topic}/subscriptions/{name}")
@@ -274,7 +256,6 @@ def _given(
 
 
 async def delete_queue(connection: Connection, name: str) -> None:
-    """Delete a queue with all of its messages, for good."""
     connection.require_writing()
     async with administration_client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
         await client.delete_queue(name)

@@ -157,12 +157,7 @@ def _sql(name: str, expression: str) -> dict[str, Any]:
 
 
 def _inlined(expression: str, parameters: Mapping[str, Any]) -> str:
-    """Return an expression with its parameters as literals, which the file has no place for.
-
-    Example:
-        >>> _inlined("size > @least AND name <> '@least'", {"@least": 5})
-        "size > 5 AND name <> '@least'"
-    """
+    """Return an expression with its parameters as literals, which the file has no place for."""
     known = {name.lstrip("@").casefold(): value for name, value in parameters.items()}
 
     def literal(found: re.Match[str]) -> str:

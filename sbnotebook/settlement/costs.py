@@ -55,16 +55,7 @@ class Cost:
 
 
 class Speeds:
-    """Remembers the messages a second of the last run of each action, for as long as the namespace is connected.
-
-    Example:
-        >>> speeds = Speeds()
-        >>> speeds.estimate("purge", 5_000)
-        ''
-        >>> speeds.note("purge", 2_000, seconds=4.0)
-        >>> speeds.estimate("purge", 5_000)
-        'This takes about 10s at 500 messages a second, the speed of the last purge over this connection.'
-    """
+    """Remembers the messages a second of the last run of each action, for as long as the namespace is connected."""
 
     def __init__(self) -> None:
         self._speeds: dict[str, float] = {}

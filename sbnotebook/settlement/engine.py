@@ -122,7 +122,6 @@ class Run:
         finish_within: float = math.inf,
         beside: int = 0,
     ) -> None:
-        """Take messages through their steps, group by group."""
         size = self.group_size(size)
         if self.limits.max_in_flight != AUTO:
             beside = min(beside, 1)
@@ -189,7 +188,6 @@ class Run:
         self.note(ended, [outcome_for(message, self._decision_of(message), status, why) for message in ended])
 
     def note(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> None:
-        """Note the outcomes of messages, and tell them to the caller that watches."""
         new: list[Outcome] = []
         fresh = 0
         for position, outcome in self._place(messages, outcomes).items():
@@ -216,23 +214,19 @@ class Run:
         self._begun |= positions
 
     def forget(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Forget the outcomes of messages that are tried once more."""
         for message in messages:
             self._outcomes.pop(self._position(message), None)
 
     def stop(self, why: str) -> None:
-        """Begin nothing more."""
         self.stopped = self.stopped or f"{why} {self._decision.verb.capitalize()} again to continue."
 
     def _interrupt(self) -> None:
         self.stopped = self.stopped or f"Not attempted: the {self._decision.verb} was interrupted before."
 
     def outcome_of(self, message: ReceivedMessage) -> Outcome | None:
-        """Return the outcome of a message; None while it is not known."""
         return self._outcomes.get(self._position(message))
 
     def without_outcome(self) -> list[ReceivedMessage]:
-        """Return the messages of the plan of which nothing is known yet."""
         return [
             self.messages[position] for position in dict.fromkeys(self._canonical) if position not in self._outcomes
         ]

@@ -14,16 +14,7 @@ if TYPE_CHECKING:
 
 
 class Grace:
-    """Lets blocks of a piece of work continue for some seconds after the work was cancelled.
-
-    Example:
-        >>> async def work(grace: Grace) -> None:
-        ...     async with grace.watching():
-        ...         await prepare()  # cut off at once
-        ...         with grace.period(10.0):
-        ...             await ask()  # cut off ten seconds later
-        ...         await anyio.lowlevel.checkpoint_if_cancelled()
-    """
+    """Lets blocks of a piece of work continue for some seconds after the work was cancelled."""
 
     def __init__(self, on_cancel: Callable[[], object] | None = None) -> None:
         self._on_cancel = on_cancel

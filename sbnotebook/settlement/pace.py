@@ -105,16 +105,7 @@ class Pause:
 
 
 class Pace:
-    """Limits the messages of each second; one object serves one piece of work from start to end.
-
-    Args:
-        rate: messages a second at most, None for no limit.
-        pause: holds the work up while it is on, None for never.
-
-    Example:
-        >>> Pace(200).at_once, Pace(0.5).at_once, Pace(None).at_once
-        (200, 1, None)
-    """
+    """Limits the messages of each second; one object serves one piece of work from start to end."""
 
     def __init__(self, rate: float | None, pause: Pause | None = None) -> None:
         self._pause = pause
@@ -150,22 +141,12 @@ class Pace:
             self._pause.in_progress += 1
 
     def end(self) -> None:
-        """End a request that began."""
         if self._pause is not None:
             self._pause.in_progress -= 1
 
 
 class Flight:
-    """Counts the messages of a run that wait for an answer of Service Bus.
-
-    Example:
-        >>> flight = Flight()
-        >>> flight.began(3)
-        >>> flight.ended(1)
-        >>> flight.began(1)
-        >>> flight.now, flight.latest, flight.most
-        (3, 3, 3)
-    """
+    """Counts the messages of a run that wait for an answer of Service Bus."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -176,13 +157,11 @@ class Flight:
         """The most that waited at once."""
 
     def began(self, count: int) -> None:
-        """Count messages that begin to wait."""
         self.now += count
         self.latest = self.now
         self.most = max(self.most, self.now)
 
     def ended(self, count: int) -> None:
-        """Count messages that wait no longer."""
         self.now -= count
 
 
@@ -220,13 +199,11 @@ class AllowedRate:
 
     @property
     def is_limited(self) -> bool:
-        """Return whether Service Bus refused an operation of late."""
         if self._rate != math.inf and self.now() - self._filled_at > _FORGET_AFTER:
             self._rate, self._searched_at = math.inf, -math.inf  # the next refusal begins a search
         return self._rate != math.inf
 
     def is_open(self) -> bool:
-        """Return whether an operation may begin now."""
         if not self.is_limited:
             return True
         now = self.now()
@@ -247,11 +224,9 @@ class AllowedRate:
         self.began(count)
 
     def began(self, count: int = 1) -> None:
-        """Count operations that begin."""
         self._tokens -= count
 
     def accepted(self, count: int = 1) -> None:
-        """Count operations that were not refused."""
         if self._rate == math.inf:
             return
         quiet = self.now() - self._refused_at
@@ -264,7 +239,6 @@ class AllowedRate:
         self._rate += min(step / self._rate, 1.0) * count
 
     def refused(self, count: int = 1) -> None:
-        """Count operations that were refused."""
         now = self.now()
         if now < self._refused_at:
             return  # they began before the search
@@ -425,6 +399,5 @@ def transfers_in_flight(limit: InFlight) -> int:
 
 
 def check_in_flight(limit: object) -> None:
-    """Refuse an invalid limit of the transfers in progress."""
     if limit != AUTO and (not isinstance(limit, int) or limit < 1):
         raise ConfigurationError('max_in_flight is 1 or more, or "auto".')

@@ -43,12 +43,7 @@ async def in_parallel(function: Callable[[T], Awaitable[R]], items: Iterable[T],
 
 
 def halves(items: Sequence[T]) -> list[Sequence[T]]:
-    """Return the halves of items that were refused together; none of one item, which is to blame itself.
-
-    Example:
-        >>> halves([1, 2, 3]), halves([1])
-        ([[1], [2, 3]], [])
-    """
+    """Return the halves of items that were refused together; none of one item, which is to blame itself."""
     middle = len(items) // 2
     return [items[:middle], items[middle:]] if middle else []
 

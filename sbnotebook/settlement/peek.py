@@ -45,10 +45,6 @@ def covered_up_to(first: int, numbers: Iterable[int]) -> int:
 
     A page begins in the requested partition, and continues in others at its end. They come one after
     the other, but not in the order of their numbers.
-
-    Example:
-        >>> covered_up_to(5, [6, 9, 3 << 48 | 1]), covered_up_to(5, []) == end_of_partition(0)
-        (9, True)
     """
     # A message that does not show its number counts as the first.
     here = [n for n in numbers if not n or (n >= first and partition_of(n) == partition_of(first))]
@@ -161,7 +157,6 @@ class Peeker:
                 part.cancel()
 
     async def _those_of(self, wanted: Sequence[int], search: _NumberSearch) -> list[tuple[bytes, PeekedMessage]]:
-        """Return the messages with these sorted numbers, page after page."""
         found: list[tuple[bytes, PeekedMessage]] = []
         place = 0
         while place < len(wanted):
@@ -302,15 +297,6 @@ _Numbered = TypeVar("_Numbered", bound=_HasNumber)
 
 @dataclass(slots=True)
 class _NumberSearch:
-    """The state of a search for messages by number.
-
-    Args:
-        sections: the sections to read.
-        patience: seconds to continue trying where Service Bus does not answer.
-        most: messages to request where the wanted numbers are far apart; 1 once others were in between.
-        largest: bytes of the largest message of late.
-    """
-
     sections: Collection[int]
     patience: float
     most: int = PAGE
@@ -329,14 +315,7 @@ def _retrieve(task: asyncio.Task[Any]) -> None:
 
 
 class _Stretch(NamedTuple):
-    """Numbers whose messages were asked for ahead.
-
-    Args:
-        first: the first one.
-        end: the one behind the last.
-        asked: how many messages were asked for.
-        page: gives the messages, from ``first`` on without a gap; None where they have to be asked for in order.
-    """
+    """Numbers whose messages were asked for ahead."""
 
     first: int
     end: int
@@ -416,7 +395,6 @@ class _Ahead:
         self._span = reach if count >= PAGE or count < self._span else 2 * reach
 
     def drop(self) -> None:
-        """Drop all requests in progress."""
         for stretch in self._under_way:
             stretch.page.cancel()
         self._under_way.clear()

@@ -167,11 +167,7 @@ class Preview:
 
 
 class CarryOut(Protocol):
-    """Carries a plan out; the part of the library that made the plan gives it."""
-
-    def __call__(self, plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]:
-        """Carry the plan out and report."""
-        ...
+    def __call__(self, plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]: ...
 
 
 class CarryOutWithCanary(Protocol):
@@ -400,12 +396,10 @@ def _each_once(messages: Iterable[ReceivedMessage]) -> tuple[ReceivedMessage, ..
 
 
 def counted(count: int | None) -> str:
-    """Return a number of messages in words; None where it is not known."""
     return "messages" if count is None else f"{count:,} message{'' if count == 1 else 's'}"
 
 
 def _destination(decision: Decision, entity: EntityAddress) -> str:
-    """Return the words that name a destination other than the entity itself."""
     match decision:
         case Resubmit(to=to, to_host=host) if to and (host or to != entity.sends_to):
             return f" to {to}{f' in {host}' if host else ''}"

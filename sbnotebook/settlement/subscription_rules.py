@@ -145,7 +145,6 @@ def _target(described: Any) -> str | None:
 
 
 def described(rule: Any) -> RuleDescription:
-    """Return a rule of the SDK as plain values."""
     kept, changed = rule.filter, getattr(rule.action, "sql_expression", None)
     bare = RuleDescription(
         rule.name, None, action=changed or None, action_parameters=dict(getattr(rule.action, "parameters", None) or {})

@@ -7,17 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Seconds that the actions of a namespace wait. The defaults fit Azure; a test on an emulator needs less.
-
-    Args:
-        silence: without a message, after which those that did not come are looked for.
-        held: at most, for messages that another receiver holds.
-        first_pause: between two attempts to lock existing messages that do not arrive; each is twice as long.
-        longest_pause: the longest of them.
-        first_look: between the first two looks at canaries; each later one is twice as long.
-        longest_look: the longest of them.
-        idle_session: without a message, after which a worker closes its session and takes another.
-    """
+    """Seconds that the actions of a namespace wait. The defaults fit Azure; a test on an emulator needs less."""
 
     silence: float = 2.0
     held: float = 60.0

@@ -33,7 +33,7 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, EntityAddress, Message, PeekedMessage
 from sbnotebook.model.schema import COLUMNS
 from sbnotebook.settlement import EncodedRows
-from sbnotebook.settlement.wire.conversion import payload_of
+from sbnotebook.settlement.wire.encoding import payload_of
 from sbnotebook.testing.comparison import differences, same_value
 from sbnotebook.testing.strategies import PRIMITIVES, messages
 from sbnotebook.testing.strategies import peeked_messages as any_peeked

@@ -31,7 +31,7 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, EntityAddress, Message, PeekedMessage
 from sbnotebook.model.budget import PARSED_CHARACTERS
 from sbnotebook.settlement import peeked_from_payload
-from sbnotebook.settlement.wire.conversion import payload_of
+from sbnotebook.settlement.wire.encoding import payload_of
 from sbnotebook.testing.hostile import hostile_bodies
 from sbnotebook.testing.strategies import PRIMITIVES, peeked_messages
 

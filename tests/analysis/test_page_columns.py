@@ -32,7 +32,7 @@ from sbnotebook.model.budget import Allowance
 from sbnotebook.model.schema import COLUMNS
 from sbnotebook.settlement import Page, PeekCursor, peeked_from_payload
 from sbnotebook.settlement.wire import service_part
-from sbnotebook.settlement.wire.conversion import payload_of
+from sbnotebook.settlement.wire.encoding import payload_of
 from sbnotebook.testing.hostile import hostile_messages
 from sbnotebook.testing.strategies import messages
 from tests.chances import rounds

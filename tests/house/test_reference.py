@@ -170,6 +170,23 @@ def test_every_method_of_the_client_is_documented(documented: set[str]) -> None:
     assert wanted - documented == set()
 
 
+def test_every_name_at_the_border_of_settlement_has_a_docstring() -> None:
+    border = import_module("sbnotebook.settlement")
+    named = {name: getattr(border, name) for name in border.__all__}
+    ours = {name: value for name, value in named.items() if getattr(value, "__module__", "").startswith("sbnotebook")}
+    members = {
+        f"{name}.{member}": value
+        for name, kind in ours.items()
+        if isinstance(kind, type)
+        for base in kind.__mro__
+        if base.__module__.startswith("sbnotebook.settlement")
+        for member, value in vars(base).items()
+        if not member.startswith("_") and (isfunction(value) or isinstance(value, property | classmethod))
+    }
+    assert len(members) > 100
+    assert [name for name, value in (ours | members).items() if not value.__doc__] == []
+
+
 def _resolved(name: str) -> Any:
     try:
         return resolve_name(name)

@@ -13,7 +13,7 @@ from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.peek import PAGE
 from sbnotebook.settlement.sending import packing
-from sbnotebook.settlement.wire.conversion import payload_of
+from sbnotebook.settlement.wire.encoding import payload_of
 from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio

@@ -18,7 +18,7 @@ from sbnotebook.model import EntityAddress, Message, PeekedMessage
 from sbnotebook.model.budget import Allowance
 from sbnotebook.model.schema import COLUMNS
 from sbnotebook.settlement import Page, PeekCursor
-from sbnotebook.settlement.wire.conversion import payload_of
+from sbnotebook.settlement.wire.encoding import payload_of
 from sbnotebook.spark.schema import MessageBatches, message_schema
 from sbnotebook.testing.strategies import messages
 

@@ -97,7 +97,6 @@ class Atomic:
         self._used = self._clock.now()
 
     async def open(self) -> TransactionLine:
-        """Open the connection, if it is not open."""
         if self._line is None:
             own, to = self._address.sends_to, self._decision.to or self._address.sends_to
             via = None if to == own else self._connection.sender(own)
@@ -120,7 +119,6 @@ class Atomic:
             await _close(line)
 
     async def move(self, run: Run, holder: Holder, pairs: Sequence[tuple[LockedMessage, Message]]) -> list[Outcome]:
-        """Send clones and complete their originals, one after the other."""
         outcomes: list[Outcome] = []
         for original, clone in pairs:
             if run.stopped is not None:

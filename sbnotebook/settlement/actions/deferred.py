@@ -36,8 +36,6 @@ from sbnotebook.settlement.terms import Progress, check_decision, outcome_for
 
 
 class Standing(StrEnum):
-    """What the journal and the entity say of a deferred message."""
-
     KNOWN = "known"
     """Both have it."""
     ORPHAN = "orphan"
@@ -132,7 +130,6 @@ async def compare_deferrals(place: Place, look: Callable[[], Awaitable[Mapping[i
 
 
 def plan_deferred(place: Place, messages: Iterable[ReceivedMessage], decision: Decision) -> Plan:
-    """Return a plan to settle deferred messages, which are locked by their numbers."""
     check_decision(decision, place.address, deferred=True)
     chosen = tuple(messages)
     others = [m for m in chosen if m.entity != place.address or m.state is not MessageState.DEFERRED]
@@ -172,7 +169,6 @@ def _plan(
 
 
 def _settling(run: Run, decision: Decision) -> Steps:
-    """Return the steps of messages of which each may have its own decision."""
     if not isinstance(decision, SettleEach):
         return settling(run, decision)
     decided = decision.decisions

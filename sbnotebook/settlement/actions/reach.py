@@ -95,17 +95,11 @@ class Holder(Protocol):
         messages: Sequence[LockedMessage],
         *,
         each: Mapping[int, DeadLetter] | None = None,
-    ) -> Awaitable[Report]:
-        """Settle some of them, with an outcome for each."""
-        ...
+    ) -> Awaitable[Report]: ...
 
-    def settle_elsewhere(self, decision: Decision, message: LockedMessage, act: ActElsewhere) -> Awaitable[Outcome]:
-        """Have one of them settled over another connection."""
-        ...
+    def settle_elsewhere(self, decision: Decision, message: LockedMessage, act: ActElsewhere) -> Awaitable[Outcome]: ...
 
-    def holds(self, message: LockedMessage) -> bool:
-        """Return whether a message is still locked."""
-        ...
+    def holds(self, message: LockedMessage) -> bool: ...
 
 
 Steps = Callable[[Holder, Sequence[LockedMessage]], Awaitable[Sequence[Outcome | None]]]
@@ -113,8 +107,6 @@ Steps = Callable[[Holder, Sequence[LockedMessage]], Awaitable[Sequence[Outcome |
 
 
 def settling(run: Run, decision: Decision) -> Steps:
-    """Return the steps of an action that only settles its messages."""
-
     def steps(holder: Holder, messages: Sequence[LockedMessage]) -> Awaitable[Report]:
         return holder.settle_group(run, decision, messages)
 
@@ -123,28 +115,6 @@ def settling(run: Run, decision: Decision) -> Steps:
 
 @dataclass(slots=True)
 class Reach:
-    """Reaches the messages of one run.
-
-    Args:
-        place: the entity that holds them.
-        run: the run that takes them through their steps.
-        steps: carries out the action on a group of them.
-        decision: the action on them.
-        archived: False where completed messages are removed for good.
-        journalled: False on a machine whose journal no user reads.
-        group: messages that take their steps together, at most.
-        search: limits of the search for messages that are not the first.
-        beside: groups that may be in progress during the search for others.
-        in_order: whether groups begin their steps in the order of their messages.
-        in_session: active messages up to the last one that is meant, by session.
-        at_the_end: take the steps only when all messages are held.
-        again: gives the numbers of messages that are to be locked once more.
-        patience: seconds to keep trying to lock existing messages that do not arrive; None for the duration of a lock
-            of the entity, at most a minute.
-        locked: called with the number of messages that were locked.
-        ready: returns when messages may be locked, or raises; called once, while the first link opens.
-    """
-
     place: Place
     run: Run
     steps: Steps
@@ -236,7 +206,6 @@ class Reach:
         return active, deferred
 
     async def _how_long(self) -> float:
-        """Return for how many seconds to keep trying."""
         if self.patience is not None:
             return self.patience
         with anyio.move_on_after(_ASK_WITHIN), contextlib.suppress(AzureError, OSError):  # it takes the right Manage
@@ -278,7 +247,6 @@ class Reach:
                 self._end_rest(messages, f"Not attempted: {explained(error)}")
 
     async def _ahead(self, messages: Sequence[ReceivedMessage], session_id: str | None) -> None:
-        """Lock ahead until all messages have come, and hold the others until then."""
         wanted = {message.sequence_number: message for message in messages}
         search = replace(self.search, wanted=frozenset(wanted), max_wait=self.place.namespace.waits.silence)
         if session_id is not None:
@@ -371,7 +339,6 @@ class Reach:
                 await self._take(batch, self._those_meant(came, some))
 
     async def _lock_and_take(self, batch: LockedBatch, messages: Sequence[ReceivedMessage]) -> list[Outcome | None]:
-        """Lock a group of deferred messages, and take those that come through their steps."""
         some = {message.sequence_number: message for message in messages}
         came = self._those_meant(await batch.receive_deferred(some), some)
         ends = await self.steps(batch, came) if came else ()

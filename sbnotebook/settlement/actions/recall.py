@@ -37,16 +37,6 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The record of one message.
-
-    Args:
-        verdict: the decision on it.
-        earlier: the journal's last entry, None where nothing was begun.
-        why: the verdict in words.
-        until: before when its clone may be sent again; None for any time.
-        unseen: why its clone could not be looked for; None where it was.
-    """
-
     verdict: Verdict
     earlier: ResubmitEntry | None = None
     why: str | None = None
@@ -58,8 +48,6 @@ _NEW: Final = Recalled(Verdict.NEW)
 
 
 class Recall:
-    """Looks into the journal, and where clones were sent to."""
-
     def __init__(
         self,
         journal: Journal,
@@ -77,7 +65,6 @@ class Recall:
     async def of(
         self, namespace: str, originals: Sequence[OriginalKey], *, can_make_edited: bool = True
     ) -> list[Recalled]:
-        """Return the records of some originals, one for each."""
         earlier = await anyio.to_thread.run_sync(self._journal.find_begun, namespace, originals)
         begun = [earlier.get(original) for original in originals]
         there = await self._clones_there([entry for entry in begun if entry is not None])

@@ -38,8 +38,6 @@ _CLOSE_TIMEOUT: Final = 15.0
 
 
 class _Taken:
-    """The messages that arrived, in order, and their archive."""
-
     def __init__(
         self, address: EntityAddress, namespace: Callable[[], str], archive: Archive | None, into: list[PeekedMessage]
     ) -> None:
@@ -51,7 +49,6 @@ class _Taken:
         self._unkept: list[tuple[PeekedMessage, bytes]] = []
 
     def take(self, payload: bytes) -> None:
-        """Take one more message that has arrived."""
         message = peeked_from_payload(payload, self._address)
         self.messages.append(message)
         self.count += 1
@@ -59,7 +56,6 @@ class _Taken:
             self._unkept.append((message, payload))
 
     async def keep(self) -> None:
-        """Write the received messages to the archive."""
         fresh, self._unkept = self._unkept, []
         if fresh and self._archive is not None:
             # Must not be interrupted between the two.

@@ -56,8 +56,6 @@ _NOT_DROPPED: Final = (
 
 @dataclass(slots=True)
 class Step:
-    """One message on its way."""
-
     original: LockedMessage
     earlier: ResubmitEntry | None = None
     """The attempt of an earlier run."""
@@ -72,8 +70,6 @@ class Step:
 
 
 class ResubmitSteps:
-    """Takes groups of locked messages through the steps of a resubmit."""
-
     def __init__(
         self,
         namespace: Resources,
@@ -233,7 +229,6 @@ class ResubmitSteps:
     # ---------------------------------------------------------------- sending and completing
 
     def _make_clones(self, steps: Sequence[Step]) -> list[Outcome]:
-        """Give each step its clone; the outcomes of those whose edit fails."""
         outcomes: list[Outcome] = []
         now = self._clock.now()
         for step in steps:
@@ -257,7 +252,6 @@ class ResubmitSteps:
         return earlier.place == (self._to_identity, self.pool.address)
 
     async def _send(self, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
-        """Send the clones; the outcomes of those that were not confirmed."""
         if not steps:
             return []
         try:
@@ -298,7 +292,6 @@ class ResubmitSteps:
         return step.until is None or self._clock.now() < step.until
 
     async def _move(self, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
-        """Send the clones and complete their originals in transactions; the outcomes of all."""
         if self._atomic is None:
             return []
         late = [step for step in steps if not self._is_in_time(step)]
@@ -402,7 +395,6 @@ class ResubmitSteps:
         )
 
     async def close(self) -> None:
-        """Write the records that are due at the end."""
         with anyio.CancelScope(shield=True):
             if self._atomic is not None:
                 await self._atomic.close()

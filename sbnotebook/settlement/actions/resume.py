@@ -50,15 +50,6 @@ _PAUSE: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """An unfinished resubmit, and its record.
-
-    Args:
-        entry: the journal's.
-        original: as it was peeked, None when it is gone.
-        recalled: what became of its clone.
-        unreachable: why the original could not be looked at.
-    """
-
     entry: ResubmitEntry
     original: PeekedMessage | None
     recalled: Recalled
@@ -66,7 +57,6 @@ class _Finding:
 
     @property
     def what(self) -> str:
-        """Return what applying the plan does with it."""
         if self.unreachable is not None:
             return "nothing: the original could not be looked at"
         if self.original is None and self.recalled.verdict is Verdict.SENT:

@@ -101,7 +101,6 @@ async def schedule_many(
     delay: timedelta | None = None,
     **options: Unpack[SendOptions],
 ) -> Report:
-    """Send messages that become active later, and wait for the confirmation of each."""
     return await deliver_many(pool, timed(messages, at, delay), _SCHEDULE, **options)
 
 
@@ -138,7 +137,6 @@ def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int
 async def cancel_scheduled(
     place: Place, run: Run, messages: Sequence[ReceivedMessage], *, archived: bool = True
 ) -> None:
-    """Cancel scheduled messages as a part of a run."""
     cancelling = _Cancelling(place, run, archived=archived)
     limit = run.limits.max_in_flight
     size = GROUP if limit == AUTO else limit
@@ -157,15 +155,6 @@ def _chosen(address: EntityAddress, message: ReceivedMessage | int) -> ReceivedM
 
 @dataclass(slots=True)
 class _Group:
-    """Messages that are looked at, archived and cancelled together.
-
-    Args:
-        messages: the messages.
-        payloads: by number, those that a peek showed.
-        ends: the outcomes by number.
-        rows: those in the archive, by number.
-    """
-
     messages: Sequence[ReceivedMessage]
     payloads: Mapping[int, bytes]
     ends: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
@@ -173,7 +162,6 @@ class _Group:
 
     @property
     def left(self) -> list[ReceivedMessage]:
-        """Return the messages without an outcome."""
         return [message for message in self.messages if message.sequence_number not in self.ends]
 
     def together(self, most: int) -> list[list[ReceivedMessage]]:
@@ -185,8 +173,6 @@ class _Group:
 
 
 class _Cancelling:
-    """Cancels scheduled messages of one entity."""
-
     def __init__(self, place: Place, run: Run, *, archived: bool) -> None:
         self._place = place
         self._run = run

@@ -35,16 +35,6 @@ _COUNTED: Final = (PROPERTIES,)
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The selection among the messages that an entity holds now.
-
-    Args:
-        only: the chosen ones of the peeked messages; None for all of them.
-        before: messages that were enqueued before then; a duration counts back from now.
-        to_sequence_number: messages up to this number, included.
-        state: messages in this state only.
-        max_messages: the first so many of all these; None for all.
-    """
-
     only: MessageFilter | None = None
     before: datetime | timedelta | None = None
     to_sequence_number: int | None = None
@@ -66,8 +56,6 @@ class Chosen:
 
 @dataclass(slots=True)
 class Selection:
-    """The messages found, and notes on them."""
-
     messages: list[PeekedMessage] = field(default_factory=list[PeekedMessage])
     states: Counter[str] = field(default_factory=Counter[str])
     names: Counter[str] = field(default_factory=Counter[str])
@@ -117,7 +105,6 @@ class Selection:
             )
 
     def sentence(self, verb: str, entity: Place, *more: str) -> str:
-        """Return what would be done, in words and numbers."""
         count = len(self.messages)
         if not count:
             return f"{verb} 0 messages of {entity.in_plans}. {self.present(entity)}"
@@ -133,7 +120,6 @@ class Selection:
         return " ".join([*sentences, *more])
 
     def present(self, entity: Place) -> str:
-        """Return a sentence on the names of the messages looked at."""
         return names_sentence(self.passed, self.looked_at, is_of_reasons=entity.address.sub_queue is not None)
 
     def _times(self) -> str:
@@ -143,7 +129,6 @@ class Selection:
 
 
 async def select(entity: Place, chosen: Chosen, progress: Progress | None = None) -> Selection:
-    """Peek at all messages of an entity, and choose."""
     seen, active, end = Selection(), 0, chosen.end
     async for page in entity.pages(to_sequence_number=chosen.to_sequence_number):
         wanted: Sequence[PeekedMessage] = [
@@ -170,7 +155,6 @@ async def select(entity: Place, chosen: Chosen, progress: Progress | None = None
 
 
 async def names_present(entity: Place) -> str:
-    """Return which names the first messages of an entity have, as a sentence."""
     seen = Selection()
     async for page in entity.pages(max_messages=MOST_NAMES):
         seen.note((), page)
@@ -219,15 +203,7 @@ def _quoted(name: str) -> str:
 
 @dataclass(slots=True)
 class Survey:
-    """What a peek from the head to the last chosen message has found.
-
-    Args:
-        found: the chosen messages in the entity, by number.
-        to_lock: number of active messages up to the last chosen one that is active; that many are locked.
-        delivered: how many of them were delivered before.
-        by_session: the same as ``to_lock`` among the messages of each session that a chosen one is of.
-        seconds: how long the peek took.
-    """
+    """What a peek from the head to the last chosen message has found."""
 
     found: dict[int, PeekedMessage] = field(default_factory=dict[int, PeekedMessage])
     to_lock: int = 0
@@ -236,7 +212,6 @@ class Survey:
     seconds: float = 0.0
 
     def in_state(self, state: MessageState) -> set[int]:
-        """Return the numbers of the chosen messages that were in a state."""
         return {number for number, message in self.found.items() if message.state is state}
 
 

@@ -29,7 +29,6 @@ def plan_send(
     total: int | None = None,
     shown: Iterable[Message] = (),
 ) -> Plan:
-    """Return a plan to send messages, at once or later."""
     decision = decision or Send()
     first = tuple(shown)
 

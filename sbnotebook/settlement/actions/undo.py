@@ -59,18 +59,6 @@ _TAKEN: Final = "Another undo has sent it back meanwhile or is about to, or its 
 
 @dataclass(frozen=True, slots=True)
 class UndoRequest:
-    """The selection of messages to undo, and the way to send them.
-
-    Args:
-        report: what these outcomes removed.
-        entity: messages removed from this entity.
-        since: messages removed then or later; a duration counts back from now.
-        to: the queue or topic for all messages; None for the entity of each message.
-        include_unknown: also messages whose removal or return is not known to be done.
-        include_resubmitted: also originals of resubmits, whose clones exist.
-        new_ids: whether messages get new ids; None for where the destination would drop them as duplicates.
-    """
-
     report: Iterable[Outcome] | None = None
     entity: EntityAddress | None = None
     since: datetime | timedelta | None = None
@@ -88,7 +76,6 @@ class UndoRequest:
 
     @property
     def begin(self) -> datetime | None:
-        """Return the moment that ``since`` means."""
         since = self.since
         if isinstance(since, timedelta):
             return datetime.now(UTC) - since
@@ -97,8 +84,6 @@ class UndoRequest:
 
 @dataclass(slots=True)
 class _Found:
-    """The archived messages, and those that are left out."""
-
     rows: list[ArchivedMessage] = field(default_factory=list[ArchivedMessage])
     unknown: int = 0
     resubmitted: int = 0
@@ -107,7 +92,6 @@ class _Found:
 
     @property
     def left_out(self) -> list[str]:
-        """Return the reasons for messages that are left out, in sentences."""
         said = {
             f"{self.unknown:,} are left out, because they may not have been removed, or an interrupted undo may "
             "have sent them back. Peek at the entity, and include them with include_unknown=True.": self.unknown,
@@ -308,8 +292,6 @@ def _sentence(found: _Found, places: Mapping[int, EntityAddress], renamed: set[E
 
 
 class _Undoing:
-    """Carries an undo out."""
-
     def __init__(
         self,
         namespace: Resources,

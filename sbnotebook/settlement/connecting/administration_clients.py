@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from azure.core.pipeline.transport import RequestsTransport
-from azure.servicebus import ServiceBusClient
+from azure.servicebus import ServiceBusClient  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbnotebook.settlement.connecting.connection_strings import (
@@ -29,14 +29,6 @@ from sbnotebook.settlement.connecting.connection_strings import (
 
 if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncServiceBusAdministrationClient
-
-__all__ = [
-    "ServiceBusAdministrationClient",
-    "ServiceBusClient",
-    "administration_client",
-    "async_administration_client",
-    "async_client_class",
-]
 
 _ADMINISTRATION_PORT: Final = 5300
 _ANSWERS_WITHIN: Final = 5.0

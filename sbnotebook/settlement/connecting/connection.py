@@ -311,8 +311,6 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class _Listener:
-    """Explains what an entity refuses a client, and notes that the namespace has answered."""
-
     connection: Connection
     address: EntityAddress
 
@@ -380,12 +378,7 @@ class _InThreads:
 
 
 def is_over_websocket(said: str | None = None, *, is_emulator: bool = False) -> bool:
-    """Return whether to use a WebSocket on port 443 instead of AMQP on port 5671.
-
-    Example:
-        >>> is_over_websocket("amqpwebsockets")
-        True
-    """
+    """Return whether to use a WebSocket on port 443 instead of AMQP on port 5671."""
     kind = said or ("" if is_emulator else os.environ.get(TRANSPORT_VARIABLE, "").casefold())
     if not kind:
         return False

@@ -99,19 +99,7 @@ def hidden(text: str | Hidden | None) -> Hidden | None:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionString:
-    """A connection string: its parts that may be shown, and its text, which is not.
-
-    Args:
-        host: the namespace's host name, with the port where there is one.
-        entity_path: the only entity that it is for, None for all.
-        key_name: the name of the key, or of the key behind a signature, None if it has none.
-        amqp_host: the host, with the port of an emulator where the text has none.
-        is_emulator: whether it is for an emulator, which is reached without encryption.
-        transport: its TransportType in lower case, None where it says nothing.
-        text: as it was given.
-        for_sdk: the same with nothing but the parts that are read here. The SDK reads more, such as a HostName, which
-            would lead it to another host than the one that is shown and checked.
-    """
+    """A connection string: its parts that may be shown, and its text, which is not."""
 
     host: str
     entity_path: str | None
@@ -149,7 +137,6 @@ def read_connection_string(given: str | Hidden) -> ConnectionString:
 
 
 def host_of(endpoint: str | Hidden) -> str:
-    """Return the host name of an endpoint or a host name."""
     endpoint = hidden(endpoint)
     host, problem = _host(endpoint.reveal())
     if problem:
@@ -158,12 +145,7 @@ def host_of(endpoint: str | Hidden) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host, with a port or without, is this machine by its very name.
-
-    Example:
-        >>> is_loopback("localhost:5672"), is_loopback("[::1]"), is_loopback("localhost.example.org")
-        (True, True, False)
-    """
+    """Return whether a host, with a port or without, is this machine by its very name."""
     name = urlsplit(f"//{host}").hostname or ""
     try:
         return ipaddress.ip_address(name).is_loopback
@@ -257,7 +239,6 @@ def _read(given: Hidden) -> ConnectionString | str:
 
 
 def _host(endpoint: str) -> tuple[str, str]:
-    """Return the host and nothing, or else nothing and the fault."""
     match = _HOST.fullmatch(endpoint.strip())
     if match is None:  # not shown: a connection string that lost a semicolon has its secret here
         return "", _NO_HOST

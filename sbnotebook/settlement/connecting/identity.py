@@ -30,23 +30,12 @@ _MAX_ID: Final = 100
 
 
 def key_of(parsed: ConnectionString) -> str:
-    """Return in words with what a connection string signs in.
-
-    Example:
-        >>> from sbnotebook.settlement.connecting.connection_strings import read_connection_string
-        >>> key_of(read_connection_string("Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5"))
-        'the key root'
-    """
+    """Return in words with what a connection string signs in."""
     return f"the key {_shown(parsed.key_name)}" if parsed.key_name else "a shared access signature"
 
 
 def account_of(token: str) -> str:
-    """Return the account that a token names. Only the service verifies it.
-
-    Example:
-        >>> account_of("e30.eyJ1cG4iOiAiYW5uYUBleGFtcGxlLm9yZyJ9.c2ln")
-        'anna@example.org'
-    """
+    """Return the account that a token names. Only the service verifies it."""
     claims = _claims(token)
     for name in (*_PEOPLE, *_APPS):
         value = claims.get(name)

@@ -56,17 +56,10 @@ _MOST_LISTED: Final = 1_000
 
 
 def is_missing(error: ServiceBusError) -> bool:
-    """Return whether the service says that there is no such entity."""
     return _answer(error)[0] == _NOT_FOUND or isinstance(error, MessagingEntityNotFoundError)
 
 
 def missing(address: EntityAddress, host: str, known: Collection[str] = ()) -> str:
-    """Return that an entity does not exist, and the near match.
-
-    Example:
-        >>> missing(EntityAddress("ordres"), "HOST", ["orders", "events"])
-        "There is no queue or topic 'ordres' in HOST (did you mean orders?): %sb_entities or entities() lists all."
-    """
     subscription = str(address).replace("/", "/subscriptions/", 1)  # of events/audit
     near = subscription if subscription in known else near_match(str(address), known)
     hint = f" (did you mean {near}?)" if near else ""
@@ -108,7 +101,6 @@ def refusal(error: ServiceBusError, address: EntityAddress, host: str) -> str | 
 
 
 def said(words: str) -> str:
-    """Return the service's own words in brackets."""
     return f" (Service Bus says: {words.rstrip('.')})"
 
 
@@ -121,7 +113,6 @@ def _answer(error: ServiceBusError) -> tuple[int | None, str]:
 
 
 def service_words(description: object) -> str:
-    """Return what the service said, without the noise around it."""
     text = description.decode(errors="replace") if isinstance(description, bytes) else str(description)
     return _NOISE.sub("", " ".join(text.split())).strip() or "nothing"
 

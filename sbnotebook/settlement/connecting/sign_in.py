@@ -50,13 +50,6 @@ _ADVICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """The identity of a connection.
-
-    Args:
-        name: the name of the key or the account, in words.
-        is_confirmed: True where Service Bus confirmed it; False where only its first use will tell.
-    """
-
     name: str
     is_confirmed: bool
 

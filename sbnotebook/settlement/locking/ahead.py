@@ -42,19 +42,6 @@ _BODIES: Final = 32_000_000
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The messages of a search, and its limits.
-
-    Args:
-        wanted: sequence numbers of the chosen messages.
-        bodies: False where the chosen messages are not read, and only their locks are kept, too.
-        expected: the number of messages up to the last of them, if known.
-        max_held: other messages that are held at once at most.
-        max_wait: seconds to wait until the entity has no more messages.
-        abandon_rest: abandon messages that cannot be released in the end, which raises their delivery counts.
-        per_link: messages that are held on one link at most.
-        limit: what ``max_held`` is called where the search ends at it.
-    """
-
     wanted: frozenset[int] = frozenset()
     bodies: bool = True
     expected: int = 0
@@ -71,8 +58,6 @@ class Search:
 
 @dataclass(slots=True)
 class _Link:
-    """One batch, open during the search, in its own task."""
-
     batch: LockedBatch
     opened: anyio.Event = field(default_factory=anyio.Event)
     error: Exception | None = None
@@ -83,17 +68,6 @@ class LockedAhead:
     """Locks ahead in order, over as many links as that needs, and gives the chosen messages out as they come.
 
     An asynchronous context manager. At its end, it releases unsettled messages.
-
-    Args:
-        make_batch: gives a batch of the entity, not open yet.
-        search: the messages to find.
-        progress: told of every message that is locked.
-
-    Example:
-        >>> async def complete_some(run: Run, make_batch: Callable[[], LockedBatch], numbers: set[int]) -> None:
-        ...     async with LockedAhead(make_batch, Search(frozenset(numbers))) as ahead:
-        ...         while chosen := await ahead.find():
-        ...             await ahead.settle_group(run, Complete(), chosen)
     """
 
     def __init__(
@@ -145,7 +119,6 @@ class LockedAhead:
         return sum((link.rest or link.batch.release_report or Report() for link in self._links), Report())
 
     async def find(self) -> tuple[LockedMessage, ...]:
-        """Lock ahead until some of the chosen messages have come."""
         while self.left and self.stopped is None:
             if early := tuple(self._early.pop(number) for number in self.left & self._early.keys()):
                 self.left -= {message.sequence_number for message in early}
@@ -182,7 +155,6 @@ class LockedAhead:
         *,
         each: Mapping[int, DeadLetter] | None = None,
     ) -> Report:
-        """Settle messages that :meth:`find` gave as :meth:`LockedBatch.settle_group` does, each once."""
         by_batch: dict[LockedBatch, list[LockedMessage]] = {}
         for message in messages:
             by_batch.setdefault(self._by_token[message.lock_token], []).append(message)
@@ -196,7 +168,6 @@ class LockedAhead:
         return report
 
     async def settle_elsewhere(self, decision: Decision, message: LockedMessage, act: ActElsewhere) -> Outcome:
-        """Settle a message that :meth:`find` gave, as :meth:`LockedBatch.settle_elsewhere` does."""
         outcome = await self._by_token[message.lock_token].settle_elsewhere(decision, message, act)
         self._forget_settled(message, outcome)
         return outcome
@@ -212,7 +183,6 @@ class LockedAhead:
         return batch is not None and batch.holds(message)
 
     def _count_others(self) -> int:
-        """Return how many messages are held now beside those that are wanted."""
         return sum(held.sequence_number not in self._search.wanted for link in self._links for held in link.batch.held)
 
     # ---------------------------------------------------------------- links
@@ -368,7 +338,6 @@ async def _settle_over(
     messages: Sequence[LockedMessage],
     each: Mapping[int, DeadLetter] | None,
 ) -> Report:
-    """Settle messages that came over several links."""
     outcomes: dict[int | None, Outcome] = {}
     for batch, some in by_batch.items():
         report = await batch.settle_group(run, decision, some, each=each)

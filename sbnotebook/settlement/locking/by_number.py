@@ -73,12 +73,7 @@ async def those_deferred(peeker: Peeker, sequence_numbers: Iterable[int], *, pat
 
 
 def same_partition_chunks(sequence_numbers: Iterable[int], size: int) -> Iterator[list[int]]:
-    """Yield the numbers in order, each once, in chunks of one partition: Service Bus takes no others.
-
-    Example:
-        >>> [[hex(number) for number in chunk] for chunk in same_partition_chunks([2, 1, 2, 1 << 48, 3], 2)]
-        [['0x1', '0x2'], ['0x3'], ['0x1000000000000']]
-    """
+    """Yield the numbers in order, each once, in chunks of one partition: Service Bus takes no others."""
     by_partition: defaultdict[int, list[int]] = defaultdict(list)
     for number in sorted(set(sequence_numbers)):
         by_partition[partition_of(number)].append(number)
@@ -87,13 +82,7 @@ def same_partition_chunks(sequence_numbers: Iterable[int], size: int) -> Iterato
 
 
 class Removal(NamedTuple):
-    """The end of a removal. Messages in neither set are as they were.
-
-    Args:
-        removed: numbers of removed messages.
-        unknown: numbers of messages of a request without an answer: removed by it or by another receiver, or still
-            there if the removal raised.
-    """
+    """The end of a removal. Messages in neither set are as they were."""
 
     removed: set[int]
     unknown: set[int]
@@ -142,7 +131,6 @@ class DeferredDeleter:
         await self._hang_up(self._receiver)
 
     async def _remove(self, chunk: Sequence[int], ends: Removal) -> None:
-        """Remove messages of a chunk."""
         unanswered: set[int] = set()
 
         async def ask(part: Sequence[int]) -> list[Sequence[int]]:

@@ -111,11 +111,7 @@ class LockedBatch:
         self._deferred_at_once = _FIRST_DEFERRED
 
     async def __aenter__(self) -> Self:
-        """Open the link, so that a fault of the entity raises here.
-
-        Raises:
-            ServiceBusError: the SDK's own, such as ServiceBusAuthenticationError where the entity is not there.
-        """
+        """Open the link, so that a fault of the entity raises here."""
         receiver = self._new_receiver()
         await receiver.__aenter__()  # an open that fails has cleaned up after itself
         self._receiver = receiver
@@ -396,7 +392,6 @@ class LockedBatch:
         return receiver
 
     async def _close_emptied(self) -> None:
-        """Close the full links of which no message is held any more."""
         for receiver in () if self._requests else tuple(self._full):
             if settling.is_emptied(receiver, (hold.lock for hold in self._held)):
                 async with self._busy:  # its credit may be taken back just now

@@ -66,8 +66,6 @@ LockWatcher = Callable[[LockEvent], None]
 
 
 class LockEvents:
-    """The events of one batch, newest last, and their watchers."""
-
     def __init__(self, beginning: datetime) -> None:
         self.state = LockEvent(LockEventKind.RENEWING, beginning)
         """How renewing goes: the newest event that is not of lost locks."""
@@ -76,7 +74,6 @@ class LockEvents:
 
     @property
     def kept(self) -> tuple[LockEvent, ...]:
-        """Return the last thousand events."""
         return tuple(self._kept)
 
     def watch(self, watcher: LockWatcher) -> Callable[[], None]:
@@ -85,7 +82,6 @@ class LockEvents:
         return lambda: self._watchers.remove(watcher) if watcher in self._watchers else None
 
     def tell(self, event: LockEvent) -> None:
-        """Write an event down, and tell it to all who watch."""
         if event.kind is not LockEventKind.LOST:
             self.state = event
         self._kept.append(event)

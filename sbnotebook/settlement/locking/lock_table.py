@@ -64,21 +64,6 @@ def _times(asked: datetime, locked_until: datetime, period: timedelta) -> _Times
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """One lock.
-
-    Args:
-        message: the value that users see.
-        lock: renewed and settled by its token, or over the link of its message.
-        asked: when the lock was asked for.
-        locked_until: when it ends, as the service said it.
-        is_read: False as long as ``message`` has nothing but its number and its lock token.
-        in_doubt: a settlement was begun and its answer is not known.
-        asked_at: when a settlement was sent whose answer is awaited just now; None where none is.
-        is_adopted: another receiver locked it: it is not ours to give back.
-        size: bytes of the message, where its batch keeps no bodies.
-        renewals: how often it was renewed.
-    """
-
     message: LockedMessage
     lock: ReceivedLock
     asked: InitVar[datetime]
@@ -101,13 +86,11 @@ class Hold:
         self.extend(asked, self.locked_until)
 
     def extend(self, asked: datetime, locked_until: datetime) -> None:
-        """Note that the lock was renewed."""
         self.locked_until = locked_until
         self.renewals += 1
         self.lasts, self.ends, self._period, self._due, self._due_of_many = _times(asked, locked_until, self._period)
 
     def is_due(self, now: datetime, *, held: int) -> bool:
-        """Return whether the lock is to be renewed."""
         # One request renews many locks, and is refused where one of them is settled meanwhile.
         is_settled_now = self.asked_at is not None and not self.is_silent(now)
         return not is_settled_now and now >= (self._due if held <= _MANY else self._due_of_many)
@@ -145,7 +128,6 @@ class HeldMessages:
         return len(self._holds)
 
     def get(self, sequence_number: int) -> Hold | None:
-        """Return the lock of a message; None when it is not held."""
         return self._holds.get(sequence_number)
 
     def of(self, message: LockedMessage) -> Hold | None:
@@ -172,12 +154,10 @@ class HeldMessages:
         return tuple(n for n, status in last.items() if status is OutcomeStatus.LOCK_LOST and n not in self._holds)
 
     def take_newly_lost(self) -> tuple[int, ...]:
-        """Return the numbers of messages whose lock was lost since the last call."""
         lost, self._newly_lost = self._newly_lost, []
         return tuple(lost)
 
     def check_ours(self, messages: Iterable[ReceivedMessage]) -> list[LockedMessage]:
-        """Return messages that were locked here."""
         ours: list[LockedMessage] = []
         strangers: list[ReceivedMessage] = []
         for message in messages:
@@ -200,7 +180,6 @@ class HeldMessages:
         return self.of(message) is not None or number == message.sequence_number
 
     def note(self, hold: Hold, outcome: Outcome, *, was_in_doubt: bool) -> Outcome:
-        """Record the outcome of an attempt to settle."""
         if was_in_doubt and not outcome.ok:
             text = f"{_MAY_BE_DONE} Since then: {outcome.description or outcome.status}"
             known = replace(outcome, status=OutcomeStatus.UNCONFIRMED, description=text)
@@ -218,15 +197,12 @@ class HeldMessages:
             self._end(hold, OutcomeStatus.UNCONFIRMED if hold.in_doubt else OutcomeStatus.LOCK_LOST, why)
 
     def leave(self, hold: Hold) -> None:
-        """Leave the lock to end by itself."""
         self._end(hold, OutcomeStatus.SKIPPED, _LEFT)
 
     def forget(self, message: LockedMessage) -> None:
-        """Forget how a message ended; it is a stranger to the batch from now on."""
         self._ended.pop(message.lock_token, None)
 
     def forget_ended(self) -> None:
-        """Forget how messages ended that are not held any more; they are strangers to the batch from now on."""
         self._ended.clear()
 
     def outcome_of(self, message: LockedMessage, decision: Decision) -> Outcome:

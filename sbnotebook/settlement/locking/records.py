@@ -30,7 +30,8 @@ from sbnotebook.settlement.locking.lock_table import Hold
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, room_for
 from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
 from sbnotebook.settlement.peek import Peeker
-from sbnotebook.settlement.wire.conversion import payload_of, peeked_from_payload
+from sbnotebook.settlement.wire.conversion import peeked_from_payload
+from sbnotebook.settlement.wire.encoding import payload_of
 
 _LOGGER: Final = logging.getLogger(__name__)
 _Place = tuple[EntityAddress, int]
@@ -47,24 +48,18 @@ class Record(Protocol):
         """Record the intended settlements; they are on disk when this returns."""
         ...
 
-    async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None:
-        """Record the outcomes."""
-        ...
+    async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None: ...
 
 
 class DeferralRecord:
-    """Keeps the ledger while one batch settles: see :class:`sbnotebook.settlement.locking.records.Record`."""
-
     def __init__(self, ledger: DeferralLedger) -> None:
         self._ledger = ledger
 
     async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
-        """Record the messages to defer."""
         if isinstance(decision, Defer):
             await anyio.to_thread.run_sync(self._ledger.intend, [hold.message for hold in holds])
 
     async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None:
-        """Record the messages that are deferred now, and those that no longer are."""
         deferred = {h.message.lock_token for h in holds if h.message.state is MessageState.DEFERRED}
         if isinstance(decision, Defer):
             await self._note(self._ledger.confirm, (o for o in outcomes.values() if o.ok))
@@ -87,8 +82,6 @@ class DeferralRecord:
 
 
 class RemovalRecord:
-    """Keeps messages in the archive before they are completed, and records the outcomes."""
-
     def __init__(
         self, archive: Archive, namespace: Callable[[], str], peeker: Callable[[EntityAddress], Peeker], verb: str
     ) -> None:
@@ -162,7 +155,6 @@ class RemovalRecord:
 
 
 def archived_from(message: ReceivedMessage, payload: bytes, namespace: str, verb: str) -> ArchivedMessage:
-    """Return what the archive keeps of a message."""
     return ArchivedMessage(
         namespace=namespace,
         entity=message.entity.path,

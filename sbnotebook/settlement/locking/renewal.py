@@ -50,24 +50,16 @@ _CLOSE_TIMEOUT: Final = 5.0
 class Clock(Protocol):
     """Where the time comes from; tests turn one by hand."""
 
-    def now(self) -> datetime:
-        """Return the time in UTC."""
-        ...
+    def now(self) -> datetime: ...
 
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
+    async def sleep(self, seconds: float) -> None: ...
 
 
 class SystemClock:
-    """The machine's clock."""
-
     def now(self) -> datetime:
-        """Return the time in UTC."""
         return datetime.now(UTC)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for real."""
         await anyio.sleep(seconds)
 
 
@@ -78,17 +70,11 @@ class Renewing(Protocol):
     """When renewing stops; may be put off."""
 
     @property
-    def state(self) -> LockEvent:
-        """Return how renewing goes."""
-        ...
+    def state(self) -> LockEvent: ...
 
-    async def run(self) -> None:
-        """Renew due locks, until it is cancelled."""
-        ...
+    async def run(self) -> None: ...
 
-    def tell_lost(self) -> None:
-        """Report the locks lost since the last report."""
-        ...
+    def tell_lost(self) -> None: ...
 
 
 class Links:
@@ -98,12 +84,6 @@ class Links:
     only the link that a message came on can release it. When it is in use for long, broken, or did not answer, the
     other one is opened: a lock is renewed by its token, over any connection. Once the batch's own link answers again,
     it comes first again.
-
-    Args:
-        own: gives the batch's receivers, none when it is closed. They take turns, so that each is used.
-        other: makes another receiver of the entity.
-        busy: held by the task that uses the batch's receiver.
-        clock: where the time comes from.
     """
 
     def __init__(
@@ -126,7 +106,6 @@ class Links:
 
     @contextlib.asynccontextmanager
     async def one(self, wait: float) -> AsyncGenerator[ServiceBusReceiver]:
-        """Return a receiver to renew over."""
         self._used_spare = False
         own = None if self._avoids_own or self.is_silent else self._next_own()
         if own is not None and links.is_open(own) and await self._acquired(wait if self._spare is None else 0):
@@ -177,7 +156,6 @@ class Links:
                 await self.close()
 
     async def close(self) -> None:
-        """Close the other receiver, if it was opened."""
         spare, self._spare = self._spare, None
         if spare is not None:
             # A link that cannot be closed is lost already.
@@ -217,7 +195,6 @@ class Renewal:
         self._looked = clock.now()
 
     async def run(self) -> None:
-        """Renew due locks, each second, until it is cancelled."""
         try:
             while True:
                 await self._clock.sleep(_TICK)
@@ -231,7 +208,6 @@ class Renewal:
         return self._standstill(self._clock.now()) or self._events.state
 
     def tell_lost(self, description: str = "The locks ended before the messages were settled.") -> None:
-        """Report the locks lost since the last report."""
         lost = self._held.take_newly_lost()
         if lost:
             self._events.tell(LockEvent(LockEventKind.LOST, self._clock.now(), lost, description))

@@ -243,11 +243,9 @@ class _SessionRenewal:
 
     @property
     def state(self) -> LockEvent:
-        """Return how renewing goes, or that the lock was lost."""
         return self._end or self._events.state
 
     async def run(self) -> None:
-        """Renew the lock when it is due, each second, until it is cancelled."""
         # Renewed at once: the service says when the lock ends by its own clock, and not how long it is.
         looked = self._clock.now()
         while self.lost is None:
@@ -264,7 +262,6 @@ class _SessionRenewal:
             await self._clock.sleep(_TICK)
 
     def notice(self) -> None:
-        """See whether the lock is lost: its time is over, or its link is gone."""
         receiver = self._receiver()
         if self.lost is not None or receiver is None:
             return
@@ -274,7 +271,6 @@ class _SessionRenewal:
             self._lose("The session's lock was lost with its link.")
 
     def tell_lost(self) -> None:
-        """Report the messages lost since the last report."""
         lost = self._held.take_newly_lost()
         if lost:
             why = self.lost or "The locks ended before the messages were settled."

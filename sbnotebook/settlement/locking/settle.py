@@ -77,12 +77,6 @@ _GROWN: Final = 32
 
 
 def group_size(decision: Decision, in_flight: InFlight) -> int:
-    """Return how many messages of a batch are settled as a group.
-
-    Example:
-        >>> group_size(Complete(), "auto"), group_size(Release(), "auto"), group_size(Complete(), 5)
-        (200, 2000, 100)
-    """
     if in_flight != AUTO:
         return in_flight * _ROUND_TRIPS
     return _RELEASED if isinstance(decision, Release) else GROUP
@@ -97,19 +91,6 @@ class Settling:
     The settlements are pipelined: N messages cost about N / window round trips. After one that had no answer
     nothing more is attempted: the connection is most likely lost, and each further attempt would be one more message
     of which it is unknown whether it is settled.
-
-    Args:
-        receivers: returns the receivers of the messages, as :meth:`run` begins; no other task uses them meanwhile. The
-            last one settles other messages by their tokens.
-        decision: complete, abandon, dead-letter, defer or release.
-        held: notes each outcome at once, so that none is lost when the caller is cancelled.
-        now: gives the time.
-        each: reasons and descriptions of their own, by sequence number, where messages are dead-lettered.
-        window: says how many settlements wait for their answer at once.
-        ended: called with each message and its outcome, as they come.
-        peeker: looks whether messages are deferred whose deferral was not confirmed.
-        opening: held by the task that opens a receiver.
-        together: whether one request completes many messages, if they are of no session.
     """
 
     answer_within: ClassVar[float] = 20.0
@@ -266,7 +247,6 @@ class Settling:
         return False
 
     async def _look_at_deferred(self, holds: Sequence[Hold]) -> None:
-        """Look whether messages are deferred whose deferral was not confirmed."""
         if not isinstance(self.decision, Defer) or self._peeker is None or self._held.confirms_ranges or self._stopped:
             return
         unknown = [h for h in holds if self.outcomes[h.message.lock_token].status is OutcomeStatus.UNCONFIRMED]
@@ -344,7 +324,6 @@ class Settling:
 
     @property
     def _most(self) -> int:
-        """Return how many messages a request settles at most."""
         if self._window.is_fixed:
             return min(self._window.size, _TOKENS)
         return _TOKENS_WHILE_BUSY if self._window.is_limited else _TOKENS
@@ -400,11 +379,9 @@ class Settling:
         return self._window
 
     def report(self, messages: Iterable[LockedMessage]) -> Report:
-        """Return the outcomes known now of messages of the batch, in their order."""
         return Report(map(self.outcome_of, messages))
 
     def outcome_of(self, message: LockedMessage) -> Outcome:
-        """Return the outcome known now of a message of the batch."""
         return self.outcomes.get(message.lock_token) or self._held.outcome_of(message, self.decision)
 
     @property
@@ -478,7 +455,6 @@ def _is_refused_by_link(hold: Hold, failure: Failure) -> bool:
 async def settled_elsewhere(
     held: HeldMessages, records: Sequence[Record], decision: Decision, message: LockedMessage, act: ActElsewhere
 ) -> Outcome:
-    """Have a message settled over another connection than that of its batch."""
     hold = held.of(message)
     if hold is None:
         return held.outcome_of(message, decision)
@@ -509,11 +485,6 @@ class RunsInTurn:
     """Lets groups of one run settle at once, and those of different runs one after the other.
 
     The groups of a run have no message in common; two runs may have. A run makes room for another between two groups.
-
-    Example:
-        >>> async def settle_some(turns: RunsInTurn, run: object) -> None:
-        ...     async with turns.turn_of(run):
-        ...         await anyio.sleep(1)
     """
 
     def __init__(self) -> None:
@@ -524,7 +495,6 @@ class RunsInTurn:
 
     @asynccontextmanager
     async def turn_of(self, run: object) -> AsyncGenerator[None]:
-        """Wait for the turn of a run, and have it in the block."""
         async with self._changed:
             self._waiting.append(run)
             try:

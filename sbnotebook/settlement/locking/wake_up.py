@@ -35,15 +35,6 @@ _MAX_BODY: Final = 4_096
 
 @dataclass(frozen=True, slots=True)
 class WakeUp:
-    """What a wake-up message says.
-
-    Args:
-        entity: of the deferred message.
-        sequence_number: its number.
-        enqueued_time: when it was enqueued, in ISO format; it tells the message from one with the same number in a
-            queue that was made anew.
-    """
-
     entity: EntityAddress
     sequence_number: int
     enqueued_time: str
@@ -53,9 +44,6 @@ class WakeUp:
         """Return what a wake-up message says; None for any other message.
 
         Any sender can write such a message, so use it only to find the message to receive.
-
-        Example:
-            >>> WakeUp.of(Message(body=b"{}", subject="order"))
         """
         if message.subject != SUBJECT or len(message.body) > _MAX_BODY:
             return None
@@ -70,11 +58,9 @@ class WakeUp:
 
     @classmethod
     def for_message(cls, message: ReceivedMessage) -> Self:
-        """Return the wake-up for a message."""
         return cls(message.entity, message.sequence_number, time_text(message.enqueued_time))
 
     def message(self, due: datetime, *, deferral: int, session_id: str | None = None) -> Message:
-        """Return the wake-up message."""
         said = {
             "entity": self.entity.path,
             "sequence_number": self.sequence_number,
@@ -101,7 +87,6 @@ class WakeUp:
         return None
 
     def is_of(self, message: ReceivedMessage) -> bool:
-        """Tell whether a message is the one that was deferred."""
         return WakeUp.for_message(message) == self
 
 

@@ -124,21 +124,6 @@ class ArchivedCount:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedMessage:
-    """One message and its entity.
-
-    Args:
-        namespace: its identity.
-        entity: the path, in the words of the service.
-        sequence_number: its number there.
-        message_id: its identifier, where it has one.
-        enqueued_time: when it was enqueued, as ISO text; tells it from one of a queue of that name before.
-        verb: what removed it, such as complete, resubmit or purge.
-        payload: its AMQP bytes.
-        state: of the original.
-        row: the archive's own number, 0 before it is there.
-        archived: when it was written, seconds since 1970.
-    """
-
     namespace: str
     entity: str
     sequence_number: int
@@ -152,7 +137,6 @@ class ArchivedMessage:
 
     @property
     def address(self) -> EntityAddress:
-        """Return the entity that held the message."""
         return EntityAddress.parse(self.entity)
 
     @property

@@ -65,8 +65,6 @@ class DeferralEntry:
 
 
 class DeferralLedger:
-    """The journal's table of deferrals."""
-
     def __init__(self, database: LocalDatabase, namespace: Callable[[], str]) -> None:
         self._database = database
         self._namespace = namespace
@@ -82,15 +80,12 @@ class DeferralLedger:
             insert_rows(database, "INSERT OR REPLACE INTO deferrals", rows)
 
     def confirm(self, places: Iterable[_Place]) -> None:
-        """Record that messages are deferred."""
         self._execute(f"UPDATE deferrals SET confirmed = 1 WHERE {_THESE}", places)  # noqa: S608
 
     def forget(self, places: Iterable[_Place]) -> None:
-        """Record that messages are not deferred, or no longer deferred."""
         self._execute(f"DELETE FROM deferrals WHERE {_THESE}", places)  # noqa: S608
 
     def entries(self, entity: EntityAddress) -> dict[int, DeferralEntry]:
-        """Return the deferrals of an entity, by sequence number."""
         with self._database.transaction() as database:
             rows = database.execute(
                 "SELECT sequence_number, message_id, enqueued_time, confirmed, deferred_by, deferred_at FROM deferrals"
@@ -103,7 +98,6 @@ class DeferralLedger:
         }
 
     def counts(self) -> list[tuple[EntityAddress, int, datetime]]:
-        """Return the entities with deferrals, each with its number of messages and the time of the last."""
         with self._database.transaction() as database:
             rows = database.execute(
                 "SELECT entity, count(*), max(deferred_at) FROM deferrals WHERE namespace = ? GROUP BY entity",

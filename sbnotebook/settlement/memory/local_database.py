@@ -69,7 +69,6 @@ class LocalDatabase:
                 self._database.execute("VACUUM")
 
     def close(self) -> None:
-        """Close the file; the next use opens it again."""
         with self._lock:
             self._database = None
             if self._closing is not None:
@@ -91,7 +90,6 @@ class LocalDatabase:
         return database
 
     def _prepare(self, database: sqlite3.Connection) -> None:
-        """Make the tables of a new file."""
         if self._is_made(database):
             return
         # Two kernels may get here at once: the second waits and finds it done. No write-ahead mode, because SQLite does
@@ -137,12 +135,6 @@ def insert_rows(database: sqlite3.Connection, insert: str, rows: Sequence[Sequen
 
     Around each step of a statement, Python lets other threads run. Beside a busy event loop, a thread waits up to 5 ms
     until it runs again, so 200 statements take a second.
-
-    Example:
-        >>> database = sqlite3.connect(":memory:")
-        >>> _ = database.execute("CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT)")
-        >>> insert_rows(database, "INSERT INTO names (name)", [("a",), ("b",)])
-        [1, 2]
     """
     ids: list[int] = []
     most = database.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // max(map(len, rows), default=1)

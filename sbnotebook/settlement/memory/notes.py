@@ -61,8 +61,6 @@ class Resubmitted(NamedTuple):
 
 
 class Notes:
-    """The journal's table of notes."""
-
     def __init__(self, database: LocalDatabase, namespace: Callable[[], str]) -> None:
         self._database = database
         self._namespace = namespace
@@ -77,7 +75,6 @@ class Notes:
                 database.execute("INSERT INTO notes VALUES (?, ?, ?, ?)", (*key, note, datetime.now(UTC).isoformat()))
 
     def all(self) -> dict[str, str]:
-        """Return the notes by fingerprint."""
         key = (self._namespace().casefold(),)
         with self._database.transaction() as database:
             rows = database.execute(
@@ -100,7 +97,6 @@ class Notes:
             )
 
     def resubmits(self, entity: EntityAddress) -> dict[str, Resubmitted]:
-        """Return how many messages of an entity were resubmitted, by the fingerprint of their cause."""
         with self._database.transaction() as database:
             rows = database.execute(
                 "SELECT fingerprint, time, messages FROM resubmitted_causes WHERE namespace = ? AND entity = ?",
@@ -123,8 +119,6 @@ def _checked(text: str, what: str, longest: int) -> str:
 
 
 class Look(NamedTuple):
-    """The count of a queue at one time."""
-
     messages: int
     time: datetime
 

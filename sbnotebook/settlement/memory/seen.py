@@ -36,14 +36,6 @@ class Seen:
     A message is known by its entity and its message id, as by the service's duplicate detection: two messages with
     the same id count as one, and the second is completed without being done. One without an id is known by its
     sequence number and the time at which it was enqueued.
-
-    Args:
-        database: the journal's.
-        namespace: returns the identity of the namespace; called in the thread of each method.
-        retention: for how long a message is remembered.
-
-    Raises:
-        ConfigurationError: a retention that cannot be.
     """
 
     def __init__(
@@ -81,7 +73,6 @@ class Seen:
             )
 
     def forget_old(self) -> None:
-        """Delete records older than the retention."""
         values = (self._namespace(), self._cut_off())
         with self._database.transaction() as database:
             database.execute("DELETE FROM seen WHERE namespace = ? AND done <= ?", values)
@@ -94,13 +85,6 @@ class Seen:
 
 
 def key_of(message: ReceivedMessage) -> str:
-    """Return what a message is known by in its entity.
-
-    Example:
-        >>> from sbnotebook.model import EntityAddress, PeekedMessage
-        >>> key_of(PeekedMessage(entity=EntityAddress("orders"), sequence_number=7, message_id="m"))
-        'id:m'
-    """
     if message.message_id:
         # A text of a broken sender may hold half a character, which a file cannot, and a null ends a text in SQL.
         return "id:" + message.message_id.encode(errors="backslashreplace").decode().replace("\0", "\\0")

@@ -39,16 +39,6 @@ _ENDS: Final[dict[type[Exception], End]] = {
 
 @dataclass(frozen=True, slots=True)
 class EndedCall:
-    """The end of the function for one message.
-
-    Args:
-        message: the message.
-        end: how the function ended.
-        fault: what happened, if it did not return.
-        error: the exception itself.
-        done_at: when the work was done before; then the function was not called.
-    """
-
     message: LockedMessage
     end: End
     fault: Fault | None = None
@@ -67,7 +57,6 @@ class LostCalls:
         self._calls: dict[int, tuple[EndedCall, int]] = {}
 
     def keep(self, ended: EndedCall, index: int) -> None:
-        """Keep a call until its message comes again."""
         message = ended.message
         bare = LockedMessage(
             entity=message.entity,
@@ -81,7 +70,6 @@ class LostCalls:
             del self._calls[next(iter(self._calls))]
 
     def forget(self, message: LockedMessage) -> None:
-        """Forget the call of a message that does not come again."""
         self._calls.pop(message.sequence_number, None)
 
     def take(self, message: LockedMessage) -> tuple[EndedCall, int] | None:
@@ -94,12 +82,7 @@ class LostCalls:
 
 @dataclass(slots=True)
 class CallGroup:
-    """Messages that one worker works on in one thread hop, because the function is quick.
-
-    Args:
-        todo: messages that are not begun. Other workers may take them over, from the right.
-        ends: the ends of those that are done, added as soon as each call ends.
-    """
+    """Messages that one worker works on in one thread hop, because the function is quick."""
 
     todo: deque[LockedMessage]
     ends: deque[EndedCall] = field(default_factory=deque["EndedCall"])
@@ -107,8 +90,6 @@ class CallGroup:
 
 
 class FunctionCaller:
-    """Calls one function, with as many calls at once as there are workers."""
-
     def __init__(
         self,
         function: AnyFunction,
@@ -132,7 +113,6 @@ class FunctionCaller:
 
     @property
     def remembers(self) -> bool:
-        """Tell whether messages whose work is done are remembered."""
         return self._seen is not None
 
     @property
@@ -141,7 +121,6 @@ class FunctionCaller:
         return 1 if self.is_async else max(1, min(_MAX_GROUP, int(_GROUP_SECONDS / self._seconds_each)))
 
     def stop(self) -> None:
-        """Begin no more messages."""
         self._is_stopped = True
 
     async def run(self, group: CallGroup) -> None:

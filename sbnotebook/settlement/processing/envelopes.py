@@ -45,12 +45,6 @@ def envelope_of(message: ReceivedMessage, fault: Fault, *, namespace: str, now: 
     the original's ID and place, so that it is the same each time the same message is dead-lettered. An entity with
     duplicate detection therefore drops a second envelope. Of the place it has 64 bits, so that messages with one ID do
     not share an envelope: of a million of them, two would with a probability of 1 in 37 million.
-
-    Args:
-        message: the original.
-        fault: what happened to it.
-        namespace: the host of the original.
-        now: the time, for ``DeadLetterTime``.
     """
     added: dict[str, AmqpValue] = {
         "FaultComponent": fault.component,

@@ -54,8 +54,6 @@ _HOW_IT_ENDED: Final = {
 
 
 class Finisher:
-    """Carries out a policy on messages whose functions have ended."""
-
     def __init__(
         self,
         policy: Policy,
@@ -76,7 +74,6 @@ class Finisher:
         """A local error that ends the run, such as a full disk."""
 
     async def settle(self, batch: LockedBatch, ends: Sequence[EndedCall]) -> list[Outcome]:
-        """Settle messages by the policy."""
         # A message whose envelope was not confirmed is not settled: the refusal is its outcome.
         envelopes = await self._send_envelopes(batch, ends) if self._pools else {}
         outcomes = {token: outcome for token, outcome in envelopes.items() if not outcome.ok}
@@ -101,7 +98,6 @@ class Finisher:
         return Complete() if ended.done_at is not None else self._row(ended).decision_for(ended.fault)
 
     def returns(self, ended: EndedCall) -> bool:
-        """Tell whether the decision gives a message back to the entity, to be delivered again."""
         return isinstance(self.decision(ended), (Abandon, Release))
 
     def _row(self, ended: EndedCall) -> PolicyRow:
@@ -110,7 +106,6 @@ class Finisher:
     # ---------------------------------------------------------------- envelopes
 
     async def _send_envelopes(self, batch: LockedBatch, ends: Sequence[EndedCall]) -> dict[UUID, Outcome]:
-        """Send the envelopes that the policy asks for, and return their outcomes by lock token."""
         by_destination: defaultdict[EntityAddress, list[tuple[LockedMessage, Message]]] = defaultdict(list)
         outcomes: dict[UUID, Outcome] = {}
         for ended in ends:
@@ -235,7 +230,6 @@ def _of_envelope(message: LockedMessage, destination: EntityAddress, sent: Outco
 
 
 def _explained(outcome: Outcome, ended: EndedCall) -> Outcome:
-    """Return the outcome with a description of how the function ended, if there is one."""
     explanation = _explanation(ended)
     if explanation is None:
         return outcome

@@ -60,8 +60,6 @@ class StopProcessing(Exception):  # noqa: N818
 
 
 class End(StrEnum):
-    """The ways in which a function can end for a message."""
-
     COMPLETED = "completed"
     """It returned. Its return value is ignored."""
     SKIPPED = "skipped"
@@ -86,17 +84,6 @@ class Then(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happened to one message.
-
-    Args:
-        component: the function's qualified name.
-        component_kind: ``function`` or ``async function``.
-        type: the exception's type.
-        reason: short and the same for the same cause.
-        text: an explanation without secrets, cut at 1,000 characters.
-        time: when the function ended.
-    """
-
     component: str
     component_kind: str
     type: str

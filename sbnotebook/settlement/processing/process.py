@@ -159,7 +159,6 @@ class Processing:
 
 
 def _workers(place: Place, run: ConsumerRun) -> Workers:
-    """Return the workers of a run; nothing is opened yet."""
     archived = run.options.archived
     if run.options.by_session:
         return SessionWorkers(

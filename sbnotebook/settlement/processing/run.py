@@ -47,27 +47,6 @@ class ProcessOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a run.
-
-    Args:
-        policy: settles a message by the end of the function.
-        max_in_flight: the most calls of the function at once, each in its own thread, so the function must be
-            thread-safe. With 1, messages are processed in order. With sessions, the most sessions at once. It is never
-            ``"auto"``: a longer call says nothing about Service Bus. The settlements adapt to the network.
-        rate: messages a second at most, None for no limit.
-        max_messages: stop after this many, None for all.
-        max_wait: seconds without a message after which the entity counts as empty and the run ends; None to continue
-            until it is stopped, also through errors of Service Bus once the entity was reached.
-        by_session: whether to consume sessions.
-        seen: whether, or for how long, to remember messages whose work is done, so that it is not done twice: see
-            :mod:`sbnotebook.settlement.memory.seen`.
-        archived: whether to keep messages in the local archive before they are removed.
-        progress: called with 1 for every message that is finished.
-
-    Raises:
-        ConfigurationError: a number out of range.
-    """
-
     policy: Policy = field(default_factory=Policy)
     max_in_flight: int = 1
     rate: float | None = None
@@ -112,18 +91,14 @@ class ChangeSignal:
         self._event = anyio.Event()
 
     def notify(self) -> None:
-        """Wake all tasks that wait now."""
         notified, self._event = self._event, anyio.Event()
         notified.set()
 
     async def wait(self) -> None:
-        """Wait for the next change."""
         await self._event.wait()
 
 
 class ConsumerRun:
-    """The state that the workers of one run share."""
-
     def __init__(
         self, entity: EntityAddress, options: Options, caller: FunctionCaller, finisher: Finisher, clock: Clock
     ) -> None:
@@ -154,7 +129,6 @@ class ConsumerRun:
 
     @property
     def group_size(self) -> int:
-        """Return how many messages a worker may take at once."""
         return min(self.caller.group_size, self._pace.at_once or self.caller.group_size)
 
     @property
@@ -177,7 +151,6 @@ class ConsumerRun:
     # ---------------------------------------------------------------- problems
 
     def note_reachable(self, problem: str | None = None) -> None:
-        """Note that Service Bus was reached."""
         self.problem, self._pause, self._was_reached = problem, _MIN_PAUSE, True
 
     async def survive(self, error: Exception) -> None:
@@ -212,7 +185,6 @@ class ConsumerRun:
         self._scopes.discard(scope)
 
     def stop(self) -> None:
-        """Begin no more messages."""
         self.is_stopping = True
         self.caller.stop()
         for scope in tuple(self._scopes):
@@ -239,7 +211,6 @@ class ConsumerRun:
             self.fail(ended.error)
 
     def note_outcome(self, outcome: Outcome, index: int | None = None) -> int:
-        """Put a finished message into the report."""
         if index is None:
             index, self._noted = self._noted, self._noted + 1
             if self.options.progress is not None:

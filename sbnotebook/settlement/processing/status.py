@@ -23,8 +23,6 @@ _ENDED_KEPT: Final = 100
 
 
 class ProcessState(StrEnum):
-    """The states of a run."""
-
     WAITING = "not begun"
     RUNNING = "running"
     STOPPING = "stopping"
@@ -34,20 +32,6 @@ class ProcessState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The work of one worker.
-
-    Args:
-        worker: the machine, the process, and the worker's number in that process.
-        entity: the entity that it consumes.
-        since: when it began.
-        session_id: the session that it holds alone; None where messages are shared.
-        count: messages that its function has ended for.
-        last_sequence_number: the last of these messages.
-        working_on: the message that its function works on now, or the first of several that are done together.
-        working_since: when that work began.
-        ended: when it gave up the session, or when the run ended.
-    """
-
     worker: str
     entity: EntityAddress
     since: datetime
@@ -123,17 +107,14 @@ class Leases:
     _ends: Counter[End] = field(default_factory=Counter[End])
 
     def begin(self, worker: int, now: datetime, session_id: str | None = None) -> None:
-        """Begin a worker's lease on the entity, or on a session of it."""
         self.end(worker, now)
         name = f"{consumer()}/{worker + 1}"
         self._open[worker] = Lease(name, self.entity, now, session_id)
 
     def work_on(self, worker: int, sequence_number: int, now: datetime) -> None:
-        """Note that a worker's function begins on a message."""
         self._open[worker] = replace(self._open[worker], working_on=sequence_number, working_since=now)
 
     def ended_for(self, worker: int, sequence_number: int, end: End) -> None:
-        """Note that a worker's function ended for a message."""
         lease = self._open[worker]
         # Quicker than replace, and done for each message.
         self._open[worker] = Lease(
@@ -142,7 +123,6 @@ class Leases:
         self._ends[end] += 1
 
     def end(self, worker: int, now: datetime) -> None:
-        """End a worker's lease, if it has one."""
         lease = self._open.pop(worker, None)
         if lease is not None:
             self._ended.append(replace(lease, ended=now, working_on=None, working_since=None))
@@ -153,5 +133,4 @@ class Leases:
 
     @property
     def ends(self) -> Mapping[End, int]:
-        """Return how many functions ended in each way."""
         return {end: self._ends[end] for end in End}

@@ -103,16 +103,13 @@ class SharedWorkers:
 
     @property
     def waiting(self) -> int:
-        """Return how many messages are locked and wait for a worker."""
         return sum(map(len, (self._queue, *self._parked.copy().values())))
 
     @property
     def unsettled(self) -> int:
-        """Return how many messages have ended and are not settled yet."""
         return sum(map(len, (self._settling, self._unremembered, self._unsettled, self._held_back, self._put_off)))
 
     async def work(self) -> None:
-        """Work until no messages are left or the run is stopped, then settle finished messages."""
         with self._run.until_stopped() as opening:
             async with self._batch:
                 self._run.protect(opening)
@@ -220,7 +217,6 @@ class SharedWorkers:
         run.leases.end(worker, run.clock.now())
 
     async def _take(self) -> list[LockedMessage]:
-        """Take messages for one worker; none when there will be no more."""
         while not self._run.is_stopping:
             has_room = sum(map(len, (self._unremembered, self._unsettled, self._put_off))) < _MAX_UNSETTLED
             messages = self._next() if has_room else []
@@ -372,16 +368,13 @@ class SessionWorkers:
 
     @property
     def waiting(self) -> int:
-        """Return how many messages are locked and wait for a worker."""
         return sum(self._waiting.copy().values())
 
     @property
     def unsettled(self) -> int:
-        """Return how many messages have ended and are not settled yet."""
         return self._settling
 
     async def work(self) -> None:
-        """Work until no messages are left or the run is stopped, then settle finished messages."""
         async with anyio.create_task_group() as tasks:
             for worker in range(self._run.options.max_in_flight):
                 tasks.start_soon(self._work, worker)

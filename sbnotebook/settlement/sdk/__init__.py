@@ -14,8 +14,6 @@ from azure.servicebus import __version__
 
 from sbnotebook.errors import ConfigurationError
 
-__all__ = ["ANY_VERSION", "check_version"]
-
 _MINOR: Final = "7.15"
 _REQUIREMENT: Final = "azure-servicebus>=7.15,<7.16"  # as in pyproject.toml
 ANY_VERSION: Final = "SBNOTEBOOK_ANY_SDK"
@@ -24,15 +22,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def check_version(installed: str = __version__) -> None:
-    """Refuse a version of azure-servicebus other than the minor version that sbnotebook is written for.
-
-    Example:
-        >>> check_version("7.15.3")
-        >>> check_version("7.16.0")
-        Traceback (most recent call last):
-        ...
-        sbnotebook.errors.ConfigurationError: sbnotebook works with azure-servicebus 7.15 only, ...
-    """
+    """Refuse a version of azure-servicebus other than the minor version that sbnotebook is written for."""
     if installed.split(".")[:2] == _MINOR.split("."):
         return
     sentence = (

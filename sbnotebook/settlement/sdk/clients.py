@@ -54,9 +54,7 @@ _TO_CONNECT: Final = (
 class Listener(Protocol):
     """Learns from a client what the service says while the client opens, and at each error."""
 
-    def opened(self) -> None:
-        """Learn that the client has opened."""
-        ...
+    def opened(self) -> None: ...
 
     async def explained(self, error: ServiceBusError) -> ServiceBusError | None:
         """Return a refusal in clearer words, which is then raised at once; None to let the SDK try again."""
@@ -79,8 +77,6 @@ def client_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
     """Return the subclass of a receiver, sender or browser. With one base, the layout of its objects is the same."""
 
     class Client(theirs):
-        """What a receiver, a sender and a browser have in common."""
-
         listener: Listener | None = None
 
         async def _open(self, *given: Any, **options: Any) -> None:
@@ -140,8 +136,6 @@ def _handler_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
     """Return the subclass of the connection of a client and its links."""
 
     class Handler(theirs):
-        """The connection of one client, and its links."""
-
         _is_ready = False
 
         async def open_async(self, connection: Any = None) -> None:

@@ -25,7 +25,6 @@ def condition_of(error: BaseException) -> tuple[str | None, bool | None]:
 
 
 def with_words(error: ServiceBusError, words: str) -> ServiceBusError:
-    """Return an error of the same class with another text."""
     # Only the base class takes its message by position.
     return ServiceBusError(words) if type(error) is ServiceBusError else type(error)(message=words)
 
@@ -46,7 +45,6 @@ def as_service_bus_error(receiver: ServiceBusReceiver) -> Generator[None]:
 
 @contextlib.contextmanager
 def answered_within(seconds: float) -> Generator[None]:
-    """Limit how long the block waits for an answer, in seconds."""
     try:
         with anyio.fail_after(seconds):
             yield

@@ -35,7 +35,6 @@ def is_open(client: ServiceBusReceiver | ServiceBusSender) -> bool:
 
 
 def is_attached(handler: Handler) -> bool:
-    """Return whether the connection and the link of a client's handler are open."""
     link, connection = handler._link, handler._connection
     if link is None or link.state is not LinkState.ATTACHED or connection is None or connection._error is not None:
         return False

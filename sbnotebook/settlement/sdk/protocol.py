@@ -7,6 +7,9 @@ the SDK that is installed.
 Sources are paths in ``azure/servicebus``.
 """
 
+# The other modules import the private names from here.
+# pyright: reportUnusedImport=false
+
 from __future__ import annotations
 
 import asyncio
@@ -66,77 +69,6 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
     from azure.servicebus.exceptions import ServiceBusError
-
-__all__ = [
-    "FIELD",
-    "MESSAGE_DELIVERY_DONE_STATES",
-    "SEND_DISPOSITION_REJECT",
-    "AMQPError",
-    "AMQPException",
-    "AMQPTypes",
-    "Accepted",
-    "AmqpConnection",
-    "AmqpConnectionClass",
-    "AmqpLink",
-    "AmqpLinkError",
-    "AmqpMessage",
-    "AmqpSessionClass",
-    "Answer",
-    "AnyClient",
-    "Auth",
-    "AuthenticationException",
-    "Authenticator",
-    "AuthenticatorClass",
-    "Browser",
-    "CbsAuthState",
-    "Client",
-    "Delivery",
-    "Factory",
-    "Frame",
-    "Handler",
-    "LinkDeliverySettleReason",
-    "LinkState",
-    "ManagementClient",
-    "ManagementLink",
-    "ManagementLinkState",
-    "ManagementOperation",
-    "MessageDelivery",
-    "Modified",
-    "ObjDefinition",
-    "OperationClass",
-    "PutResult",
-    "ReceiveClient",
-    "ReceiveHandler",
-    "Receiver",
-    "ReceiverLink",
-    "Rejected",
-    "Released",
-    "SendClient",
-    "SendHandler",
-    "Sender",
-    "SenderLink",
-    "SenderLinkClass",
-    "Session",
-    "SessionTransferState",
-    "Socket",
-    "TcpTransport",
-    "TransferFrame",
-    "Transport",
-    "WebSocketTransport",
-    "certificates",
-    "check_disposition_outcome",
-    "constants",
-    "create_authentication",
-    "decode_empty_frame",
-    "decode_frame_of_sdk",
-    "describe_performative",
-    "encode_frame_of_sdk",
-    "encode_value",
-    "mgmt_handlers",
-    "outcome_name",
-    "private",
-    "utc_from_timestamp",
-]
 
 AnyClient: TypeAlias = "ServiceBusReceiver | ServiceBusSender | Browser"
 """A receiver, a sender, or a browser, which asks the management node of an entity without a link to the entity."""

@@ -43,16 +43,7 @@ _FRAMES: Final = 100
 
 
 class ReceivedLock:
-    """The lock of one message, with the message's AMQP bytes where they are kept.
-
-    Args:
-        lock_token: settles the message over any connection.
-        payload: the AMQP bytes of the message; None where they are not kept.
-        sequence_number: of the message; 0 where it is unknown.
-        locked_until: when the lock ends, as the service said it last.
-        delivery_id: of the message on the link that it came on; -1 where it came on none.
-        delivery_tag: the same.
-    """
+    """The lock of one message, with the message's AMQP bytes where they are kept."""
 
     __slots__ = ("delivery_id", "delivery_tag", "lock_token", "locked_until", "payload", "sequence_number")
 
@@ -74,13 +65,11 @@ class ReceivedLock:
 
     @classmethod
     def of_message(cls, message: ServiceBusReceivedMessage) -> ReceivedLock:
-        """Return the lock of a message that a receiver of the SDK's own gave."""
         number, until, parts = message.sequence_number or 0, message.locked_until_utc, private(message)
         return cls(UUID(str(message.lock_token)), None, number, until, parts._delivery_id, parts._delivery_tag)
 
     @classmethod
     def of_frame(cls, frame: Frame, annotations: dict[bytes, Any], payload: bytes | None) -> ReceivedLock:
-        """Return the lock of a message that came in a frame."""
         stamp, tag = annotations.get(_LOCKED_UNTIL), frame[_FRAME_TAG]
         until = moment(stamp) if stamp else None
         return cls(UUID(bytes_le=tag), payload, annotations.get(_NUMBER) or 0, until, frame[_FRAME_ID], tag)

@@ -80,10 +80,8 @@ async def _until_confirmed(handler: SendHandler, delivery: MessageDelivery) -> N
 
 
 def max_message_bytes(sender: ServiceBusSender) -> int:
-    """Return how large one message may be on the link of an open sender, in bytes."""
     return int(private(sender)._max_message_size_on_link)
 
 
 def max_batch_bytes(sender: ServiceBusSender) -> int:
-    """Return how large a batch may be on the link of an open sender, in bytes."""
     return int(private(sender)._max_batch_size_on_link)

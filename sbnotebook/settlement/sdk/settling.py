@@ -95,13 +95,7 @@ def unsettled(receiver: ServiceBusReceiver) -> int:
 
 
 def ranges(locks: Sequence[ReceivedLock]) -> list[slice]:
-    """Cut messages where their deliveries do not follow one another. One frame can settle each slice.
-
-    Example:
-        >>> from uuid import uuid4
-        >>> ranges([ReceivedLock(uuid4(), delivery_id=number) for number in (1, 2, 7)])
-        [slice(0, 2, None), slice(2, 3, None)]
-    """
+    """Cut messages where their deliveries do not follow one another. One frame can settle each slice."""
     numbers = [lock.delivery_id for lock in locks]
     found: list[slice] = []
     start = 0
@@ -114,17 +108,7 @@ def ranges(locks: Sequence[ReceivedLock]) -> list[slice]:
 
 
 class LinkSettling:
-    """One outcome for messages of a link, confirmed for each.
-
-    Args:
-        receiver: that received the messages, on the link that is open now. No other task uses it meanwhile.
-        operation: ``complete``, ``abandon``, ``defer``, ``dead-letter`` or ``release``.
-        reason: why they are dead-lettered.
-        description: the explanation of the reason.
-
-    Raises:
-        ServiceBusConnectionError: the receiver is not open.
-    """
+    """One outcome for messages of a link, confirmed for each."""
 
     def __init__(
         self, receiver: ServiceBusReceiver, operation: str, reason: str | None = None, description: str | None = None
@@ -151,7 +135,6 @@ class LinkSettling:
         began: Callable[[int], bool],
         ended: Callable[[int, list[Exception | None]], None],
     ) -> None:
-        """Settle messages, and wait for the confirmation of each."""
         own = operations or {}
         states = {operation: _EndState.of(*operation) for operation in set(own.values())}
         coming = deque(range(len(parts)))
@@ -328,7 +311,6 @@ class _Waiting:
         self.in_flight = window.waiting
 
     def end(self) -> None:
-        """Leave the window."""
         self._window.ended()
 
     def confirm_one(self) -> None:

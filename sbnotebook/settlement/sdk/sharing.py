@@ -162,7 +162,6 @@ class SharedConnection(AmqpConnectionClass):
         self._turn = _Turn()
 
     def create_session(self, **options: Any) -> Any:
-        """Return a session of ours."""
         session = super().create_session(**options)
         session.__class__ = _SharedSession
         return session

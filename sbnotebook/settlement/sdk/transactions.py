@@ -98,12 +98,6 @@ class TransactionLine:
     """One connection on which messages are sent and others completed, in one transaction each.
 
     Use it in one task. Close it after an error: nothing else may be done with it.
-
-    Args:
-        browser: of the entity of the messages to complete, not open yet.
-        sender: to the entity to send to, not open yet. It gives its address and its token, and is not opened.
-        via: the queue or topic of the messages to complete, where the sender is to another one: it stores the messages
-            that are sent, and forwards them. Not opened, either.
     """
 
     def __init__(self, browser: Browser, sender: ServiceBusSender, via: ServiceBusSender | None = None) -> None:
@@ -121,7 +115,6 @@ class TransactionLine:
         """When to open another line, in seconds since 1970: before a token for the destination expires."""
 
     async def open(self) -> None:
-        """Open the connection and its links."""
         try:
             with _answered_until(anyio.current_time() + _OPEN_WITHIN):
                 await self._open()
@@ -134,7 +127,6 @@ class TransactionLine:
         await self.commit()
 
     async def begin(self, payload: bytes, lock_token: UUID) -> None:
-        """Declare a transaction, and send a message and complete another in it: see :meth:`move`."""
         self._until = anyio.current_time() + _LIMIT
         with _answered_until(self._until):
             state = await self._transfer(self._control, _value(_DECLARE, [None]))
@@ -147,7 +139,6 @@ class TransactionLine:
             self._txn_id = None
 
     async def commit(self) -> None:
-        """Commit the transaction that is begun: see :meth:`move`."""
         try:
             with _answered_until(self._until):
                 self._expect_accepted(await self._transfer(self._control, _value(_DISCHARGE, [self._open_id, False])))
@@ -237,7 +228,6 @@ class TransactionLine:
     # ---------------------------------------------------------------- requests and answers
 
     async def _transfer(self, link: Any, payload: bytes) -> Any:
-        """Send a message, and return the state that answers it."""
         answers: list[Any] = []
 
         async def answered(reason: Any, state: Any) -> None:
@@ -269,7 +259,6 @@ class TransactionLine:
             raise ServiceBusConnectionError(message=f"The completion was not answered: {error}") from error
 
     async def _listen(self, is_done: Callable[[], bool]) -> None:
-        """Read frames until something has come."""
         connection: Any = self._parts._handler._connection
         while not is_done():
             await anyio.lowlevel.checkpoint()  # so that the limit applies where there is nothing to read any more
@@ -303,7 +292,6 @@ async def _ignore(*_: Any) -> None:
 
 
 def _value(descriptor: ULong, fields: list[Any]) -> bytes:
-    """Return a message whose body is a described list."""
     return _AMQP_VALUE + encode(Described(descriptor, fields))
 
 

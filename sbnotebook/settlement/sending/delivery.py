@@ -41,17 +41,6 @@ not to be sent any more, None for one that is."""
 
 @dataclass(frozen=True, slots=True)
 class DeliveryMethod:
-    """A way to bring packs to Service Bus: sending or scheduling.
-
-    Args:
-        verb: the verb of the outcomes.
-        deliver: brings a pack to Service Bus with an open sender and waits for the confirmation; returns the sequence
-            numbers if the answer has them.
-        max_count: messages in one pack at most.
-        share: the part of the size of a batch that messages may take, if the request has other contents.
-        withhold: asked about each message just before each attempt; None to bring all of them.
-    """
-
     verb: str
     deliver: Callable[[ServiceBusSender, Pack], Awaitable[Sequence[int | None]]]
     max_count: int
@@ -60,8 +49,6 @@ class DeliveryMethod:
 
 
 class SendOptions(TypedDict, total=False):
-    """The options of :func:`send_many` that callers pass on as keywords."""
-
     max_in_flight: InFlight
     batch_size: int | None
     pace: Pace | None
@@ -130,7 +117,6 @@ async def deliver_many(
     progress: Progress | None = None,
     tally: Tally | None = None,
 ) -> Report:
-    """Do the same as :func:`send_many` with any method of delivery."""
     check_in_flight(max_in_flight)
     if batch_size is not None and batch_size < 1:
         raise ConfigurationError("batch_size is 1 or more.")
@@ -251,7 +237,6 @@ class _Delivery:
         self._packer.want(min(room, 1) if self._pace.at_once else room)
 
     async def _feed(self) -> None:
-        """Take packs from the packer and queue them as there is room."""
         self._want()
         while not self._packer.is_done:
             pulled = self._packer.take()

@@ -16,8 +16,8 @@ from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus
 from sbnotebook.model.amqp_layout import as_text
 from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.parallel import halves
-from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
+from sbnotebook.settlement.wire.encoding import payload_of
 
 _MAX_WAITING: Final = 5000
 """Messages in open packs, which wait for others of their session."""
@@ -38,21 +38,12 @@ _Keys: TypeAlias = tuple[str | None, str | None]
 
 
 class Sizes(NamedTuple):
-    """The size limits of an entity.
-
-    Args:
-        message: bytes of one message at most.
-        batch: bytes of one transfer with several messages at most.
-    """
-
     message: int
     batch: int
 
 
 @dataclass(slots=True)
 class EncodedMessage:
-    """One message of the input as AMQP bytes."""
-
     index: int
     message_id: str | None
     payload: bytes
@@ -60,17 +51,7 @@ class EncodedMessage:
 
 @dataclass(slots=True, eq=False)
 class Pack:
-    """Messages that travel in one transfer: all of one session and partition key, or of none.
-
-    Args:
-        session_id: the session of all of them.
-        partition_key: the partition key of all of them.
-        envelope: the sections in front of the messages of a batch.
-        items: the messages, in their order.
-        size: the bytes of the messages in a batch.
-        in_doubt: whether they may have reached Service Bus although no answer is known.
-        since: when the pack was opened, in monotonic seconds.
-    """
+    """Messages that travel in one transfer: all of one session and partition key, or of none."""
 
     session_id: str | None
     partition_key: str | None
@@ -117,7 +98,6 @@ class Pack:
         return taken
 
     def halves(self) -> list[Pack]:
-        """Return two packs with half of the messages each."""
         return [self._part(items) for items in halves(self.items)]
 
     def _part(self, items: Sequence[EncodedMessage]) -> Pack:
@@ -126,8 +106,6 @@ class Pack:
 
 
 class PulledBatch(NamedTuple):
-    """The result of one :meth:`Packer.take`."""
-
     pack: Pack | None
     refused: list[tuple[int, Outcome]]
 
@@ -136,14 +114,6 @@ class Packer:
     """Pulls messages, encodes them and packs them, in a thread because the input is the user's code.
 
     The thread calls :meth:`run`, and the sending task all other methods. ``_changed`` guards the state they share.
-
-    Args:
-        messages: the input.
-        verb: the verb of the outcomes.
-        address: the entity that the messages go to.
-        sizes: its size limits.
-        max_count: messages in one transfer at most.
-        wake: called from the thread when there is something to take.
     """
 
     def __init__(
@@ -238,7 +208,6 @@ class Packer:
 
     @property
     def is_done(self) -> bool:
-        """Tell whether all has been taken, or the packer is stopped."""
         return self._stopped or (self._ended and not self._ready and not self._refused)
 
     def want(self, count: int) -> None:

@@ -30,17 +30,7 @@ _CLOSE_WITHIN: Final = 5.0
 
 
 class SenderPool:
-    """Warm senders to one entity: one for each transfer in flight, because the SDK's senders are not safe to share.
-
-    Args:
-        connection: the connection to the namespace.
-        address: a queue or a topic.
-        answer_within: seconds to wait for a confirmation. Without one in this time the messages are UNCONFIRMED. Large
-            transfers get more time.
-
-    Raises:
-        ReadOnlyError: the connection is read-only. It is raised here, before the journal has a record of the send.
-    """
+    """Warm senders to one entity: one for each transfer in flight, because the SDK's senders are not safe to share."""
 
     def __init__(self, connection: Connection, address: EntityAddress, *, answer_within: float = 60.0) -> None:
         connection.require_writing()
@@ -58,7 +48,6 @@ class SenderPool:
         self._sizes: Sizes | None = None
 
     async def warm(self, count: int) -> None:
-        """Open ``count`` senders, so that the first sends do not wait for connections."""
         failures: list[Exception] = []
         try:
             async with anyio.create_task_group() as tasks:
@@ -119,7 +108,6 @@ class SenderPool:
             self._in_use -= 1
 
     async def close(self) -> None:
-        """Close all idle senders."""
         for opening in tuple(self._opening):
             opening.cancel()
         if self._opening:

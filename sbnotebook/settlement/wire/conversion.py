@@ -42,10 +42,7 @@ from sbnotebook.model.amqp_layout import (
     usual,
 )
 from sbnotebook.model.message import DATA_SECTIONS, PROPERTY_EXTRAS, PROPERTY_NAMES, UNREADABLE
-from sbnotebook.settlement.wire.encoding import payload_of
 from sbnotebook.settlement.wire.service_part import expiry, read_service_part, what_can_be_read
-
-__all__ = ["locked_from_payload", "payload_of", "peeked_from_payload"]
 
 _UNUSUAL_TEXTS: Final = frozenset({*PROPERTY_EXTRAS, "content_type", "content_encoding"})
 _LONGEST: Final = MAX_TTL * MILLISECOND
@@ -70,7 +67,6 @@ def peeked_from_payload(payload: bytes, entity: EntityAddress, sections: Collect
 def locked_from_payload(
     payload: bytes, entity: EntityAddress, lock_token: UUID, sections: Collection[int] = SECTIONS
 ) -> LockedMessage:
-    """Return a locked message from its AMQP bytes and its lock token; see :func:`peeked_from_payload`."""
     return LockedMessage(lock_token=lock_token, **_read(payload, entity, sections))
 
 

@@ -65,13 +65,7 @@ _LEARN_EVERY: Final = 8
 
 
 class _Varying(NamedTuple):
-    """A value that differs from message to message.
-
-    Attributes:
-        name: of its field.
-        layout: its format for ``struct``.
-        make: converts it to the field's value; None if it has no field.
-    """
+    """A value that differs from message to message."""
 
     name: str
     layout: str
@@ -98,14 +92,6 @@ _VARYING: Final[dict[int, dict[bytes, _Varying]]] = {
 
 
 class ServicePart(NamedTuple):
-    """The start of a message.
-
-    Attributes:
-        fields: of a received message, and ``locked_until``.
-        extras: values of the sender that have no field.
-        end: the index at which the properties, or the body, begin.
-    """
-
     fields: dict[str, Any]
     extras: dict[str, AmqpValue]
     end: int
@@ -193,7 +179,6 @@ def _lock_annotations(payload: bytes) -> dict[str | bytes, int]:
 
 
 def expiry(enqueued: datetime | None, ttl: timedelta | None) -> datetime | None:
-    """Return when a message expires; None for never."""
     if enqueued is None or ttl is None:
         return None
     try:

@@ -22,7 +22,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.sdk import senders
-from sbnotebook.settlement.wire.conversion import payload_of
+from sbnotebook.settlement.wire.encoding import payload_of
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
 

@@ -22,7 +22,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
-from sbnotebook.settlement.wire.conversion import payload_of
+from sbnotebook.settlement.wire.encoding import payload_of
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
 from tests.settlement.full_disk import fill_up

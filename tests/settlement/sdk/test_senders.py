@@ -19,7 +19,7 @@ from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.sdk import links, senders
 from sbnotebook.settlement.sending.packing import EncodedMessage, Pack
-from sbnotebook.settlement.wire.conversion import payload_of
+from sbnotebook.settlement.wire.encoding import payload_of
 
 pytestmark = pytest.mark.anyio
 

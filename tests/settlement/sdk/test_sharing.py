@@ -25,7 +25,7 @@ from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import management
 from sbnotebook.settlement.sdk.links import line_of
 from sbnotebook.settlement.sdk.protocol import private
-from sbnotebook.settlement.wire.conversion import payload_of
+from sbnotebook.settlement.wire.encoding import payload_of
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.sdk.receivers import LockReceiver

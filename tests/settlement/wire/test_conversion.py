@@ -23,7 +23,8 @@ from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType, EntityAddress, Message, MessageState, PeekedMessage
 from sbnotebook.model.amqp_layout import FIRST_MOMENT, LAST_MOMENT
 from sbnotebook.model.schema import columns_of
-from sbnotebook.settlement.wire.conversion import payload_of, peeked_from_payload
+from sbnotebook.settlement.wire.conversion import peeked_from_payload
+from sbnotebook.settlement.wire.encoding import payload_of
 from sbnotebook.testing.comparison import differences, same_value
 from sbnotebook.testing.strategies import PRIMITIVES, amqp_values, messages, peeked_messages
 

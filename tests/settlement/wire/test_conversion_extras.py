@@ -27,7 +27,8 @@ from sbnotebook.analysis.frames import messages_from, to_arrow, to_pandas
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError
 from sbnotebook.model import EntityAddress, Message, PeekedMessage, Resubmit
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.wire.conversion import locked_from_payload, payload_of, peeked_from_payload
+from sbnotebook.settlement.wire.conversion import locked_from_payload, peeked_from_payload
+from sbnotebook.settlement.wire.encoding import payload_of
 from sbnotebook.testing.comparison import differences
 from sbnotebook.testing.strategies import messages, peeked_messages
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.model import Message
 from sbnotebook.model.schema import SENT_COLUMNS, messages_from_columns
-from sbnotebook.settlement.wire.conversion import payload_of
 from sbnotebook.settlement.wire.encoded_rows import encoded_rows
+from sbnotebook.settlement.wire.encoding import payload_of
 from sbnotebook.testing.strategies import messages
 
 if TYPE_CHECKING:
