@@ -1,7 +1,7 @@
-"""Write parts of the reference from the code as Sphinx reads its pages: the magics, and words to search for.
+"""Write the reference of the magics from their help, and prepare plain Markdown for Sphinx.
 
-A page with the comment ``<!-- magics: LockMagics -->`` gets, in its place, each magic of that class: its help, an
-example, and a table of its options with meaning and default. WORDS lead to pages in the site's search.
+``python -m scripts.reference_pages`` writes the pages of MAGICS. In the site, the lists of ``docs/index.md`` become the
+navigation, pictures follow the theme, links to notebooks lead to their pages, and WORDS lead to pages in the search.
 """
 
 from __future__ import annotations
@@ -15,15 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sbnotebook.magics import _MAGICS  # pyright: ignore[reportPrivateUsage]
+from sbnotebook.magics.names import TASKS
 from sbnotebook.spark.options import ReadOptions, StreamOptions, WriteOptions, declared_by
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-__all__ = ["MARK", "WORDS", "magics_of", "section", "setup", "spark_options"]
+__all__ = ["MAGICS", "WORDS", "magic_page", "setup", "spark_options"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-GROUPS: Final[dict[str, Any]] = {each.__name__: each for each in _MAGICS}
+MAGICS: Final = {
+    "reference/magics-look.md": ("Magics that look", ("start", "look", "elsewhere")),
+    "reference/magics-act.md": ("Magics that act", ("hold and settle", "choose and settle", "send", "afterwards")),
+}
+"""The title and the tasks of each page that is written from the code."""
 WORDS: Final = {
     "how-to/causes": ("cause", "reason", "group"),
     "how-to/connect": ("connect", "connection string", "sign in"),
@@ -49,7 +54,12 @@ WORDS: Final = {
     "how-to/where-cookbook": ("cookbook", "filter", "expression"),
     "reference/terms": ("glossary", "terminology", "definition"),
 }
-MARK: Final = re.compile(r"^<!-- magics: (\w+) -->$", re.MULTILINE)
+_GROUP: Final = re.compile(r"^## (.+)\n\n((?:- .+\n)+)", re.MULTILINE)
+_PAGE: Final = re.compile(r"\]\(([\w/-]+)\.md\)")
+_PICTURE: Final = re.compile(
+    r'^<picture>\n.*srcset="([^"]+)">\n.*src="([^"]+)" alt="([^"]+)">\n</picture>$', re.MULTILINE
+)
+_NOTEBOOK: Final = re.compile(r"\]\((?:\.\./)+notebooks/(\w+\.ipynb)\)")
 _PYTHON: Final = re.compile(r"^\| `%(\w+)[^`]*` \|.*\| ([^|]+) \|$", re.MULTILINE)
 # IPython puts the usage before the text of a docstring, and the options behind it.
 _HELP: Final = re.compile(r"::\n\n.*?\n\n(.*?)(?:\n\n(?:positional arguments|options):\n.*)?$", re.DOTALL)
@@ -61,22 +71,41 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", _complete)
 
 
-def magics_of(group: str) -> list[str]:
-    """Return the names of the magics of a class, in the order of its code.
-
-    Args:
-        group: the name of the class.
-    """
-    kind = GROUPS[group]
-    return [name for name in vars(kind) if name in {*kind.magics["line"], *kind.magics["cell"]}]
-
-
 def _complete(_app: Sphinx, page: str, source: list[str]) -> None:
-    source[0] = MARK.sub(lambda mark: section(mark[1]), source[0])
+    text = _NOTEBOOK.sub(r"](/tutorials/\1)", _PICTURE.sub(_both_themes, source[0]))
+    if page == "index":
+        text += "".join(map(_toctree, _GROUP.finditer(text)))
+    if page == "tutorials/index":
+        text += "\n```{toctree}\n:hidden:\n:glob:\n\n[0-9]*\n```\n"
     if words := WORDS.get(page):
         # Exclamation marks make them main entries of the index, which the search shows first.
         entries = ", ".join(f"! {word}" for word in words)
-        source[0] = re.sub(r"^# .*$", rf"\g<0>\n\n```{{index}} {entries}\n```", source[0], count=1, flags=re.MULTILINE)
+        text = re.sub(r"^# .*$", rf"\g<0>\n\n```{{index}} {entries}\n```", text, count=1, flags=re.MULTILINE)
+    source[0] = text
+
+
+def _toctree(group: re.Match[str]) -> str:
+    pages = "\n".join(_PAGE.findall(group[2]))
+    return f"\n```{{toctree}}\n:hidden:\n:caption: {group[1]}\n\n{pages}\n```\n"
+
+
+def _both_themes(picture: re.Match[str]) -> str:
+    dark, light, text = picture.groups()
+    return "\n\n".join(
+        f"```{{image}} {path}\n:class: only-{theme}\n:alt: {text}\n```"
+        for path, theme in ((light, "light"), (dark, "dark"))
+    )
+
+
+def magic_page(title: str, tasks: tuple[str, ...]) -> str:
+    """Return the Markdown of the magics of some tasks: the help, an example, and the options of each."""
+    kinds = {name: kind for kind in _MAGICS for name in (*kind.magics["line"], *kind.magics["cell"])}
+    python = dict(_PYTHON.findall((ROOT / "docs/reference/magics.md").read_text()))
+    parts = [f"# {title}", "These are the help texts of the magics. [Magics](magics.md) has what they share."]
+    for task in tasks:
+        names = [f"sb_{verb}" for verb in TASKS[task]]
+        parts += [_magic(kinds[name], name, python.get(name, "")) for name in names]
+    return "\n\n".join(parts) + "\n"
 
 
 def spark_options(place: str) -> str:
@@ -90,16 +119,6 @@ def spark_options(place: str) -> str:
             f"| `{option.name}` | {f'to {option.only}: ' if option.only else ''}{option.meaning} | {default} |"
         )
     return "\n".join(lines)
-
-
-def section(group: str) -> str:
-    """Return the Markdown of all magics of a class.
-
-    Args:
-        group: the name of the class.
-    """
-    python = dict(_PYTHON.findall((ROOT / "docs/reference/magics.md").read_text()))
-    return "\n\n".join(_magic(GROUPS[group], magic, python.get(magic, "")) for magic in magics_of(group))
 
 
 def _magic(kind: Any, name: str, python: str) -> str:
@@ -146,3 +165,8 @@ def _row(action: Action) -> str:
 def _markdown(text: str) -> str:
     plain = re.sub(r"``(.+?)``", r"`\1`", text.replace("%%", "%"))
     return re.sub(r"(?<![`\w-])(--[a-z-]+|%sb_\w+)", r"`\1`", re.sub(r"::$", ":", plain))
+
+
+if __name__ == "__main__":
+    for _path, _content in MAGICS.items():
+        (ROOT / "docs" / _path).write_text(magic_page(*_content), encoding="utf-8")

@@ -1,9 +1,10 @@
-"""The first screen of the README, typed into a real kernel by a reader who knows nothing else."""
+"""The commands of the README and of the start page, typed into a real kernel by a reader who knows nothing else."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tests.house.test_docs import ROOT
 from tests.kernels import running_kernel
@@ -12,34 +13,59 @@ if TYPE_CHECKING:
     from jupyter_client.blocking.client import BlockingKernelClient
 
 README = (ROOT / "README.md").read_text()
-FIRST_SCREEN = 30  # lines, of which the picture is one
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
 TIMEOUT = 60
 SET_UP = "from tests.pages import namespace as _namespace; _filled = _namespace(); _emulator = _filled.__enter__()"
 
 
 def typed(client: BlockingKernelClient, line: str) -> str:
     """Run a line, and return what its reader sees, as text."""
-    seen: list[str] = []
+    shown: list[str] = []
 
     def see(message: dict[str, dict[str, object]]) -> None:
         content = message["content"]
-        seen.append(str(content.get("text") or content.get("traceback") or content.get("data") or ""))
+        data: Any = content.get("data") or {}
+        shown.append(str(content.get("text") or content.get("traceback") or data.get("text/plain") or "") + "\n")
 
     reply = client.execute_interactive(line, timeout=TIMEOUT, output_hook=see)
-    assert reply["content"]["status"] == "ok", seen
-    return "".join(seen)
+    assert reply["content"]["status"] == "ok", shown
+    return "".join(shown)
+
+
+def seen(outputs: str, excerpt: str) -> bool:
+    """Tell whether each line of an excerpt is a line of the output; of a table, the cells that it shows."""
+    lines = ANSI.sub("", outputs).splitlines()
+    return all(
+        any(all(cell in line for cell in re.split(r" *│ *", wanted.strip("│ "))) for line in lines)
+        for wanted in excerpt.strip().splitlines()
+    )
 
 
 def test_five_commands_connect_show_causes_and_plan() -> None:
-    before, commands = README.split("```ipython\n", 1)
-    lines = commands.partition("```")[0].splitlines()
-    assert (len(lines), before.count("\n") + len(lines) <= FIRST_SCREEN) == (5, True)
+    commands, excerpts = README.split("```ipython\n", 1)[1].split("```\n", 1)
+    lines = commands.splitlines()
+    assert len(lines) == 5
     with running_kernel(cwd=str(ROOT)) as (_, client):
         typed(client, SET_UP)
         _, connected, entities, causes, plan = (typed(client, line) for line in lines)
         after = typed(client, "print(_emulator.counts('orders').dead_letter)")
     assert "writing is off" in connected or "nothing can be changed" in connected
     assert re.search(r"orders.*12", entities)
-    assert "CarrierAway" in causes
+    assert seen(causes, excerpts.split("```text\n", 1)[1].split("```", 1)[0])
     assert "resubmit 5 messages" in plan
     assert after.strip() == "12"  # the dry run sent nothing
+
+
+def test_the_start_page_shows_what_its_blocks_print(tmp_path: Path) -> None:
+    page = (ROOT / "docs/tutorials/start.md").read_text()
+    blocks = re.findall(
+        r"^(?:```(ipython|python|text)|<!-- (hidden))\n(.*?)^(?:```|-->)$", page, re.MULTILINE | re.DOTALL
+    )
+    shown = ""
+    with running_kernel(cwd=str(tmp_path)) as (_, client):
+        for language, _, text in blocks:
+            if language == "text":
+                assert seen(shown, text)
+            else:
+                shown = typed(client, text)
+    assert sum(language == "text" for language, _, _ in blocks) == 3

@@ -22,7 +22,7 @@ from sbnotebook.emulator import RunningEmulator, faults
 from sbnotebook.magics.current import SbMagics
 from sbnotebook.probe.run import PROBES
 from sbnotebook.testing import plugin
-from scripts.reference_pages import WORDS, spark_options
+from scripts.reference_pages import MAGICS, WORDS, magic_page, spark_options
 from tests.browser.conftest import chromium
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,12 +138,19 @@ def test_words_of_users_lead_to_the_right_page(site: Path) -> None:
     assert wrong == {}
 
 
-def test_the_index_of_guides_lists_each_once() -> None:
-    text = page("how-to/index.md")
-    listed = re.findall(r"^- \[.+\]\(([\w-]+)\.md\)", text, re.MULTILINE)
-    guides = sorted(path.stem for path in (DOCS / "how-to").glob("*.md") if path.stem != "index")
-    assert sorted(listed) == guides
-    assert text.count("toctree") == text.count(":hidden:") == 1
+def test_the_index_lists_each_page_once() -> None:
+    listed = re.findall(r"\]\(((?:how-to|explanation)/[\w-]+)\.md\)", page("index.md"))
+    pages = sorted(
+        str(path.relative_to(DOCS).with_suffix(""))
+        for kind in ("how-to", "explanation")
+        for path in (DOCS / kind).glob("*.md")
+    )
+    assert sorted(listed) == pages
+
+
+@pytest.mark.parametrize("path", MAGICS)
+def test_pages_of_the_magics_are_as_their_help_says(path: str) -> None:
+    assert page(path) == magic_page(*MAGICS[path]), "Run python -m scripts.reference_pages."
 
 
 @pytest.mark.thorough
@@ -245,7 +252,8 @@ def test_every_variable_of_the_environment_is_documented() -> None:
 def test_extras_are_documented_and_named_ones_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = set(project["optional-dependencies"])
-    assert set(re.findall(r"^\| `(\w+)` \|", page("how-to/set-up.md"), re.MULTILINE)) == extras
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", page("how-to/set-up.md"), re.MULTILINE)
+    assert set(re.findall(r"\w+", " ".join(rows))) == extras
     named = re.findall(r"(?:sbnotebook|\.)\[(\w+)\]", "".join(path.read_text() for path in PAGES))
     assert set(named) <= extras
 
