@@ -163,5 +163,9 @@ def _order(number: int) -> Message:
         message_id=f"order-{number}",
         subject="order",
         content_type="application/json",
-        application_properties={"region": ("eu", "us")[number % 2], "attempt": 1},
+        application_properties={
+            "region": ("eu", "us")[number % 2],
+            "attempt": 1,
+            "traceparent": f"00-{number:032x}-{number:016x}-01",
+        },
     )

@@ -36,6 +36,7 @@ from sbnotebook.analysis.descriptions import (
 )
 from sbnotebook.analysis.fault_headers import fault_of, header_names
 from sbnotebook.analysis.shown import Shown, Table
+from sbnotebook.analysis.telemetry import Telemetry, kql_of_groups, telemetry_of, traces_of
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.model.budget import CAUSE_SECONDS_OF_TABLE, MATCHED_CHARACTERS
@@ -93,6 +94,7 @@ class Group:
         sequence_numbers: of all its messages.
         examples: a few of their descriptions, as they are.
         came_back: how often the message that came back most often was resubmitted.
+        traces: the trace ids of its messages, each once.
         take: returns the messages themselves.
     """
 
@@ -109,6 +111,7 @@ class Group:
     sequence_numbers: tuple[int, ...]
     examples: tuple[str, ...]
     came_back: int = 0
+    traces: tuple[str, ...] = ()
     take: Callable[[], Sequence[ReceivedMessage]] = field(default=tuple, repr=False, compare=False)
 
     @property
@@ -119,6 +122,17 @@ class Group:
     def to_pandas(self) -> pd.DataFrame:
         """Return a pandas frame with one row, and the fields of the group as columns."""
         return Groups((self,)).to_pandas()
+
+    @property
+    def trace(self) -> str | None:
+        """Return a trace id and the number of the others, for tables; None where there is none."""
+        return (
+            f"{self.traces[0]} and {len(self.traces) - 1:,} more" if self.traces[1:] else "".join(self.traces) or None
+        )
+
+    def kql(self, *, until: datetime | None = None) -> str:
+        """Return a Kusto query for the telemetry of these messages: see :meth:`Groups.kql`."""
+        return Groups((self,)).kql(until=until)
 
     def __repr__(self) -> str:
         traits = {"reason": self.reason, "cause": self.cause, "frame": self.frame, "subject": self.subject}
@@ -153,6 +167,52 @@ class Groups(Shown, Sequence[Group]):
         for name in ("first_seen", "last_seen"):
             frame[name] = pd.to_datetime(frame[name], utc=True).astype("datetime64[us, UTC]")
         return frame.astype({"count": "int64"})
+
+    def kql(self, *, until: datetime | None = None) -> str:
+        """Return a Kusto query for the exceptions and failed dependencies behind these causes.
+
+        Run it in the Logs of the workspace of Application Insights. It names up to 1,000 operations, and begins an hour
+        before the first of these messages was enqueued.
+
+        Args:
+            until: the end of the times; None for now.
+
+        Raises:
+            DecisionError: no message has a trace.
+
+        Example:
+            >>> print(connect("emulator").entity("orders/$dlq").peek().groups()[0].kql())  # doctest: +SKIP
+        """
+        return kql_of_groups(self, until)
+
+    def telemetry(
+        self, workspace: str, *, credential: Any = None, endpoint: str | None = None, until: datetime | None = None
+    ) -> Telemetry:
+        """Ask Azure Monitor for the exceptions and failed dependencies behind these causes. It needs ``[telemetry]``.
+
+        It runs the query of :meth:`kql`, and sends nothing but that: trace ids and times.
+
+        Args:
+            workspace: the workspace ID, a GUID, of the Log Analytics workspace of Application Insights.
+            credential: a synchronous token credential of azure.identity; None for its DefaultAzureCredential. The
+                account needs the role Log Analytics Reader.
+            endpoint: of another cloud, such as ``https://api.loganalytics.us``.
+            until: the end of the times; None for now.
+
+        Returns:
+            A row for each kind of failure of a cause, the most frequent first.
+
+        Raises:
+            ConfigurationError: the workspace is not a GUID.
+            DecisionError: no message has a trace.
+            MissingExtraError: azure-monitor-query is not installed.
+            azure.core.exceptions.AzureError: Azure Monitor refused the query, or was not reached.
+
+        Example:
+            >>> causes = connect("emulator").entity("orders/$dlq").peek().groups()  # doctest: +SKIP
+            >>> causes.telemetry("3f2a7c1e-0d5b-4e7a-9c44-1b2f6d8e9a10")  # doctest: +SKIP
+        """
+        return telemetry_of(self, workspace, credential=credential, endpoint=endpoint, until=until)
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -255,6 +315,7 @@ def group_by_cause(
         messages = tuple(messages)
         take = take or partial(_in_places, messages)
     found: dict[tuple[str | None, ...], list[tuple[int, _Row]]] = {}
+    traces = traces_of(messages)
     own, needs_causes = _rows(messages), "description" in by or "frame" in by
     rows = _with_faults(messages, own)
     is_read = rows is own and isinstance(messages, pa.Table)
@@ -265,7 +326,7 @@ def group_by_cause(
     for place, (row, cause) in enumerate(zip(rows, causes, strict=False)):
         reason = None if row.reason is None else reason_of(row.reason)
         found.setdefault(_traits(row, reason, cause, by), []).append((place, row))
-    groups = [_group(traits, placed, take) for traits, placed in found.items()]
+    groups = [_group(traits, placed, take, traces) for traits, placed in found.items()]
     return Groups(
         sorted(groups, key=lambda group: (-group.count, group.reason or "", group.cause or "", group.fingerprint))
     )
@@ -331,7 +392,12 @@ def _traits(row: _Row, reason: str | None, cause: Cause, by: Sequence[Trait]) ->
     )
 
 
-def _group(traits: tuple[str | None, ...], placed: Sequence[tuple[int, _Row]], take: Take | None) -> Group:
+def _group(
+    traits: tuple[str | None, ...],
+    placed: Sequence[tuple[int, _Row]],
+    take: Take | None,
+    traces: Sequence[str | None],
+) -> Group:
     rows = [row for _, row in placed]
     places = array("q", [place for place, _ in placed])
     times: list[Any] = [row.enqueued_time for row in rows if row.enqueued_time is not None]
@@ -346,6 +412,7 @@ def _group(traits: tuple[str | None, ...], placed: Sequence[tuple[int, _Row]], t
         sequence_numbers=tuple(row.sequence_number for row in rows),
         examples=tuple(descriptions)[:_MAX_EXAMPLES],
         came_back=max((row.resubmit_count or 0 for row in rows), default=0),
+        traces=tuple(dict.fromkeys(filter(None, (traces[place] for place in places)))),
         take=partial(take, places) if take else tuple,
     )
 

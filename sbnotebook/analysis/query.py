@@ -35,6 +35,7 @@ from sbnotebook.analysis.arrays import array_of_flags, array_of_numbers
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.query_worker import BODY, BODY_JSON, INDEX
 from sbnotebook.analysis.tables import printable
+from sbnotebook.analysis.telemetry import PROPERTIES, TRACE_COLUMNS, trace_columns
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import Message
 from sbnotebook.model.budget import PARSED_CHARACTERS
@@ -155,10 +156,12 @@ def result_of(table: pa.Table, query: str) -> pa.Table:
         )
     if len(query) > _LONGEST:
         _refuse(query, f"it is longer than {_LONGEST:,} characters", "query")
-    table, deadline = _with_json(table), time.monotonic() + _MOST_SECONDS
+    table, deadline = _with_derived(table), time.monotonic() + _MOST_SECONDS
     with _process() as process:
         columns, _ = _ask(process, table.slice(0, 0), query, deadline, "check")
-        _, result = _ask(process, table.select(columns["columns"]), query, deadline, "query")
+        _, result = _ask(
+            process, _traced(table, columns["columns"]).select(columns["columns"]), query, deadline, "query"
+        )
     return pa.ipc.open_stream(result).read_all()
 
 
@@ -169,13 +172,15 @@ def matching(table: pa.Table, expression: str) -> list[int]:
         raise ConfigurationError("The expression is empty: write a condition such as subject = 'UA', or leave it out.")
     if len(expression) > _LONGEST:
         _refuse(expression, f"it is longer than {_LONGEST:,} characters")
-    table = _with_json(table).append_column(INDEX, array_of_numbers(np.arange(len(table), dtype=np.int64)))
+    table = _with_derived(table).append_column(INDEX, array_of_numbers(np.arange(len(table), dtype=np.int64)))
     deadline = time.monotonic() + _MOST_SECONDS
     with _process() as process:
         needed = _needed(process, table, expression, deadline)
         if not len(table):
             return []
-        found, _ = _ask(process, table.select(needed).combine_chunks(), expression, deadline)  # pages have few rows
+        found, _ = _ask(
+            process, _traced(table, needed).select(needed).combine_chunks(), expression, deadline
+        )  # pages have few rows
     return found["rows"]
 
 
@@ -202,8 +207,23 @@ def _portions(table: pa.Table, most: int) -> Iterator[pa.Table]:
     yield from _portions(table.slice(half), most)
 
 
-def _with_json(table: pa.Table) -> pa.Table:
-    return table.append_column(BODY_JSON, pa.nulls(len(table), pa.bool_())) if BODY in table.column_names else table
+def _with_derived(table: pa.Table) -> pa.Table:
+    """Return a table with the columns besides the message columns, not filled yet."""
+    if BODY in table.column_names:
+        table = table.append_column(BODY_JSON, pa.nulls(len(table), pa.bool_()))
+    if PROPERTIES in table.column_names:
+        for name in TRACE_COLUMNS:
+            table = table.append_column(name, pa.nulls(len(table), pa.string()))
+    return table
+
+
+def _traced(table: pa.Table, needed: Sequence[str]) -> pa.Table:
+    """Fill the columns of traces, where an expression needs one."""
+    if not {*needed} & {*TRACE_COLUMNS}:
+        return table
+    for name, column in zip(TRACE_COLUMNS, trace_columns(table.column(PROPERTIES)), strict=True):
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
 
 
 def _checked_json(table: pa.Table) -> pa.Table:

@@ -65,6 +65,7 @@ _GROUP_COLUMNS: Final = (
     "first_seen",
     "last_seen",
     "came_back",
+    "trace",
     "fingerprint",
 )
 # A notebook would set a text between two dollar signs as a formula, links included.

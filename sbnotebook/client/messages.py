@@ -100,6 +100,20 @@ class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
         """
         return group_by_cause(self._arrow, by, take=self._in_places)
 
+    def kql(self, *, until: datetime | None = None) -> str:
+        """Return a Kusto query for the exceptions and failed dependencies of the operations of these messages.
+
+        Args:
+            until: the end of the times; None for now. See :meth:`sbnotebook.analysis.groups.Groups.kql`.
+
+        Raises:
+            DecisionError: no message has a trace.
+
+        Example:
+            >>> print(connect("emulator").entity("orders/$dlq").peek(100).kql())  # doctest: +SKIP
+        """
+        return self.groups("reason").kql(until=until)
+
     def _in_places(self, places: Sequence[int]) -> Messages:
         untyped: Any = self._arrow
         return self._with(untyped.take(pa.array(places, pa.int64())))

@@ -13,6 +13,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.analysis.masks import MASKED_COLUMNS
+from sbnotebook.analysis.telemetry import TRACE_COLUMNS
 from sbnotebook.client import Namespace
 from sbnotebook.magics.arguments import WORD
 from sbnotebook.magics.names import VERBS
@@ -58,7 +59,7 @@ class Completer:
             "TARGET": lambda: ["emulator", "env:", "secret:"],
             "DURATION": lambda: list(_DURATIONS),
             "PATH": lambda: ["$.", "application_properties.", *MASKED_COLUMNS],
-            "EXPRESSION": lambda: [*(column.name for column in COLUMNS), "body_json"],
+            "EXPRESSION": lambda: [*(column.name for column in COLUMNS), "body_json", *TRACE_COLUMNS],
         }
 
     @context_matcher(identifier="sbnotebook.magics")

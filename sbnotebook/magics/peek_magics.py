@@ -9,7 +9,9 @@ from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.analysis.groups import CAUSE, TRAITS, Groups
+from sbnotebook.analysis.telemetry import Telemetry
 from sbnotebook.client import Entity, Messages
+from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import COUNT, ENTITY, FROM, INTO, PEEK_COUNT, STATE, UP_TO, WHERE, MagicArguments
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
@@ -113,22 +115,35 @@ class PeekMagics(PlanMagics):
             action="append",
             help="trait to group by (default reason, description and frame). Repeatable",
         ),
+        argument("--kql", action="store_true", help="show a Kusto query for the telemetry of these messages"),
+        argument("--telemetry", metavar="WORKSPACE", help="ask this Log Analytics workspace for their exceptions"),
         INTO,
     )
-    def sb_groups(self, args: MagicArguments) -> Groups:
+    def sb_groups(self, args: MagicArguments) -> Groups | Telemetry | str | None:
         """Group the messages of an entity by what went wrong with them, the largest group first.
 
-        A group has a fingerprint, which %sb_resubmit and %sb_pick take as --cause.
+        A group has a fingerprint, which %sb_resubmit and %sb_pick take as --cause. The query of --kql finds exceptions
+        and failed dependencies in Application Insights by the traces of the messages. --telemetry runs it, as your
+        account of Azure.
 
         Example::
 
             %sb_groups orders/$dlq
             %sb_groups orders/$dlq --by reason --by subject
+            %sb_groups orders/$dlq --kql
         """
+        if args.kql and args.telemetry:
+            raise ConfigurationError("Give --kql or --telemetry, not both.")
         found = self._found(args)
         if not found:
             say(found.as_text())
-        return found.groups(args.by or CAUSE)
+        groups = found.groups(args.by or CAUSE)
+        if args.telemetry:
+            return groups.telemetry(args.telemetry)
+        if not args.kql:
+            return groups
+        say(groups.kql())
+        return groups.kql() if args.into else None
 
     def _found(self, args: MagicArguments) -> Messages:
         return self.current.namespace.entity(args.entity).peek(

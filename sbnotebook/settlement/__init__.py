@@ -93,6 +93,7 @@ if TYPE_CHECKING:
         RuleDescription,
         route_or_reason,
     )
+    from sbnotebook.settlement.telemetry import query_logs
     from sbnotebook.settlement.terms import Progress, check_decision
     from sbnotebook.settlement.watch import Watch, in_flight, reporting
     from sbnotebook.settlement.wire.conversion import peeked_from_payload
@@ -197,6 +198,7 @@ __all__ = [
     "patiently",
     "payload_of",
     "peeked_from_payload",
+    "query_logs",
     "read_connection_string",
     "read_service_part",
     "receive_and_delete",
@@ -271,6 +273,7 @@ _NAMES: Final = {
     "resources": ("Resources",),
     "sequence_numbers": ("SequenceNumbers",),
     "subscription_rules": ("MissingEntity", "PlacedRules", "Route", "RuleDescription", "route_or_reason"),
+    "telemetry": ("query_logs",),
     "terms": ("Progress", "check_decision"),
     "watch": ("Watch", "in_flight", "reporting"),
     "wire.conversion": ("peeked_from_payload",),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from sbnotebook.client import Messages
+from sbnotebook.model import Message
 from tests.magics.conftest import Kernel, Shell
 
 
@@ -63,3 +64,14 @@ def test_kernel_shows_an_escaped_table_and_text(kernel: Kernel, shell: Shell) ->
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in ran.html.replace("<wbr>", "")
     assert "<script" not in ran.html
     assert "\x1b" not in ran.html + ran.text
+
+
+def test_groups_show_a_query_for_their_telemetry(shell: Shell) -> None:
+    shell.run("namespace.create_queue('traced')")
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    properties = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+    shell.variables["letter"] = Message(body=b"a", application_properties=properties)
+    assert shell.run("%sb_send traced letter").value.ok
+    shown = shell.run("%sb_groups traced --kql")
+    assert shown.value is None
+    assert f'dynamic(["{trace}"])' in shown.out
