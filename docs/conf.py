@@ -32,6 +32,7 @@ html_title = f"sbnotebook {release}"
 html_theme = "furo"
 html_css_files = ["site.css"]
 html_copy_source = False
+smartquotes = False  # they turn --where into a dash
 # Everything that a page loads comes with it, so that it is whole without a network.
 html_static_path = ["_static", str(Path(plotly.__file__).parent / "package_data" / "plotly.min.js")]
 

@@ -21,7 +21,7 @@ from sbnotebook.spark.options import ReadOptions, StreamOptions, WriteOptions, d
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-__all__ = ["MAGICS", "WORDS", "magic_page", "setup", "spark_options"]
+__all__ = ["MAGICS", "WORDS", "magic_page", "setup", "spark_options", "summary"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 MAGICS: Final = {
@@ -69,6 +69,19 @@ _DEFAULT: Final = re.compile(r" \((?:the )?default:? ([^()]*)\)")
 def setup(app: Sphinx) -> None:
     """Register this as an extension of Sphinx."""
     app.connect("source-read", _complete)
+    app.connect("build-finished", _write_summary)
+
+
+def _write_summary(app: Sphinx, error: Exception | None) -> None:
+    if error is None and app.builder.format == "html":
+        index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+        Path(app.outdir, "llms.txt").write_text(summary(index), encoding="utf-8")
+
+
+def summary(index: str) -> str:
+    """Return ``llms.txt``: what sbnotebook is, and each page with a line about it."""
+    text = re.sub(r"^<picture>.*?</picture>\n\n", "", index, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"\.md\)", ".html)", text)
 
 
 def _complete(_app: Sphinx, page: str, source: list[str]) -> None:

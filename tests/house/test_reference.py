@@ -97,6 +97,10 @@ def page(name: str) -> str:
 @pytest.mark.thorough
 def test_the_documentation_builds_without_a_warning(site: Path) -> None:
     assert (site / "reference" / "errors.html").is_file()
+    pages = re.findall(r"^- \[.+?\]\(([\w/-]+\.html)\)", (site / "llms.txt").read_text(), re.MULTILINE)
+    assert len(pages) > 40
+    assert [each for each in pages if not (site / each).is_file()] == []
+    assert not any("\N{EN DASH}where" in path.read_text() for path in site.rglob("*.html"))
 
 
 @pytest.mark.browser
