@@ -2,7 +2,6 @@
 
 from sbnotebook.client.batch import LockedBatch, LockedSession
 from sbnotebook.client.entity import Entity
-from sbnotebook.client.frame_plan import FramePlan
 from sbnotebook.client.messages import Messages, read_messages
 from sbnotebook.client.namespace import Namespace, NamespaceCopy, connect, read_copy
 from sbnotebook.client.plan import Plan, Running, SendPlan
@@ -10,7 +9,6 @@ from sbnotebook.client.processing import Processing
 
 __all__ = [
     "Entity",
-    "FramePlan",
     "LockedBatch",
     "LockedSession",
     "Messages",

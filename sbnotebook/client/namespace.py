@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import pyarrow as pa
 
@@ -23,7 +23,6 @@ from sbnotebook.client.dead_letters import SAMPLE, DeadLetters, look_at
 from sbnotebook.client.difference import MessageDifference, compare
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.finding import MOST_FOUND, FoundMessages, Search, find_messages
-from sbnotebook.client.frame_plan import FramePlan, outcomes_in
 from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered, history_of
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
 
     from sbnotebook.client.copying import Copied
     from sbnotebook.client.rehearsal import Consumer, Rehearsal
+    from sbnotebook.spark.frame_plan import FramePlan
 
 
 def connect(
@@ -514,7 +514,7 @@ class Namespace(SdkNames):
             report, entity = None, report
         plan = run(
             self._namespace.undo,
-            outcomes_in(report),
+            _outcomes(report),
             entity=entity,
             since=start_time(since),
             to=to,
@@ -528,6 +528,8 @@ class Namespace(SdkNames):
         self, frame: DataFrame, *, entity: str | EntityAddress | None = None, archived: bool = True
     ) -> FramePlan:
         """Plan to settle messages by the rows of a Spark frame: see :meth:`settle_frame`."""
+        from sbnotebook.spark.frame_plan import FramePlan
+
         return FramePlan(self._namespace, frame, entity=entity, archived=archived)
 
     def settle_frame(
@@ -745,6 +747,14 @@ def read_copy(path: Path | str) -> NamespaceCopy:
     from sbnotebook.client.copy_file import read_copy_file  # it loads the emulator
 
     return NamespaceCopy(read_copy_file(path), f"the copy in {Path(path).name}")
+
+
+def _outcomes(report: Iterable[Outcome] | DataFrame | None) -> Iterable[Outcome] | None:
+    if not hasattr(report, "toArrow"):
+        return cast("Iterable[Outcome] | None", report)
+    from sbnotebook.spark.frame_plan import outcomes_in
+
+    return outcomes_in(cast("DataFrame", report))
 
 
 def _addresses(entities: Iterable[str | EntityAddress] | str | EntityAddress | None) -> list[EntityAddress] | None:

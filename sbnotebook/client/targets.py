@@ -7,13 +7,13 @@ import re
 import socket
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from sbnotebook.client.scrubbing import secrets_of
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.settlement import Connection, Hidden, hidden
 
 EMULATOR: Final = "emulator"
+_SECRET_PARTS: Final = frozenset({"sharedaccesskey", "sharedaccesssignature"})
 ENVIRONMENT_VARIABLES: Final = ("SBNOTEBOOK_CONNECTION", "SERVICEBUS_CONNECTION_STRING")
 _CONNECTION_STRING: Final = "a connection string"
 _VARIABLE: Final = "a variable"
@@ -88,6 +88,24 @@ class NamespaceTarget:
         connection.has_answered = True  # where this was made
         connection.read_only = False  # a frame that is written, or a stream that consumes, says so by itself
         return connection
+
+
+def secrets_of(target: str | Hidden) -> tuple[str, ...]:
+    """Return the texts of a target that must not be shown: the connection string and its keys, the longest first.
+
+    Example:
+        >>> secrets_of("Endpoint=sb://n/;SharedAccessKeyName=k;SharedAccessKey=abc=")[-1]
+        'abc'
+        >>> secrets_of("emulator")
+        ()
+    """
+    text = hidden(target).reveal()
+    parts = [part.partition("=") for part in text.split(";")]
+    # Without the padding, which is easily cut off a key in a text; padding alone reveals nothing.
+    keys = [value.strip().rstrip("=") for name, _, value in parts if name.strip().lower() in _SECRET_PARTS]
+    found = {text, *keys} if "=" in text else set(keys)
+    found |= {quote(each, safe="") for each in found}  # as in a URL
+    return tuple(sorted(filter(None, found), key=len, reverse=True))
 
 
 def refuse_secret(target: str | Hidden | None) -> None:

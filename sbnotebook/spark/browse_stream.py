@@ -13,8 +13,6 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from sbnotebook.client.portal import run
-from sbnotebook.client.scrubbing import scrubbed
-from sbnotebook.client.shipping import Shipped
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.model.partition import end_of_partition, partition_of
@@ -28,6 +26,8 @@ from sbnotebook.settlement import (
 from sbnotebook.spark.options import StreamOptions
 from sbnotebook.spark.peek_reader import RangesOfTask, divide, read_ranges
 from sbnotebook.spark.schema import MessageBatches
+from sbnotebook.spark.scrubbing import scrubbed
+from sbnotebook.spark.shipping import Shipped
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,6 @@ import anyio
 
 from sbnotebook.client.batch import Keeper
 from sbnotebook.client.portal import Work, portal, run
-from sbnotebook.client.scrubbing import in_words
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState, SubQueue
 from sbnotebook.settlement import (
@@ -30,6 +29,7 @@ from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
 from sbnotebook.spark.held_batches import HeldBatches
 from sbnotebook.spark.micro_batches import MicroBatches, pages_up_to
 from sbnotebook.spark.options import Delivery, Orphans, StreamOptions
+from sbnotebook.spark.scrubbing import in_words
 from sbnotebook.spark.session_batches import SessionLocker
 
 T = TypeVar("T")

@@ -58,8 +58,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from sbnotebook.client.scrubbing import scrubbed
-from sbnotebook.client.shipping import Shipped
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.settlement import OUTAGE_PATIENCE, Page, PeekCursor
@@ -69,6 +67,8 @@ from sbnotebook.spark.micro_batches import report_loss
 from sbnotebook.spark.options import Delivery, StreamOptions
 from sbnotebook.spark.peek_reader import BatchBuilder, prefetched
 from sbnotebook.spark.schema import MessageBatches
+from sbnotebook.spark.scrubbing import scrubbed
+from sbnotebook.spark.shipping import Shipped
 from sbnotebook.spark.task_context import warm_namespace
 
 if TYPE_CHECKING:

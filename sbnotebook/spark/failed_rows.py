@@ -22,11 +22,11 @@ from pyarrow import parquet
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
-from sbnotebook.client.scrubbing import in_words, scrubbed
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Outcome
 from sbnotebook.spark.driver_log import log_on_driver
 from sbnotebook.spark.schema import arrow_schema_for
+from sbnotebook.spark.scrubbing import in_words, scrubbed
 from sbnotebook.spark.task_context import local_properties
 
 OUTCOME_COLUMNS: Final = ("outcome_status", "outcome_condition", "outcome_description")

@@ -12,8 +12,7 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import Final, TypeAlias, TypeVar
 
-from sbnotebook.client.scrubbing import secrets_of
-from sbnotebook.client.targets import NamespaceTarget
+from sbnotebook.client.targets import NamespaceTarget, secrets_of
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import Connection, Hidden, scrub

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final, NamedTuple, Self, get_type_hints
 
-from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.model.decision import AUTO
@@ -27,6 +26,7 @@ from sbnotebook.spark.option_parser import (
     text,
     whole,
 )
+from sbnotebook.spark.scrubbing import scrubbed
 
 DEFAULT_MAX_MESSAGES: Final = 10_000
 """Messages of a micro-batch at most."""

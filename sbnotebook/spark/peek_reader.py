@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from sbnotebook.client.portal import Work, run
-from sbnotebook.client.scrubbing import scrubbed
-from sbnotebook.client.shipping import Shipped
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
@@ -30,6 +28,8 @@ from sbnotebook.settlement import (
 from sbnotebook.spark.option_parser import MAX_NUMBER
 from sbnotebook.spark.options import ReadOptions
 from sbnotebook.spark.schema import MessageBatches
+from sbnotebook.spark.scrubbing import scrubbed
+from sbnotebook.spark.shipping import Shipped
 from sbnotebook.spark.task_context import warm_namespace
 
 if TYPE_CHECKING:

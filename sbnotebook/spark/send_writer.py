@@ -1,23 +1,18 @@
-"""Sending the rows of a frame as messages: the writer that Spark calls, on the driver and in each task.
-
-The driver checks the columns of the frame before anything is sent.
-"""
+"""Sending the rows of a frame as messages; the driver checks its columns before anything is sent."""
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left, bisect_right
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from threading import Lock
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -36,19 +31,16 @@ from pyspark.sql.types import (
 
 from sbnotebook.analysis.frames import in_slices, rows_to_send
 from sbnotebook.client.portal import run
-from sbnotebook.client.scrubbing import in_words, scrubbed
-from sbnotebook.client.shipping import Shipped
-from sbnotebook.errors import ConfigurationError, SbNotebookError, near_match
+from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
 from sbnotebook.model.schema import COLUMNS, SENT_COLUMNS, ColumnType
 from sbnotebook.settlement import EncodedRows, Limits
-from sbnotebook.spark.driver_log import log_on_driver
-from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile, FailuresFolder
+from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile
 from sbnotebook.spark.options import WriteOptions
 from sbnotebook.spark.schema import arrow_type
-from sbnotebook.spark.task_context import in_flight_of_task, refuse_speculation, warm_namespace
+from sbnotebook.spark.task_context import in_flight_of_task, warm_namespace
+from sbnotebook.spark.task_writer import TaskResult, TaskWriter
 
-_LOG: Final = logging.getLogger(__name__)
 _UNSENDABLE: Final = "amqp:encode-error"
 _DESCRIPTION: Final = 500
 _TEXT: Final = (StringType, CharType, VarcharType)
@@ -63,74 +55,28 @@ _ALIKE: Final = 0.85
 _FIRST: Final = attrgetter("first")
 
 
-@dataclass
-class SentMessages(WriterCommitMessage):
-    """The result of one task.
-
-    Args:
-        count: messages that were sent, each confirmed.
-        refused: rows that were not sent, and are in ``failuresPath``.
-        unknown: rows that may have arrived, and are there, too.
-        first_failure: why the first of these was not sent.
-        job: that of :class:`sbnotebook.spark.failed_rows.FailureFile`; None without ``failuresPath``.
-    """
-
-    count: int
-    refused: int = 0
-    unknown: int = 0
-    first_failure: str | None = None
-    job: str | None = None
-
-    @property
-    def failed(self) -> int:
-        """Return how many rows are in ``failuresPath``."""
-        return self.refused + self.unknown
-
-
-class SendWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
+class SendWriter(TaskWriter):
     """Sends each row as a message: see :func:`sbnotebook.analysis.frames.messages_from` for how it becomes one.
 
     A message that was sent cannot be taken back. A task or a micro-batch that Spark repeats sends its rows again, with
-    the same message ids where the frame has a column ``message_id``, so that duplicate detection recognises them. The
-    writer is pickled and sent to the workers, so it holds no connection.
-
-    Args:
-        options: where to and how.
-        schema: of the frame.
-        is_stream: whether Spark writes micro-batches of a stream.
-
-    Raises:
-        ConfigurationError: the columns cannot be sent, or ``failuresPath`` cannot be written.
+    the same message ids where the frame has a column ``message_id``, so that duplicate detection recognises them.
+    Without ``failuresPath``, the first failure ends a task.
     """
 
-    def __init__(self, options: WriteOptions, schema: StructType, *, is_stream: bool) -> None:
-        with scrubbed(options.namespace.secrets):
-            check_sent_columns(schema)
-        self._options = options
-        self._failures = FailuresFolder.prepared(options.failures_path, schema, is_stream=is_stream)
+    DONE: ClassVar = "{count} messages were sent to {entity}"
+    MAY: ClassVar = "they may have arrived"
+    REST: ClassVar = "; the other rows of the tasks that failed were not sent"
 
-    # ------------------------------------------------------------------ in a task
+    @staticmethod
+    def check(schema: StructType, options: WriteOptions) -> None:
+        """Refuse columns that cannot be sent."""
+        del options
+        check_sent_columns(schema)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessages:
+    def carry_out(self, batches: Iterator[pa.RecordBatch], result: TaskResult, file: FailureFile | None) -> None:
         """Send the rows of one task."""
-        options, failures = self._options, self._failures
-        with scrubbed(options.namespace.secrets + (failures.secrets if failures else ())):
-            refuse_speculation(options)
-            max_in_flight = in_flight_of_task(options)
-            file = failures.file() if failures else None
-            rows = _RowsOnTheirWay(options.entity, file)
-            try:
-                self._send(rows, iterator, max_in_flight)
-                rows.finish()
-            except Exception as error:
-                rows.discard()
-                done = f"{rows.sent:,} messages of this task were sent to {options.entity}"
-                raise SbNotebookError(f"{done}, then it failed: {in_words(error)}") from error
-        job = file.job if file else None
-        return SentMessages(rows.sent, rows.failed - rows.unknown, rows.unknown, rows.first_failure, job)
-
-    def _send(self, rows: _RowsOnTheirWay, batches: Iterator[pa.RecordBatch], max_in_flight: int) -> None:
-        options = self._options
+        options, max_in_flight = self.options, in_flight_of_task(self.options)
+        rows = _RowsOnTheirWay(options.entity, result, file)
         with warm_namespace(options.namespace) as namespace:
 
             async def send() -> Report:
@@ -140,39 +86,7 @@ class SendWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
                 return await plan.apply(Limits(max_in_flight, options.rate))
 
             run(send)
-
-    # ------------------------------------------------------------------ on the driver
-
-    def commit(self, messages: list[SentMessages | None], batchId: int | None = None) -> None:  # noqa: N803 # pyright: ignore[reportIncompatibleMethodOverride]
-        """Log how many messages were sent, refused or unknown."""
-        tasks = [message for message in messages if message is not None]
-        if self._failures is not None:
-            self._failures.remove_rest([task.job for task in tasks], len(messages))
-        sent, refused, unknown = (
-            sum(getattr(each, kind) for each in tasks) for kind in ("count", "refused", "unknown")
-        )
-        text = f"{_prefix(batchId)}{sent:,} messages were sent to {self._options.entity}, {refused:,} were refused"
-        text += f", and {unknown:,} are unknown"
-        if not refused + unknown:
-            log_on_driver(_LOG, logging.INFO, f"{text}.")
-            return
-        first = next(message.first_failure for message in tasks if message.first_failure)
-        may = " (they may have arrived)" if unknown else ""
-        log_on_driver(_LOG, logging.WARNING, f"{text}{may}; their rows are in failuresPath. The first: {first}")
-
-    def abort(self, messages: list[SentMessages | None], batchId: int | None = None) -> None:  # noqa: N803 # pyright: ignore[reportIncompatibleMethodOverride]
-        """Log how many messages were sent although the write failed; they stay sent."""
-        ended = [message.count for message in messages if message is not None]
-        text = (
-            "%sThe write to %s failed, but sent messages stay there: %s messages of %s successful tasks. For the other "
-            "tasks, see the error."
-        )
-        text %= (_prefix(batchId), self._options.entity, f"{sum(ended):,}", f"{len(ended):,}")
-        log_on_driver(_LOG, logging.WARNING, text)
-
-
-def _prefix(batch: int | None) -> str:
-    return "" if batch is None else f"Micro-batch {batch}: "
+        rows.write_failed()
 
 
 @dataclass(slots=True, eq=False)
@@ -198,44 +112,30 @@ class _RowsOnTheirWay(Tally):
 
     Args:
         address: where they are sent.
+        result: counts them.
         file: takes rows that failed; None when the first failure ends the task.
     """
 
-    def __init__(self, address: EntityAddress, file: FailureFile | None) -> None:
+    def __init__(self, address: EntityAddress, result: TaskResult, file: FailureFile | None) -> None:
         super().__init__()
         self._address = address
+        self._result = result
         self._file = file
         self._parts: list[_Part] = []
         self._failed: deque[tuple[pa.RecordBatch, Outcome]] = deque()
         self._pulled = 0
         self._lock = Lock()
-        self._counts: Counter[OutcomeStatus] = Counter()
-        self.sent = 0
-        """Messages that were confirmed."""
-        self.first_failure: str | None = None
-        """Why the first of the others was not confirmed."""
-
-    @property
-    def failed(self) -> int:
-        """Return how many rows were not sent, or were sent without an answer."""
-        return self._counts.total()
-
-    @property
-    def unknown(self) -> int:
-        """Return how many rows were sent without an answer."""
-        return self._counts[OutcomeStatus.UNCONFIRMED]
 
     # ------------------------------------------------------------------ in the thread that pulls
 
     def messages(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Message | EncodedRows]:
         """Yield what the rows become."""
         for batch in batches:
-            own = batch.drop_columns([name for name in OUTCOME_COLUMNS if name in batch.schema.names])
-            for rows in in_slices(own):
+            for rows in in_slices(batch):
                 yield from self._begin(rows)
-                self._write_failed()
-                if self.failed and self._file is None:
-                    return  # the job fails: nothing more is sent for it
+                self.write_failed()
+                if self._result.failed and self._file is None:
+                    return  # the job fails: nothing more is sent for this task
 
     def _begin(self, rows: pa.RecordBatch) -> Sequence[Message | EncodedRows]:
         made = rows_to_send(rows)
@@ -260,7 +160,8 @@ class _RowsOnTheirWay(Tally):
         text = str(error)[:_DESCRIPTION]
         return Outcome(OutcomeStatus.FAILED, "send", self._address, condition=_UNSENDABLE, description=text)
 
-    def _write_failed(self) -> None:
+    def write_failed(self) -> None:
+        """Write the rows that failed so far."""
         while self._failed:
             row, outcome = self._failed.popleft()
             if self._file is not None:
@@ -273,7 +174,7 @@ class _RowsOnTheirWay(Tally):
 
     def note_alike(self, indexes: Sequence[int], status: OutcomeStatus, outcomes: Iterable[Outcome]) -> None:
         if status is OutcomeStatus.SETTLED:
-            self.sent += len(indexes)
+            self._result.done += len(indexes)
         else:
             for index, outcome in zip(indexes, outcomes, strict=True):
                 part = self._part_of(index)
@@ -292,35 +193,11 @@ class _RowsOnTheirWay(Tally):
 
     def _fail(self, row: pa.RecordBatch, outcome: Outcome) -> None:
         with self._lock:
-            self._counts[outcome.status] += 1
-            parts = filter(None, (outcome.status.value, outcome.condition, outcome.description))
-            self.first_failure = self.first_failure or ": ".join(parts)
+            self._result.fail(outcome)
         self._failed.append((row, outcome))
 
     def report(self) -> Report:
         return Report()  # it is all in the counts
-
-    # ------------------------------------------------------------------ at the end
-
-    def finish(self) -> None:
-        """Write the rows that failed, or raise for them."""
-        self._write_failed()
-        if self._file is not None:
-            self._file.finish()
-        elif self.failed:
-            raise SbNotebookError(
-                f"{self._failures_in_words()}; the rest of its rows was not sent. The first that was not: "
-                f'{self.first_failure} - option("failuresPath", FOLDER) keeps such rows and sends the others.'
-            )
-
-    def _failures_in_words(self) -> str:
-        hints = {OutcomeStatus.UNCONFIRMED: " (they may have arrived)"}
-        return ", ".join(f"{count:,} {status}{hints.get(status, '')}" for status, count in self._counts.items())
-
-    def discard(self) -> None:
-        """Drop the rows that failed: another attempt of this task writes them again."""
-        if self._file is not None:
-            self._file.discard()
 
 
 def check_sent_columns(schema: StructType) -> None:

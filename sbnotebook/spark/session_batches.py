@@ -24,12 +24,12 @@ from typing import Any, Final
 import anyio
 
 from sbnotebook.amqp.sections import PROPERTIES
-from sbnotebook.client.scrubbing import in_words
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import Complete, Defer, MessageState, OutcomeStatus, PeekedMessage
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, Peeker, SequenceNumbers, SessionBatch
 from sbnotebook.spark.micro_batches import pages_up_to
+from sbnotebook.spark.scrubbing import in_words
 
 _LOG: Final = logging.getLogger(__name__)
 _AT_ONCE: Final = 8

@@ -32,8 +32,8 @@ def _with_clear_errors(
 
     @wraps(method)
     def run(self: ServiceBusDataSource, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        from sbnotebook.client.scrubbing import scrubbed
         from sbnotebook.spark.option_parser import secrets_in
+        from sbnotebook.spark.scrubbing import scrubbed
 
         with scrubbed(secrets_in(self.given())):
             try:
@@ -74,7 +74,7 @@ class ServiceBusDataSource(DataSource):
 
     def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
         """Return how to make the source again: Spark also sends it to the workers."""
-        from sbnotebook.client.shipping import reduced
+        from sbnotebook.spark.shipping import reduced
 
         return reduced(self)
 

@@ -15,11 +15,11 @@ from typing import Final
 from pyspark import TaskContext
 
 from sbnotebook.client.portal import run
-from sbnotebook.client.scrubbing import scrubbed
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.settlement import AsyncNamespace, Failure
 from sbnotebook.spark.options import Operation, WriteOptions
+from sbnotebook.spark.scrubbing import scrubbed
 
 _LOCAL: Final = re.compile(r"local(?:\[(?P<cores>[0-9]+|\*)(?:, *[0-9]+)?\])?")
 _ON_THIS_MACHINE: Final = re.compile(r"local-cluster\[(?P<workers>[0-9]+),(?P<cores>[0-9]+),[0-9]+\]")

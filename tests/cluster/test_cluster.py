@@ -25,7 +25,7 @@ def test_each_operation_works_with_the_wheel_alone(cluster: Cluster, emulator: R
     expected = sorted(f"m{number}" for number in range(COUNT))
     assert said["read"] == expected
     assert said["consumed"] == expected
-    assert f"INFO sbnotebook.spark.send_writer: {COUNT} messages were sent to orders, 0 were refused" in complaints
+    assert f"INFO sbnotebook.spark.task_writer: {COUNT} messages were sent to orders, 0 failed" in complaints
     assert said["settled"] == {"settled": COUNT}
     counts = emulator.counts("orders")
     assert (counts.active, counts.deferred) == (0, 0)

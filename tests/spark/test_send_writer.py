@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException, PythonException
+from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -97,10 +97,10 @@ def test_failed_row_fails_the_job_with_counts(
 ) -> None:
     frame = spark.createDataFrame([("ok",), ("x" * 1_100_000,)], "body_text string").coalesce(1)
     says = (
-        f"1 messages of this task were sent to {queue}, then it failed: 1 failed; the rest of its rows was not sent. "
-        "The first that was not: failed: amqp:link:message-size-exceeded"
+        f"1 messages were sent to {queue}, 1 failed, and 0 are unknown; the other rows of the tasks that failed were "
+        "not sent. The first: failed: amqp:link:message-size-exceeded"
     )
-    with pytest.raises(PythonException, match=says):
+    with pytest.raises(PySparkException, match=says):
         write(frame, queue)
     assert len(namespace.entity(queue).peek()) == 1
 

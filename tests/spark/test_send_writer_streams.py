@@ -90,7 +90,7 @@ def test_failed_row_ends_the_query_and_a_restart_sends_again(
 ) -> None:
     put(folder, "1", a="1")
     put(folder, "2", b="2", c=LARGE)
-    says = f"1 messages of this task were sent to {queue}, then it failed: 1 failed"
+    says = f"1 messages were sent to {queue}, 1 failed, and 0 are unknown"
     with pytest.raises(StreamingQueryException, match=says):
         start().awaitTermination()
     assert ids_in(namespace, queue) == Counter("ab")

@@ -19,8 +19,9 @@ from sbnotebook.client import Namespace
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.spark.options import WriteOptions
-from sbnotebook.spark.send_writer import SendWriter, SentMessages
+from sbnotebook.spark.send_writer import SendWriter
 from sbnotebook.spark.task_context import close_warm
+from sbnotebook.spark.task_writer import TaskResult
 
 CLOUDPICKLE: Any = cloudpickle
 """As Spark pickles what it sends to workers."""
@@ -55,15 +56,15 @@ def rows_in(path: Path) -> list[dict[str, Any]]:
 
 def test_send_task_returns_the_count(connection_string: str, namespace: Namespace, queue: str) -> None:
     task = task_to(queue, connection_string)
-    assert task.write(texts(["a", "b"], [], ["c"])) == SentMessages(3)
-    assert task.write(iter([])) == SentMessages(0)
+    assert task.write(texts(["a", "b"], [], ["c"])) == TaskResult(3)
+    assert task.write(iter([])) == TaskResult(0)
     assert len(namespace.entity(queue).peek()) == 3
 
 
 def test_send_task_keeps_to_the_rate(connection_string: str, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "_ROWS_AT_ONCE", 5)
     began = time.monotonic()
-    assert task_to(queue, connection_string, rate="20").write(texts([str(n) for n in range(40)])) == SentMessages(40)
+    assert task_to(queue, connection_string, rate="20").write(texts([str(n) for n in range(40)])) == TaskResult(40)
     assert time.monotonic() - began >= 0.95
 
 
@@ -76,7 +77,7 @@ def test_send_task_does_not_wait_between_chunks(
     task.write(texts(["warm"]))
     shared_emulator.faults.entity(queue).accept_delay_ms = 300
     began = time.monotonic()
-    assert task.write(texts([str(n) for n in range(40)])) == SentMessages(40)
+    assert task.write(texts([str(n) for n in range(40)])) == TaskResult(40)
     assert time.monotonic() - began < 20 * 0.3  # 4 round trips, and 20 if each chunk were waited for
 
 
@@ -104,7 +105,7 @@ def test_send_task_keeps_unsendable_rows_and_sends_others(
     done = task_to(queue, connection_string, failuresPath=str(tmp_path)).write(
         iter([batch.slice(0, 11), batch.slice(11)])
     )
-    assert (done.count, done.failed) == (24, 6)
+    assert (done.done, done.failed) == (24, 6)
     (file,) = tmp_path.glob("failed-*.parquet")
     found = {row["message_id"]: row for row in rows_in(file)}
     assert set(found) == {"4", "13", "22", "6", "15", "24"}
@@ -140,7 +141,7 @@ def test_send_task_failures_belong_to_their_rows(
     done = task_to(queue, connection_string, failuresPath=str(tmp_path)).write(
         iter([batch.slice(0, 11), batch.slice(11)])
     )
-    assert (done.count, done.failed) == (36, 4)
+    assert (done.done, done.failed) == (36, 4)
     assert sorted(row["message_id"] for row in rows_in(tmp_path)) == ["13", "23", "3", "33"]
     found = {message.message_id: message.partition_key for message in namespace.entity(queue).peek(100)}
     assert found == {f"{n}": "k" if 12 <= n < 25 else None for n in numbers if n % 10 != 3}
@@ -167,14 +168,16 @@ def test_first_failure_ends_a_task_without_failures_path(
             pulled.append(number)
             yield from texts(["x", LARGE if number == 3 else "y"])
 
-    says = r"^[\d,]+ messages of this task were sent to .*, then it failed: 1 failed; the rest .* was not sent\. "
-    with pytest.raises(
-        SbNotebookError, match=says + r"The first that was not: failed: amqp:link:message-size-"
-    ) as error:
-        task_to(queue, connection_string).write(rows())
+    task = task_to(queue, connection_string)
+    result = task.write(rows())
     assert len(pulled) < 50_000
-    sent = int(str(error.value).split()[0].replace(",", ""))
-    assert len(namespace.entity(queue).peek(sent + 1)) == sent
+    assert len(namespace.entity(queue).peek(result.done + 1)) == result.done
+    says = (
+        f"^{result.done:,} messages were sent to {queue}, 1 failed, and 0 are unknown; the other rows of the tasks "
+        "that failed were not sent. The first: failed: amqp:link:message-size-exceeded"
+    )
+    with pytest.raises(SbNotebookError, match=says):
+        task.commit([result])
 
 
 def test_send_task_counts_what_was_sent_before_an_error(
@@ -185,7 +188,7 @@ def test_send_task_counts_what_was_sent_before_an_error(
         raise EOFError
 
     for options in ({}, {"failuresPath": str(tmp_path)}):
-        with pytest.raises(SbNotebookError, match=r"^3 messages of this task were sent to .*, then it failed: "):
+        with pytest.raises(SbNotebookError, match=r"^3 messages were sent to .* by this task, then it failed: "):
             task_to(queue, connection_string, **options).write(cut())
     assert len(namespace.entity(queue).peek()) == 6
     assert [path.name.partition("-rows-")[0] for path in tmp_path.iterdir()] == ["no"]
@@ -204,7 +207,7 @@ def test_row_without_an_answer_fails_as_unconfirmed(
 def test_send_task_finds_a_recreated_queue(connection_string: str, namespace: Namespace, queue: str) -> None:
     task = task_to(queue, connection_string)
     for _ in range(3):
-        assert task.write(texts(["a", "b"])) == SentMessages(2)
+        assert task.write(texts(["a", "b"])) == TaskResult(2)
         assert len(namespace.entity(queue).peek()) == 2
         namespace.delete_queue(queue)
         namespace.create_queue(queue)
@@ -212,7 +215,7 @@ def test_send_task_finds_a_recreated_queue(connection_string: str, namespace: Na
 
 def test_send_task_to_a_missing_queue_raises_one_sentence(connection_string: str, secret: str) -> None:
     with pytest.raises(
-        SbNotebookError, match=r"^0 messages of this task were sent to nowhere, then it failed: "
+        SbNotebookError, match=r"^0 messages were sent to nowhere by this task, then it failed: "
     ) as error:
         task_to("nowhere", connection_string).write(texts(["a"]))
     assert secret[:20] not in str(error.value)
@@ -237,22 +240,22 @@ def test_send_writer_logs_commit_and_abort(
     batch = SendWriter(given(queue, connection_string, failuresPath=str(tmp_path)), TEXTS, is_stream=False)
     stream = SendWriter(given(queue, connection_string), TEXTS, is_stream=True)
     caplog.clear()
-    batch.commit([SentMessages(4000), SentMessages(3)])
-    batch.commit([SentMessages(4000), SentMessages(3, 1, 1, "large")])
-    batch.abort([SentMessages(4000), None])
-    stream.commit([SentMessages(1)], 7)
+    batch.commit([TaskResult(4000), TaskResult(3)])
+    batch.commit([TaskResult(4000), TaskResult(3, failed=2, unknown=1, first_failure="large")])
+    batch.abort([TaskResult(4000), None])
+    stream.commit([TaskResult(1)], 7)
     stream.abort([None], 8)
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
-    failed = f"The write to {queue} failed, but sent messages stay there"
+    failed = "The write failed, and nothing is taken back"
     others = "For the other tasks, see the error."
-    doubts = "1 were refused, and 1 are unknown (they may have arrived)"
+    doubts = "1 failed, and 1 are unknown (they may have arrived)"
     assert said == [
-        ("INFO", f"4,003 messages were sent to {queue}, 0 were refused, and 0 are unknown."),
+        ("INFO", f"4,003 messages were sent to {queue}, 0 failed, and 0 are unknown."),
         (
             "WARNING",
             f"4,003 messages were sent to {queue}, {doubts}; their rows are in failuresPath. The first: large",
         ),
-        ("WARNING", f"{failed}: 4,000 messages of 1 successful tasks. {others}"),
-        ("INFO", f"Micro-batch 7: 1 messages were sent to {queue}, 0 were refused, and 0 are unknown."),
-        ("WARNING", f"Micro-batch 8: {failed}: 0 messages of 0 successful tasks. {others}"),
+        ("WARNING", f"{failed}: 4,000 messages were sent to {queue} by 1 successful tasks. {others}"),
+        ("INFO", f"Micro-batch 7: 1 messages were sent to {queue}, 0 failed, and 0 are unknown."),
+        ("WARNING", f"Micro-batch 8: {failed}: 0 messages were sent to {queue} by 0 successful tasks. {others}"),
     ]

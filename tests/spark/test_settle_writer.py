@@ -46,7 +46,7 @@ def test_failed_settle_rows_fail_the_job_with_their_count(
     rows = [(1, "complete", None), (2, "nothing", None), (4, "complete", None), (5, "complete", None)]
     with pytest.raises(PySparkException) as told:
         write(spark.createDataFrame(rows, SCHEMA).coalesce(1), queue, operation="settle")
-    said = f"2 messages of {queue} were settled; 2 rows failed. The first: #2: failed: 'nothing' is not a decision"
+    said = f"2 messages of {queue} were settled, 2 failed, and 0 are unknown. The first: #2: failed: 'nothing' is not a"
     assert said in str(told.value)
     assert left(entity) == [2, 3, 5]
 
@@ -135,7 +135,8 @@ def test_repeated_settle_micro_batch_finds_messages_gone(
     spark.createDataFrame([(4, "complete", None)], SCHEMA).write.parquet(str(tmp_path / "rows"), mode="append")
     query = start(frame, connection_string, queue, str(tmp_path / "first"))
     with pytest.raises(
-        PySparkException, match=r"1 rows failed\. The first: #4: skipped: Not attempted: it is not deferred"
+        PySparkException,
+        match=r"1 failed, and 0 are unknown\. The first: #4: skipped: Not attempted: it is not deferred",
     ):
         query.awaitTermination(120)
     assert left(entity) == [3, 4]

@@ -132,8 +132,8 @@ def test_settle_frame_settles_sessions_from_the_driver(
 def test_settle_frame_settles_more_rows_than_a_job_takes(
     read: Read, own: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbnotebook.client.frame_plan._ROWS", 3)
-    monkeypatch.setattr("sbnotebook.client.frame_plan._PAGES", 2)
+    monkeypatch.setattr("sbnotebook.spark.frame_plan._ROWS", 3)
+    monkeypatch.setattr("sbnotebook.spark.frame_plan._PAGES", 2)
     partly_deferred_queue(own, queue, 20, deferred=16)
     plan = own.plan_settle_frame(read(queue).selectExpr("entity", "sequence_number", "'abandon' AS decision"))
     assert [len(plan), len(plan.to_pandas())] == [20, 20]
@@ -217,7 +217,7 @@ def test_settle_frame_on_a_cluster_refuses_to_archive(
 ) -> None:
     partly_deferred_queue(own, queue, 2, deferred=2)
     frame = spark.createDataFrame([(1, "complete")], "sequence_number long, decision string")
-    monkeypatch.setattr("sbnotebook.client.frame_plan._is_local", is_not)
+    monkeypatch.setattr("sbnotebook.spark.frame_plan._is_local", is_not)
     with pytest.raises(ConfigurationError, match="write the messages to a durable place first, and say archived=False"):
         own.settle_frame(frame, entity=queue)
     assert settled(own.settle_frame(frame, entity=queue, archived=False)) == {1: "settled"}

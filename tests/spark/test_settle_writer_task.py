@@ -36,4 +36,4 @@ def test_settle_task_waits_for_locks_of_a_killed_run(
     rows = pa.RecordBatch.from_pydict({"sequence_number": [1, 2], "decision": ["complete"] * 2})
     result = pickle.loads(CLOUDPICKLE.dumps(writer)).write(iter([rows]))  # noqa: S301 (as Spark does it)
     # Only streams are repeated here, so a lock belongs to another program, and is reported at once.
-    assert (result.settled, result.failed) == ((2, 0) if is_stream else (1, 1)), result.first_failure
+    assert (result.done, result.failed) == ((2, 0) if is_stream else (1, 1)), result.first_failure

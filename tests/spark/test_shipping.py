@@ -7,13 +7,13 @@ from typing import Any, Final
 from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
-from sbnotebook.client.settle_task import SettleTask, TaskStorage
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.spark.consume_stream import ConsumeStream
 from sbnotebook.spark.options import ReadOptions, StreamOptions, WriteOptions
 from sbnotebook.spark.peek_reader import PeekReader
 from sbnotebook.spark.schema import message_schema
 from sbnotebook.spark.send_writer import SendWriter
+from sbnotebook.spark.settle_task import SettleTask, TaskStorage
 from sbnotebook.spark.source import ServiceBusDataSource
 
 HOST: Final = "name.servicebus.windows.net"

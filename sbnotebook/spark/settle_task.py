@@ -17,10 +17,7 @@ from typing import Any, Final, Self
 import anyio
 import pyarrow as pa
 
-from sbnotebook.client.decisions import conflicts, decision_of, read_decisions
 from sbnotebook.client.portal import collecting_seldom, run
-from sbnotebook.client.scrubbing import in_words, scrubbed
-from sbnotebook.client.shipping import Shipped
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Complete, Decision, EntityAddress, Outcome, OutcomeStatus
@@ -33,6 +30,9 @@ from sbnotebook.settlement import (
     check_decision,
     is_locked_elsewhere,
 )
+from sbnotebook.spark.decisions import conflicts, decision_of, read_decisions
+from sbnotebook.spark.scrubbing import in_words, scrubbed
+from sbnotebook.spark.shipping import Shipped
 
 MessageKey = tuple[str, int]
 """The address of an entity as text and the sequence number of a message in it."""

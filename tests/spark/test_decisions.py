@@ -5,9 +5,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sbnotebook.client.decisions import check_columns, conflicts, decision_of, decisions_in, read_decisions
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, EntityAddress, Resubmit
+from sbnotebook.spark.decisions import check_columns, conflicts, decision_of, decisions_in, read_decisions
 
 ORDERS = EntityAddress("orders")
 

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sbnotebook.client.decisions import read_decisions
-from sbnotebook.client.frame_plan import FrameRows
-from sbnotebook.client.settle_task import outcome_table, outcomes_of
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus
+from sbnotebook.spark.decisions import read_decisions
+from sbnotebook.spark.frame_plan import FrameRows
+from sbnotebook.spark.settle_task import outcome_table, outcomes_of
 
 ORDERS = EntityAddress("orders")
 

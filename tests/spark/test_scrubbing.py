@@ -4,9 +4,10 @@ import traceback
 
 import pytest
 
-from sbnotebook.client.scrubbing import scrubbed, secrets_of
+from sbnotebook.client.targets import secrets_of
 from sbnotebook.errors import InvalidEntityAddressError, MissingExtraError, SbNotebookError
 from sbnotebook.model import EntityAddress
+from sbnotebook.spark.scrubbing import scrubbed
 
 KEY = "YWJjZGVmZ2hpamtsbW5vcA=="
 TEXT = f"Endpoint=sb://n.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey={KEY}"

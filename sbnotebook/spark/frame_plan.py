@@ -21,10 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pac
 
 from sbnotebook.analysis import tables
-from sbnotebook.client.decisions import COLUMNS, check_columns, decision_of, decisions_in, read_decisions
 from sbnotebook.client.entity import Entity
-from sbnotebook.client.scrubbing import in_words, scrubbed
-from sbnotebook.client.settle_task import (
+from sbnotebook.client.targets import NamespaceTarget
+from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
+from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
+from sbnotebook.model.decision import AUTO
+from sbnotebook.settlement import ApplyOnce, AsyncNamespace, Cost, InFlight, Limits, Preview, is_gone
+from sbnotebook.spark.decisions import COLUMNS, check_columns, decision_of, decisions_in, read_decisions
+from sbnotebook.spark.scrubbing import in_words, scrubbed
+from sbnotebook.spark.settle_task import (
     OUTCOMES,
     SettleTask,
     TaskStorage,
@@ -33,11 +38,6 @@ from sbnotebook.client.settle_task import (
     packed,
     unpacked,
 )
-from sbnotebook.client.targets import NamespaceTarget
-from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
-from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
-from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement import ApplyOnce, AsyncNamespace, Cost, InFlight, Limits, Preview, is_gone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +109,7 @@ class FramePlan:
 
     Args:
         namespace: of the messages.
-        frame: a row for each message: see :mod:`sbnotebook.client.decisions`.
+        frame: a row for each message: see :mod:`sbnotebook.spark.decisions`.
         entity: of all messages; None where a column says it.
         archived: False to complete messages for good; otherwise ``namespace.undo`` can send them back.
 
@@ -271,10 +271,9 @@ class FramePlan:
         return tables.preview_html(self.preview())
 
 
-def outcomes_in(given: Iterable[Outcome] | DataFrame | None) -> Iterable[Outcome] | None:
-    """Return outcomes, also those in a frame that :meth:`FramePlan.apply` returned."""
-    frame: Any = given
-    return outcomes_of(frame.toArrow()) if hasattr(frame, "toArrow") else frame
+def outcomes_in(frame: DataFrame) -> Iterable[Outcome]:
+    """Return the outcomes in a frame that :meth:`FramePlan.apply` returned."""
+    return outcomes_of(frame.toArrow())
 
 
 def _is_local(spark: SparkSession) -> bool:

@@ -13,18 +13,18 @@ import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
-from sbnotebook.client.settle_task import (
+from sbnotebook.emulator import RunningEmulator
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import Complete, DeadLetter, Decision, EntityAddress, Message, Outcome, OutcomeStatus
+from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal
+from sbnotebook.settlement.locking.lock_table import Hold
+from sbnotebook.spark.settle_task import (
     MessageKey,
     TaskStorage,
     outcome_table,
     outcomes_of,
     settle_deferred_rows,
 )
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import Complete, DeadLetter, Decision, EntityAddress, Message, Outcome, OutcomeStatus
-from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.locking.lock_table import Hold
 
 
 def with_deferred(namespace: Namespace, count: int) -> str:
@@ -84,7 +84,7 @@ def test_messages_do_not_wait_for_the_garbage_collector(
 SELDOM = """
 import gc, sys
 import pyarrow as pa
-from sbnotebook.client.settle_task import SettleTask, TaskStorage
+from sbnotebook.spark.settle_task import SettleTask, TaskStorage
 from sbnotebook.client.targets import NamespaceTarget
 
 def rows(*numbers):

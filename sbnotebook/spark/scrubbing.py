@@ -5,31 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ContextDecorator
 from typing import Final, Self
-from urllib.parse import quote
 
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.settlement import Hidden, explained, hidden, scrub
+from sbnotebook.settlement import explained, scrub
 
 _MAX_TEXT: Final = 1000
-_SECRET_PARTS: Final = frozenset({"sharedaccesskey", "sharedaccesssignature"})
-
-
-def secrets_of(target: str | Hidden) -> tuple[str, ...]:
-    """Return the texts of a target that must not be shown: the connection string and its keys, the longest first.
-
-    Example:
-        >>> secrets_of("Endpoint=sb://n/;SharedAccessKeyName=k;SharedAccessKey=abc=")[-1]
-        'abc'
-        >>> secrets_of("emulator")
-        ()
-    """
-    text = hidden(target).reveal()
-    parts = [part.partition("=") for part in text.split(";")]
-    # Without the padding, which is easily cut off a key in a text; padding alone reveals nothing.
-    keys = [value.strip().rstrip("=") for name, _, value in parts if name.strip().lower() in _SECRET_PARTS]
-    found = {text, *keys} if "=" in text else set(keys)
-    found |= {quote(each, safe="") for each in found}  # as in a URL
-    return tuple(sorted(filter(None, found), key=len, reverse=True))
 
 
 class scrubbed(ContextDecorator):  # noqa: N801 (used like a function)
