@@ -33,7 +33,7 @@ class SettleWriter(TaskWriter):
 
     @staticmethod
     def check(schema: StructType, options: WriteOptions) -> None:
-        """Refuse columns that are no decisions."""
+        """Refuse a column that is missing or has another type."""
         arrow: Any = arrow_schema_for(schema)
         read_decisions(pa.Table.from_batches([], arrow), options.entity)
 

@@ -74,11 +74,11 @@ class TaskWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
     """
 
     DONE: ClassVar[str]
-    """What is done to the messages of an entity, ``{count}`` and ``{entity}``."""
+    """The sentence about messages that are sent or settled, with ``{count}`` and ``{entity}``."""
     MAY: ClassVar[str]
-    """What may be true of messages without an answer."""
+    """The doubt about messages without an answer."""
     REST: ClassVar[str] = ""
-    """What a failure without ``failuresPath`` prevents."""
+    """The effect of a failure without ``failuresPath`` on other rows."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, is_stream: bool) -> None:
         with scrubbed(options.namespace.secrets):
