@@ -22,7 +22,7 @@ from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import InFlight, Limits, Preview
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks, must_wait
-from sbnotebook.widgets.panel import Panel, button, close_all, panel_style, row, set_shown
+from sbnotebook.widgets.box_panel import Panel, button, close_all, panel_style, row, set_shown
 from sbnotebook.widgets.plan_run import PlanEnd, PlanRun, key_of, status_of
 from sbnotebook.widgets.plan_text import (
     REMOVING,

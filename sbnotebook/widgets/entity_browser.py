@@ -14,10 +14,10 @@ from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.box_panel import NO_MATHEMATICS, Panel, button, panel_style, row, set_shown, text
 from sbnotebook.widgets.entity_messages import EntityMessages
 from sbnotebook.widgets.entity_tree import EntityList, EntityTree
 from sbnotebook.widgets.forms.send_form import SendForm
-from sbnotebook.widgets.panel import NO_MATHEMATICS, Panel, button, panel_style, row, set_shown, text
 from sbnotebook.widgets.table.message_view import MessageView
 
 _CHOOSE: Final = "Choose a queue, a subscription or its dead letters at the left."

@@ -19,9 +19,9 @@ from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.box_panel import THROUGH, button, row, set_shown, text
 from sbnotebook.widgets.forms.message_actions import Action, deferred_actions, scheduled_actions
 from sbnotebook.widgets.front_end import is_in_marimo
-from sbnotebook.widgets.panel import THROUGH, button, row, set_shown, text
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.selection_bar import SelectionBar

@@ -18,8 +18,8 @@ from sbnotebook.client import Namespace
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import EntityCounts
 from sbnotebook.widgets import background
+from sbnotebook.widgets.box_panel import button, row, text
 from sbnotebook.widgets.front_end import module, style
-from sbnotebook.widgets.panel import button, row, text
 
 _EVERY: Final = 30.0
 """Seconds between two questions for the counts, which are management operations, while the tree is visible."""

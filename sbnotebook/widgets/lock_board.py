@@ -18,9 +18,9 @@ from sbnotebook.model.body import json_letters
 from sbnotebook.settlement import LockEventKind, number_list
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.box_panel import Panel, button, close_all, panel_style, row, set_shown, text
 from sbnotebook.widgets.forms.message_actions import lock_actions
 from sbnotebook.widgets.front_end import thread_class
-from sbnotebook.widgets.panel import Panel, button, close_all, panel_style, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_view import MessageView

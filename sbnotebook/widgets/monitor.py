@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
-
-import anywidget
-import ipywidgets as widgets
 
 from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace
@@ -22,21 +18,19 @@ from sbnotebook.model import EntityAddress
 from sbnotebook.model.durations import duration_text
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import must_wait
-from sbnotebook.widgets.front_end import Patience, module, style
-from sbnotebook.widgets.panel import Panel, button, panel_style, row, text
+from sbnotebook.widgets.blocks import Block, Button, Chart, Column, Field, Row, Table, Text
+from sbnotebook.widgets.panel import Panel
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _KEPT: Final = 500
-"""Samples of each entity that are kept, here and in the browser: 42 minutes at one in five seconds."""
+"""Samples of each entity that are kept: 42 minutes at one in five seconds."""
 _SHARE: Final = 5
 """Samples are taken once in so many times as long as they take, so that a slow service is not kept busy."""
 _LONGEST_PAUSE: Final = 300.0
-_PLAIN_AFTER: Final = 15.0
-"""Seconds of an idle kernel after which lines that do not appear give way to words."""
 _FORGOTTEN_AFTER: Final = 90.0
-"""Seconds without a word after which a view counts as gone. A view in sight says so each 30 seconds."""
+"""Seconds without a word after which a page counts as gone. A page says each 30 seconds that it is there."""
 _WAITING: Final = "While a cell runs, Stop, Start and the interval wait for its end."
 _HEADERS: Final = (
     "entity",
@@ -48,13 +42,6 @@ _HEADERS: Final = (
     "arrived",
     "left",
 )
-
-
-class MonitorChart(anywidget.AnyWidget):
-    """The lines, a card for each entity."""
-
-    _esm = module("monitor.js")
-    _css = style("monitor.css", "vscode.css")
 
 
 class Monitor(Panel):
@@ -79,33 +66,35 @@ class Monitor(Panel):
     def __init__(
         self, namespace: Namespace, entities: Iterable[str | EntityAddress] | None = None, *, every: float = 5.0
     ) -> None:
+        if every <= 0:
+            raise ConfigurationError("every is the seconds between two samples, above 0.")
         self._namespace = namespace
         self._history: dict[EntityAddress, deque[Sample]] = {}
-        self._views: dict[str, float] = {}
-        """When each view in sight was last heard of (``time.monotonic``): a page that crashed says nothing."""
-        self._wanted, self._unseen, self._is_plain, self._closed = True, False, False, False
+        self._pages: dict[str, float] = {}
+        """When each page in which it is in sight was last heard of (``time.monotonic``): a crashed one says nothing."""
+        self._wanted, self._unseen, self._closed = True, False, False
+        self._every = every
+        self._said = "Samples are taken while this can be seen."
         self._sampling = threading.Lock()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._failures = 0
-        self.chart, self._lines = MonitorChart(), text()
-        self._drawing = widgets.VBox([self.chart])
         self._sampler = Sampler(namespace, entities)
-        if every <= 0:
-            raise ConfigurationError("every is the seconds between two samples, above 0.")
-        self.chart.on_msg(self._told)
-        self.every = widgets.BoundedFloatText(
-            every, min=0.1, max=3_600, step=1, description="every (s)", layout=widgets.Layout(width="150px")
+        super().__init__()
+
+    def blocks(self) -> Sequence[Block]:
+        """Return the controls, and a card for each entity."""
+        every = Field(
+            "every (s)", self._every, self._set_every, "number", limits=(0.1, 3_600), is_whole=False, size="short"
         )
-        self.every.observe(lambda _: self._wake(), "value")
-        self.switch = button("Stop", "Take no more samples, or take them again", self._switch)
-        self.status = text("Samples are taken while this can be seen.", "quiet")
-        waiting = [text(_WAITING, "quiet")] if must_wait() else []
-        super().__init__([panel_style(), row(self.switch, self.every, self.status), *waiting, self._drawing])
-        self._patience = Patience(_PLAIN_AFTER, self.use_plain)
-        if os.environ.get("SBNOTEBOOK_WIDGETS") == "plain":
-            self.use_plain()
-        self.add_class("sbn-panel")
+        name, tooltip = "Stop" if self._wanted else "Start", "Take no more samples, or take them again"
+        waiting = [Text(_WAITING, "quiet", key="waiting")] if must_wait() else []
+        cards = [_card(str(entity), list(samples)) for entity, samples in list(self._history.items())]
+        return [
+            Row([Button(name, self._switch, tooltip, key="switch"), every, Text(self._said, "quiet", key="status")]),
+            *waiting,
+            Row(cards or [Text("The first counts are on their way…", "quiet")], key="cards"),
+        ]
 
     def start(self) -> None:
         """Take samples from now on, also while the panel is hidden, until :meth:`stop` or :meth:`close`."""
@@ -127,18 +116,12 @@ class Monitor(Panel):
             samples = self._sampler.sample()
             for each in samples:
                 self._history.setdefault(each.entity, deque(maxlen=_KEPT)).append(each)
-        self.chart.send({"kind": "samples", "points": [_point(each) for each in samples]})
-        self._lines.value = "\n".join(map(_line, samples))
+        self.redraw()
         return samples
 
     def use_plain(self, plain: bool = True) -> None:
-        """Say the latest numbers in words instead of drawing lines, for where these do not appear, or draw them again.
-
-        Whether words are visible is unknown, so samples are taken until it is stopped or closed.
-        """
-        self._patience.stop()
-        self._drawing.children = (self._lines if plain else self.chart,)
-        self._is_plain = plain
+        """Show plain ipywidgets; whether they are in sight is unknown, so samples are taken until it is stopped."""
+        super().use_plain(plain)
         self._wake()
 
     @property
@@ -160,8 +143,6 @@ class Monitor(Panel):
         """Stop, and take the panel away."""
         self._closed = True
         self._wake()
-        for part in (self.chart, self._lines):
-            part.close()
         super().close()
 
     def to_text(self) -> str:
@@ -182,18 +163,18 @@ class Monitor(Panel):
 
     @property
     def _is_due(self) -> bool:
-        is_seen = any(time.monotonic() - heard < _FORGOTTEN_AFTER for heard in list(self._views.values()))
-        return self._wanted and (self._unseen or self._is_plain or is_seen) and not self._closed
+        is_seen = any(time.monotonic() - heard < _FORGOTTEN_AFTER for heard in list(self._pages.values()))
+        return self._wanted and (self._unseen or self.is_plain or is_seen) and not self._closed
 
     def _set_wanted(self, *, wanted: bool) -> None:
         self._wanted = wanted
-        self.switch.description = "Stop" if wanted else "Start"
         self._say("" if wanted else "Stopped.")
         self._wake()
 
     def _say(self, words: str) -> None:
         # A sample in progress when it was stopped must not hide that.
-        self.status.value = words if self._wanted else "Stopped."
+        self._said = words if self._wanted else "Stopped."
+        self.redraw()
 
     def _switch(self) -> None:
         if self._wanted:
@@ -201,17 +182,16 @@ class Monitor(Panel):
         else:
             self._set_wanted(wanted=True)
 
-    def _told(self, _widget: object, content: Any, _buffers: object) -> None:
-        if content.get("kind") in ("here", "still"):
-            self._views[content["view"]] = time.monotonic()
-        if content.get("kind") == "here":
-            self._patience.stop()
-            if self._is_plain:  # it came late
-                self.use_plain(plain=False)
-            history = [_point(sample) for samples in list(self._history.values()) for sample in list(samples)]
-            self.chart.send({"kind": "history", "points": sorted(history, key=lambda point: point["time"])})
-        elif content.get("kind") == "gone":
-            self._views.pop(content["view"], None)
+    def _set_every(self, every: float) -> None:
+        self._every = every
+        self._wake()
+
+    def seen(self, page: str, how: str) -> None:
+        """Take samples while a page shows it."""
+        if how == "gone":
+            self._pages.pop(page, None)
+        else:
+            self._pages[page] = time.monotonic()
         self._wake()
 
     def _wake(self) -> None:
@@ -227,12 +207,12 @@ class Monitor(Panel):
             begin = time.monotonic()
             self._take()
             took = 0.0 if is_first else time.monotonic() - begin
-            pause = pause_after(self.every.value, took, self._failures)
+            pause = pause_after(self._every, took, self._failures)
             with self._changed:
-                self._changed.wait_for(self._is_over(self.every.value), pause)
+                self._changed.wait_for(self._is_over(self._every), pause)
 
     def _is_over(self, every: float) -> Any:
-        return lambda: not self._is_due or self.every.value != every
+        return lambda: not self._is_due or self._every != every
 
     def _ended(self, _: object) -> None:
         self._thread = None
@@ -243,7 +223,7 @@ class Monitor(Panel):
             self.sample()
         except Exception as error:  # noqa: BLE001 (it is shown, and the next sample may succeed)
             self._failures += 1
-            pause = pause_after(self.every.value, 0.0, self._failures)
+            pause = pause_after(self._every, 0.0, self._failures)
             self._say(f"{background.sentence(error)} The next attempt is in {duration_text(pause, rounded=True)}.")
         else:
             self._failures = 0
@@ -262,27 +242,25 @@ def pause_after(every: float, took: float, failures: int) -> float:
     return max(every, _SHARE * took)
 
 
-def _point(sample: Sample) -> dict[str, Any]:
-    return {
-        "entity": str(sample.entity),
-        "time": round(sample.time.timestamp() * 1000),
-        "active": sample.active,
-        "scheduled": sample.scheduled,
-        "dead": sample.dead_letter,
-        "transfer": sample.transfer_dead_letter,
-        "oldest": sample.oldest_age and round(sample.oldest_age, 1),
-        "arrived": sample.arrived and round(sample.arrived, 3),
-        "left": sample.left and round(sample.left, 3),
+def _card(entity: str, samples: Sequence[Sample]) -> Block:
+    now = samples[-1]
+    counts: dict[str, object] = {"active": now.active, "dead letters": now.dead_letter, "later": now.scheduled}
+    if now.transfer_dead_letter:
+        counts["transfer"] = now.transfer_dead_letter
+    if now.oldest_age is not None:
+        counts["oldest"] = duration_text(now.oldest_age, rounded=True)
+    times = [round(each.time.timestamp() * 1000) for each in samples]
+    rates = {
+        "in": [each.arrived and round(each.arrived, 3) for each in samples],
+        "out": [each.left and round(each.left, 3) for each in samples],
     }
-
-
-def _line(sample: Sample) -> str:
-    parts = [f"{sample.active:,} active", f"{sample.dead_letter:,} dead letters", f"{sample.scheduled:,} later"]
-    if sample.oldest_age is not None:
-        parts.append(f"the oldest {duration_text(sample.oldest_age, rounded=True)}")
-    if sample.arrived is not None and sample.left is not None:
-        parts.append(f"at least {sample.arrived:,.1f} in and {sample.left:,.1f} out each second")
-    return f"{sample.entity}: {', '.join(parts)}"
+    numbers = {"active": [each.active for each in samples], "dead letters": [each.dead_letter for each in samples]}
+    blocks = (
+        Table(list(counts), [list(counts.values())]),
+        Chart("Messages", times, numbers, key="messages"),
+        Chart("Each second, at least", times, rates, key="rates"),
+    )
+    return Column(blocks, entity, "card")
 
 
 def _shown(sample: Sample, name: str) -> object:

@@ -1,168 +1,218 @@
-"""The parts that all panels are built from, and their base: in a terminal a panel is a text."""
+"""What all panels have in common: they are drawn from blocks, answer clicks, and are a text in a terminal.
+
+A panel keeps its state as it likes and makes its blocks from it. After each click and each change of a field it is
+drawn again; work in the background says ``redraw`` when it has changed something. ``blocks`` takes no lock, so that
+any thread may draw.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-import ipywidgets as widgets
-import traitlets
+import ipywidgets
 
-from sbnotebook.widgets.background import answer_at_once
-from sbnotebook.widgets.front_end import Rich, RichOrPlain, is_in_marimo, module, panel_of, style
+from sbnotebook.widgets import background
+from sbnotebook.widgets.blocks import Block, Text, answer
+from sbnotebook.widgets.front_end import Patience, is_in_marimo, panel_of
+from sbnotebook.widgets.renderers.browser import BrowserView
+from sbnotebook.widgets.renderers.plain import PlainView
+from sbnotebook.widgets.renderers.terminal import text_of
 
-# Jupyter would render text between two dollar signs as mathematics: orders/$dlq and events/$dlq.
-NO_MATHEMATICS: Final = ("mathjax_ignore", "tex2jax_ignore")
-THROUGH: Final = "sbn-through"
-"""The class of a box whose parts are laid out in the box around it."""
-SCRIPTS: Final = ("columns.js", "header.js", "slices.js", "focused.js", "drawing.js", "icons.js", "panel_view.js")
-"""The files of the anywidget that draws a panel."""
-_STYLE: Final = """
-.widget-label.sbn-text { white-space: pre-wrap; overflow-wrap: anywhere; overflow: visible; height: auto;
-  line-height: 1.5; min-width: 0; }
-.widget-label.sbn-title { font-size: 1.3em; font-weight: 600; }
-.widget-label.sbn-strong { font-weight: 600; }
-.widget-label.sbn-quiet { color: var(--jp-ui-font-color2, #666); }
-.widget-label.sbn-problem { color: var(--jp-error-color1, #b71c1c); }
-.sbn-notice { border-left: 4px solid var(--jp-warn-color1, #ef6c00); background: var(--jp-layout-color2, #f5f5f5);
-  padding: 6px 10px; margin: 4px 0; }
-.sbn-form { border: 1px solid var(--jp-border-color1, #bdbdbd); border-radius: 3px; padding: 10px 12px; margin: 4px 0; }
-.sbn-panel .widget-inline-hbox, .sbn-panel .widget-textarea { max-width: calc(100% - 4px); min-width: 0; }
-.sbn-panel .widget-inline-hbox input { min-width: 0; }
-.sbn-panel .jupyter-button:focus-visible { outline: 2px solid var(--jp-brand-color1, #1976d2); outline-offset: 1px; }
-.sbn-panel { --sbn-covered: 100px; }
-.sbn-acting { scroll-margin: min(180px, 12vh) 0 8px; }
-.sbn-panel .sbn-through { display: contents; }
-.sbn-panel .sbn-selection { margin-top: 8px; }
-.sbn-panel .sbn-sticky { position: sticky; bottom: 0; z-index: 4; padding: 2px 0;
-  background: var(--jp-layout-color0, Canvas); border-top: 1px solid var(--jp-border-color1, #bdbdbd); }
-/* A box that may scroll would hold the sticky part fast; one that clips does not. */
-.sbn-panel, .sbn-panel .widget-box, .sbn-shown, .sbn-shown .widget-box { overflow: visible; min-width: 0; }
-:is(.jp-OutputArea, .jp-OutputArea-child, .jp-OutputArea-output, .output_subarea):has(.sbn-sticky) { overflow: clip;
-  min-width: 0; }
-.notebook_app #notebook:has(.sbn-sticky) { overflow: visible; } /* the classic notebook scrolls the box around it */
-/* JupyterLab would put the icon of a broken link on each part. */
-.sbn-shown.jupyter-widgets-disconnected::before, .sbn-shown > .jupyter-widgets-disconnected::before { content: none; }
-.sbn-panel.jupyter-widgets-disconnected::before { content: "The kernel of this panel has ended: run its cell again.";
-  position: static; padding: 6px 10px; font: inherit; color: inherit;
-  border-left: 4px solid var(--jp-warn-color1, #ef6c00); background: var(--jp-layout-color2, #f5f5f5); }
-.sbn-panel .jupyter-widgets-disconnected::before { content: none; }
-"""
+_T = TypeVar("_T")
+_PLAIN_AFTER: Final = 15.0
+"""Seconds of an idle kernel, in which nothing is seen where the front end loads no scripts of ours."""
+_PLAIN: Final = Text("This is the plain panel: the browser did not load the other one.", "quiet")
 
 
-def panel_style() -> widgets.HTML:
-    """Return the style of all parts, which a panel has among its children."""
-    return widgets.HTML(f"<style>{_STYLE}{style('vscode.css')}</style>", layout=widgets.Layout(display="none"))
+class Panel:
+    """A panel that a notebook shows in its browser and a terminal as text.
 
-
-def text(value: str = "", *kinds: str) -> widgets.Label:
-    """Make a text of any origin, over as many lines as it needs."""
-    label = widgets.Label(value)
-    for name in ("sbn-text", *NO_MATHEMATICS, *(f"sbn-{kind}" for kind in kinds)):
-        label.add_class(name)
-    return label
-
-
-def button(name: str, tooltip: str, clicked: Callable[[], object], *, icon: str = "", kind: str = "") -> widgets.Button:
-    """Make a button as wide as its name."""
-    made = widgets.Button(
-        description=name, tooltip=tooltip, icon=icon, button_style=kind, layout=widgets.Layout(width="auto")
-    )
-
-    def on_click(_: widgets.Button) -> None:
-        clicked()
-
-    made.on_click(on_click)
-    return made
-
-
-def row(*children: widgets.Widget) -> widgets.HBox:
-    """Put widgets beside each other, and in further lines where there is no room."""
-    return widgets.HBox(children, layout=widgets.Layout(flex_flow="row wrap", align_items="center"))
-
-
-def close_all(widget: widgets.Widget) -> None:
-    """Close a widget and all in it, with their styles: the kernel keeps each one that is not closed."""
-    for part in (*getattr(widget, "children", ()), getattr(widget, "layout", None), getattr(widget, "style", None)):
-        if isinstance(part, widgets.Widget):
-            close_all(part)
-    widget.close()
-
-
-def set_shown(widget: widgets.DOMWidget, *, shown: bool) -> None:
-    """Show a widget or hide it; it has no room when it is hidden."""
-    widget.layout.display = None if shown else "none"
-
-
-class _View(Rich):
-    """Draws the parts of a panel."""
-
-    _esm = module(*SCRIPTS)
-    _css = style("parts.css")
-
-    children = traitlets.Tuple().tag(sync=True, **widgets.widget_serialization)
-
-
-class Panel(widgets.VBox):
-    """A panel that a notebook shows as widgets and a terminal as text.
-
-    Its buttons and fields are answered while a cell runs. One anywidget draws all of its parts; the plain widgets
-    remain for front ends without anywidgets. In marimo the panel is that anywidget: ``mo.ui.anywidget(panel)``, or the
-    panel as the last value of a cell.
+    Its buttons and fields are answered while a cell runs, where the kernel has subshells. ``SBNOTEBOOK_WIDGETS=plain``
+    in the environment uses plain ipywidgets from the start; they also come where a browser does not say that it has
+    loaded the panel.
 
     Args:
-        children: what it holds.
-        options: of the box.
+        parts: panels whose blocks are among those of this one.
     """
 
-    _shown: RichOrPlain | None = None
-    _esm: Any = traitlets.Unicode().tag(sync=True)
-    _css: Any = traitlets.Unicode().tag(sync=True)
+    def __init__(self, *parts: Panel) -> None:
+        self.outer: Panel | None = None
+        for part in parts:
+            part.outer = self
+        self._shown: PanelWidget | None = None
+        self._fault = ""
 
-    @traitlets.default("_esm")
-    def _code_in_marimo(self) -> str:
-        return module(*SCRIPTS) if is_in_marimo() else ""
+    def blocks(self) -> Sequence[Block]:
+        """Return what the panel is now. It takes no lock, and changes nothing."""
+        raise NotImplementedError
 
-    @traitlets.default("_css")
-    def _style_in_marimo(self) -> str:
-        return f"{_STYLE}{style('parts.css', 'panel_view.css')}" if is_in_marimo() else ""
+    def redraw(self) -> None:
+        """Draw the changes; any thread may."""
+        if self._shown is not None:
+            self._shown.draw()
+        if self.outer is not None:
+            self.outer.redraw()
 
-    def __init__(self, children: Sequence[widgets.Widget] = (), **options: Any) -> None:
-        super().__init__(children, **options)
-        answer_at_once(self)
+    def in_background(
+        self,
+        work: Callable[[], _T],
+        done: Callable[[_T], object] = lambda _: None,
+        failed: Callable[[str], object] | None = None,
+    ) -> threading.Thread:
+        """Do work in a thread of its own, and draw what it has changed; faults are shown below the panel."""
+
+        def end(act: Callable[[Any], object]) -> Callable[[Any], None]:
+            def ended(found: Any) -> None:
+                act(found)
+                self.redraw()
+
+            return ended
+
+        return background.start(work, done=end(done), failed=end(failed or self.fail))
+
+    def fail(self, sentence: str) -> None:
+        """Show a fault below the panel, until the next click."""
+        if self.outer is None:
+            self._fault = sentence
+        else:
+            self.outer.fail(sentence)
+
+    def act(self, block: Block, value: object = None) -> None:
+        """Do what a click on a button means, or take the value of a field, and draw the panel again."""
+        self._fault = ""
+        try:
+            answer(block, value)
+        except Exception as error:  # noqa: BLE001 (it would be seen nowhere else)
+            self._fault = background.sentence(error)
+        self.redraw()
+
+    def seen(self, page: str, how: str) -> None:
+        """Note that the panel is ``here``, ``still`` here or ``gone`` in a page."""
+
+    @property
+    def shown_blocks(self) -> list[Block]:
+        """Return the blocks, and the fault of the last click below them."""
+        return [*self.blocks(), *([Text(self._fault, "error", key="fault")] if self._fault else [])]
+
+    @property
+    def widget(self) -> ipywidgets.VBox:
+        """Return what a front end with widgets shows; to put the panel into other widgets."""
+        if self._shown is None:
+            self._shown = PanelWidget(self)
+            self._shown.begin()
+        return self._shown
+
+    @property
+    def view(self) -> BrowserView:
+        """Return the anywidget that draws the panel, for ``mo.ui.anywidget`` in marimo."""
+        shown: Any = self.widget
+        return shown.view
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether plain ipywidgets are shown."""
+        return self._shown is not None and self._shown.is_plain
+
+    def use_plain(self, plain: bool = True) -> None:
+        """Show plain ipywidgets, or the view in the browser."""
+        shown: Any = self.widget
+        shown.use_plain(plain)
 
     def close(self) -> None:
         """Take it from the screen."""
         if self._shown is not None:
             self._shown.close()
-        for part in (*self.children, self.layout):
-            close_all(part)
-        super().close()
 
     def to_text(self) -> str:
         """Return the panel as text, when it has loaded; by default its ``repr``, which does not wait."""
         return repr(self)
 
-    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any] | None:
-        # Where there is a kernel, there may be a browser, and the text stands for the panel in a saved notebook only.
-        # ipywidgets would cut it at 110 characters.
-        bundle: Any = super()._repr_mimebundle_(**kwargs)
-        if is_in_marimo():
-            return bundle
-        if "ipykernel" not in sys.modules:
-            return bundle | {"text/plain": self.to_text()}
-        drawn: Any = self._drawn()._repr_mimebundle_(**kwargs)
-        return drawn | {"text/plain": bundle["text/plain"]}
+    def __repr__(self) -> str:
+        return text_of(self.shown_blocks)
 
-    def _drawn(self) -> RichOrPlain:
-        """Return what a front end with widgets shows: it is made once, when it is first displayed."""
-        if self._shown is None:
-            self._shown = RichOrPlain(_View(children=[self]), self)
-            self._shown.add_class("sbn-shown")
-            answer_at_once(self._shown)
-        return self._shown
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any]:
+        # Where there is a kernel, there may be a browser, and the text stands for the panel in a saved notebook only.
+        if "ipykernel" not in sys.modules:
+            return {"text/plain": self.to_text()}
+        drawn: Any = self.widget._repr_mimebundle_(**kwargs)  # pyright: ignore[reportPrivateUsage]
+        return drawn | {"text/plain": repr(self)}
 
     def _display_(self) -> object:
         # marimo asks for it: https://docs.marimo.io/guides/integrating_with_marimo/displaying_objects/
-        return panel_of(self)
+        return panel_of(self.view)
+
+
+class PanelWidget(ipywidgets.VBox):
+    """A panel in a page: the view of ours, or plain ipywidgets."""
+
+    def __init__(self, panel: Panel) -> None:
+        super().__init__(_dom_classes=("sbn-shown",), layout={"min_width": "0"})
+        self.panel = panel
+        self._drawing = threading.Lock()
+        self._is_due = False
+        self._plain: PlainView | None = None
+        self.view = BrowserView(panel.shown_blocks, panel.act, panel.seen)
+        self.view.on_msg(self._heard)
+        self._is_always_plain = os.environ.get("SBNOTEBOOK_WIDGETS") == "plain"
+        self._patience: Patience | None = None
+
+    def begin(self) -> None:
+        """Show the panel, and wait for a browser to say that it can."""
+        self.panel.use_plain(self._is_always_plain)
+        background.answer_at_once(self)
+        if not self._is_always_plain and not is_in_marimo():
+            self._patience = Patience(_PLAIN_AFTER, self.panel.use_plain)
+            if self.view.is_ready:  # the browser answered on another thread before this
+                self._patience.stop()
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether plain ipywidgets are shown."""
+        return self._plain is not None
+
+    def use_plain(self, plain: bool) -> None:
+        """Show plain ipywidgets, or the view."""
+        if plain and self._plain is None:
+            self._plain = PlainView(self.panel.act)
+        elif not plain and self._plain is not None:
+            self._plain.close()
+            self._plain = None
+        self.draw()
+        self.children = (self._plain or self.view,)
+
+    def draw(self) -> None:
+        """Draw the changes. While another thread draws, it does so once more."""
+        self._is_due = True
+        while self._is_due and self._drawing.acquire(blocking=False):
+            try:
+                self._is_due = False
+                blocks = self.panel.shown_blocks
+                self.view.draw(blocks)
+                if self._plain is not None:
+                    self._plain.draw([_PLAIN, *blocks])
+            finally:
+                self._drawing.release()
+
+    def _heard(self, _widget: object, content: Any, _buffers: object) -> None:
+        if content.get("kind") != "ready":
+            return
+        if self._patience is not None:
+            self._patience.stop()
+        if self._plain is None:
+            self.send_state("children")  # a page that was being loaded may have missed the change
+        elif not self._is_always_plain:
+            self.panel.use_plain(False)
+
+    def close(self) -> None:
+        """Take it from the screen."""
+        if self._patience is not None:
+            self._patience.stop()
+        if self._plain is not None:
+            self._plain.close()
+        for part in (self.view.layout, self.view, self.layout):
+            part.close()
+        super().close()

@@ -18,7 +18,7 @@ from sbnotebook.model.body import json_letters
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.property_text import text_and_type
 from sbnotebook.settlement import EditChange, Preview
-from sbnotebook.widgets.panel import button, row, set_shown
+from sbnotebook.widgets.box_panel import button, row, set_shown
 from sbnotebook.widgets.pretty import json_layout, weight
 from sbnotebook.widgets.table.row_packing import title_of
 from sbnotebook.widgets.text_view import Block, TextView, cell, code_block, heading, paragraph, rows_block

@@ -16,7 +16,7 @@ from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import FateStatus, Report
 from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement import Canary, CanaryReport
-from sbnotebook.widgets.panel import button, row, set_shown, text
+from sbnotebook.widgets.box_panel import button, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.text_view import Block, heading, paragraph, rows_block
 

@@ -10,6 +10,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from sbnotebook.model.body import json_letters
@@ -28,6 +29,8 @@ _CONTROLS: Final = (
     "DLE", "DC1", "DC2", "DC3", "DC4", "NAK", "SYN", "ETB", "CAN", "EM", "SUB", "ESC", "FS", "GS", "RS", "US",
 )  # fmt: skip
 _DELETE: Final = 0x7F
+_MAX_CELL: Final = 400
+"""Characters."""
 
 # Every character belongs to some part, a string that does not end included, so that none is examined twice.
 _JSON_PART: Final = re.compile(r'\s++|"(?:[^"\\]++|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
@@ -66,6 +69,21 @@ def visible(text: str) -> str:
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(one if one.isprintable() or one in "\n\t" else _named(one) for one in text)
+
+
+def cell(value: object, most: int = _MAX_CELL) -> str:
+    r"""Return a value as a text of visible characters, cut at a length.
+
+    Example:
+        >>> cell("red\u202eder"), cell(None), cell("long" * 200)[-18:]
+        ('red⟨U+202E⟩der', '', '… (800 characters)')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
+    text = str(value)
+    return visible(text) if len(text) <= most else f"{visible(text[:most])}… ({len(text):,} characters)"
 
 
 def weight(text: str) -> int:

@@ -23,7 +23,7 @@ from IPython.display import display
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.arrays import array_of_flags, array_of_values
 from sbnotebook.settlement import scrub
-from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.box_panel import Panel
 from sbnotebook.widgets.table.rows import RowModel
 from sbnotebook.widgets.text_view import Block, cell, paragraph, rows_block
 

@@ -11,9 +11,9 @@ import ipywidgets as widgets
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.background import must_wait
+from sbnotebook.widgets.box_panel import THROUGH, button, close_all, row, set_shown, text
 from sbnotebook.widgets.forms.fields import FORM_CHANGED, on_change, problems_of
 from sbnotebook.widgets.forms.message_actions import Action, PlanForm, TaskForm, ViewForm
-from sbnotebook.widgets.panel import THROUGH, button, close_all, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.table.rows import MessageKey, Table
 

@@ -19,9 +19,9 @@ from sbnotebook.model import EntityAddress, Report, Resubmit, SubQueue
 from sbnotebook.settlement import EntityCounts, ResubmitEntry, Resubmitted
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.box_panel import Panel, button, panel_style, row, set_shown, text
 from sbnotebook.widgets.forms.message_actions import triage_actions
 from sbnotebook.widgets.front_end import is_in_marimo
-from sbnotebook.widgets.panel import Panel, button, panel_style, row, set_shown, text
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.plan_run import key_of, removed_by
 from sbnotebook.widgets.pretty import visible

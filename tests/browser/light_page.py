@@ -31,8 +31,9 @@ from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 from traitlets.config import Config
 
+from sbnotebook.widgets.box_panel import SCRIPTS, Panel
 from sbnotebook.widgets.front_end import module, style
-from sbnotebook.widgets.panel import SCRIPTS, Panel
+from sbnotebook.widgets.panel import PanelWidget
 
 _untyped: Any = widgets
 _instances: dict[str, Any] = _untyped._instances  # noqa: SLF001 (the widgets of this process)
@@ -125,8 +126,8 @@ class Kernel:
         try:
             yield
         finally:
-            for widget in [each for each in map(_instances.get, self._comms) if isinstance(each, Panel)]:
-                widget.close()
+            for widget in [each for each in map(_instances.get, self._comms) if isinstance(each, (Panel, PanelWidget))]:
+                (widget.panel if isinstance(widget, PanelWidget) else widget).close()
             self._clicks.shutdown()
             for widget in filter(None, map(_instances.get, self._comms)):
                 widget.close()

@@ -39,7 +39,7 @@ PANELS = ".jp-OutputArea-output .sbn-panel"
 # The table of messages scrolls by itself.
 TOO_WIDE = """(panels) => [...document.querySelectorAll(panels)]
     .flatMap((panel) => [panel, ...panel.querySelectorAll(
-        '.widget-box, .sbn-table, .sbn-prose, .sbn-monitor, input, button')])
+        '.widget-box, .sbn-table, .sbn-prose, input, button')])
     .filter((part) => part.checkVisibility() && !part.closest('.sbn-grid'))
     .filter((part) => part.scrollWidth > part.clientWidth + 2 && !part.matches('input, button')
         || part.getBoundingClientRect().right > part.closest('.jp-OutputArea-output').getBoundingClientRect().right + 2)

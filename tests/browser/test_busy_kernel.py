@@ -73,7 +73,7 @@ def act(panel: Locator) -> None:
 
 def control(panel: Locator) -> None:
     """Stop and start the samples of the monitor, which are taken while it is in sight, and take them oftener."""
-    panel.locator(".sbn-monitor").scroll_into_view_if_needed()
+    panel.locator(".sbn-chart").first.scroll_into_view_if_needed()
     see(panel, "as of")
     use(panel, "Stop")
     see(panel, "Stopped.")

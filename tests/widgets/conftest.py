@@ -14,6 +14,8 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.settlement import Connection, Journal
+from sbnotebook.widgets.blocks import Block, Button, Field, nodes_of
+from sbnotebook.widgets.panel import Panel
 
 TIMEOUT = 60.0
 
@@ -79,3 +81,35 @@ def write(panel: widgets.Widget, name: str, value: Any) -> None:
 def said(panel: widgets.Widget) -> str:
     """Return the visible text, line by line."""
     return "\n".join(each.value for each in shown(panel) if isinstance(each, widgets.Label))
+
+
+# ------------------------------------------------------------ panels of blocks
+
+
+def blocks(panel: Panel) -> list[Block]:
+    """All blocks of a panel."""
+    return [block for block, _ in nodes_of(panel.shown_blocks, is_plain=True).values()]
+
+
+def find(panel: Panel, name: str, kind: type[Block] = Block) -> Any:
+    """The one block of a panel with this name."""
+    (found,) = [each for each in blocks(panel) if isinstance(each, kind) and getattr(each, "name", None) == name]
+    return found
+
+
+def press(panel: Panel, name: str) -> None:
+    """Click the button of this name."""
+    button = find(panel, name, Button)
+    assert button.is_enabled, name
+    panel.act(button)
+
+
+def fill(panel: Panel, name: str, value: Any) -> None:
+    """Write into the field of this name, or choose one of its options."""
+    field = find(panel, name, Field)
+    panel.act(field, field.options.index(value) if field.type in ("choice", "list", "toggles") else value)
+
+
+def enabled(panel: Panel) -> list[str]:
+    """The names of the buttons that can be clicked."""
+    return [each.name for each in blocks(panel) if isinstance(each, Button) and each.is_enabled]

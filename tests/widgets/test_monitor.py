@@ -9,13 +9,14 @@ from sbnotebook.emulator import running
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
 from sbnotebook.widgets.monitor import Monitor, pause_after
-from tests.widgets.conftest import until
+from sbnotebook.widgets.renderers.terminal import text_of
+from tests.widgets.conftest import parts, press, until
 
 
 def told(monitor: Monitor, kind: str, view: str = "one") -> None:
     """What a browser that begins or ceases to show it sends."""
-    chart: Any = monitor.chart
-    chart._handle_custom_msg({"kind": kind, "view": view}, [])  # noqa: SLF001 (how ipywidgets hands it over)
+    browser: Any = monitor.view
+    browser._handle_custom_msg({"kind": "seen", "how": kind, "page": view}, [])  # noqa: SLF001 (as ipywidgets does)
 
 
 def test_it_is_stopped_and_started_and_kept_as_a_frame(namespace: Namespace) -> None:
@@ -23,13 +24,13 @@ def test_it_is_stopped_and_started_and_kept_as_a_frame(namespace: Namespace) -> 
     monitor = Monitor(namespace, ["kept"], every=0.1)
     monitor.start()
     until(lambda: len(monitor.to_pandas()) >= 2)
-    monitor.switch.click()
+    press(monitor, "Stop")
     until(lambda: not monitor.is_sampling)
-    assert (monitor.switch.description, monitor.status.value) == ("Start", "Stopped.")
+    assert "Stopped." in text_of(monitor.blocks())
     told(monitor, "here")
     assert not monitor.is_sampling, "it was stopped"
     taken = len(monitor.to_pandas())
-    monitor.switch.click()
+    press(monitor, "Start")
     until(lambda: len(monitor.to_pandas()) > taken)
     monitor.close()
 
@@ -52,14 +53,14 @@ def test_in_a_terminal_it_is_a_table(namespace: Namespace) -> None:
     monitor.close()
 
 
-def test_where_lines_do_not_appear_it_says_the_numbers(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_our_script_is_not_loaded_it_says_the_numbers(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SBNOTEBOOK_WIDGETS", "plain")
     monitor = Monitor(namespace, ["events/subscriptions/audit"], every=0.1)
-    lines: Any = monitor.children[-1]
-    until(lambda: "events/subscriptions/audit: 0 active, 0 dead letters" in lines.children[0].value)
-    until(lambda: "out each second" in lines.children[0].value)
-    told(monitor, "here")
-    assert lines.children == (monitor.chart,), "the browser has it after all"
+    assert monitor.widget.children
+    until(lambda: monitor.to_pandas().size)
+    until(lambda: any("active: 0 now" in str(getattr(each, "value", "")) for each in parts(monitor.widget)))
     monitor.close()
     until(lambda: not monitor.is_sampling)
 
@@ -69,9 +70,9 @@ def test_what_goes_wrong_is_said_and_tried_again() -> None:
         namespace = connect(emulator.connection_string)
         monitor = Monitor(namespace, ["nowhere"], every=0.1)
         told(monitor, "here")
-        until(lambda: "no queue or subscription nowhere" in monitor.status.value)
+        until(lambda: "no queue or subscription nowhere" in text_of(monitor.blocks()))
         namespace.create_queue("nowhere")
-        until(lambda: "as of" in monitor.status.value)
+        until(lambda: "as of" in text_of(monitor.blocks()))
         monitor.close()
         namespace.close()
 

@@ -12,6 +12,7 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.settlement import Edit, edit_changes, edit_json
 from sbnotebook.widgets import background
+from sbnotebook.widgets.box_panel import button, panel_style, row, set_shown, text
 from sbnotebook.widgets.forms.edits import (
     TEMPLATE,
     EditStep,
@@ -22,7 +23,6 @@ from sbnotebook.widgets.forms.edits import (
     edit_of_steps,
     notebook_names,
 )
-from sbnotebook.widgets.panel import button, panel_style, row, set_shown, text
 from sbnotebook.widgets.plan_text import changes_table
 from sbnotebook.widgets.text_view import Block, TextView, paragraph
 

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress
-from sbnotebook.widgets.panel import set_shown, text
+from sbnotebook.widgets.box_panel import set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.text_view import TextView
 

@@ -29,9 +29,9 @@ from sbnotebook.model.decision import AUTO
 from sbnotebook.model.decision import AUTO as DEFAULT_LIMIT
 from sbnotebook.settlement import DEFAULT_MAX_HELD, Edit, Limits
 from sbnotebook.widgets import background
+from sbnotebook.widgets.box_panel import row
 from sbnotebook.widgets.forms.edit_form import EditForm
 from sbnotebook.widgets.forms.fields import Field, as_it_is, number, optional, queue_or_topic, required, whole_number
-from sbnotebook.widgets.panel import row
 from sbnotebook.widgets.table.rows import Table, keys_of
 from sbnotebook.widgets.text_view import Block, TextView, paragraph, rows_block
 

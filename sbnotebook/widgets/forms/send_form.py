@@ -19,8 +19,8 @@ from sbnotebook.model.body import BodyType, Marks, body_of_text, read_form
 from sbnotebook.model.property_text import from_text, property_type, to_text
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.box_panel import button, row, set_shown, text
 from sbnotebook.widgets.forms.fields import FORM_CHANGED, Field, as_it_is, on_change, queue_or_topic
-from sbnotebook.widgets.panel import button, row, set_shown, text
 
 _T = TypeVar("_T")
 

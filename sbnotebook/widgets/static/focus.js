@@ -6,9 +6,9 @@
 import { focusedElement } from "./focused.js";
 
 const OUTER_PANEL = ".sbn-panel";
-const ACTIONS = ".sbn-acting";
+const ACTIONS = ".sbn-actions";
 const FORM = ".sbn-form";
-const MAIN_BUTTON = ".mod-danger, .mod-primary"; // which must be in sight where there is no room for all
+const MAIN_BUTTON = "[data-tone=danger], [data-tone=primary], .mod-danger, .mod-primary"; // which must be in sight where there is no room for all
 const FOCUSABLE = "input:enabled, select:enabled, textarea:enabled, button:enabled, summary, [tabindex='0']";
 const SETTLED = 100; // milliseconds after which a form has its fields, which are drawn one by one
 

@@ -11,8 +11,8 @@ import ipywidgets as widgets
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets.background import Callbacks, answer_at_once
+from sbnotebook.widgets.box_panel import button, row, set_shown, text
 from sbnotebook.widgets.front_end import Patience
-from sbnotebook.widgets.panel import button, row, set_shown, text
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.plain_table import PlainTable
 from sbnotebook.widgets.table.rows import RowModel, Table

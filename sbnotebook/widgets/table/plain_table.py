@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.model.body import json_letters
 from sbnotebook.widgets import background
-from sbnotebook.widgets.panel import NO_MATHEMATICS, button, panel_style, row, set_shown, text
+from sbnotebook.widgets.box_panel import NO_MATHEMATICS, button, panel_style, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.table.message_detail import detail_of
 from sbnotebook.widgets.table.row_packing import CUT, TableColumn, cleaned, shown_texts, table_columns

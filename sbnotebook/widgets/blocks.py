@@ -1,0 +1,275 @@
+"""The blocks that panels are made of.
+
+A panel is a function from its model to a tree of these. The renderers show any tree: ``renderers.browser`` with a
+script of ours, ``renderers.plain`` with ipywidgets, ``renderers.page`` as static HTML, ``renderers.terminal`` as text.
+A new panel writes blocks, and no renderer.
+
+A block is a value. When its model changes, a panel makes all of its blocks again, and a renderer draws what differs. It
+knows a block again by its place, its type and its name; give a ``key`` to blocks that would be mixed up otherwise, such
+as the fields of several messages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, Final, Literal
+
+from sbnotebook.widgets.pretty import cell
+
+Tone = Literal["plain", "quiet", "good", "warning", "error"]
+Value = str | int | float | bool
+Change = list[tuple[str, str]]
+"""Lines of a change, each with its mark: ``-`` goes, ``+`` comes, a space stays."""
+Look = Literal["", "card", "left", "actions", "words", "selection", "held"]
+"""How a column looks: framed with its name; narrow, at the left of others; the place of plans, whose words take
+the focus; the bar of a selection, which ``held`` keeps at the bottom of the screen."""
+
+_MAX_TEXT: Final = 4_000
+"""Characters of a sentence."""
+_EXACT: Final = 2**53
+"""The numbers of JavaScript are exact up to this one."""
+CHOICES: Final = ("choice", "list", "toggles")
+"""The types of fields whose value is one of their options; renderers know it by its place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A part of a panel."""
+
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Title(Block):
+    """The name of a panel, or of what follows in it (``is_small``)."""
+
+    text: str
+    is_small: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Block):
+    """A sentence of any origin."""
+
+    text: str
+    tone: Tone = "plain"
+    is_strong: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Notice(Block):
+    """A sentence that must not be overlooked, with buttons that help."""
+
+    text: str
+    blocks: Sequence[Block] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Code(Block):
+    """A text to copy, which is not cut. The browser copies it each time that ``copies`` grows, or selects it."""
+
+    text: str
+    copies: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Block):
+    """Rows of values and changes, below a caption that opens and closes them."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    caption: str = ""
+    is_open: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Chart(Block):
+    """Lines over time: ``times`` in milliseconds since the epoch, and for each name its values, None for unknown."""
+
+    title: str
+    times: Sequence[int]
+    lines: Mapping[str, Sequence[float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress(Block):
+    """How much of the whole is done, from 0 to 1."""
+
+    done: float
+
+
+@dataclass(frozen=True, slots=True)
+class Button(Block):
+    """Something that a click does; the main one of its place is ``primary``, one that removes is ``danger``."""
+
+    name: str
+    click: Callable[[], object]
+    tooltip: str = ""
+    tone: Literal["", "primary", "danger", "warning"] = ""
+    icon: str = ""
+    is_enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Block):
+    """A value that users may change; ``change`` gets it when they leave the field, or at each key where it ``is_live``.
+
+    ``text``, ``area`` (several lines), ``code``, ``suggest`` (a text, with ``options`` to choose from), ``choice``,
+    ``list`` and ``toggles`` (one of ``options``), ``number`` (a whole one between ``limits``, or any), ``check``.
+    """
+
+    name: str
+    value: Value
+    change: Callable[[Any], object]
+    type: Literal["text", "area", "code", "suggest", "choice", "list", "toggles", "number", "check"] = "text"
+    options: Sequence[str] = ()
+    hint: str = ""
+    problem: str = ""
+    tooltip: str = ""
+    limits: tuple[float, float] | None = None
+    is_whole: bool = True
+    is_live: bool = False
+    size: Literal["short", "medium", "wide"] = "medium"
+    is_enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Form(Block):
+    """Fields and their buttons. It is framed, and takes the focus when a click opens it."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Block):
+    """Blocks beside each other, and in further lines where there is no room."""
+
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Block):
+    """Blocks below each other. When ``forward`` grows, a user who acts in the panel is led to it."""
+
+    blocks: Sequence[Block]
+    name: str = ""
+    look: Look = ""
+    forward: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Menu(Block):
+    """Buttons that are seldom wanted, behind one with this name."""
+
+    name: str
+    blocks: Sequence[Button]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid(Block):
+    """An anywidget with a script of its own, and the blocks that take its place where no script of ours is loaded."""
+
+    widget: Any
+    plain: Callable[[], Sequence[Block]]
+
+
+# ------------------------------------------------------------ what renderers make of them
+
+
+Node = dict[str, Any]
+"""A block as a renderer sees it: its type as ``kind``, its values, and its ``children`` by their places."""
+
+
+def nodes_of(blocks: Sequence[Block], *, is_plain: bool = False) -> dict[str, tuple[Block, Node]]:
+    """Return the blocks of a tree and their nodes by place; those at the top are the children of the place "".
+
+    All texts in nodes are visible characters, cut at a length; a renderer only has to escape them.
+
+    Example:
+        >>> [(place, node["kind"]) for place, (_, node) in nodes_of([Row([Text("a"), Text("b")])]).items()]
+        [('', 'column'), ('/row', 'row'), ('/row/text', 'text'), ('/row/text.1', 'text')]
+    """
+    found: dict[str, tuple[Block, Node]] = {}
+
+    def walk(block: Block, place: str) -> None:
+        node = _node_of(block)
+        found[place] = block, node
+        inner: Sequence[Block] | None = getattr(block, "blocks", None)
+        if isinstance(block, Grid):
+            if not is_plain:
+                node["widget"] = f"IPY_MODEL_{block.widget.model_id}"
+                return
+            node["kind"], inner = "column", block.plain()
+            node |= {"name": "", "look": "", "forward": 0}
+        if inner is None:
+            return
+        counts = Counter[str]()
+        places: list[str] = []
+        for child in inner:
+            known = child.key or "-".join(filter(None, (_kind_of(type(child)), getattr(child, "name", ""))))
+            places.append(f"{place}/{known}.{counts[known]}" if counts[known] else f"{place}/{known}")
+            counts[known] += 1
+        node["children"] = places
+        for child, at in zip(inner, places, strict=True):
+            walk(child, at)
+
+    walk(Column(blocks), "")
+    return found
+
+
+@cache
+def _kind_of(kind: type[Block]) -> str:
+    return kind.__name__.lower()
+
+
+@cache
+def _names(kind: type[Block]) -> tuple[str, ...]:
+    hidden = {"key", "blocks", "click", "change", "widget", "plain", "rows", "lines"}
+    return tuple(field.name for field in fields(kind) if field.name not in hidden)
+
+
+def _node_of(block: Block) -> Node:
+    node: Node = {"kind": _kind_of(type(block))}
+    for name in _names(type(block)):
+        value: Any = getattr(block, name)
+        if isinstance(value, str) and name != "value" and not (isinstance(block, Code) and name == "text"):
+            node[name] = cell(value, _MAX_TEXT)
+        elif name in ("columns", "options"):
+            node[name] = [cell(each) for each in value]
+        else:
+            node[name] = list(value) if isinstance(value, tuple) else value
+    if isinstance(block, Field) and block.type in CHOICES:
+        node["value"] = block.options.index(str(block.value)) if block.value in block.options else -1
+    if isinstance(block, Table):
+        node["rows"] = [[_shown(value) for value in row] for row in block.rows]
+    if isinstance(block, Chart):
+        node["names"] = [cell(name) for name in block.lines]
+        # Each line is a value of its own, so that only its new end is sent.
+        node |= {f"line{number}": list(values) for number, values in enumerate(block.lines.values())}
+        node["times"] = list(block.times)
+    return node
+
+
+def _shown(value: object) -> object:
+    # Sequence numbers of partitioned entities are larger than the numbers of JavaScript are exact.
+    if isinstance(value, list) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _EXACT):
+        return value
+    return cell(value)
+
+
+def is_change(value: object) -> bool:
+    """Tell whether the value of a table is a change, and not a text or a number."""
+    return isinstance(value, list)
+
+
+def answer(block: Block, value: Any) -> None:
+    """Do what a click on a button means, or tell a field the value that a renderer gives."""
+    if isinstance(block, Button):
+        if block.is_enabled:
+            block.click()
+    elif isinstance(block, Field) and block.is_enabled:
+        block.change(block.options[value] if block.type in CHOICES else value)

@@ -1,0 +1,70 @@
+"""Blocks as text, for a terminal and for readers of a saved notebook: their words, without buttons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sbnotebook.analysis import tables
+from sbnotebook.widgets.blocks import CHOICES, Block, Node, is_change, nodes_of
+from sbnotebook.widgets.pretty import cell
+
+
+def text_of(blocks: Sequence[Block]) -> str:
+    r"""Return blocks as lines of text.
+
+    Example:
+        >>> from sbnotebook.widgets.blocks import Row, Text, Title
+        >>> text_of([Title("Orders"), Row([Text("2 messages"), Text("1 is lost", "error")])])
+        'Orders\n2 messages\n1 is lost'
+    """
+    return "\n".join(line for _, node in nodes_of(blocks, is_plain=True).values() for line in _lines(node))
+
+
+def _lines(node: Node) -> Iterable[str]:
+    match node["kind"]:
+        case "title" | "text" | "notice" | "code":
+            yield from filter(None, [node["text"]])
+        case "table":
+            yield _table(node)
+        case "chart":
+            yield f"{node['title']}: {'; '.join(chart_words(node))}"
+        case "progress":
+            yield f"{node['done']:.0%} done"
+        case "field":
+            yield f"{node['name']}: {field_text(node)}"
+            yield from filter(None, [node["problem"]])
+        case "form":
+            yield node["title"]
+        case "column" if node["name"]:
+            yield node["name"]
+        case _:
+            pass
+
+
+def _table(node: Node) -> str:
+    rows, caption = node["rows"], node["caption"]
+    if not any(is_change(value) for row in rows for value in row):
+        return tables.text_table(node["columns"], rows, caption)
+    return "\n".join([caption, *(f"  {line}" for row in rows for line in _change_lines(row))])
+
+
+def _change_lines(row: Sequence[Any]) -> Iterable[str]:
+    yield " ".join(str(value) for value in row if not is_change(value))
+    for lines in (value for value in row if is_change(value)):
+        yield from (f"  {mark} {text}" for mark, text in lines)
+
+
+def field_text(node: Node) -> str:
+    """Return the value of a field as a text of visible characters."""
+    value = node["value"]
+    if node["type"] in CHOICES:
+        return node["options"][value] if value >= 0 else ""
+    return ("yes" if value else "no") if isinstance(value, bool) else cell(value)
+
+
+def chart_words(node: Node) -> Iterable[str]:
+    """Yield a sentence for each line of a chart."""
+    for number, name in enumerate(node["names"]):
+        known = [value for value in node[f"line{number}"] if value is not None]
+        yield f"{name}: {known[-1]:,g} now, {min(known):,g} to {max(known):,g}" if known else f"{name}: not known yet"
