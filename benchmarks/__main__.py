@@ -15,6 +15,7 @@ _ALL: Final = (
     "peeking",
     "archiving",
     "picking",
+    "purging",
     "resubmitting",
     "rehearsing",
     "many_entities",

@@ -380,7 +380,8 @@ class Entity(SdkNames):
             before: only those that were enqueued before then; a duration such as ``"2d"`` counts back from now.
             to_sequence_number: only those up to this number, included.
             state: ``active``, ``deferred`` or ``scheduled`` messages only.
-            archived: False to remove them for good; otherwise ``namespace.undo`` can send them back.
+            archived: False to remove them for good; otherwise ``namespace.undo`` can send them back. Without an
+                archive, and with no other choice than ``before``, Service Bus removes them itself, which takes seconds.
             show_progress: False for no bar.
 
         Raises:

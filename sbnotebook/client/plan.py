@@ -20,7 +20,7 @@ from sbnotebook.client.receivers import sent_to
 from sbnotebook.client.unread import watched
 from sbnotebook.client.verbs import mirrors
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import Decision, EntityAddress, Message, Outcome, ReceivedMessage, Report, Send
+from sbnotebook.model import Decision, EntityAddress, Message, Outcome, Purge, ReceivedMessage, Report, Send
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import AsyncEntity, Canary, InFlight, Limits, Pause, Preview
 from sbnotebook.settlement import Plan as AsyncPlan
@@ -210,7 +210,7 @@ class Plan:
         limits, first = Limits(max_in_flight, rate), self._first(canary, watch, max_came_back)
         if not len(self) and show_progress and self._receivers is not None:
             warnings.warn(self.preview().sentence, stacklevel=2)  # names the reasons of the others
-        with progress_bar(self.decision.verb, self.total, shown=show_progress) as advance:
+        with progress_bar(self.decision.verb, self.total or None, shown=show_progress) as advance:
             if first is not None:
                 with progress_bar("watch the canary", first.count, shown=show_progress) as seen:
                     return watched(run(self._plan.apply_canary, first, limits, advance, seen))
@@ -246,6 +246,9 @@ class Plan:
         return self._canary
 
     def __len__(self) -> int:
+        inner = self._plan
+        if isinstance(inner.decision, Purge) and inner.decision.before is not None:
+            return 1 if inner.total is None else inner.total  # 1 where only Service Bus knows it
         return len(self.messages)
 
     def __repr__(self) -> str:

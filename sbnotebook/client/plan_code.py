@@ -144,7 +144,8 @@ def _check(plan: Plan, options: CodeOptions) -> None:
         raise DecisionError(
             f"A plan to {decision.verb} has no code: it is on the locks of this kernel, or decides on each message."
         )
-    if not messages and not options.sent:
+    is_by_age = isinstance(decision, Purge) and decision.before is not None
+    if not (messages or options.sent or is_by_age):
         raise DecisionError("The plan has no messages, so there is no code for it.")
     if len(options.sent) > _MOST_SENT:
         raise DecisionError(
@@ -204,6 +205,8 @@ def _numbers(plan: Plan) -> list[int]:
 
 def _ranges(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
     """Yield the first and last number of each run of consecutive numbers."""
+    if not numbers:
+        return
     first = last = numbers[0]
     for number in numbers[1:]:
         if number != last + 1:
@@ -223,6 +226,10 @@ def _numbers_in_python(numbers: Sequence[int]) -> str:
 
 def _choice(plan: Plan) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in _ranges(_numbers(plan)))
+
+
+def _time(purge: Purge) -> str:
+    return "" if purge.before is None else purge.before.isoformat()
 
 
 def _expression(plan: Plan) -> str:
@@ -248,7 +255,8 @@ def _magic(plan: Plan) -> list[str] | None:
             return ["%sb_resubmit", entity, *chosen, *words, *(["--edit", "edit"] if plan.edit else [])]
         case Purge():
             kept = ["--no-archive"] if plan.options else []
-            return ["%sb_purge", entity, "--where", f'"{_expression(plan)}"', *kept]
+            chosen = ["--where", f'"{_expression(plan)}"'] if decision.before is None else ["--before", _time(decision)]
+            return ["%sb_purge", entity, *chosen, *kept]
         case Complete() | Abandon(delay=None) | Defer(wake_after=None):
             return [_picks(plan), entity, *chosen, f"--{decision.verb}"]
         case DeadLetter(reason, description):
@@ -300,7 +308,8 @@ def _canary_words(canary: Canary | None) -> list[str]:
 def _call(plan: Plan) -> str:
     decision = plan.decision
     if isinstance(decision, Purge):
-        return f"entity.purge({', '.join([f'where={_expression(plan)!r}', *_options(plan)])})"
+        chosen = f"where={_expression(plan)!r}" if decision.before is None else f'before="{_time(decision)}"'
+        return f"entity.purge({', '.join([chosen, *_options(plan)])})"
     if isinstance(decision, CancelScheduled):
         return "entity.cancel_scheduled(messages)"
     if isinstance(decision, Resubmit) and plan.options and decision.to_host is None:

@@ -245,11 +245,13 @@ class SelectionMagics(PlanMagics):
     def sb_purge(self, args: MagicArguments) -> Plan:
         """Remove the messages that are in an entity now; later ones stay.
 
-        The archive of this machine keeps them for a time, and %sb_undo sends them back.
+        The archive of this machine keeps them for a time, and %sb_undo sends them back. With --no-archive, and no
+        other choice than --before, Service Bus removes them itself, which takes seconds and cannot be undone.
 
         Example::
 
             %sb_purge orders/$dlq --before 30d --dry-run
+            %sb_purge orders/$dlq --before 30d --no-archive
             %sb_purge orders --where "subject = 'test'"
         """
         return self.current.namespace.entity(args.entity).purge(

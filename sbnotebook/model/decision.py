@@ -165,9 +165,15 @@ class Resubmit:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """Write the message to the archive, and remove it."""
+    """Write the message to the archive, and remove it.
+
+    Args:
+        before: when given, Service Bus itself removes all messages that were enqueued before then, without an archive.
+    """
 
     verb: ClassVar[str] = "purge"
+
+    before: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.model.partition import partition_of
 from sbnotebook.probe.probe import Probe, Saw, probe, words_of
 from sbnotebook.settlement.sdk.errors import condition_of
-from sbnotebook.settlement.sdk.management import renew_locks, settle_by_tokens
+from sbnotebook.settlement.sdk.management import browser, delete_messages, renew_locks, settle_by_tokens
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
 
 if TYPE_CHECKING:
@@ -136,6 +138,32 @@ async def _reopened_order(site: Site) -> Saw:
     return Saw(order == "12345", f"1, 2 and 3 were released; opened again, it gave {', '.join(order)}")
 
 
+@probe(
+    "batch-delete", "A request removes messages by their age; locked and later ones stay.", operations=25, seconds=12
+)
+async def _batch_delete(site: Site) -> Saw:
+    queue = await site.queue()
+    await site.send(queue, map(ServiceBusMessage, "ldoo"))
+    async with site.receiver(queue) as receiver:
+        await site.take(receiver, 1)
+        await site.settle(receiver, "defer", await site.take(receiver, 1))
+        last = (await site.peek(receiver, 4))[-1].enqueued_time_utc
+        await site.wait(2)
+        await site.send(queue, [ServiceBusMessage("n")])
+        asking, removed = browser(site.client, queue), [0]
+        try:
+            while last is not None and (more := await delete_messages(asking, 10, last + timedelta(seconds=1))):
+                removed.append(more)
+        except ServiceBusError as error:
+            return Saw(is_expected=False, words=f"{sum(removed)} removed; {words_of(error)}")
+        finally:
+            await asking.close()
+        left = {str(message) for message in await site.peek(receiver, 5)}
+    deferred = "stays" if "d" in left else "is removed, too"
+    words = f"{sum(removed)} removed, {len(left)} left; a deferred message {deferred}"
+    return Saw(left - {"d"} == {"l", "n"}, words)
+
+
 async def _released_in_turn(site: Site, receiver: ServiceBusReceiver) -> Saw:
     for message in await site.take(receiver, 3):
         await site.settle(receiver, "release", [message])
@@ -220,6 +248,7 @@ LOCKING: tuple[Probe, ...] = (
     _session_order,
     _reopened_order,
     _token_batch,
+    _batch_delete,
     _refused_tokens,
 )
 HOLDING: tuple[Probe, ...] = (_held,)

@@ -14,7 +14,6 @@ from sbnotebook.model import (
     Message,
     MessageState,
     PeekedMessage,
-    Purge,
     ReceivedMessage,
     Report,
     Resubmit,
@@ -25,6 +24,7 @@ from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.actions.by_token import LockReference, plan_by_token
 from sbnotebook.settlement.actions.deferred import Deferrals, find_deferred, plan_deferred, plan_deferred_each
 from sbnotebook.settlement.actions.pick import plan_pick
+from sbnotebook.settlement.actions.purge import plan_purge
 from sbnotebook.settlement.actions.receive_and_delete import RECEIVE_AND_DELETE_WARNING, receive_and_delete
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, timed
@@ -260,7 +260,7 @@ class AsyncEntity(Place):
         archived: bool = True,
         progress: Progress | None = None,
     ) -> Plan:
-        """Return a plan to remove current messages.
+        """Return a plan to remove current messages; without an archive, Service Bus removes all old ones itself.
 
         Args:
             only: returns the meant ones of some messages; None for all.
@@ -271,7 +271,7 @@ class AsyncEntity(Place):
             progress: told of the messages that were peeked.
         """
         chosen = Chosen(only, before, to_sequence_number, state)
-        return await plan_sweep(self, Purge(), chosen, archived=archived, progress=progress)
+        return await plan_purge(self, chosen, archived=archived, progress=progress)
 
     async def defer_all(
         self,

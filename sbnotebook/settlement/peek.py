@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import anyio
@@ -91,16 +92,33 @@ class Peeker:
         return Page(self.address, first, payloads)
 
     def _peek(self, first: int, count: int, session_id: str | None) -> Awaitable[list[bytes]]:
+        return management.peek_payloads(self._warm_browser(), first, count, session_id)
+
+    def _warm_browser(self) -> management.Browser:
         if self._browser is None:
             self._browser = self._connection.browser(self.address, retries=0)
-        return management.peek_payloads(self._browser, first, count, session_id)
+        return self._browser
+
+    async def delete(self, count: int, before: datetime) -> int:
+        """Ask once for the removal of messages by their age: see :func:`management.delete_messages`."""
+        async with self._busy:
+            return await management.delete_messages(self._warm_browser(), count, before)
+
+    def delete_beside(self, count: int, before: datetime) -> Awaitable[int]:
+        """Do the same without waiting for other tasks; only where :attr:`is_ready`."""
+        return management.delete_messages(self._warm_browser(), count, before, beside=True)
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether the link for requests is open."""
+        return self._browser is not None and links.is_ready(self._browser)
 
     async def _page_once(self, first: int, count: int, session_id: str | None) -> Page | None:
         """Return a page without waiting for other tasks; None where that is not possible now."""
-        if self._browser is None or not links.is_ready(self._browser):
+        if not self.is_ready:
             return None
         try:
-            payloads = await management.peek_payloads(self._browser, first, count, session_id, once=True)
+            payloads = await management.peek_payloads(self._warm_browser(), first, count, session_id, once=True)
         except Exception:  # noqa: BLE001 (the request in order raises the reason)
             return None
         return Page(self.address, first, payloads)

@@ -333,6 +333,19 @@ def _same_status(same: int) -> Callable[[Service], None]:
     return lambda service: service.patch.setattr(middleware, "_status", status)
 
 
+def _no_batch_delete(service: Service) -> None:
+    service.emulator.faults.batch_delete = "refused"
+
+
+def _deletes_all(service: Service) -> None:
+    """The time of a request counts for nothing."""
+
+    def delete(method: Any, self: Box, count: int, before: int, now: int, *args: Any) -> int:
+        return method(self, count, max(before, now + 1), now, *args)
+
+    service.wrap(Box, "delete", delete)
+
+
 def _any_batch(service: Service) -> None:
     def check(*_: Any) -> None:
         """Check nothing."""
@@ -475,6 +488,7 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "frame-size": _frames_of(1 << 18),
     "websocket": _no_websocket,
     "listen-key-counts": _manage_for_all,
+    "batch-delete": _no_batch_delete,
     "administration-statuses": _same_status(400),
     "transaction-committed": _letters_apart,
     "transaction-rolled-back": _sent_at_once,
@@ -513,6 +527,7 @@ OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
     ("deferred-all-or-none", _some_stay_locked, ""),
     ("deferred-delivery-count", _counts_twice(MessageEvent.ABANDON), "delivery counts [1, 3, 5], abandoned in between"),
     ("batch-refused-whole", _good_half, ""),
+    ("batch-delete", _deletes_all, "3 removed, 2 left; a deferred message stays"),
     (
         "partitioned-size",
         lambda service: service.queues_have(max_size_in_megabytes=2_048),

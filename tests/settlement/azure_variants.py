@@ -68,6 +68,8 @@ VARIANTS: Final[Mapping[str, tuple[object, ...]]] = {
     "delivery_delay_ms": (0, 20),
     "empty_peeks": (0, 1, 3),
     "short_answers": (0, 1, 5),
+    "batch_delete": ("taken", "refused", "zero"),
+    "short_deletes": (0, 1, 3),
     "unconfirmed": ("", "released", "ranges"),
     "order_after_release": ("place", "front", "back"),
     "link_settles_minutes": (0, 1),

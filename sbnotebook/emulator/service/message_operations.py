@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from sbnotebook.amqp import AmqpValue, Array, Int, Long, Timestamp
-from sbnotebook.emulator.entities import Condition, MessageSession, Receivable, RefusedError, read_sent
+from sbnotebook.emulator.entities import Condition, MessageSession, Receivable, RefusedError, Tier, read_sent
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
 from sbnotebook.emulator.service.requests import Call, Reply, done, nothing
 from sbnotebook.emulator.service.settling import asked_settlement, settle, settle_later
@@ -16,8 +16,9 @@ _MAX_PEEKED: Final = 250
 """Messages in one answer; the service has the same limit, which it does not document."""
 _MAX_PEEKED_BYTES: Final = 1_000_000
 """Bytes in one answer, unless its first message alone is larger."""
-_MAX_DELETED: Final = 4000
-"""Messages that one request removes (Service Bus documentation, "Batch delete messages")."""
+_MAX_DELETED: Final = 500
+_MAX_DELETED_PREMIUM: Final = 4000
+"""Messages that one request removes at most (Service Bus documentation, "Batch delete messages")."""
 _EVER: Final = 253_402_300_799_000
 """The last second of .NET (ms): a client that asks for sessions updated since then wants all that have messages."""
 _MAX_SESSIONS: Final = 1000
@@ -121,10 +122,19 @@ def update_disposition(call: Call) -> Reply:
 
 
 def batch_delete(call: Call) -> Reply:
-    session = _session(call)
-    count = min(int(call.body["message-count"]), _MAX_DELETED)
-    deleted = call.entity.delete(max(count, 0), int(call.body["enqueued-time-utc"]), call.now, session)
-    return done({"message-count": Int(deleted)}) if deleted else nothing()
+    """Remove messages, the oldest first; locked ones stay (Service Bus documentation, "Batch delete messages")."""
+    entity, faults, count = call.entity, call.faults, int(call.body["message-count"])
+    if faults.batch_delete == "refused":
+        raise RefusedError(Condition.NOT_IMPLEMENTED, "The operation is not supported.")
+    if entity.owner.is_partitioned:
+        raise RefusedError(Condition.NOT_ALLOWED, "Batch delete is not supported with partitioned entities.")
+    most = _MAX_DELETED_PREMIUM if call.broker.registry.tier is Tier.PREMIUM else _MAX_DELETED
+    # Which condition Service Bus gives, no source says (azure-sdk-for-net issue 43801).
+    if not 0 < count <= most:
+        raise RefusedError(Condition.ARGUMENT_ERROR, f"A request removes 1 to {most} messages.")
+    count = min(count, faults.short_deletes or count)
+    deleted = entity.delete(count, int(call.body["enqueued-time-utc"]), call.now, _session(call))
+    return done({"message-count": Int(deleted)}) if deleted or faults.batch_delete == "zero" else nothing()
 
 
 def get_session_state(call: Call) -> Reply:

@@ -31,14 +31,15 @@ async def plan_sweep(
     chosen: Chosen,
     *,
     archived: bool = True,
+    way: str = "",
     progress: Progress | None = None,
 ) -> Plan:
-    """Peek at all messages, and return a plan to remove or to defer those that are meant."""
+    """Peek at all messages, and return a plan to remove or to defer those that are meant; ``way`` ends its sentence."""
     seen = await select(place, chosen, progress)
     is_purge = isinstance(decision, Purge)
     seen.check_reach("removed" if is_purge else "deferred")
     note = await _kept(place, seen, archived=archived) if is_purge else _BY_NUMBER
-    sentence = seen.sentence(decision.verb, place, note)
+    sentence = seen.sentence(decision.verb, place, *filter(None, (note, way)))
 
     def describe(rows: int) -> Preview:
         return Preview(sentence, tuple(seen.messages[:rows]))
@@ -46,14 +47,15 @@ async def plan_sweep(
     return place.new_plan(
         decision,
         seen.messages,
-        partial(_sweep, place, decision, seen, archived),
+        partial(sweep, place, decision, seen, archived),
         describe=describe,
         cost=Cost(others=seen.between),
         options={} if archived else {"archived": False},
     )
 
 
-async def _sweep(place: Place, decision: Purge | Defer, seen: Selection, archived: bool, run: Run) -> None:
+async def sweep(place: Place, decision: Purge | Defer, seen: Selection, archived: bool, run: Run) -> None:
+    """Remove or defer the messages of a run, in any state."""
     archive, is_purge = place.namespace.archive, isinstance(decision, Purge)
     if is_purge and archived and archive is not None:
         await anyio.to_thread.run_sync(archive.require_room, seen.room)
