@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 
@@ -34,7 +34,8 @@ _MOST_BYTES: Final = 1024 * 1024 * 1024
 _SIGNS: Final = (b",", b"[", b"{")
 _MOST_VALUES: Final = 1_000_000
 """Signs between values in a line: each value takes far more memory than its sign."""
-_MOST_ENTITIES: Final = 10_000
+_MOST_OBJECTS: Final = 50_000
+"""Objects in the first line: entities and rules, of which each has two or more."""
 _MOST_PATHS: Final = 1_000
 _SHOWN: Final = 200
 
@@ -50,7 +51,7 @@ def write_copy_file(copy: Copied, path: Path | str, *, overwrite: bool = False) 
         "entity": str(copy.entity),
         "masked": copy.masked,
         "masked_whole": copy.masked_whole,
-        "entities": copy.template,
+        "entities": copy.configuration,
     }
     table: Any = to_arrow(copy.messages)
     # The text is made of the body again, which would be in the file twice.
@@ -66,7 +67,7 @@ def read_copy_file(path: Path | str) -> Generator[Copied]:
     head, messages = _read(place)
     with empty_emulator(head.tier) as (emulator, folder):
         try:
-            emulator.create_from(head.entities)
+            emulator.configure(head.entities)
             unreadable = put(emulator, head.entity, messages)
         except (EmulatorError, ConfigurationError, TypeError, OverflowError) as error:
             raise _no_copy(place, str(error)) from None
@@ -74,7 +75,7 @@ def read_copy_file(path: Path | str) -> Generator[Copied]:
             emulator,
             folder,
             head.tier,
-            emulator.template(),
+            emulator.configuration(),
             head.entity,
             [message for message in messages if message.sequence_number not in unreadable],
             unreadable,
@@ -89,7 +90,7 @@ class _Head:
 
     tier: Tier
     entity: EntityAddress
-    entities: Sequence[Any]
+    entities: Mapping[str, Any]
     masked: Mapping[str, int]
     masked_whole: int
 
@@ -138,7 +139,7 @@ def _read(place: Path) -> tuple[_Head, list[PeekedMessage]]:
 
 
 def _head_of(line: bytes, place: Path) -> _Head:
-    if len(line) > _MOST_HEAD:
+    if len(line) > _MOST_HEAD or line.count(b"{") > _MOST_OBJECTS:
         raise _no_copy(place, "its first line is too long")
     try:
         head: Any = json.loads(line)
@@ -155,8 +156,6 @@ def _head_of(line: bytes, place: Path) -> _Head:
 
 def _checked(head: dict[str, Any]) -> _Head:
     entities, masked, whole = head["entities"], head["masked"], head["masked_whole"]
-    if not isinstance(entities, list) or len(cast("list[Any]", entities)) > _MOST_ENTITIES:
-        raise TypeError("entities")
     if type(whole) is not int or len(masked) > _MOST_PATHS or any(type(each) is not int for each in masked.values()):
         raise TypeError("masked")
     return _Head(Tier(head["tier"]), EntityAddress.parse(head["entity"]), entities, dict(masked), whole)  # pyright: ignore[reportUnknownArgumentType]

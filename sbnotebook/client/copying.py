@@ -46,7 +46,7 @@ class Copied:
         emulator: it ends with the block of :func:`copied`.
         folder: for the journal and the archive of the copy; it is removed with the emulator.
         tier: of the namespace, and of the emulator.
-        template: the entities with their options and rules, as plain JSON values.
+        configuration: the entities with their options and rules, as in a ``Config.json``.
         entity: that holds the messages.
         messages: those that were copied.
         unreadable: sequence numbers of the messages that could not be read, and so not be copied, with the reason.
@@ -57,7 +57,7 @@ class Copied:
     emulator: RunningEmulator
     folder: Path
     tier: Tier
-    template: Sequence[Mapping[str, Any]]
+    configuration: Mapping[str, Any]
     entity: EntityAddress
     messages: Sequence[ReceivedMessage]
     unreadable: Mapping[int, str]
@@ -67,11 +67,11 @@ class Copied:
     @property
     def places(self) -> dict[EntityAddress, bool]:
         """Return the queues and subscriptions from which consumers can receive, each with whether it has sessions."""
-        return {
-            EntityAddress.parse(each["path"]): each["options"]["requires_session"]
-            for each in self.template
-            if each["kind"] != "topic" and not each["options"]["forward_to"]
-        }
+        (namespace,) = self.configuration["UserConfig"]["Namespaces"]
+        found = {EntityAddress(queue["Name"]): queue["Properties"] for queue in namespace["Queues"]}
+        for topic in namespace["Topics"]:
+            found |= {EntityAddress(topic["Name"], each["Name"]): each["Properties"] for each in topic["Subscriptions"]}
+        return {address: each["RequiresSession"] for address, each in found.items() if "ForwardTo" not in each}
 
     @property
     def connection(self) -> Connection:
@@ -126,8 +126,8 @@ def copied(
         run(replicate_entities, source, Connection(emulator.connection_string), names)
         unreadable = put(emulator, entity, messages)
         readable = [message for message in messages if message.sequence_number not in unreadable]
-        template = emulator.template()
-        yield Copied(emulator, folder, tier, template, entity, readable, unreadable, dict(masks.found), masks.whole)
+        found = dict(masks.found)
+        yield Copied(emulator, folder, tier, emulator.configuration(), entity, readable, unreadable, found, masks.whole)
 
 
 @contextmanager

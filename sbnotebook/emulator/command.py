@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 import typer
 
-from sbnotebook.emulator.config import Config, apply_config, read_config
+from sbnotebook.emulator.config import Wanted, apply_config, read_config
 from sbnotebook.emulator.entities import Tier
 from sbnotebook.emulator.logs import write_log
 from sbnotebook.emulator.loop import run_loop
@@ -60,7 +60,7 @@ def emulator(  # noqa: PLR0913 - one for each option
     """Run the emulator until it is interrupted. It prints its connection string when it is ready."""
     if in_memory and data_dir is not None:
         raise ConfigurationError("Say either --in-memory or --data-dir.")
-    entities = Config() if config is None else read_config(config)
+    entities = [] if config is None else read_config(config)
     directory = None if in_memory else data_dir or default_data_dir()
     server = EmulatorServer(
         host=host,
@@ -80,7 +80,7 @@ def emulator(  # noqa: PLR0913 - one for each option
 
 
 async def _serve(
-    server: EmulatorServer, entities: Config, data_dir: Path | None, end_after_unused: float | None
+    server: EmulatorServer, entities: list[Wanted], data_dir: Path | None, end_after_unused: float | None
 ) -> None:
     _stop_on_signals(server)
     async with server:

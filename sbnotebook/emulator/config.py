@@ -1,4 +1,4 @@
-"""Microsoft's emulator's ``Config.json``.
+"""Microsoft's emulator's ``Config.json``: the entities of a namespace, without their messages.
 
 Source: Service Bus documentation, "Test locally with the Service Bus emulator"; the schema that its
 installer comes with.
@@ -9,60 +9,55 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import Any, Final, NamedTuple, cast
 
-from sbnotebook.amqp import AmqpValue
-from sbnotebook.emulator.entities import RefusedError, Registry, Subscription, Topic
+from sbnotebook.emulator.entities import AnyEntity, RefusedError, Registry, Subscription, Topic
+from sbnotebook.emulator.entities.json_form import (
+    as_object,
+    name_of,
+    options_from_json,
+    options_to_json,
+    rule_from_json,
+    rule_to_json,
+)
 from sbnotebook.emulator.entities.options import (
     Options,
     QueueOptions,
     SubscriptionOptions,
     TopicOptions,
-    options_of,
-    read_options,
+    forwarding_target,
 )
-from sbnotebook.emulator.entities.rules import CORRELATION_PROPERTIES, CorrelationFilter, Rule, SqlAction, SqlFilter
-from sbnotebook.errors import ConfigurationError, near_match
+from sbnotebook.emulator.entities.rules import FalseFilter, Rule
+from sbnotebook.errors import ConfigurationError
 
-_O = TypeVar("_O", bound=Options)
-_T = TypeVar("_T")
+
+class Wanted(NamedTuple):
+    """An entity that is to be there. Without options it stays as it is; without rules it gets every message."""
+
+    kind: type[Options]
+    name: str
+    options: Options | None = None
+    rules: tuple[Rule, ...] = ()
+    topic: str = ""  # of a subscription
+
+
 # A text, whole or cut off, and then a comment, or a comma that ends a list or an object.
 _TEXT: Final = r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)'
 _COMMENT: Final = re.compile(rf"{_TEXT}|//[^\r\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _NOT_NEW_LINE: Final = re.compile(r"[^\r\n]")  # so that an error names the right line
 _LAST_COMMA: Final = re.compile(rf"{_TEXT}|,(?=\s*[\]}}])", re.DOTALL)
 _NAMESPACE: Final = ("Name", "Queues", "Topics")
-_FILTERS: Final = {"Correlation": "CorrelationFilter", "Sql": "SqlFilter"}
-_ANOTHER: Final = {"namespaceconfig": "Namespaces", "entities": "Queues", "subject": "Label", "sendto": "To"}
-"""The meaning of names of other files and of the SDKs that resemble no name of this file."""
-_SHORTEST_WINDOW: Final = ("DuplicateDetectionHistoryTimeWindow", "PT5S", "PT20S")
-"""The shortest window of Microsoft's emulator, and of Service Bus."""
+_ITEM: Final = ("Name", "Properties")
+_LEFT_OUT: Final = ("AutoDeleteOnIdle", "MaxSizeInMegabytes", "Status", "UserMetadata")
+# Without rules a subscription gets nothing, and in this file everything.
+_NO_RULES: Final = (Rule("none", FalseFilter()),)
+_TARGETS: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionConfig:
-    """A subscription to create; without rules it gets every message."""
-
-    options: SubscriptionOptions
-    rules: tuple[Rule, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
-    options: TopicOptions
-    subscriptions: dict[str, SubscriptionConfig] = field(default_factory=dict[str, SubscriptionConfig])
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    queues: dict[str, QueueOptions] = field(default_factory=dict[str, QueueOptions])
-    topics: dict[str, TopicConfig] = field(default_factory=dict[str, TopicConfig])
-
-
-def read_config(path: Path) -> Config:
+def read_config(path: Path) -> list[Wanted]:
     """Read the entities of all namespaces of a configuration file.
 
     A property that is left out has the default of Service Bus, not of Microsoft's emulator.
@@ -71,68 +66,96 @@ def read_config(path: Path) -> Config:
         document = _parse(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"The configuration {path} cannot be read: {str(error).rstrip('.')}.") from None
-    # Collect the entities of all namespaces.
-    queues: list[dict[str, Any]] = []
-    topics: list[dict[str, Any]] = []
-    file = _object(document, "the file", ("UserConfig", "$schema"))
+    return config_of(document)
+
+
+def config_of(document: Any) -> list[Wanted]:
+    """Read the entities of a configuration, which a stranger may have written."""
+    file = as_object(document, "the file", ("UserConfig", "$schema"))
     if "UserConfig" not in file:
-        raise ConfigurationError(f"The configuration {path} must have UserConfig, and in it Namespaces.")
-    user = _object(file["UserConfig"], "UserConfig", ("Namespaces", "Logging"))
-    _object(user.get("Logging"), "Logging", ("Type",))
-    for namespace in _items(user, "Namespaces", _NAMESPACE):
-        queues += _items(namespace, "Queues", ("Name", "Properties"))
-        topics += _items(namespace, "Topics", ("Name", "Properties", "Subscriptions"))
-    return Config(
-        _by_name("queue", queues, lambda queue: _options(QueueOptions, queue)), _by_name("topic", topics, _topic)
-    )
+        raise ConfigurationError("The configuration must have UserConfig, and in it Namespaces.")
+    user = as_object(file["UserConfig"], "UserConfig", ("Namespaces", "Logging"))
+    as_object(user.get("Logging"), "Logging", ("Type",))
+    namespaces = _items(user, "Namespaces", _NAMESPACE)
+    # All queues, then all topics, each with its subscriptions.
+    queues = [each for namespace in namespaces for each in _items(namespace, "Queues", _ITEM)]
+    topics = [each for namespace in namespaces for each in _items(namespace, "Topics", (*_ITEM, "Subscriptions"))]
+    wanted = [_wanted(QueueOptions, queue) for queue in _once("queue", queues)]
+    for topic in _once("topic", topics):
+        wanted.append(_wanted(TopicOptions, topic))
+        for each in _once("subscription", _items(topic, "Subscriptions", (*_ITEM, "Rules"))):
+            rules = tuple(rule_from_json(rule) for rule in _once("rule", _items(each, "Rules", _ITEM)))
+            wanted.append(_wanted(SubscriptionOptions, each)._replace(rules=rules, topic=name_of(topic)))
+    return wanted
 
 
-def apply_config(registry: Registry, config: Config, now: int) -> None:
+def _wanted(kind: type[Options], item: dict[str, Any]) -> Wanted:
+    return Wanted(kind, name_of(item), options_from_json(kind, item))
+
+
+def config_to_json(registry: Registry) -> dict[str, Any]:
+    """Return the configuration of all entities, without keys, sizes, metadata, automatic deletion and status."""
+    topics = [_item(each.path, each.options) | {"Subscriptions": _subscriptions(each)} for each in registry.topics]
+    queues = [_item(queue.path, queue.options) for queue in registry.queues]
+    return {"UserConfig": {"Namespaces": [{"Name": "sbnotebook", "Queues": queues, "Topics": topics}]}}
+
+
+def _subscriptions(topic: Topic) -> list[dict[str, Any]]:
+    return [
+        _item(each.name, each.options) | {"Rules": list(map(rule_to_json, each.rules or _NO_RULES))}
+        for each in topic.subscriptions
+    ]
+
+
+def _item(name: str, options: Options) -> dict[str, Any]:
+    properties = {key: value for key, value in options_to_json(options).items() if key not in _LEFT_OUT}
+    # The name of a target alone: the address is that of this emulator.
+    targets = {key: forwarding_target(properties[key]) for key in _TARGETS if key in properties}
+    return {"Name": name, "Properties": properties | targets}
+
+
+def apply_config(registry: Registry, config: Iterable[Wanted], now: int) -> None:
     """Create the entities of a configuration, or update their options and rules. Messages stay."""
     try:
-        _apply_queues(registry, config, now)
-        _apply_topics(registry, config, now)
-        # The order of entities is free: check where they forward to once all are made.
-        registry.check_targets(*config.queues.values())
-        for topic in config.topics.values():
-            registry.check_targets(*(each.options for each in topic.subscriptions.values()))
+        ensure(registry, config, now)
     except RefusedError as error:
         raise ConfigurationError(f"The configuration cannot be applied: {error}") from None
 
 
-def _apply_queues(registry: Registry, config: Config, now: int) -> None:
-    for name, options in config.queues.items():
-        queue = registry.find_queue(name)
-        if queue is None:
-            registry.create_queue(name, options, now=now)
-        elif queue.options != options:
-            registry.update(queue, options, now=now)
+def ensure(registry: Registry, config: Iterable[Wanted], now: int) -> None:
+    """Create entities, or update those that are there."""
+    config = list(config)
+    for wanted in config:
+        found = _found(registry, wanted)
+        if found is None:
+            _create(registry, wanted, now)
+            continue
+        if wanted.options is not None and found.options != wanted.options:
+            registry.update(found, wanted.options, now=now)
+        if isinstance(found, Subscription) and wanted.rules:
+            _apply_rules(registry, found, wanted.rules, now)
+    # The order of entities is free: check where they forward to once all are made.
+    registry.check_targets(*(wanted.options for wanted in config if wanted.options is not None))
 
 
-def _apply_topics(registry: Registry, config: Config, now: int) -> None:
-    for name, wanted in config.topics.items():
-        topic = registry.find_topic(name)
-        if topic is None:
-            topic = registry.create_topic(name, wanted.options, now=now)
-        elif topic.options != wanted.options:
-            registry.update(topic, wanted.options, now=now)
-        for each, subscription in wanted.subscriptions.items():
-            _apply_subscription(registry, topic, each, subscription, now)
+def _found(registry: Registry, wanted: Wanted) -> AnyEntity | None:
+    if wanted.kind is SubscriptionOptions:
+        return registry.find_subscription(wanted.topic, wanted.name)
+    return registry.find_queue(wanted.name) if wanted.kind is QueueOptions else registry.find_topic(wanted.name)
 
 
-def _apply_subscription(registry: Registry, topic: Topic, name: str, wanted: SubscriptionConfig, now: int) -> None:
-    found = registry.find_subscription(topic.path, name)
-    rules = list(wanted.rules)
-    if found is None:
-        registry.create_subscription(topic, name, wanted.options, now=now, rules=rules or None)
-        return
-    if found.options != wanted.options:
-        registry.update(found, wanted.options, now=now)
-    if rules:
-        _apply_rules(registry, found, rules, now)
+def _create(registry: Registry, wanted: Wanted, now: int) -> None:
+    options: Any = wanted.options
+    topic = registry.find_topic(wanted.topic)
+    if topic is not None:
+        registry.create_subscription(topic, wanted.name, options, now=now, rules=wanted.rules or None)
+    elif wanted.kind is QueueOptions:
+        registry.create_queue(wanted.name, options, now=now)
+    else:
+        registry.create_topic(wanted.name, options, now=now)
 
 
-def _apply_rules(registry: Registry, subscription: Subscription, rules: list[Rule], now: int) -> None:
+def _apply_rules(registry: Registry, subscription: Subscription, rules: Iterable[Rule], now: int) -> None:
     for rule in rules:
         before = subscription.find_rule(rule.name)
         if before is None or replace(before, created_time=rule.created_time) != rule:
@@ -143,115 +166,20 @@ def _apply_rules(registry: Registry, subscription: Subscription, rules: list[Rul
             registry.remove_rule(subscription, rule.name, now=now)
 
 
-def _topic(item: dict[str, Any]) -> TopicConfig:
-    subscriptions = _items(item, "Subscriptions", ("Name", "Properties", "Rules"))
-    return TopicConfig(_options(TopicOptions, item), _by_name("subscription", subscriptions, _subscription))
-
-
-def _subscription(item: dict[str, Any]) -> SubscriptionConfig:
-    rules = _by_name("rule", _items(item, "Rules", ("Name", "Properties")), _rule)
-    return SubscriptionConfig(_options(SubscriptionOptions, item), tuple(rules.values()))
-
-
-def _rule(item: dict[str, Any]) -> Rule:
-    name = _name(item)
-    properties = _object(
-        item.get("Properties"), f"Properties of the rule {name}", ("FilterType", *_FILTERS.values(), "Action")
-    )
-    action = _object(properties.get("Action"), f"Action of the rule {name}", ("SqlExpression",)).get("SqlExpression")
-    try:
-        return Rule(name, _filter(name, properties), SqlAction(str(action)) if action else None)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"In the configuration, the rule {name}: {error}") from None
-
-
-def _filter(name: str, properties: dict[str, Any]) -> CorrelationFilter | SqlFilter:
-    kind = str(properties.get("FilterType"))
-    if kind not in _FILTERS:
-        raise ConfigurationError(f"FilterType of the rule {name} must be Correlation or Sql, not {kind[:40]!r}.")
-    used = _FILTERS[kind]
-    for other in _FILTERS.values():
-        if other != used and properties.get(other):
-            raise ConfigurationError(f"{other} of the rule {name} would be ignored: its FilterType is {kind}.")
-    if not properties.get(used):
-        raise ConfigurationError(f"{used} of the rule {name} is missing: its FilterType is {kind}.")
-    where = f"{used} of the rule {name}"
-    if kind == "Sql":
-        return SqlFilter(str(_object(properties[used], where, ("SqlExpression",)).get("SqlExpression") or ""))
-    item = _object(properties[used], where, (*CORRELATION_PROPERTIES, "Properties"))
-    texts = {option: str(item[key]) for key, option in CORRELATION_PROPERTIES.items() if item.get(key) is not None}
-    values = _object(item.get("Properties"), f"Properties of {where}")
-    for key, value in values.items():
-        if not isinstance(value, str | int | float):
-            raise ConfigurationError(f"The property {key[:40]!r} must be a text, a number, true or false.")
-    return CorrelationFilter(**texts, properties=cast("dict[str, AmqpValue]", values))
-
-
-def _options(kind: type[_O], item: dict[str, Any]) -> _O:
-    name = _name(item)
-    properties = _object(item.get("Properties"), f"Properties of {name}", options_of(kind))
-    texts = {key: _text(value) for key, value in properties.items()}
-    window, least_there, least = _SHORTEST_WINDOW
-    if texts.get(window) == least_there:
-        texts[window] = least
-    try:
-        return read_options(kind, texts)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"In the configuration, {name}: {error}") from None
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else str(value)
-
-
-def _name(item: dict[str, Any]) -> str:
-    name = item.get("Name")
-    if not isinstance(name, str) or not name:
-        raise ConfigurationError("In the configuration, each queue, topic, subscription and rule needs a Name.")
-    return name[:300]
-
-
-def _by_name(kind: str, items: list[dict[str, Any]], read: Callable[[dict[str, Any]], _T]) -> dict[str, _T]:
-    found: dict[str, _T] = {}
-    folded: set[str] = set()
-    for item in items:
-        name = _name(item)
-        if name.casefold() in folded:
-            raise ConfigurationError(f"The configuration has the {kind} {name[:60]!r} twice.")
-        folded.add(name.casefold())
-        found[name] = read(item)
-    return found
+def _once(kind: str, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the items, of which no two may have the same name."""
+    names = Counter(name_of(item).casefold() for item in items)
+    for item in reversed(items):
+        if names[name_of(item).casefold()] > 1:
+            raise ConfigurationError(f"The configuration has the {kind} {name_of(item)[:60]!r} twice.")
+    return items
 
 
 def _items(parent: dict[str, Any], key: str, known: Iterable[str]) -> list[dict[str, Any]]:
     items: Any = parent.get(key) or []
     if not isinstance(items, list):
         raise ConfigurationError(f"In the configuration, {key} must be a list.")
-    return [_object(item, f"an item of {key}", known, needed=True) for item in cast("list[Any]", items)]
-
-
-def _object(value: Any, where: str, known: Iterable[str] | None = None, *, needed: bool = False) -> dict[str, Any]:
-    """Return an object of the file, whose keys must be known; one that is missing or null is empty."""
-    if value is None and not needed:
-        return {}
-    if not isinstance(value, dict):
-        raise ConfigurationError(f"In the configuration, {where} must be an object.")
-    item = cast("dict[str, Any]", value)
-    if known is not None:
-        names = list(known)
-        for key in item:
-            if key not in names:
-                _refuse(key, names, where)
-    return item
-
-
-def _refuse(key: str, known: list[str], where: str) -> NoReturn:
-    another = _ANOTHER.get(key.lower())
-    near = another if another in known else near_match(key, known)
-    advice = f"did you mean {near}?" if near else f"it knows {', '.join(known)}."
-    raise ConfigurationError(f"In the configuration, {where} has an unknown name {key[:60]!r}: {advice}")
+    return [as_object(item, f"an item of {key}", known, needed=True) for item in cast("list[Any]", items)]
 
 
 def _parse(content: bytes) -> Any:

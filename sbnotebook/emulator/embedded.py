@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sbnotebook.emulator import loop
+from sbnotebook.emulator.config import apply_config, config_of, config_to_json
 from sbnotebook.emulator.entities import (
     AnyEntity,
     AuthorizationRule,
@@ -29,7 +30,6 @@ from sbnotebook.emulator.entities import (
 from sbnotebook.emulator.entities.box import Box
 from sbnotebook.emulator.entities.partitions import without_partition
 from sbnotebook.emulator.entities.rules import Rule
-from sbnotebook.emulator.entities.template import create_from, template_of
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.errors import EmulatorError
 from sbnotebook.model.address import EntityAddress
@@ -111,13 +111,24 @@ class RunningEmulator:
 
         self._change(delete)
 
-    def template(self) -> list[dict[str, Any]]:
-        """Return the entities with their options and rules as plain JSON values, without messages and keys."""
-        return self._call(lambda: template_of(self._server.broker.registry))
+    def paths(self) -> list[str]:
+        """Return the paths of all queues, topics and subscriptions."""
 
-    def create_from(self, template: Sequence[Any]) -> None:
-        """Create the entities that :meth:`template` of another emulator returned, also where a stranger changed it."""
-        self._change(lambda registry, now: create_from(registry, template, now))
+        def paths() -> list[str]:
+            topics = self._server.broker.registry.topics
+            inside = [each for topic in topics for each in (topic, *topic.subscriptions)]
+            return [entity.path for entity in (*self._server.broker.registry.queues, *inside)]
+
+        return self._call(paths)
+
+    def configuration(self) -> dict[str, Any]:
+        """Return the entities with their options and rules as a ``Config.json``, without messages and keys."""
+        return self._call(lambda: config_to_json(self._server.broker.registry))
+
+    def configure(self, configuration: Any) -> None:
+        """Create the entities of a ``Config.json``, also where a stranger wrote it."""
+        config = config_of(configuration)
+        self._change(lambda registry, now: apply_config(registry, config, now))
 
     def put(self, path: str, messages: Iterable[BrokeredMessage]) -> None:
         """Put messages into an entity or a sub-queue as they are, with their numbers and times."""

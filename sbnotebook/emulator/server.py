@@ -15,8 +15,17 @@ from typing import Any, Final, Self, cast
 from aiohttp import web
 
 from sbnotebook.emulator.clock import Clock, SystemClock
+from sbnotebook.emulator.config import Wanted, ensure
 from sbnotebook.emulator.connection_limit import ConnectionLimit
-from sbnotebook.emulator.entities import AuthorizationRule, QueueOptions, Registry, Tier, restore
+from sbnotebook.emulator.entities import (
+    AuthorizationRule,
+    QueueOptions,
+    Registry,
+    SubscriptionOptions,
+    Tier,
+    TopicOptions,
+    restore,
+)
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.network_delay import delayed
 from sbnotebook.emulator.service.access import ROOT_RULE
@@ -84,10 +93,13 @@ class EmulatorServer:
         self._host = host
         self._wanted_ports = [port] if http_port is None else [port, http_port]
         self._data_dir = data_dir
-        self._queues: dict[str, QueueOptions | None] = dict.fromkeys(queues)
+        given: dict[str, QueueOptions | None] = dict.fromkeys(queues)
         if isinstance(queues, Mapping):
-            self._queues.update(cast("Mapping[str, QueueOptions | None]", queues))
-        self._topics = {name: list(subscriptions) for name, subscriptions in (topics or {}).items()}
+            given.update(cast("Mapping[str, QueueOptions | None]", queues))
+        self._entities = [Wanted(QueueOptions, name, options) for name, options in given.items()]
+        for topic, subscriptions in (topics or {}).items():
+            self._entities.append(Wanted(TopicOptions, topic))
+            self._entities += [Wanted(SubscriptionOptions, each, topic=topic) for each in subscriptions]
         self._clock = clock or SystemClock()
         self._token_clock = token_clock
         root = ROOT_RULE if key is None else replace(ROOT_RULE, primary_key=key)
@@ -163,9 +175,7 @@ class EmulatorServer:
                 self._registry, self._clock, store, self._on_store_failure, token_clock=self._token_clock
             )
             self._broker.access.rules = self._keys
-            self._make_queues()
-            self._make_topics()
-            self._check_targets()
+            ensure(self._registry, self._entities, self._clock.now())
             # Listen, HTTP first: every port speaks both protocols.
             http = await self._start_http()
             stack.push_async_callback(http.cleanup)
@@ -200,26 +210,6 @@ class EmulatorServer:
             task.cancel()
         if self._failure is not None:
             raise EmulatorError(f"The emulator has ended, its data could not be kept: {self._failure}.")
-
-    def _make_queues(self) -> None:
-        for name, options in self._queues.items():
-            queue = self._registry.find_queue(name)
-            if queue is None:
-                self._registry.create_queue(name, options, now=self._clock.now())
-            elif options is not None and options != queue.options:
-                self._registry.update(queue, options, now=self._clock.now())
-
-    def _check_targets(self) -> None:
-        """Check where the queues forward to, once all entities are made: their order is free."""
-        self._registry.check_targets(*filter(None, self._queues.values()))
-
-    def _make_topics(self) -> None:
-        now = self._clock.now()
-        for name, subscriptions in self._topics.items():
-            topic = self._registry.find_topic(name) or self._registry.create_topic(name, now=now)
-            for subscription in subscriptions:
-                if topic.find_subscription(subscription) is None:
-                    self._registry.create_subscription(topic, subscription, now=now)
 
     async def _start_http(self) -> web.AppRunner:
         # A handler is cancelled when its client is gone: so a lease ends.

@@ -43,9 +43,7 @@ def pytest_exception_interact(node: Any, call: pytest.CallInfo[object], report: 
         report.sections.append(("sbnotebook", f"The fixtures of sbnotebook are {', '.join(__all__)}."))
     emulator = getattr(node, "funcargs", {}).get("servicebus_emulator")
     if emulator is not None and module.startswith("azure.servicebus."):
-        report.sections.append(
-            ("sbnotebook", _ENTITIES.format(", ".join(each["path"] for each in emulator.template()) or "none"))
-        )
+        report.sections.append(("sbnotebook", _ENTITIES.format(", ".join(emulator.paths()) or "none")))
 
 
 @pytest.fixture(scope="session")

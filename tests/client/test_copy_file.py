@@ -61,13 +61,13 @@ def test_saved_copy_is_read_without_its_namespace(
         before = copy.entity(address).peek()
         assert len(before) == 3
         path = copy.save(tmp_path / "a copy.sbcopy")
-        template = copy._copied.template  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        configuration = copy._copied.configuration  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with sb.read_copy(path) as again:
         after = again.entity(address).peek()
         assert [*after] == [*before] == [*again.messages]
         assert [differences(*pair) for pair in zip(after, before, strict=True)] == [{}] * 3
-        assert again._copied.template == template  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        assert again._copied.configuration == configuration  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         with again.entity(address).session("a") as session:
             session.receive(9)
             assert session.complete().settled == 2
@@ -142,10 +142,11 @@ WRONG: list[tuple[Callable[[Lines], object], str]] = [
     (head(entity=5), "its first line is wrong"),
     (head(entity="a/b/c/d/$x"), "its first line is wrong"),
     (head(entity="elsewhere"), "a message is not of elsewhere"),
-    (head(entities={}), "its first line is wrong"),
-    (head(entities=[]), "no queue or subscription"),
-    (head(entities=[{"kind": "queue"}]), "An entity cannot be created"),
-    (head(entities=[None] * 10_001), "its first line is wrong"),
+    (head(entities={}), "must have UserConfig"),
+    (head(entities=[]), "must be an object"),
+    (head(entities={"UserConfig": {"Namespaces": [{"Queues": [{}]}]}}), "needs a Name"),
+    (head(entities={"UserConfig": {}}), "no queue or subscription"),
+    (head(entities={"UserConfig": {"Namespaces": [{}] * 50_001}}), "its first line is too long"),
     (head(masked=[]), "its first line is wrong"),
     (head(masked={"$.a": "<b>"}), "its first line is wrong"),
     (head(masked_whole=None), "its first line is wrong"),
@@ -204,7 +205,7 @@ def test_place_that_is_no_file_is_refused(tmp_path: Path) -> None:
         ("_MOST_LINE", 100, "larger than a copy can be"),
         ("_MOST_VALUES", 3, "more values than a message can have"),
         ("_MOST_HEAD", 100, "first line is too long"),
-        ("_MOST_ENTITIES", 0, "first line is wrong"),
+        ("_MOST_OBJECTS", 3, "first line is too long"),
     ],
 )
 def test_file_over_a_limit_is_refused(
@@ -230,7 +231,8 @@ def test_saved_queue_keeps_its_options(namespace: Namespace, shared_emulator: Ru
     namespace.entity("optioned").send(["x"]).raise_for_failures()
     with namespace.copy_to("emulator", "optioned") as copy:
         path = copy.save(tmp_path / "optioned.sbcopy")
-    (entity,) = json.loads(path.read_text().splitlines()[0])["entities"]
-    assert (entity["options"]["lock_duration"], entity["options"]["max_delivery_count"]) == (5_000, 3)
-    assert entity["options"]["requires_duplicate_detection"] is True
-    assert entity["options"]["max_message_size_kb"] == 1024
+    (space,) = json.loads(path.read_text().splitlines()[0])["entities"]["UserConfig"]["Namespaces"]
+    properties = space["Queues"][0]["Properties"]
+    assert (properties["LockDuration"], properties["MaxDeliveryCount"]) == ("PT5S", 3)
+    assert properties["RequiresDuplicateDetection"] is True
+    assert properties["MaxMessageSizeInKilobytes"] == 1024

@@ -9,9 +9,17 @@ from typing import Any, cast
 
 import pytest
 
-from sbnotebook.emulator.config import Config, SubscriptionConfig, TopicConfig, apply_config, read_config
-from sbnotebook.emulator.entities import QueueOptions, Registry, SubscriptionOptions, TopicOptions
-from sbnotebook.emulator.entities.rules import CorrelationFilter, Rule, SqlAction, SqlFilter, TrueFilter
+from sbnotebook.amqp import ULong
+from sbnotebook.emulator.config import Wanted, apply_config, config_of, config_to_json, read_config
+from sbnotebook.emulator.entities import (
+    AuthorizationRule,
+    Claim,
+    QueueOptions,
+    Registry,
+    SubscriptionOptions,
+    TopicOptions,
+)
+from sbnotebook.emulator.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from sbnotebook.errors import ConfigurationError
 
 # Says all that the schema of Microsoft's emulator knows.
@@ -129,24 +137,26 @@ def written(tmp_path: Path, document: object) -> Path:
 def test_every_property_of_the_schema_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = read_config(written(tmp_path, DOCUMENT))
     assert not caplog.messages
-    assert config.queues == {
-        "bills": QueueOptions(
-            lock_duration=120_000,
-            max_delivery_count=4,
-            requires_session=True,
-            default_time_to_live=1_800_000,
-            dead_letter_on_expiration=True,
-            requires_duplicate_detection=True,
-            duplicate_detection_window=40_000,
-            forward_dead_letters_to="plain",
-        ),
-        "plain": QueueOptions(),
-        "more": QueueOptions(),
-    }
+    bills = QueueOptions(
+        lock_duration=120_000,
+        max_delivery_count=4,
+        requires_session=True,
+        default_time_to_live=1_800_000,
+        dead_letter_on_expiration=True,
+        requires_duplicate_detection=True,
+        duplicate_detection_window=40_000,
+        forward_dead_letters_to="plain",
+    )
     topic = TopicOptions(default_time_to_live=3_600_000, duplicate_detection_window=20_000)
     audit = SubscriptionOptions(default_time_to_live=3_600_000, max_delivery_count=3, forward_to="plain")
-    subscriptions = {"audit": SubscriptionConfig(audit, RULES), "all": SubscriptionConfig(SubscriptionOptions())}
-    assert config.topics == {"team/events": TopicConfig(topic, subscriptions)}
+    assert config == [
+        Wanted(QueueOptions, "bills", bills),
+        Wanted(QueueOptions, "plain", QueueOptions()),
+        Wanted(QueueOptions, "more", QueueOptions()),
+        Wanted(TopicOptions, "team/events", topic),
+        Wanted(SubscriptionOptions, "audit", audit, RULES, "team/events"),
+        Wanted(SubscriptionOptions, "all", SubscriptionOptions(), (), "team/events"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +222,7 @@ def test_an_unknown_name_anywhere_is_refused_with_the_near_match(
         ("CorrelationFilter", "Subject", "did you mean Label?"),
         ("CorrelationFilter", "SendTo", "did you mean To?"),
         ("Queues", "Zebra", "it knows Name, Properties."),
-        ("SqlFilter", "Parameters", "it knows SqlExpression."),
+        ("SqlFilter", "Zebra", "it knows SqlExpression, Parameters."),
         ("Logging", "Level", "it knows Type."),
     ],
 )
@@ -261,7 +271,8 @@ COMMENTED = r"""// The emulator's own "Config".
 def test_comments_and_last_commas_are_read_as_dotnet_reads_them(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "Config.json"
     path.write_text(COMMENTED, encoding=encoding)
-    assert read_config(path).queues == {"slash//queue": QueueOptions(user_metadata='a " // b /* c */ ,] \\')}
+    (queue,) = read_config(path)
+    assert (queue.name, queue.options) == ("slash//queue", QueueOptions(user_metadata='a " // b /* c */ ,] \\'))
 
 
 @pytest.mark.parametrize("tail", ['"', "/*", "//", ",", "/", '{"a": 1,,}', "[,]"])
@@ -280,7 +291,7 @@ def test_a_file_of_10_mb_is_read_within_its_budget(tmp_path: Path, ending: str) 
     path.write_text(json.dumps({"UserConfig": {"Namespaces": [{"Queues": queues}]}}) + ending)
     assert path.stat().st_size > 10_000_000
     begun = process_time()
-    assert len(read_config(path).queues) == 60_000
+    assert len(read_config(path)) == 60_000
     assert process_time() - begun < 15
 
 
@@ -297,7 +308,7 @@ def test_megabytes_of_nonsense_are_refused_within_their_budget(tmp_path: Path, p
 def test_the_shortest_window_of_microsofts_emulator_is_read(tmp_path: Path) -> None:
     queue = {"Name": "q", "Properties": {"DuplicateDetectionHistoryTimeWindow": "PT5S"}}
     path = written(tmp_path, {"UserConfig": {"Namespaces": [{"Queues": [queue]}]}})
-    assert read_config(path).queues == {"q": QueueOptions(duplicate_detection_window="20s")}
+    assert read_config(path) == [Wanted(QueueOptions, "q", QueueOptions(duplicate_detection_window="20s"))]
 
 
 @pytest.mark.parametrize("document", [{}, {"$schema": "x"}])
@@ -350,8 +361,8 @@ def test_existing_entities_get_the_options_and_rules_of_the_file(tmp_path: Path)
     assert plain is not None
     assert plain.options == QueueOptions()
     assert bills is not None
-    assert (bills.options, bills.created_time) == (config.queues["bills"], 5)
-    assert topic.options == config.topics["team/events"].options
+    assert (bills.options, bills.created_time) == (config[0].options, 5)
+    assert topic.options == config[3].options
     assert registry.find_subscription("team/events", "audit") is before
     assert before.rules == sorted(RULES, key=lambda rule: rule.name)
     everything = registry.find_subscription("team/events", "all")
@@ -359,25 +370,26 @@ def test_existing_entities_get_the_options_and_rules_of_the_file(tmp_path: Path)
     assert [rule.filter for rule in everything.rules] == [TrueFilter()]
 
 
+def queue(name: str, **options: Any) -> Wanted:
+    return Wanted(QueueOptions, name, QueueOptions(**options))
+
+
 @pytest.mark.parametrize(
     ("config", "target"),
     [
-        (Config(queues={"q": QueueOptions(forward_dead_letters_to="late"), "late": QueueOptions()}), None),
-        (Config(queues={"q": QueueOptions(forward_to="late")}, topics={"late": TopicConfig(TopicOptions())}), None),
-        (Config(queues={"q": QueueOptions(forward_to="missing")}), "missing"),
+        ([queue("q", forward_dead_letters_to="late"), queue("late")], None),
+        ([queue("q", forward_to="late"), Wanted(TopicOptions, "late")], None),
+        ([queue("q", forward_to="missing")], "missing"),
         (
-            Config(
-                topics={
-                    "t": TopicConfig(
-                        TopicOptions(), {"s": SubscriptionConfig(SubscriptionOptions(forward_to="missing"))}
-                    )
-                }
-            ),
+            [
+                Wanted(TopicOptions, "t"),
+                Wanted(SubscriptionOptions, "s", SubscriptionOptions(forward_to="missing"), topic="t"),
+            ],
             "missing",
         ),
     ],
 )
-def test_targets_of_forwarding_exist_in_the_end(config: Config, target: str | None) -> None:
+def test_targets_of_forwarding_exist_in_the_end(config: list[Wanted], target: str | None) -> None:
     if target is None:
         apply_config(Registry(), config, 0)
         return
@@ -397,4 +409,43 @@ def test_a_topic_cannot_have_the_name_of_a_queue() -> None:
     registry = Registry()
     registry.create_queue("orders")
     with pytest.raises(ConfigurationError, match="already an entity"):
-        apply_config(registry, Config(topics={"Orders": TopicConfig(TopicOptions())}), 0)
+        apply_config(registry, [Wanted(TopicOptions, "Orders", TopicOptions())], 0)
+
+
+TYPED = (
+    Rule("big", SqlFilter("size > @least", {"@least": ULong(5)}), SqlAction("SET kind = 'big'")),
+    Rule("no", FalseFilter()),
+    Rule("one", CorrelationFilter(subject="a", properties={"n": 1, "huge": float("inf"), "yes": True})),
+    Rule("yes", TrueFilter()),
+)
+
+
+def test_entities_are_the_same_after_their_configuration_was_read() -> None:
+    before, after = Registry(), Registry()
+    apply_config(before, config_of(DOCUMENT), 5)
+    keys = (AuthorizationRule("key", "secret", "secret", frozenset({Claim.SEND})),)
+    before.create_queue("chained", QueueOptions(forward_to="sb://localhost:1/plain", authorization_rules=keys))
+    topic = before.create_topic("typed", TopicOptions(user_metadata="secret", enable_partitioning=True))
+    before.create_subscription(topic, "rules", SubscriptionOptions(auto_delete_on_idle="5m"), rules=TYPED)
+    before.create_subscription(topic, "none", rules=[])
+    text = json.dumps(config_to_json(before))
+    assert "secret" not in text
+    apply_config(after, config_of(json.loads(text)), 7)
+    assert config_to_json(after) == json.loads(text)
+    rules, none = after.find_subscription("typed", "rules"), after.find_subscription("typed", "none")
+    assert rules is not None
+    assert (tuple(rules.rules), rules.options) == (TYPED, SubscriptionOptions())
+    assert none is not None
+    assert [rule.filter for rule in none.rules] == [FalseFilter()]
+    chained = after.find_queue("chained")
+    assert chained is not None
+    assert chained.options == QueueOptions(forward_to="plain")
+
+
+@pytest.mark.parametrize("value", ["zz", "", 5, None, "a1ff"])
+def test_digits_that_are_no_value_are_refused(value: object) -> None:
+    properties = {"FilterType": "Correlation", "CorrelationFilter": {"Properties": {"a": {"amqp": value}}}}
+    subscription = {"Name": "s", "Rules": [{"Name": "r", "Properties": properties}]}
+    topics = [{"Name": "t", "Subscriptions": [subscription]}]
+    with pytest.raises(ConfigurationError, match="'a' has no AMQP value"):
+        config_of({"UserConfig": {"Namespaces": [{"Topics": topics}]}})

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from sbnotebook.amqp import Long
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.config import Config, apply_config, read_config
-from sbnotebook.emulator.entities import QueueOptions, Registry, SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from sbnotebook.settlement import Connection, Journal
 
@@ -35,10 +33,6 @@ def fill(emulator: RunningEmulator) -> None:
     }
     for name, each in rules.items():
         emulator.create_subscription("events", name, SubscriptionOptions(forward_to=""), rules=each)
-
-
-def _apply(config: Config, registry: Registry, now: int) -> None:
-    apply_config(registry, config, now)
 
 
 def config_of(emulator: RunningEmulator, folder: Path) -> tuple[dict[str, Any], list[str]]:
@@ -61,8 +55,7 @@ def test_a_namespace_is_the_same_after_its_config_was_read(tmp_path: Path) -> No
     file = tmp_path / "Config.json"
     file.write_text(json.dumps(before))
     with running() as again:
-        config = read_config(file)
-        again._change(partial(_apply, config))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] (as --config does)
+        again.configure(json.loads(file.read_text()))
         after, _ = config_of(again, tmp_path)
     assert json.dumps(after, indent=1, sort_keys=True) == json.dumps(before, indent=1, sort_keys=True)
     text = file.read_text()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from enum import StrEnum
 from functools import cache, lru_cache
@@ -160,7 +160,7 @@ class Option(Generic[_Given, _Kept]):
         options.__dict__[self.attribute] = self.default if value is self else self._named(self._check, value)
 
     def read(self, text: str) -> _Kept:
-        return self._named(lambda given: self._check(self._read(given)), text.strip())
+        return self._named(lambda given: self._check(self._read(given)), text)
 
     def _named(self, take: Callable[[Any], _Kept], value: object) -> _Kept:
         try:
@@ -258,22 +258,26 @@ def _flag(name: str, *, default: bool = False, is_fixed: bool = False) -> Option
     return Option(name, default, check, read, lambda value: str(value).lower(), is_fixed=is_fixed)
 
 
-def _text(name: str, read: Callable[[str], str] = str, most: int | None = None) -> Option[str | None, str | None]:
+def _text(name: str, expect: Callable[[str], None]) -> Option[str | None, str | None]:
     def check(given: object) -> str | None:
         if not isinstance(given, str | None):
             raise ConfigurationError(f"is of the wrong type: {type(given).__name__}.")
-        if most is not None and len(given or "") > most:
-            raise ConfigurationError(f"has at most {most} characters.")
+        if given:
+            expect(given)
         return given
 
-    return Option(name, None, check, read)
+    return Option(name, None, check)
 
 
-def _read_target(text: str) -> str:
+def _expect_target(text: str) -> None:
     name = forwarding_target(text)
     if EntityAddress.parse(name).path != name:
         raise ConfigurationError(f"is not the name or address of a queue or topic: {text[:80]!r}.")
-    return text
+
+
+def _expect_short(text: str) -> None:
+    if len(text) > _MAX_METADATA:
+        raise ConfigurationError(f"has at most {_MAX_METADATA} characters.")
 
 
 def _status(given: object) -> EntityStatus:
@@ -298,10 +302,10 @@ _MAX_DELIVERIES: Final = _number("MaxDeliveryCount", 10, 1, _MAX_INT)
 _BATCHED: Final = _flag("EnableBatchedOperations", default=True)
 _FILTERING: Final = _flag("FilteringMessagesBeforePublishing")
 _STATUS: Final[Option[EntityStatus | str, EntityStatus]] = Option("Status", EntityStatus.ACTIVE, _status)
-_FORWARD_TO: Final = _text("ForwardTo", _read_target)
-_METADATA: Final = _text("UserMetadata", most=_MAX_METADATA)
+_FORWARD_TO: Final = _text("ForwardTo", _expect_target)
+_METADATA: Final = _text("UserMetadata", _expect_short)
 _ORDERING: Final = _flag("SupportOrdering", default=True)
-_FORWARD_DEAD: Final = _text("ForwardDeadLetteredMessagesTo", _read_target)
+_FORWARD_DEAD: Final = _text("ForwardDeadLetteredMessagesTo", _expect_target)
 _IDLE: Final = _life("AutoDeleteOnIdle", 5 * _MINUTE)
 _PARTITIONING: Final = _flag("EnablePartitioning", is_fixed=True)
 _EXPRESS: Final = _flag("EnableExpress")
@@ -439,24 +443,3 @@ def read_options(kind: type[_O], texts: Mapping[str, str], known: _O | None = No
                 text = f"The value for the {name} property of an existing {what} cannot be changed."
                 raise ConfigurationError(f"SubCode=40000. {text}")
     return kind(**values)
-
-
-def options_to_json(options: Options) -> dict[str, Any]:
-    """Return the options as plain values, for a store."""
-    plain = asdict(options)
-    for rule in plain.get("authorization_rules", ()):
-        rule["claims"] = sorted(rule["claims"])
-    return plain
-
-
-def options_from_json(kind: type[_O], plain: Mapping[str, Any]) -> _O:
-    """Read what ``options_to_json`` returned; a missing option has its default."""
-    values = {each.name: plain[each.name] for each in fields(kind) if each.name in plain}
-    if "authorization_rules" in values:
-        values["authorization_rules"] = tuple(map(_rule, values["authorization_rules"]))
-    return kind(**values)
-
-
-def _rule(plain: dict[str, Any]) -> AuthorizationRule:
-    values: dict[str, Any] = {**plain, "claims": frozenset(map(Claim, plain["claims"]))}
-    return AuthorizationRule(**values)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sbnotebook.emulator.entities.changes import EntitySaved
-from sbnotebook.emulator.entities.options import Options, options_to_json
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS
 
 
@@ -29,11 +25,6 @@ class EntityRecord:
         if partition is None:
             return self.last_sequence_number
         return (partition % PARTITIONS) << PARTITION_SHIFT | self.last_sequence_number
-
-    def saved(self, path: str, options: Options, **more: Any) -> EntitySaved:
-        """Return the change that makes the store keep the entity as it is now."""
-        description = {**options_to_json(options), **more}
-        return EntitySaved(self.entity_id, self.kind, path, description, self.created_time, self.updated_time)
 
 
 class Recorded:

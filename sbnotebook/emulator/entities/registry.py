@@ -8,10 +8,11 @@ from contextlib import suppress
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from sbnotebook.emulator.entities.box import Box, earliest
-from sbnotebook.emulator.entities.changes import Change, EntityDeleted
+from sbnotebook.emulator.entities.changes import Change, EntityDeleted, EntitySaved
+from sbnotebook.emulator.entities.json_form import stored
 from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason
 from sbnotebook.emulator.entities.message_log import Residency
 from sbnotebook.emulator.entities.options import (
@@ -35,7 +36,6 @@ from sbnotebook.model.address import EntityAddress, SubQueue
 _FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 """Options that an entity has from the start or never."""
 _TARGETS: Final = ("forward_to", "forward_dead_letters_to")
-_MAX_PATH: Final = 260
 _MAX_COPIES: Final = 10_000
 """Copies of forwarded messages in one turn, which then takes about half a second."""
 
@@ -191,9 +191,7 @@ class Registry:
                 target = forwarding_target(getattr(each, option, None) or "")
                 destination = self._entities.get(target.casefold())
                 if target and destination is None:
-                    text = (
-                        f"SubCode=40400. The auto forwarding destination entity does not exist: '{target[:_MAX_PATH]}'."
-                    )
+                    text = f"SubCode=40400. The auto forwarding destination entity does not exist: '{target}'."
                     raise RefusedError(Condition.NOT_ALLOWED, text)
                 has_sessions = getattr(each, "requires_session", False)
                 if option == "forward_to" and has_sessions and isinstance(destination, Queue):
@@ -346,10 +344,13 @@ class Registry:
             raise RefusedError(Condition.NOT_ALLOWED, f"The tier {self.tier.value} does not have {what}.")
 
     def _save(self, entity: AnyEntity) -> None:
-        more: dict[str, Any] = {}
-        if isinstance(entity, Subscription):
-            more["rules"] = [rule.to_json() for rule in entity.rules]
-        self.changes.append(entity.record.saved(entity.path, entity.options, **more))
+        record, rules = entity.record, entity.rules if isinstance(entity, Subscription) else ()
+        description = stored(entity.options, rules)
+        self.changes.append(
+            EntitySaved(
+                record.entity_id, record.kind, entity.path, description, record.created_time, record.updated_time
+            )
+        )
         self._watch(entity)
 
     def _watch(self, entity: AnyEntity) -> None:

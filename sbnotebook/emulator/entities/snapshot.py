@@ -10,14 +10,14 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
+from sbnotebook.emulator.entities.json_form import stored_options, stored_rules
 from sbnotebook.emulator.entities.message import BrokeredState
 from sbnotebook.emulator.entities.message_log import ShelfSummary, Storage
-from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, TopicOptions, options_from_json
+from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.partitions import without_partition
 from sbnotebook.emulator.entities.queue import Queue, ReceivingEntity
 from sbnotebook.emulator.entities.record import EntityRecord
 from sbnotebook.emulator.entities.registry import AnyEntity, Registry
-from sbnotebook.emulator.entities.rules import Rule
 from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.errors import EmulatorError
 from sbnotebook.model.address import EntityAddress
@@ -102,9 +102,9 @@ def _entity(registry: Registry, stored: StoredEntity, now: int) -> AnyEntity:
     record.accessed_time = now  # The store does not keep it: an idle entity gets its time again.
     match stored.kind:
         case "queue":
-            return Queue(registry, stored.path, options_from_json(QueueOptions, stored.description), record)
+            return Queue(registry, stored.path, stored_options(QueueOptions, stored.path, stored.description), record)
         case "topic":
-            return Topic(registry, stored.path, options_from_json(TopicOptions, stored.description), record)
+            return Topic(registry, stored.path, stored_options(TopicOptions, stored.path, stored.description), record)
         case "subscription":
             return _subscription(registry, stored, record)
         case _:
@@ -116,9 +116,8 @@ def _subscription(registry: Registry, stored: StoredEntity, record: EntityRecord
     topic = registry.find_topic(address.name)
     if topic is None or address.subscription is None:
         raise EmulatorError(f"The subscription {stored.path!r} was kept without its topic.")
-    rules = [Rule.from_json(rule) for rule in stored.description.get("rules", ())]
-    options = options_from_json(SubscriptionOptions, stored.description)
-    return Subscription(topic, address.subscription, options, record, rules)
+    options = stored_options(SubscriptionOptions, stored.path, stored.description)
+    return Subscription(topic, address.subscription, options, record, stored_rules(stored.description))
 
 
 def _restore_boxes(entity: AnyEntity, snapshot: Snapshot) -> None:

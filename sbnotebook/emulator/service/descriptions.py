@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
@@ -31,14 +31,13 @@ from sbnotebook.emulator.entities.options import (
     read_options,
 )
 from sbnotebook.emulator.entities.rules import (
-    CORRELATION_PROPERTIES,
     DEFAULT_RULE,
     CorrelationFilter,
-    FalseFilter,
+    Filter,
     Rule,
     SqlAction,
-    SqlFilter,
-    TrueFilter,
+    filter_of,
+    parts_of,
 )
 from sbnotebook.emulator.service.atom import SCHEMA_INSTANCE, SERVICE_BUS, add_text, atom_time
 from sbnotebook.errors import ConfigurationError
@@ -136,6 +135,9 @@ _PREPROCESSING: Final = f"{SERVICE_BUS}RequiresPreprocessing"
 _TYPE: Final = f"{SCHEMA_INSTANCE}type"
 _SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
 _DOTNET: Final = "http://schemas.microsoft.com/2003/10/Serialization/"
+_KINDS: Final = {f"{kind}Filter": kind for kind in ("True", "False", "Sql", "Correlation")}
+_VALUES: Final = {"SqlFilter": "Parameters", "SqlRuleAction": "Parameters", "CorrelationFilter": "Properties"}
+"""The element with the values, by the type of the filter or action."""
 _DOTNET_TYPES: Final = frozenset(("guid", "duration"))
 _MAX_DIGITS: Final = 20
 _TICKS: Final = 10_000  # of 100 ns in a millisecond
@@ -215,20 +217,14 @@ def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier:
 
 def describe_rule(rule: Rule) -> ET.Element:
     root = ET.Element(f"{SERVICE_BUS}RuleDescription")
-    match rule.filter:
-        case CorrelationFilter() as correlation:
-            _add_correlation(root, correlation)
-        case SqlFilter(expression, parameters):
-            _add_sql(root, "Filter", "SqlFilter", expression, parameters)
-        case TrueFilter():
-            _add_sql(root, "Filter", "TrueFilter", "1=1", None)
-        case FalseFilter():
-            _add_sql(root, "Filter", "FalseFilter", "1=0", None)
+    kind, texts, values = parts_of(rule.filter)
+    _add_part(root, "Filter", f"{kind}Filter", texts, values)
     # Then the action, the time and the name.
     if rule.action is None:
         ET.SubElement(root, f"{SERVICE_BUS}Action").set(_TYPE, "EmptyRuleAction")
     else:
-        _add_sql(root, "Action", "SqlRuleAction", rule.action.expression, rule.action.parameters)
+        texts = {"SqlExpression": rule.action.expression}
+        _add_part(root, "Action", "SqlRuleAction", texts, rule.action.parameters)
     _restore_texts(root, rule.texts)
     add_text(root, f"{SERVICE_BUS}CreatedAt", atom_time(rule.created_time))
     add_text(root, f"{SERVICE_BUS}Name", rule.name)
@@ -394,20 +390,13 @@ def _add_keys(parent: ET.Element, options: Options, modified_time: int) -> None:
             add_text(element, SERVICE_BUS + name, text)
 
 
-def _read_filter(element: ET.Element | None) -> TrueFilter | FalseFilter | SqlFilter | CorrelationFilter:
+def _read_filter(element: ET.Element | None) -> Filter:
     kind = "TrueFilter" if element is None else _type_of(element)
-    if element is None or kind == "TrueFilter":
-        return TrueFilter()
-    if kind == "FalseFilter":
-        return FalseFilter()
-    if kind == "SqlFilter":
-        return SqlFilter(*_read_sql(element))
-    if kind == "CorrelationFilter":
-        texts = {option: element.findtext(SERVICE_BUS + name) for name, option in CORRELATION_PROPERTIES.items()}
-        return CorrelationFilter(**texts, properties=_read_values(element.find(f"{SERVICE_BUS}Properties")))
-    raise ConfigurationError(
-        f"There is no filter {kind[:40]!r}: use SqlFilter, CorrelationFilter, TrueFilter, FalseFilter."
-    )
+    parts: Iterable[ET.Element] = () if element is None else element
+    texts = {part.tag.removeprefix(SERVICE_BUS): part.text or "" for part in parts}
+    texts["SqlExpression"] = texts.get("SqlExpression", "").strip()
+    found = None if element is None else element.find(SERVICE_BUS + _VALUES.get(kind, ""))
+    return filter_of(_KINDS.get(kind, kind), texts, _read_values(found))
 
 
 def _read_action(element: ET.Element | None) -> SqlAction | None:
@@ -485,26 +474,17 @@ _READ: Final[dict[str, Callable[[str], AmqpValue]]] = {
 }
 
 
-def _add_sql(
-    parent: ET.Element, tag: str, kind: str, expression: str, parameters: Mapping[str, AmqpValue] | None
+def _add_part(
+    parent: ET.Element, tag: str, kind: str, texts: Mapping[str, str], values: Mapping[str, AmqpValue]
 ) -> None:
     element = ET.SubElement(parent, SERVICE_BUS + tag)
     element.set(_TYPE, kind)
-    add_text(element, f"{SERVICE_BUS}SqlExpression", expression)
-    add_text(element, f"{SERVICE_BUS}CompatibilityLevel", "20")
-    if parameters is not None:
-        _add_values(element, "Parameters", parameters)
-
-
-def _add_correlation(parent: ET.Element, correlation: CorrelationFilter) -> None:
-    element = ET.SubElement(parent, f"{SERVICE_BUS}Filter")
-    element.set(_TYPE, "CorrelationFilter")
-    for name, option in CORRELATION_PROPERTIES.items():
-        text: str | None = getattr(correlation, option)
-        if text is not None:
-            add_text(element, SERVICE_BUS + name, text)
-    if correlation.properties:
-        _add_values(element, "Properties", correlation.properties)
+    for name, text in texts.items():
+        add_text(element, SERVICE_BUS + name, text)
+    if "SqlExpression" in texts:
+        add_text(element, f"{SERVICE_BUS}CompatibilityLevel", "20")
+    if values or kind.startswith("Sql"):
+        _add_values(element, _VALUES[kind], values)
 
 
 def _add_values(parent: ET.Element, tag: str, values: Mapping[str, AmqpValue]) -> None:

@@ -6,18 +6,19 @@ are those of Azure's SDKs for .NET and JavaScript.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, cast
 
 from sbnotebook.amqp import AmqpValue, Described, Int, Timestamp, ULong
 from sbnotebook.emulator.entities import Condition, RefusedError
 from sbnotebook.emulator.entities.rules import (
-    CorrelationFilter,
-    FalseFilter,
+    CORRELATION_PROPERTIES,
     Filter,
     Rule,
     SqlAction,
     SqlFilter,
-    TrueFilter,
+    filter_of,
+    parts_of,
 )
 from sbnotebook.emulator.service.requests import Call, Reply, done, nothing
 
@@ -25,28 +26,21 @@ from sbnotebook.emulator.service.requests import Call, Reply, done, nothing
 _RULE_DESCRIPTION: Final = ULong(0x0000013700000004)
 _EMPTY_ACTION: Final = ULong(0x0000013700000005)
 _SQL_ACTION: Final = ULong(0x0000013700000006)
-_SQL_FILTER: Final = ULong(0x000001370000006)
-_TRUE_FILTER: Final = ULong(0x000001370000007)
-_FALSE_FILTER: Final = ULong(0x000001370000008)
-_CORRELATION_FILTER: Final = ULong(0x000001370000009)
+_FILTERS: Final = {
+    "Sql": ULong(0x000001370000006),
+    "True": ULong(0x000001370000007),
+    "False": ULong(0x000001370000008),
+    "Correlation": ULong(0x000001370000009),
+}
 
 _COMPATIBILITY_LEVEL: Final = Int(20)
 _MAX_RULES: Final = 1000
 """Rules in one answer."""
 _MAX_NAME: Final = 50
 """Characters of a rule's name (Service Bus documentation, "Service Bus quotas")."""
-_FILTERS: Final = ("sql-filter", "correlation-filter", "true-filter", "false-filter")
-_CORRELATION_FIELDS: Final = {
-    "correlation-id": "correlation_id",
-    "message-id": "message_id",
-    "to": "to",
-    "reply-to": "reply_to",
-    "label": "subject",
-    "session-id": "session_id",
-    "reply-to-session-id": "reply_to_session_id",
-    "content-type": "content_type",
-}
-"""The names in a request, and ours, in the order of an answer."""
+_KINDS: Final = {f"{kind.lower()}-filter": kind for kind in ("Sql", "Correlation", "True", "False")}
+_CORRELATION: Final = {name: re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower() for name in CORRELATION_PROPERTIES}
+"""The names in a request, such as ``reply-to``, by the properties of a filter."""
 
 
 def add(call: Call) -> Reply:
@@ -100,46 +94,35 @@ def _expression(value: object, name: str) -> str:
 
 
 def _read_filter(description: dict[str, Any]) -> Filter:
-    given = [name for name in _FILTERS if description.get(name) is not None]
+    given = [name for name in _KINDS if description.get(name) is not None]
     if len(given) != 1:
-        raise RefusedError(Condition.ARGUMENT_ERROR, f"A rule-description needs one of {', '.join(_FILTERS)}.")
-    match given[0]:
-        case "sql-filter":
-            return SqlFilter(_expression(description["sql-filter"], "sql-filter"))
-        case "correlation-filter":
-            return _read_correlation(_map(description["correlation-filter"], "correlation-filter"))
-        case "true-filter":
-            return TrueFilter()
-        case _:
-            return FalseFilter()
-
-
-def _read_correlation(given: dict[str, Any]) -> CorrelationFilter:
-    fields = {ours: given.get(name) for name, ours in _CORRELATION_FIELDS.items()}
-    for name, value in fields.items():
+        raise RefusedError(Condition.ARGUMENT_ERROR, f"A rule-description needs one of {', '.join(_KINDS)}.")
+    name, parts = given[0], description[given[0]]
+    if name == "sql-filter":
+        return SqlFilter(_expression(parts, name))
+    if name != "correlation-filter":
+        return filter_of(_KINDS[name], {}, {})
+    # The texts and the properties of a correlation filter.
+    parts = _map(parts, name)
+    texts = {key: parts.get(theirs) for key, theirs in _CORRELATION.items()}
+    for key, value in texts.items():
         if not (value is None or isinstance(value, str)):
-            raise RefusedError(Condition.ARGUMENT_ERROR, f"{name} of a correlation filter must be a text.")
-    properties = _map(given.get("properties") or {}, "properties")
-    if not all(isinstance(name, str) for name in cast("dict[object, Any]", properties)):
+            raise RefusedError(Condition.ARGUMENT_ERROR, f"{key} of a correlation filter must be a text.")
+    properties = _map(parts.get("properties") or {}, "properties")
+    if not all(isinstance(key, str) for key in cast("dict[object, Any]", properties)):
         raise RefusedError(Condition.ARGUMENT_ERROR, "The names of properties must be texts.")
-    return CorrelationFilter(**fields, properties=properties)
+    return filter_of(_KINDS[name], texts, properties)
 
 
 def _written(rule: Rule) -> Described:
     action = Described(_EMPTY_ACTION, [])
     if rule.action is not None:
         action = Described(_SQL_ACTION, [rule.action.expression, _COMPATIBILITY_LEVEL])
-    return Described(_RULE_DESCRIPTION, [_written_filter(rule.filter), action, rule.name, Timestamp(rule.created_time)])
-
-
-def _written_filter(filter_: Filter) -> Described:
-    match filter_:
-        case TrueFilter():
-            return Described(_TRUE_FILTER, [])
-        case FalseFilter():
-            return Described(_FALSE_FILTER, [])
-        case SqlFilter():
-            return Described(_SQL_FILTER, [filter_.expression, _COMPATIBILITY_LEVEL])
-        case CorrelationFilter():
-            fields: list[AmqpValue] = [getattr(filter_, ours) for ours in _CORRELATION_FIELDS.values()]
-            return Described(_CORRELATION_FILTER, [*fields, dict(filter_.properties)])
+    kind, texts, values = parts_of(rule.filter)
+    parts: list[AmqpValue] = []
+    if kind == "Sql":
+        parts = [texts["SqlExpression"], _COMPATIBILITY_LEVEL]
+    elif kind == "Correlation":
+        parts = [*(texts.get(name) for name in _CORRELATION), dict(values)]
+    written = Described(_FILTERS[kind], parts)
+    return Described(_RULE_DESCRIPTION, [written, action, rule.name, Timestamp(rule.created_time)])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, asdict, fields, replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,12 +18,11 @@ from sbnotebook.emulator.entities import (
     SubscriptionOptions,
     TopicOptions,
 )
+from sbnotebook.emulator.entities.json_form import stored, stored_options
 from sbnotebook.emulator.entities.options import (
     FOREVER,
     Options,
     forwarding_target,
-    options_from_json,
-    options_to_json,
     read_options,
 )
 from sbnotebook.errors import ConfigurationError
@@ -115,8 +114,8 @@ TIMES = st.none() | st.integers(300_000, 10**15)
         status=st.sampled_from(EntityStatus),
         default_time_to_live=TIMES,
         auto_delete_on_idle=TIMES,
-        forward_to=st.none() | st.text(),
-        user_metadata=st.none() | st.text(max_size=20),
+        forward_to=st.sampled_from([None, "orders", "sb://host/team/orders"]),
+        user_metadata=st.none() | st.text(min_size=1, max_size=20),
         authorization_rules=st.lists(RULES, max_size=3).map(tuple),
     )
     | st.builds(
@@ -125,8 +124,8 @@ TIMES = st.none() | st.integers(300_000, 10**15)
     | st.builds(SubscriptionOptions, requires_session=st.booleans(), dead_letter_on_filter_errors=st.booleans())
 )
 def test_options_come_back_from_json(options: Options) -> None:
-    plain = json.loads(json.dumps(options_to_json(options)))
-    assert options_from_json(type(options), plain) == options
+    plain = json.loads(json.dumps(stored(options, ())))
+    assert stored_options(type(options), "q", plain) == options
 
 
 def test_a_rule_does_not_show_its_keys() -> None:
@@ -165,9 +164,9 @@ SENDING: dict[str, Any] = {
 
 def test_the_defaults_are_those_of_service_bus() -> None:
     topic = {**SENDING, "support_ordering": True, "filter_messages_before_publishing": False}
-    assert options_to_json(QueueOptions()) == {**RECEIVING, **SENDING}
-    assert options_to_json(TopicOptions()) == topic
-    assert options_to_json(SubscriptionOptions()) == {**RECEIVING, "dead_letter_on_filter_errors": True}
+    assert asdict(QueueOptions()) == {**RECEIVING, **SENDING}
+    assert asdict(TopicOptions()) == topic
+    assert asdict(SubscriptionOptions()) == {**RECEIVING, "dead_letter_on_filter_errors": True}
     assert AuthorizationRule("key", "one", "two", frozenset()).created_time == 0
 
 

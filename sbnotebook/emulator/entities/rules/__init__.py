@@ -11,6 +11,8 @@ from sbnotebook.emulator.entities.rules.rule import (
     SqlAction,
     SqlFilter,
     TrueFilter,
+    filter_of,
+    parts_of,
 )
 from sbnotebook.emulator.entities.rules.subject import RuleSubject
 
@@ -26,4 +28,6 @@ __all__ = [
     "SqlAction",
     "SqlFilter",
     "TrueFilter",
+    "filter_of",
+    "parts_of",
 ]

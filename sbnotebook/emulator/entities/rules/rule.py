@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
-from sbnotebook.amqp import AmqpValue, decode_exactly, encode
+from sbnotebook.amqp import AmqpValue
 from sbnotebook.emulator.entities.rules.operands import Operand, compare, to_operand
 from sbnotebook.emulator.entities.rules.sql import compile_action, compile_filter
 from sbnotebook.emulator.entities.rules.subject import RuleSubject
@@ -33,7 +33,7 @@ CORRELATION_PROPERTIES: Final = {
 _RULE_NAME: Final = "RuleName"
 _MAX_NAME: Final = 50
 _NO_NAME: Final = frozenset("@?#*/\\")
-_TYPED: Final = frozenset(("parameters", "properties"))
+_EXPRESSION: Final = "SqlExpression"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class CorrelationFilter:
     _user: tuple[tuple[str, Operand], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        given = ((name.replace("_", ""), getattr(self, name)) for name in _SYSTEM_FIELDS)
+        given = ((name.replace("_", ""), getattr(self, name)) for name in CORRELATION_PROPERTIES.values())
         object.__setattr__(self, "_system", tuple(item for item in given if item[1] is not None))
         object.__setattr__(self, "_user", tuple((name, to_operand(value)) for name, value in self.properties.items()))
         if not self._system and not self._user:
@@ -134,18 +134,40 @@ class CorrelationFilter:
         )
 
 
-_SYSTEM_FIELDS: Final = tuple(
-    each.name for each in fields(CorrelationFilter) if each.init and each.name != "properties"
-)
-
 Filter = TrueFilter | FalseFilter | SqlFilter | CorrelationFilter
-_TYPES: Final[dict[str, type[Filter]]] = {
-    "true": TrueFilter,
-    "false": FalseFilter,
-    "sql": SqlFilter,
-    "correlation": CorrelationFilter,
-}
-_NAMES: Final = {kind: name for name, kind in _TYPES.items()}
+
+
+def parts_of(filter_: Filter) -> tuple[str, dict[str, str], Mapping[str, AmqpValue]]:
+    """Return the kind of a filter, its texts by their names in Service Bus, and its properties or parameters."""
+    match filter_:
+        case TrueFilter():
+            return "True", {_EXPRESSION: "1=1"}, {}
+        case FalseFilter():
+            return "False", {_EXPRESSION: "1=0"}, {}
+        case SqlFilter():
+            return "Sql", {_EXPRESSION: filter_.expression}, filter_.parameters
+        case CorrelationFilter():
+            texts = {name: getattr(filter_, field) for name, field in CORRELATION_PROPERTIES.items()}
+            return "Correlation", {name: text for name, text in texts.items() if text is not None}, filter_.properties
+
+
+def filter_of(kind: str, texts: Mapping[str, str | None], values: Mapping[str, AmqpValue]) -> Filter:
+    """Return the filter of these parts, as ``parts_of`` names them."""
+    match kind:
+        case "True":
+            return TrueFilter()
+        case "False":
+            return FalseFilter()
+        case "Sql":
+            return SqlFilter(texts.get(_EXPRESSION) or "", values)
+        case "Correlation":
+            return CorrelationFilter(
+                **{field: texts.get(name) for name, field in CORRELATION_PROPERTIES.items()}, properties=values
+            )
+        case _:
+            raise ConfigurationError(
+                f"There is no filter {kind[:40]!r}: use SqlFilter, CorrelationFilter, TrueFilter, FalseFilter."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +215,6 @@ class Rule:
 
     Raises:
         ConfigurationError: it cannot have this name, by any way in which it is made.
-
-    Example:
-        >>> rule = Rule("big", SqlFilter("size > @least", {"@least": 5}), SqlAction("REMOVE size"))
-        >>> Rule.from_json(rule.to_json()) == rule
-        True
     """
 
     name: str
@@ -221,43 +238,3 @@ class Rule:
             self.action.apply(changed)
         changed.set(_RULE_NAME, self.name, system=False)
         return changed.payload
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the rule as plain values; AMQP values become the hexadecimal digits of their encoding."""
-        return {
-            "name": self.name,
-            "created_time": self.created_time,
-            "filter": {"type": _NAMES[type(self.filter)], **_to_json(self.filter)},
-            "action": None if self.action is None else _to_json(self.action),
-            "texts": dict(self.texts),
-        }
-
-    @staticmethod
-    def from_json(document: Mapping[str, Any]) -> Rule:
-        """Return the rule that :meth:`to_json` wrote."""
-        settings = _from_json(document["filter"])
-        action = document["action"]
-        return Rule(
-            document["name"],
-            _TYPES[settings.pop("type")](**settings),
-            None if action is None else SqlAction(**_from_json(action)),
-            document["created_time"],
-            document.get("texts", {}),
-        )
-
-
-def _to_json(part: Filter | SqlAction) -> dict[str, Any]:
-    given = {each.name: getattr(part, each.name) for each in fields(part) if each.init}
-    return {name: _hex(value) if name in _TYPED else value for name, value in given.items()}
-
-
-def _from_json(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _values(value) if name in _TYPED else value for name, value in settings.items()}
-
-
-def _hex(values: Mapping[str, AmqpValue]) -> dict[str, str]:
-    return {name: encode(value).hex() for name, value in values.items()}
-
-
-def _values(digits: Mapping[str, str]) -> dict[str, AmqpValue]:
-    return {name: decode_exactly(bytes.fromhex(value)) for name, value in digits.items()}

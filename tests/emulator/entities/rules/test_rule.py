@@ -8,6 +8,8 @@ from uuid import UUID
 import pytest
 
 from sbnotebook.amqp import AmqpValue, Int, Long, Timestamp
+from sbnotebook.emulator.entities import SubscriptionOptions
+from sbnotebook.emulator.entities.json_form import rule_from_json, rule_to_json, stored, stored_rules
 from sbnotebook.emulator.entities.rules import (
     CorrelationFilter,
     FalseFilter,
@@ -33,7 +35,7 @@ RULES = [
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_rule_comes_back_from_json_as_it_was(rule: Rule) -> None:
-    back = Rule.from_json(json.loads(json.dumps(rule.to_json())))
+    back = stored_rules(json.loads(json.dumps(stored(SubscriptionOptions(), [rule]))))[0]
     assert back == rule
     if isinstance(back.filter, SqlFilter):
         assert [type(value) for value in back.filter.parameters.values()] == [type(value) for value in VALUES.values()]
@@ -41,7 +43,7 @@ def test_a_rule_comes_back_from_json_as_it_was(rule: Rule) -> None:
 
 def test_a_datetime_is_kept_as_a_timestamp() -> None:
     rule = Rule("dated", CorrelationFilter(properties={"when": datetime(2024, 5, 6, tzinfo=UTC)}))
-    back = Rule.from_json(rule.to_json())
+    back = rule_from_json(rule_to_json(rule))
     assert isinstance(back.filter, CorrelationFilter)
     assert back.filter.properties == {"when": Timestamp(1_714_953_600_000)}
 
