@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from sbnotebook.analysis.avro_bodies import avro_decoder
+    from sbnotebook.analysis.decoding import decoder
     from sbnotebook.analysis.fault_headers import add_fault_headers
+    from sbnotebook.analysis.protobuf_bodies import protobuf_decoder
     from sbnotebook.client import Entity, Namespace, NamespaceCopy, connect, read_copy, read_messages
     from sbnotebook.errors import (
         AmqpDecodeError,
@@ -115,8 +118,11 @@ __all__ = [
     "Then",
     "Triage",
     "add_fault_headers",
+    "avro_decoder",
     "connect",
+    "decoder",
     "edit_json",
+    "protobuf_decoder",
     "read_copy",
     "read_messages",
 ]
@@ -146,6 +152,9 @@ _HOMES: Final = {
     "read_copy": "client",
     "read_messages": "client",
     "add_fault_headers": "analysis.fault_headers",
+    "avro_decoder": "analysis.avro_bodies",
+    "decoder": "analysis.decoding",
+    "protobuf_decoder": "analysis.protobuf_bodies",
 }
 
 

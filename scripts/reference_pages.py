@@ -31,6 +31,7 @@ MAGICS: Final = {
 """The title and the tasks of each page that is written from the code."""
 WORDS: Final = {
     "how-to/causes": ("cause", "reason", "group"),
+    "how-to/decode": ("avro", "protobuf", "schema", "decode", "binary"),
     "how-to/connect": ("connect", "connection string", "sign in"),
     "how-to/copy": ("sample", "mask", "anonymize", "GDPR"),
     "how-to/delay": ("delay", "postpone"),

@@ -53,7 +53,9 @@ def write_table(table: pa.Table, path: Path | str, *, overwrite: bool = False) -
     write = _WRITERS.get(place.suffix.lower())
     if write is None:
         raise ConfigurationError(f"Messages are not written as {place.suffix or place.name!r}: use {_ENDINGS}.")
-    return _written(partial(write, table), place, overwrite=overwrite)
+    # A file of messages has the message columns, and not the errors of a decoder.
+    messages: Any = cast("Any", table).select(arrow_schema().names)
+    return _written(partial(write, messages), place, overwrite=overwrite)
 
 
 def write_text(text: str, path: Path, *, overwrite: bool = False) -> Path:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, overload
 import pyarrow as pa
 
 from sbnotebook.analysis import exports, foreign_files, frames, query, tables
+from sbnotebook.analysis.decoders import Decoding
+from sbnotebook.analysis.decoding import Decode, decoder_for
 from sbnotebook.analysis.groups import CAUSE, Groups, Trait, group_by_cause, messages_figure
 from sbnotebook.analysis.json_columns import json_columns
 from sbnotebook.analysis.shown import Shown, Table
@@ -60,6 +62,26 @@ class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
         if self and not found:
             found._note = present_in(self._arrow)  # noqa: SLF001 (of the same class)
         return found
+
+    def decode(self, decoder: Decode) -> Messages:
+        """Return the messages with their bodies decoded: ``body_text``, and so ``body_json``, is the decoded value.
+
+        Each message keeps its bytes. One that cannot be decoded keeps its text; the column ``decode_error`` says why.
+
+        Args:
+            decoder: the name of a decoder of :func:`sbnotebook.decoder`, a decoder, a function of a body's bytes,
+                ``"avro:FILE"``, or ``"protobuf:FILE#MESSAGE"``. At most 1 MB of a body is decoded, and all of them
+                within 60 seconds.
+
+        Raises:
+            ConfigurationError: there is no such decoder, or its schema cannot be used.
+            MissingExtraError: the extra ``avro`` or ``protobuf`` is missing.
+
+        Example:
+            >>> orders = connect("emulator").entity("orders").peek().decode("avro:order.avsc")  # doctest: +SKIP
+            >>> orders.where("body_json->>'$.carrier' = 'UA' or decode_error is not null")  # doctest: +SKIP
+        """
+        return self._with(Decoding(decoder_for(decoder)).table(self._arrow))
 
     def _with(self, table: pa.Table) -> Messages:
         """Return some of these messages; those of a subclass that has verbs of its own have them, too."""

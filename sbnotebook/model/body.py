@@ -25,7 +25,6 @@ from sbnotebook.amqp import AmqpValue, decode_all, encode, type_name
 from sbnotebook.errors import AmqpDecodeError, DecisionError
 from sbnotebook.model.amqp_json import json_of, value_of
 from sbnotebook.model.binary_xml import DATA_CONTRACT, read_binary_xml, rewrite_binary_xml
-from sbnotebook.model.body_decoders import decoded_by_plugin, has_decoders
 from sbnotebook.model.budget import PARSED_CHARACTERS, Allowance
 from sbnotebook.model.packing import UNKNOWN, mark_names, pack, packings, unpacked
 
@@ -106,7 +105,7 @@ class Marks(NamedTuple):
         """Return whether the message says nothing, so that its body is UTF-8 unless its first bytes are unusual."""
         if self.content_encoding is not None or not _is_usual_type(self.content_type):
             return False
-        return not has_decoders() and not mark_names(self.properties)
+        return not mark_names(self.properties)
 
     @property
     def unknown_charset(self) -> str | None:
@@ -208,9 +207,41 @@ def _pack_sequence(value: AmqpValue, text: str) -> bytes:
 def _read_data(
     body: bytes, marks: Marks, unpacking: Allowance | None, *, is_for_edit: bool = False
 ) -> tuple[str | None, Form]:
-    layers, said = list[Layer](), marks.packings
-    note = fault = ""
-    data = body
+    said = marks.packings
+    layers, data, value, note, fault = _unwrapped(body, said, unpacking, is_for_edit=is_for_edit)
+    fault = fault or _packing_fault(said, layers)
+    if isinstance(value, str):
+        wrapper = Layer("wrapper", "text in a wrapper of .NET", partial(rewrite_binary_xml, data))
+        return value, Form((*layers, wrapper), fault, note)
+    text, inner = _read_charset(data, marks, is_cut=bool(note))
+    return text, Form((*layers, *inner.layers), fault or inner.fault, note)
+
+
+def inner_bytes(body: bytes, marks: Marks, unpacking: Allowance | None = None) -> tuple[bytes | None, str]:
+    """Return the bytes of a body without its packing and its wrapper, and a note where they are cut.
+
+    None for a body that is a text or a value of AMQP or .NET.
+    """
+    if marks.body_type is not BodyType.DATA:
+        try:
+            held = decode_body(body, marks.body_type)
+        except AmqpDecodeError:
+            return None, ""
+        if type(held) is not bytes:
+            return None, ""
+        body = held
+    _, data, value, note, _ = _unwrapped(body, marks.packings, unpacking, is_for_edit=False)
+    return (None, note) if isinstance(value, str) else (data, note)
+
+
+def _unwrapped(
+    body: bytes, said: list[str], unpacking: Allowance | None, *, is_for_edit: bool
+) -> tuple[list[Layer], bytes, object, str, str]:
+    """Take the packing and the wrappers of bytes off a body.
+
+    Return the layers, the bytes inside, the text where these are the wrapper of one, the note and the fault.
+    """
+    layers, data, note, fault = list[Layer](), body, "", ""
     while True:
         found = (
             None
@@ -223,18 +254,9 @@ def _read_data(
             fault = f"The body is {found.packing}, and damaged or too large." if found.is_damaged else ""
         value = read_binary_xml(data) if data[:1] == b"@" else None
         if not isinstance(value, bytes) or len(layers) > _MARK:
-            break
+            return layers, data, value, note, fault
         layers.append(Layer("wrapper", "bytes in a wrapper of .NET", partial(rewrite_binary_xml, data)))
         data = value
-    fault = fault or _packing_fault(said, layers)
-    text = decoded_by_plugin(data, marks.content_type)
-    if text is not None:
-        return text, Form((*layers,), "The text of the body comes from a decoder, which only reads.", note)
-    if isinstance(value, str):
-        wrapper = Layer("wrapper", "text in a wrapper of .NET", partial(rewrite_binary_xml, data))
-        return value, Form((*layers, wrapper), fault, note)
-    text, inner = _read_charset(data, marks, is_cut=bool(note))
-    return text, Form((*layers, *inner.layers), fault or inner.fault, note)
 
 
 def _packing_fault(said: list[str], layers: list[Layer]) -> str:
@@ -473,7 +495,7 @@ def json_letters(text: str) -> str:
 
 def is_usually_utf8(content_type: str | None) -> bool:
     """Return whether the text of bodies is their bytes as UTF-8, but for those that begin with ``UNUSUAL_STARTS``."""
-    return not has_decoders() and _charset(content_type) in (None, "utf-8")
+    return _charset(content_type) in (None, "utf-8")
 
 
 def _unescaped(escape: re.Match[str]) -> str:

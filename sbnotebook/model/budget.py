@@ -17,6 +17,8 @@ UNPACKED_TIMES: Final = 16
 """A larger packed body is unpacked to this many times its size: JSON often shrinks as much, a bomb a thousand times."""
 PARSED_CHARACTERS: Final = 2_000_000
 """Characters of a body that are parsed as JSON or XML, for a panel or an expression."""
+DECODED_BYTES: Final = 1024 * 1024
+"""Bytes of a body that a decoder reads; a larger one keeps its bytes."""
 MATCHED_CHARACTERS: Final = 64 * 1024
 """Characters of a text that regular expressions examine, such as a dead-letter description."""
 
@@ -27,6 +29,8 @@ UNPACKED_BYTES_OF_TABLE: Final = 64 * 1024 * 1024
 body takes."""
 CAUSE_SECONDS_OF_TABLE: Final = 60.0
 """Seconds of processor time for the causes of all messages of a table."""
+DECODING_SECONDS_OF_TABLE: Final = 60.0
+"""Seconds of processor time for decoding all bodies of a table, or of a batch in Spark."""
 
 
 # ------------------------------------------------------------ all messages that are on their way

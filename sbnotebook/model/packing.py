@@ -30,7 +30,7 @@ UNKNOWN: Final = frozenset(
     {"br", "brotli", "zstd", "compress", "x-compress", "lz4", "snappy", "bzip2", "bz2", "x-bzip2", "lzma", "xz", "zip"}
 )
 """Compressions that sbnotebook cannot undo."""
-_PROPERTIES: Final = frozenset(
+PACKING_PROPERTIES: Final = frozenset(
     {"content-encoding", "content_encoding", "contentencoding", "compression-method", "compression_method",
      "compressionmethod", "compression", "compression-type", "x-content-encoding"}
 )  # fmt: skip
@@ -50,7 +50,7 @@ class Unpacked(NamedTuple):
 
 
 def mark_names(properties: Mapping[str, Any] | None) -> list[str]:
-    return [name for name in properties if name.lower() in _PROPERTIES] if properties else []
+    return [name for name in properties if name.lower() in PACKING_PROPERTIES] if properties else []
 
 
 def packings(content_type: str | None, content_encoding: str | None, properties: Mapping[str, Any] | None) -> list[str]:

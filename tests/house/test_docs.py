@@ -84,7 +84,7 @@ def test_what_pages_name_is_there() -> None:
     assert len(files) > 50
     assert len(names) > 10
     assert files <= {path.name for path in (ROOT / "tests").rglob("test_*.py")}
-    for name in names - {"sbnotebook.body_decoders"}:  # an entry point
+    for name in names - {"sbnotebook.decoders"}:  # an entry point
         resolve_name(name)
 
 
