@@ -151,18 +151,23 @@ def load(
 
     This is ``%sb_spark`` as a function. The frame peeks again each time it is used, unless you cache it. The connection
     string is in no option and is shown nowhere, not even by Spark Connect. Without a connection string, the workers
-    sign in with their own DefaultAzureCredential.
+    sign in with their own DefaultAzureCredential. ``where`` is an expression of Spark SQL. Where it compares
+    ``sequence_number`` or ``state`` with values, joined by AND, no other messages are read.
 
     Example:
         >>> letters = load(namespace, "orders/$dlq", partitions=4)  # doctest: +SKIP
         Started a local Spark 4.3.0 on 8 cores; spark.stop() ends it.
     """
+    from sbnotebook.spark.narrowing import narrowed
     from sbnotebook.spark.options import ReadOptions
 
     most = options.pop("maxMessages", None) if where is not None else None
     given = {name: str(value) for name, value in options.items() if value is not None}
     given |= {"entity": entity, "fullyQualifiedNamespace": namespace.host}
-    ReadOptions.parse(given)  # here, in a sentence, and before Spark starts
+    read = ReadOptions.parse(given)  # here, in a sentence, and before Spark starts
+    if where is not None:
+        narrow = narrowed(where, read)
+        given = {name: value for name, value in given.items() if name.lower() not in map(str.lower, narrow)} | narrow
     spark = spark or session(say)
     # It was allowed when the namespace was made.
     register(spark, *filter(None, [namespace.connection_string]), allow_remote=True)
