@@ -123,7 +123,7 @@ def apply_config(registry: Registry, config: Iterable[Wanted], now: int) -> None
 
 
 def ensure(registry: Registry, config: Iterable[Wanted], now: int) -> None:
-    """Create entities, or update those that are there."""
+    """Create entities, or update those that exist."""
     config = list(config)
     for wanted in config:
         found = _found(registry, wanted)

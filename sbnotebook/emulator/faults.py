@@ -181,8 +181,6 @@ class EntityFaults:
     def drop(self) -> Drop | None:
         """Return when the connection ends with the request that has just come in; None if it does not."""
         before, after = self.drop_before_nth, self.drop_after_nth
-        if not (before or after):
-            return None
         self.drop_before_nth, self.drop_after_nth = max(before - 1, 0), max(after - 1, 0)
         if before == 1:
             return Drop.BEFORE

@@ -5,25 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.service.broker import Broker
 
 _ROUND_TRIP = 2
 """Delays that opening a connection takes before the client sends its first byte."""
 
 
-def delayed(protocol: asyncio.Protocol, delay: Callable[[], float]) -> asyncio.Protocol:
-    """Return a protocol for a socket that passes everything on to another, later."""
-    return _Line(protocol, delay)
+class DelayedLine(asyncio.Protocol, asyncio.Transport):
+    """The protocol of a socket, and the transport of the protocol that it serves: it passes everything on, later."""
 
-
-class _Line(asyncio.Protocol, asyncio.Transport):
-    """The protocol of a socket, and the transport of the protocol that it serves."""
-
-    def __init__(self, protocol: asyncio.Protocol, delay: Callable[[], float]) -> None:
+    def __init__(self, protocol: asyncio.Protocol, broker: Broker) -> None:
         super().__init__()
         self._protocol = protocol
-        self._delay = delay
-        self._inward, self._outward = _Lane(delay), _Lane(delay)
+        self._broker = broker
+        self._inward, self._outward = _Lane(broker), _Lane(broker)
         self._socket: asyncio.Transport | None = None
         self._is_closing = False
 
@@ -31,14 +29,14 @@ class _Line(asyncio.Protocol, asyncio.Transport):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)
-        self._inward.hold(_ROUND_TRIP * self._delay())
+        self._inward.hold(_ROUND_TRIP)
         self._protocol.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._inward.is_free:
-            self._protocol.data_received(data)
-        else:
+        if self._inward.free_at or self._broker.faults.network_delay_ms:
             self._inward.carry(lambda: self._protocol.data_received(data))
+        else:
+            self._protocol.data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._socket = None
@@ -76,10 +74,10 @@ class _Line(asyncio.Protocol, asyncio.Transport):
         return 0 if self._socket is None else self._socket.get_write_buffer_size()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._outward.is_free:
-            self._send(data)
-        else:
+        if self._outward.free_at or self._broker.faults.network_delay_ms:
             self._outward.carry(self._send, bytes(data))
+        elif self._socket is not None and not self._socket.is_closing():
+            self._socket.write(data)
 
     def close(self) -> None:
         self._is_closing = True
@@ -102,33 +100,31 @@ class _Line(asyncio.Protocol, asyncio.Transport):
 class _Lane:
     """One direction: calls that happen after the delay, in the order in which they were asked for."""
 
-    def __init__(self, delay: Callable[[], float]) -> None:
-        self._delay = delay
+    def __init__(self, broker: Broker) -> None:
+        self.free_at = 0.0  # until when it carries something; 0 for nothing
+        self._broker = broker
         self._under_way: deque[tuple[Callable[..., None], Any]] = deque()
-        self._free_at = 0.0
 
-    @property
-    def is_free(self) -> bool:
-        """Return whether calls happen at once: there is no delay, and none is waiting."""
-        return not (self._free_at or self._delay())
+    def _delay(self) -> float:
+        return self._broker.faults.network_delay_ms / 1000
 
-    def hold(self, seconds: float) -> None:
-        """Carry nothing for so long, in addition to the delay."""
-        if seconds:
-            self._free_at = asyncio.get_running_loop().time() + seconds + self._delay()
+    def hold(self, delays: int) -> None:
+        """Carry nothing for so many delays, in addition to the first."""
+        if self._delay():
+            self.free_at = asyncio.get_running_loop().time() + (delays + 1) * self._delay()
 
     def carry(self, act: Callable[..., None], *arguments: Any) -> None:
         """Call ``act`` after the delay; at once where there is none."""
-        if self.is_free:
+        if not (self.free_at or self._delay()):
             act(*arguments)
             return
         loop = asyncio.get_running_loop()
-        self._free_at = max(self._free_at, loop.time() + self._delay())
+        self.free_at = max(self.free_at, loop.time() + self._delay())
         self._under_way.append((act, arguments))
-        loop.call_at(self._free_at, self._arrive)
+        loop.call_at(self.free_at, self._arrive)
 
     def _arrive(self) -> None:
         act, arguments = self._under_way.popleft()
         if not (self._under_way or self._delay()):
-            self._free_at = 0.0
+            self.free_at = 0.0
         act(*arguments)

@@ -27,7 +27,7 @@ from sbnotebook.emulator.entities import (
     restore,
 )
 from sbnotebook.emulator.logs import clean_logger
-from sbnotebook.emulator.network_delay import delayed
+from sbnotebook.emulator.network_delay import DelayedLine
 from sbnotebook.emulator.service.access import ROOT_RULE
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.http_app import ProcessLeases, application
@@ -231,12 +231,9 @@ class EmulatorServer:
         return runner
 
     async def _listen(self, port: int, http: _Factory, tls: ssl.SSLContext | None = None) -> asyncio.Server:
-        def delay() -> float:
-            return self._broker.faults.network_delay_ms / 1000
-
         def sniff() -> asyncio.Protocol:
             sniffer = _Sniffer(self._broker.connections, lambda: AmqpPeer(self._broker), http)
-            return delayed(sniffer, delay)
+            return DelayedLine(sniffer, self._broker)
 
         within = None if tls is None else _HANDSHAKE
         try:

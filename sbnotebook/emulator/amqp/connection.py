@@ -2,7 +2,7 @@
 
 The owner of a socket gives what it read to ``receive_data`` (or ``receive_eof``). Then it handles
 ``events_received()``, again as long as the connection ``has_paused``, and writes ``data_to_send()``. It writes that
-again whenever it called a method of a link. After ``closed`` it writes the remaining bytes and closes the socket::
+again whenever it called a method of a link. Once ``is_closed``, it writes the remaining bytes and closes the socket::
 
     connection.receive_data(data)
     has_more = True
@@ -94,7 +94,8 @@ class AmqpConnection:
         self._max_frame_size = max_frame_size
         self._idle_timeout_ms = idle_timeout_ms
         self._log_in = log_in
-        self._peer_idle_timeout_ms: int | None = None
+        # In which the peer expects a frame, None for ever. Call ``heartbeat`` twice as often.
+        self.peer_idle_timeout_ms: int | None = None
         self._reader = FrameReader(max_frame_size)
         self._writer = FrameWriter()
         self._events: list[Event] = []
@@ -104,33 +105,25 @@ class AmqpConnection:
         self._unread = 0
         self._state = _State.HEADER
         self._authenticated = False
-        self._has_paused = False
+        self.has_paused = False  # more was received than was read: the next call of ``events_received`` reads on
+        self.is_closed = False  # nothing more is read: write ``data_to_send()`` and close the socket
+        self.data_to_send = self._writer.take  # the bytes since the last call
 
     @property
     def is_open(self) -> bool:
         """Return whether the connection is open: from the peer's open until either side closes."""
         return self._state is _State.FRAME
 
-    @property
-    def closed(self) -> bool:
-        """Return whether nothing more is read: then write ``data_to_send()`` and close the socket."""
-        return self._state is _State.NOTHING
-
-    @property
-    def peer_idle_timeout_ms(self) -> int | None:
-        """Return the time in which the peer expects a frame, None for ever. Call ``heartbeat`` twice as often."""
-        return self._peer_idle_timeout_ms
-
     def receive_data(self, data: bytes) -> None:
         """Take bytes from the socket, cut anywhere. After the end they are dropped."""
         if self._state is _State.NOTHING:
             return
         self._reader.receive(data)
-        if not self._has_paused:
+        if not self.has_paused:
             self._read()
 
     def _read(self) -> None:
-        self._has_paused = False
+        self.has_paused = False
         try:
             for _ in range(_FRAMES_AT_ONCE):
                 if not self._receive_next():
@@ -138,7 +131,7 @@ class AmqpConnection:
                 # Not beyond an attach: what follows on the link makes sense only once its owner has answered it.
                 if self._events and type(self._events[-1]) is LinkAttaching:
                     break
-            self._has_paused = True
+            self.has_paused = True
         except ProtocolViolationError as error:
             self._fail(Error(error.condition, str(error)))
         except AmqpDecodeError as error:
@@ -146,8 +139,6 @@ class AmqpConnection:
 
     def _count_unread(self) -> None:
         before, self._unread = self._unread, self._reader.unread
-        if self._unread == before:
-            return
         try:
             self._held.messages.add(self._unread - before)
         except ProtocolViolationError as error:
@@ -159,22 +150,13 @@ class AmqpConnection:
 
     def events_received(self) -> list[Event]:
         """Return the events since the last call, in order. Call it again as long as ``has_paused``."""
-        if self._has_paused and not self._events:
+        if self.has_paused and not self._events:
             self._read()
-        if not self._has_paused:
+        if not self.has_paused and self._reader.unread != self._unread:
             self._count_unread()
         events = self._events[:]
         self._events.clear()
         return events
-
-    @property
-    def has_paused(self) -> bool:
-        """Return whether more was received than was read: the next call of ``events_received`` reads on."""
-        return self._has_paused
-
-    def data_to_send(self) -> bytes:
-        """Return the bytes to write to the socket, since the last call."""
-        return self._writer.take()
 
     @property
     def unsent_bytes(self) -> int:
@@ -271,7 +253,7 @@ class AmqpConnection:
         if performative.max_frame_size < MIN_MAX_FRAME_SIZE:
             raise ProtocolViolationError(f"max-frame-size must be at least {MIN_MAX_FRAME_SIZE}.", "amqp:invalid-field")
         self._writer.max_body_size = min(performative.max_frame_size, self._max_frame_size) - HEADER_SIZE
-        self._peer_idle_timeout_ms = performative.idle_time_out or None
+        self.peer_idle_timeout_ms = performative.idle_time_out or None
         self._write_open()
 
     def _receive_begin(self, channel: int, begin: Begin) -> None:
@@ -309,7 +291,7 @@ class AmqpConnection:
     def _end(self, error: Error | None) -> None:
         if self._state is _State.NOTHING:
             return
-        self._state = _State.NOTHING
+        self._state, self.is_closed = _State.NOTHING, True
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             session.end()

@@ -70,6 +70,9 @@ class FrameReader:
     def next_frame(self) -> Frame | None:
         # The header, which says how long the frame is.
         start = self._offset
+        if start == len(self._buffer) and not self._pieces:
+            self._buffer, self._offset = b"", 0
+            return None
         if len(self._buffer) - start < HEADER_SIZE:
             if not self._has(HEADER_SIZE):
                 return None
@@ -80,9 +83,10 @@ class FrameReader:
         if not HEADER_SIZE <= 4 * words <= size:
             raise ProtocolViolationError("The header of a frame makes no sense.")
         # The whole frame.
-        if not self._has(size):
-            return None
-        start = self._offset
+        if len(self._buffer) - start < size:
+            if not self._has(size):
+                return None
+            start = self._offset
         end = self._offset = start + size
         return Frame(kind, channel, self._buffer[start + 4 * words : end])
 

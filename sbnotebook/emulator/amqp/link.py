@@ -242,14 +242,9 @@ class ReceivingLink(Link):
     def __init__(self, session: AmqpSession, attach: Attach) -> None:
         super().__init__(session, attach)
         self._delivery_count = attach.initial_delivery_count or 0
-        self._credit = 0
+        self.credit = 0  # deliveries that the peer may still send; below zero if it ignores its credit
         self._arriving: _Arriving | None = None
         self._kept = 0
-
-    @property
-    def credit(self) -> int:
-        """Return the number of deliveries that the peer may still send; below zero if it ignores its credit."""
-        return self._credit
 
     @property
     def arriving_txn_id(self) -> bytes | None:
@@ -259,12 +254,12 @@ class ReceivingLink(Link):
     def grant_credit(self, credit: int) -> None:
         """Let the peer send this many deliveries from now on, instead of the credit that is left."""
         if self.attached:
-            self._credit = credit
+            self.credit = credit
             self.write_flow()
 
     def settle(self, delivery_id: int, outcome: DeliveryState) -> None:
         """Send the outcome of a delivery that the peer did not send settled, in a frame of its own."""
-        if self.attached:
+        if self.state is LinkState.ATTACHED:
             self._session.write_disposition(RECEIVER, delivery_id, outcome)
 
     def end(self, state: LinkState) -> None:
@@ -276,7 +271,7 @@ class ReceivingLink(Link):
 
     def write_flow(self) -> None:
         self._session.write_flow(
-            handle=self.handle, delivery_count=self._delivery_count, link_credit=max(self._credit, 0)
+            handle=self.handle, delivery_count=self._delivery_count, link_credit=max(self.credit, 0)
         )
 
     def receive_flow(self, flow: Flow) -> None:
@@ -296,7 +291,7 @@ class ReceivingLink(Link):
                 text = f"A delivery tag has at most {_MAX_TAG} bytes, not {len(transfer.delivery_tag)}."
                 raise ProtocolViolationError(text, "amqp:invalid-field")
             self._delivery_count = (self._delivery_count + 1) % _SERIAL
-            self._credit -= 1
+            self.credit -= 1
             if not (transfer.more or transfer.aborted):  # nearly every message
                 return self._arrived(transfer, payload, len(payload), settled=bool(transfer.settled))
             arriving = self._arriving = _Arriving(transfer)
@@ -330,7 +325,7 @@ class ReceivingLink(Link):
     def _give_back_credit(self) -> None:
         """Grant the credit of a delivery of which our side never hears, and so cannot renew it."""
         if self.attached:
-            self._credit += 1
+            self.credit += 1
             self.write_flow()
 
 

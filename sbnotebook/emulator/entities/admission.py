@@ -18,9 +18,9 @@ from sbnotebook.emulator.entities.message import (
     read_sent,
     with_message_id,
 )
-from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
+from sbnotebook.emulator.entities.options import EntityStatus, QueueOptions, TopicOptions
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS
-from sbnotebook.emulator.entities.quotas import MAX_HOPS, MAX_ID_LENGTH
+from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_HOPS, MAX_ID_LENGTH, MAX_PROPERTY_SIZE
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.errors import AmqpDecodeError
 
@@ -77,7 +77,7 @@ class Admission:
     def check(self, messages: Sequence[SentMessage]) -> None:
         """Check that all of these messages can be taken in."""
         options, path = self._destination.options, self._destination.path
-        if not options.status.can_send:
+        if options.status is not EntityStatus.ACTIVE and not options.status.can_send:
             text = f"Messaging entity '{path}' is currently disabled for sending."
             raise RefusedError(Condition.ENTITY_DISABLED, text)
         # A batch comes in whole or not at all, so its size counts as a whole.
@@ -102,7 +102,12 @@ class Admission:
 
     def next_number(self, sent: SentMessage) -> int:
         """Return a new sequence number for a checked message."""
-        return self._destination.record.next_number(self._partition(sent))
+        record = self._destination.record
+        if self._destination.options.enable_partitioning:
+            key = self._key(sent)
+            return record.next_number(next(self._rounds) if key is None else crc32(key.encode()))
+        record.last_sequence_number += 1
+        return record.last_sequence_number
 
     def take(self, sent: SentMessage, now: int, forwarded: Forwarded | None = None, number: int | None = None) -> int:
         """Take a checked message in, unless it is a duplicate, and return its sequence number."""
@@ -110,7 +115,7 @@ class Admission:
         destination.record.accessed_time = now
         # Number and date the message.
         number = self.next_number(sent) if number is None else number
-        when = _due(sent, now, forwarded)
+        when = None if sent.scheduled_time is None else _due(sent.scheduled_time, now, forwarded)
         life = self._time_to_live(sent)
         # The record that the broker keeps of it.
         payload = with_message_id(sent)
@@ -197,13 +202,13 @@ class Admission:
         )
 
     def _check(self, message: SentMessage, options: QueueOptions | TopicOptions) -> None:
-        limit = self._context.tier.quotas.message_size(options.max_message_size_kb)
+        quotas, wanted = self._context.tier.quotas, options.max_message_size_kb
+        limit = quotas.max_message_size if wanted is None else quotas.message_size(wanted)
         if len(message.payload) > limit:
             text = f"The message has {len(message.payload)} bytes, the limit of '{self._destination.path}' is {limit}."
             raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
-        excess = message.excess
-        if excess is not None:
-            raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, excess)
+        if message.header_size > MAX_HEADER_SIZE or message.property_size > MAX_PROPERTY_SIZE:
+            raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, message.excess or "")
         needs_session = isinstance(options, QueueOptions) and options.requires_session
         if needs_session and message.session_id is None:
             text = (
@@ -249,13 +254,6 @@ class Admission:
         self._context.changes.append(MessageIdSeen(self._destination.record.entity_id, key, until, now))
         return False
 
-    def _partition(self, sent: SentMessage) -> int | None:
-        options = self._destination.options
-        if not options.enable_partitioning:
-            return None
-        key = self._key(sent)
-        return next(self._rounds) if key is None else crc32(key.encode())
-
     def _key(self, sent: SentMessage) -> str | None:
         key = sent.session_id or sent.partition_key
         if key is None and self._destination.options.requires_duplicate_detection:
@@ -263,11 +261,11 @@ class Admission:
         return key
 
 
-def _due(sent: SentMessage, now: int, forwarded: Forwarded | None) -> int | None:
+def _due(when: int, now: int, forwarded: Forwarded | None) -> int | None:
     """Return when a message becomes active (ms); None for at once.
 
     The time that the action of a rule set counts where the message is forwarded to (Service Bus documentation, "Topic
     filters and actions"). Nothing is known about forwarded dead letters, which the emulator does not delay.
     """
     is_dead = forwarded is not None and forwarded.dead_letter_source is not None
-    return None if sent.scheduled_time is None or sent.scheduled_time <= now or is_dead else sent.scheduled_time
+    return None if when <= now or is_dead else when

@@ -67,12 +67,12 @@ class Box:
         self.sessions: Sessions | None = None
         self._context = context
         self._owner = owner
-        self._log = MessageLog(box, context.residency)
+        self.log = MessageLog(box, context.residency)
         self._locks = Locks()
 
     @property
     def message_count(self) -> int:
-        return len(self._log)
+        return len(self.log)
 
     @property
     def dead_letter(self) -> Box | None:
@@ -82,24 +82,20 @@ class Box:
     @property
     def has_available(self) -> bool:
         """Tell whether ``receive`` would find a message; never in an entity with sessions."""
-        return self.sessions is None and self._log.ready_count > 0
+        return self.sessions is None and self.log.ready_count > 0
 
     @property
     def locked_count(self) -> int:
         return len(self._locks) if self.sessions is None else self.sessions.held_messages
 
-    @property
-    def size_bytes(self) -> int:
-        return self._log.size_bytes
-
     def rendered(self, message: BrokeredMessage, **options: bool) -> bytes:
         """Return the encoded message as a client gets it; the options are those of ``render``."""
-        return render(message, self._log.payload(message), **options)
+        return render(message, self.log.payload(message), **options)
 
     def receive(self, now: int, session: MessageSession | None = None) -> BrokeredMessage | None:
         """Lock the available message with the smallest sequence number; None if there is none."""
         self._owner.record.accessed_time = now
-        message = self._log.take_ready() if session is None else session.take_ready()
+        message = self.log.take_ready() if session is None else session.take_ready()
         if message is not None:
             self._apply(message, MessageEvent.RECEIVE, now, session=session)
         return message
@@ -107,9 +103,9 @@ class Box:
     def receive_and_delete(self, now: int, session: MessageSession | None = None) -> BrokeredMessage | None:
         """Remove and return the available message with the smallest sequence number; None if there is none."""
         self._owner.record.accessed_time = now
-        message = self._log.take_ready() if session is None else session.take_ready()
+        message = self.log.take_ready() if session is None else session.take_ready()
         if message is not None:
-            message.payload = self._log.payload(message)  # It is about to leave the store.
+            message.payload = self.log.payload(message)  # It is about to leave the store.
             self._apply(message, MessageEvent.RECEIVE_AND_DELETE, now)
         return message
 
@@ -119,7 +115,7 @@ class Box:
         """Lock, or remove, deferred messages; None, without any effect, if one of them is not available."""
         self._owner.record.accessed_time = now
         numbers = dict.fromkeys(sequence_numbers)
-        found = [message for number in numbers if self._is_deferred(message := self._log.get(number), session)]
+        found = [message for number in numbers if self._is_deferred(message := self.log.get(number), session)]
         messages = [message for message in found if message is not None]
         # An expired deferred message stays until a receiver asks for it: now it goes.
         expired = [message for message in messages if _is_expired(message, now)]
@@ -129,7 +125,7 @@ class Box:
             return None
         # All of them are available: lock them, or remove them.
         for message in messages:
-            message.payload = self._log.payload(message)
+            message.payload = self.log.payload(message)
             self._apply(
                 message, MessageEvent.RECEIVE_AND_DELETE if delete else MessageEvent.RECEIVE, now, session=session
             )
@@ -138,7 +134,7 @@ class Box:
     def peek(self, sequence_number: int, count: int, session_id: str | None = None) -> Iterator[BrokeredMessage]:
         """Yield at most ``count`` messages from a sequence number on, in every state, including locked ones."""
         is_partitioned = self._owner.is_partitioned
-        messages = tour(self._log, sequence_number) if is_partitioned else self._log.walk(sequence_number)
+        messages = tour(self.log, sequence_number) if is_partitioned else self.log.walk(sequence_number)
         if session_id is not None:
             messages = (message for message in messages if message.session_id == session_id)
         return islice(messages, count)
@@ -159,14 +155,14 @@ class Box:
     def check(self, token: UUID, settlement: Settlement, now: int) -> None:
         message = self._held(token, settlement, now)
         if settlement.properties:
-            with_application_properties(self._log.payload(message), settlement.properties)
+            with_application_properties(self.log.payload(message), settlement.properties)
 
     def settle(self, token: UUID, settlement: Settlement, now: int) -> None:
         """Settle a locked message. To defer it counts as a delivery, so that it cannot be deferred for ever."""
         message = self._held(token, settlement, now)
         if settlement.properties:
-            payload = with_application_properties(self._log.payload(message), settlement.properties)
-            self._log.replace_payload(message, payload)
+            payload = with_application_properties(self.log.payload(message), settlement.properties)
+            self.log.replace_payload(message, payload)
             self._context.changes.append(MessageUpdated(self.box, message, has_new_payload=True))
         self._apply(message, settlement.event, now, why=settlement.why)
 
@@ -180,7 +176,7 @@ class Box:
     def delete(self, count: int, before: int, now: int, session: MessageSession | None = None) -> int:
         """Remove messages that can be received, the oldest first."""
         self._owner.record.accessed_time = now
-        found = self._log.walk()
+        found = self.log.walk()
         if not self._owner.is_partitioned:
             # Their order is that of their times, so the rest of a large entity need not be looked through.
             found = takewhile(lambda message: message.enqueued_time < before, found)
@@ -200,7 +196,7 @@ class Box:
         """
         for message in self._locks.expired(now):
             self._apply(message, MessageEvent.LOCK_EXPIRED, now)
-        for message in self._log.due(now):
+        for message in self.log.due(now):
             self._withdraw(message)
             self._apply(message, MessageEvent.EXPIRE, now)
 
@@ -210,23 +206,23 @@ class Box:
 
     @property
     def next_deadline(self) -> int | None:
-        return earliest(self._locks.next_end, self._log.next_expiry)
+        return earliest(self._locks.next_end, self.log.next_expiry)
 
     def put(self, message: BrokeredMessage, now: int) -> None:
         """Put in a new message that is not locked; its number decides its place."""
-        self._log.add(message)
+        self.log.add(message)
         self._context.changes.append(MessageAdded(self.box, message))
         if message.state is BrokeredState.ACTIVE:
             self._offer(message, now)
 
     def restore(self, shelves: list[ShelfSummary], deferred: int) -> None:
         """Restore the messages from summaries; they stay in the store."""
-        self._log.restore(shelves)
+        self.log.restore(shelves)
         self.deferred_count = deferred
 
     def close(self) -> None:
         self.is_deleted = True
-        self._log.close()
+        self.log.close()
 
     # ------------------------------------------------------------------------------- how messages go
 
@@ -281,7 +277,7 @@ class Box:
                 self._lock(message, now, session)
             case Place.ACTIVE:
                 self._offer(message, now)
-                put_back = self._log.put_back if self.sessions is None else self.sessions.put_back
+                put_back = self.log.put_back if self.sessions is None else self.sessions.put_back
                 put_back(message, self._context.order_after_release(self.path))
             case Place.DEAD_LETTERED:
                 self._dead_letter(message, why or DeadLetterReason(None, None), now)
@@ -292,29 +288,29 @@ class Box:
 
     def _offer(self, message: BrokeredMessage, now: int) -> None:
         """Make a message available, unless it has expired meanwhile."""
-        if _is_expired(message, now):
+        if message.expires_at is not None and message.expires_at <= now:
             self._apply(message, MessageEvent.EXPIRE, now)
             return
         if self.sessions is None:
-            self._log.make_ready(message)
+            self.log.make_ready(message)
         else:
             self.sessions.make_ready(message)
-            self._log.expect_expiry(message)
+            self.log.expect_expiry(message)
         if message.expires_at is not None:
             self._context.wake(self, message.expires_at)
 
     def _take_ready(self) -> list[BrokeredMessage]:
         """Return all available messages, which are not available any more."""
         if self.sessions is None:
-            return [*iter(self._log.take_ready, None)]
-        taken = [message for message in self._log.walk() if place_of(message) is Place.ACTIVE]
+            return [*iter(self.log.take_ready, None)]
+        taken = [message for message in self.log.walk() if place_of(message) is Place.ACTIVE]
         for message in taken:
             self._withdraw(message)
         return taken
 
     def _withdraw(self, message: BrokeredMessage) -> None:
         if self.sessions is None:
-            self._log.withdraw(message)
+            self.log.withdraw(message)
         else:
             self.sessions.withdraw(message)
 
@@ -342,14 +338,14 @@ class Box:
     def _dead_letter(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
         if self.dead_letter is None:
             raise AssertionError(f"{self.path} has no dead-letter queue.")
-        payload = with_dead_letter_reason(with_time_to_live(message, self._log.payload(message)), *why)
+        payload = with_dead_letter_reason(with_time_to_live(message, self.log.payload(message)), *why)
         self._remove(message)
         message.payload, message.size = payload, len(payload)
         message.state, message.expires_at, message.session_id = BrokeredState.ACTIVE, None, None
         self.dead_letter.put(message, now)
 
     def _remove(self, message: BrokeredMessage) -> None:
-        self._log.remove(message)
+        self.log.remove(message)
         self._context.changes.append(MessageRemoved(self.box, message.sequence_number))
         if message.state is BrokeredState.DEFERRED:
             self.deferred_count -= 1

@@ -190,7 +190,8 @@ def read_sent(payload: bytes) -> SentMessage:
         if section.code < before.code:
             ordered = sorted(sections, key=attrgetter("code"))
             return read_sent(b"".join(payload[part.start : part.end] for part in ordered))
-    _expect(bool(sections), "it is empty")
+    if not sections:
+        _expect(False, "it is empty")
     # Read the sections in front of the body.
     message = SentMessage(payload, None, len(payload))
     for section in sections:
@@ -214,7 +215,8 @@ def _read_section(message: SentMessage, section: Section) -> None:
     elif section.code == MESSAGE_ANNOTATIONS:
         message.read_annotations(section_value(payload, section))
     else:
-        _expect(payload[section.value_start] in _LIST_HEADS, "header and properties must be lists")
+        if payload[section.value_start] not in _LIST_HEADS:
+            _expect(False, "header and properties must be lists")
         if section.code == PROPERTIES:
             message.properties = section
         else:

@@ -205,7 +205,8 @@ class MessageLog:
         self.ready_count += 1
         if not shelf.is_listed:
             self._list(shelf)
-        self.expect_expiry(message)
+        if message.expires_at is not None:
+            self.expect_expiry(message)
 
     def put_back(self, message: BrokeredMessage, order: str) -> None:
         """Give a ready message another place than that of its number, until it is taken."""

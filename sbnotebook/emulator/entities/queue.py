@@ -53,7 +53,7 @@ class _DeadLetterQueue(SubQueueBox):
     def _offer(self, message: BrokeredMessage, now: int) -> None:
         target = self._owner.options.forward_dead_letters_to
         if target is not None:
-            message.payload = self._log.payload(message)
+            message.payload = self.log.payload(message)
             if self._context.forward(message, target, now, dead_letter_source=self.owner.path) is None:
                 self._remove(message)
                 return
@@ -78,7 +78,7 @@ class ReceivingEntity(Recorded, Box):
         self.transfer_dead_letter = SubQueueBox(context, box + 2, f"{path}/{SubQueue.TRANSFER_DEAD_LETTER.path}", self)
         if options.requires_session:
             self.sessions = Sessions()
-            context.residency.forget(self._log)
+            context.residency.forget(self.log)
 
     @property
     def owner(self) -> ReceivingEntity:
@@ -102,8 +102,8 @@ class ReceivingEntity(Recorded, Box):
 
         Source: Service Bus documentation, "Message sessions", "Message session state".
         """
-        messages = self.size_bytes + self._dead_letter_queue.size_bytes + self.transfer_dead_letter.size_bytes
-        return messages + self._state_bytes
+        dead, transfer_dead = self._dead_letter_queue.log, self.transfer_dead_letter.log
+        return self.log.size_bytes + dead.size_bytes + transfer_dead.size_bytes + self._state_bytes
 
     @property
     def scheduled_count(self) -> int:
@@ -161,7 +161,7 @@ class ReceivingEntity(Recorded, Box):
 
     def forward_waiting(self, sequence_number: int, now: int) -> None:
         """Forward a message that had to wait, if it is still there."""
-        message = self._log.get(sequence_number)
+        message = self.log.get(sequence_number)
         if message is not None and place_of(message) is Place.ACTIVE and self.options.forward_to is not None:
             self._withdraw(message)
             self._forward(message, self.options.forward_to, now)
@@ -239,7 +239,7 @@ class ReceivingEntity(Recorded, Box):
             super()._offer(message, now)
 
     def _forward(self, message: BrokeredMessage, target: str, now: int) -> None:
-        message.payload = with_time_to_live(message, self._log.payload(message))
+        message.payload = with_time_to_live(message, self.log.payload(message))
         failure = self._context.forward(message, target, now, message.dead_letter_source)
         self._remove(message)
         if failure is not None:
@@ -271,7 +271,7 @@ class Queue(ReceivingEntity):
     def __init__(self, context: Registry, name: str, options: QueueOptions, record: EntityRecord) -> None:
         super().__init__(context, name, options, record)
         self.admission = Admission(context, self)
-        self.schedule = Schedule(self._log)
+        self.schedule = Schedule(self.log)
 
     @property
     def scheduled_count(self) -> int:
@@ -300,7 +300,7 @@ class Queue(ReceivingEntity):
     def expire(self, now: int) -> None:
         for message in self.schedule.due(now):
             self.record.accessed_time = now
-            message.payload = self._log.payload(message)
+            message.payload = self.log.payload(message)
             self._remove(message)
             self.schedule.removed()
             self.put(self.admission.activated(message, now), now)

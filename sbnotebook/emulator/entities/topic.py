@@ -149,12 +149,8 @@ class Topic(Recorded):
         return len(self.schedule)
 
     @property
-    def size_bytes(self) -> int:
-        return self.log.size_bytes
-
-    @property
     def total_size(self) -> int:
-        return self.size_bytes + sum(subscription.total_size for subscription in self._subscriptions.values())
+        return self.log.size_bytes + sum(subscription.total_size for subscription in self._subscriptions.values())
 
     def send(self, sent: SentMessage, now: int, number: int | None = None) -> int:
         """Hand on, or keep for later, a message that ``admission`` has checked, and return its sequence number."""

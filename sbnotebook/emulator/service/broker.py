@@ -206,12 +206,15 @@ class Broker:
         try:
             now = self.advance()
             is_behind = self.registry.continue_forwarding(now)
-            self.dispatcher.dispatch(now)
+            dispatcher = self.dispatcher
+            if not (dispatcher.receivers or dispatcher.session_waiters):
+                return is_behind
+            dispatcher.dispatch(now)
         except Exception:
             # Messages that arrived must still be stored and confirmed; the next turn delivers.
             _LOGGER.exception("Messages were not delivered.")
             return False
-        return is_behind or self.dispatcher.is_behind
+        return is_behind or dispatcher.is_behind
 
     def _commit(self) -> bool:
         changes = self.registry.take_changes()

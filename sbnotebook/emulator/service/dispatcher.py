@@ -43,45 +43,45 @@ class Dispatcher:
     """Gives available messages to the receivers that can take them, in turn."""
 
     def __init__(self) -> None:
-        self._waiting: dict[MessageSource, deque[ReceiverLink]] = {}
-        self._waiters: dict[SessionWaiter, None] = {}  # in the order in which they came
+        self.receivers: dict[MessageSource, deque[ReceiverLink]] = {}
+        self.session_waiters: dict[SessionWaiter, None] = {}  # in the order in which they came
 
     def wait(self, receiver: ReceiverLink) -> None:
         """Add a receiver that can take messages, or wants an answer when there are none."""
-        waiting = self._waiting.setdefault(receiver.source, deque())
+        waiting = self.receivers.setdefault(receiver.source, deque())
         if receiver not in waiting:
             waiting.append(receiver)
 
     def forget(self, receiver: ReceiverLink) -> None:
-        waiting = self._waiting.get(receiver.source)
+        waiting = self.receivers.get(receiver.source)
         if waiting is not None and receiver in waiting:
             waiting.remove(receiver)
 
     def wait_for_session(self, waiter: SessionWaiter) -> None:
-        self._waiters[waiter] = None
+        self.session_waiters[waiter] = None
 
     def forget_waiter(self, waiter: SessionWaiter) -> None:
-        self._waiters.pop(waiter, None)
+        self.session_waiters.pop(waiter, None)
 
     @property
     def is_behind(self) -> bool:
         """Return whether there is more to deliver than one turn allows."""
-        return bool(self._waiting) and any(
-            waiting and source.has_available for source, waiting in self._waiting.items()
+        return bool(self.receivers) and any(
+            waiting and source.has_available for source, waiting in self.receivers.items()
         )
 
     def dispatch(self, now: int) -> None:
         """Deliver the available messages. Receivers that can take no more are removed."""
-        for waiter in list(self._waiters):
+        for waiter in list(self.session_waiters):
             if waiter.entity.sessions is not None and waiter.entity.sessions.has_free:
                 waiter.accept(now)
-        for source, waiting in list(self._waiting.items()):
+        for source, waiting in list(self.receivers.items()):
             _deliver(source, waiting, now)
             for receiver in list(waiting):
                 if not receiver.can_take or (receiver.is_draining and not source.has_available):
                     _dismiss(receiver, waiting)
             if not waiting:
-                del self._waiting[source]
+                del self.receivers[source]
 
 
 def _deliver(source: MessageSource, waiting: deque[ReceiverLink], now: int) -> None:

@@ -115,8 +115,12 @@ class SenderLink(LinkHandler):
         outcome = self._take_in(event, faults)
         if link.credit < _CREDIT // 2:
             link.grant_credit(_CREDIT)
-        if not event.settled:
+        if event.settled:
+            return
+        if delay:
             _confirm(self._peer, partial(link.settle, event.delivery_id, outcome), delay)
+        else:
+            link.settle(event.delivery_id, outcome)
 
     def detached(self) -> None:
         self._peer.broker.was_used(self._destination)
@@ -135,9 +139,11 @@ class SenderLink(LinkHandler):
                 messages = [read_sent(event.payload)]
             self._destination.admission.check(messages)
             # A fault on demand refuses messages that are valid.
-            fault = _fault(self._peer.broker, faults, len(messages))
-            if fault is not None:
-                return self._refused(event, fault, transaction)
+            broker = self._peer.broker
+            if faults.server_busy or faults.reject_nth or broker.faults.operations_per_second:
+                fault = _fault(broker, faults, len(messages))
+                if fault is not None:
+                    return self._refused(event, fault, transaction)
             if transaction is not None:
                 transaction.send(self._destination, messages, self._via)
                 return TransactionalState(transaction.txn_id, _ACCEPTED)

@@ -24,7 +24,7 @@ from sbnotebook.emulator.amqp import (
     TransferReceived,
 )
 from sbnotebook.emulator.entities import Condition, RefusedError
-from sbnotebook.emulator.faults import Drop
+from sbnotebook.emulator.faults import Drop, EntityFaults
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.access import ConnectionAccess
 from sbnotebook.emulator.service.attaching import attach, authorize
@@ -105,9 +105,6 @@ class AmqpPeer(asyncio.Protocol):
         if self._is_frozen or self._is_busy:
             self._unheard += data  # Bytes that arrived before reading was paused.
             return
-        self._hear(data)
-
-    def _hear(self, data: bytes) -> None:
         self._was_heard = True
         self.broker.advance()
         self._connection.receive_data(data)
@@ -124,7 +121,7 @@ class AmqpPeer(asyncio.Protocol):
 
     def _hear_the_rest(self) -> None:
         unheard, self._unheard = self._unheard, b""
-        self._hear(unheard)
+        self.data_received(unheard)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up, because the connection is gone. The client's locks stay until they end."""
@@ -170,7 +167,7 @@ class AmqpPeer(asyncio.Protocol):
         if data:
             self._transport.write(data)
             self._count_unsent()
-        if self._connection.closed:
+        if self._connection.is_closed:
             self._transport.close()
 
     def close(self) -> None:
@@ -244,7 +241,7 @@ class AmqpPeer(asyncio.Protocol):
         self._idle_check = loop.call_later(self._idle_timeout / 2, self._check_idle)
 
     def _end_silence(self) -> None:
-        if self._connection.closed or not self.is_writable:
+        if self._connection.is_closed or not self.is_writable:
             self.abort()  # A client that does not read would not get the close, either.
             return
         milliseconds = round(1000 * self._idle_timeout)
@@ -280,17 +277,7 @@ class AmqpPeer(asyncio.Protocol):
         end = time.monotonic() + _SLICE
         while True:
             for event in self._connection.events_received():
-                try:
-                    self._handle(event)
-                except ProtocolViolationError as error:  # the answer does not fit into the peer's frames
-                    self._connection.close(Error(error.condition, str(error)))
-                except Exception:
-                    _LOGGER.exception("An event was not handled: %s", type(event).__name__)
-                    _report_failure(event)
-                # Handle the other events nevertheless: a client that gave a session back must not hold it.
-                most = _MAX_UNSENT if self.is_trusted else _MAX_UNSENT_TO_A_STRANGER
-                if self._connection.unsent_bytes > most and not self._is_cut:
-                    self.drop("the client asked for too much at once.")
+                self._handle(event)
             if not self._connection.has_paused:
                 return
             if time.monotonic() > end:
@@ -301,9 +288,23 @@ class AmqpPeer(asyncio.Protocol):
                 return
 
     def _handle(self, event: Event) -> None:
-        match event:
-            case TransferReceived() | DispositionReceived() | CreditChanged():
+        try:
+            if isinstance(event, TransferReceived | DispositionReceived | CreditChanged):
                 self._tell(self.handlers.get(event.link, _NO_HANDLER), event)
+            else:
+                self._handle_link(event)
+        except ProtocolViolationError as error:  # the answer does not fit into the peer's frames
+            self._connection.close(Error(error.condition, str(error)))
+        except Exception:
+            _LOGGER.exception("An event was not handled: %s", type(event).__name__)
+            _report_failure(event)
+        # Handle the other events nevertheless: a client that gave a session back must not hold it.
+        most = _MAX_UNSENT if self.is_trusted else _MAX_UNSENT_TO_A_STRANGER
+        if self._connection.unsent_bytes > most and not self._is_cut:
+            self.drop("the client asked for too much at once.")
+
+    def _handle_link(self, event: LinkAttaching | LinkDetached | ConnectionClosed) -> None:
+        match event:
             case LinkAttaching(link=link):
                 self._attach(link)
             case LinkDetached(link=link):
@@ -320,9 +321,13 @@ class AmqpPeer(asyncio.Protocol):
             return
         # A fault on demand may drop the connection before or after the event is handled. Messages that a client gives
         # back when it closes are not settlements.
-        faults = self.broker.faults.at(handler.path or "")
-        is_given_back = isinstance(event, DispositionReceived) and event.settled
-        drop = None if is_given_back or handler.path is None else faults.drop()
+        faults: EntityFaults = self.broker.faults
+        if self.broker.faults.entities:
+            faults = self.broker.faults.at(handler.path or "")
+        drop = None
+        if faults.drop_before_nth or faults.drop_after_nth:
+            is_given_back = isinstance(event, DispositionReceived) and event.settled
+            drop = None if is_given_back or handler.path is None else faults.drop()
         if drop is Drop.BEFORE:
             self.abort()
             return

@@ -26,7 +26,7 @@ def _sasl_frame(performative: object) -> bytes:
 
 def _error(peer: Peer) -> Error:
     """The reason in the close frame, which is the last thing that was sent."""
-    assert peer.connection.closed
+    assert peer.connection.is_closed
     close = peer.answers()[-1]
     assert isinstance(close, Close)
     assert close.error is not None
@@ -49,7 +49,7 @@ def test_the_handshake_byte_by_byte() -> None:
         Open(container_id="emulator", max_frame_size=65_536, channel_max=4095), channel=0
     )
     assert connection.events_received() == []
-    assert not connection.closed
+    assert not connection.is_closed
 
 
 def test_a_client_may_send_everything_at_once() -> None:
@@ -67,7 +67,7 @@ def test_a_client_may_send_everything_at_once() -> None:
 
 
 def test_a_client_may_leave_out_sasl() -> None:
-    assert not Peer().open().connection.closed
+    assert not Peer().open().connection.is_closed
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_another_protocol_is_answered_with_ours(first: bytes) -> None:
     connection = AmqpConnection()
     connection.receive_data(first)
     assert connection.data_to_send() == SASL_HEADER
-    assert connection.closed
+    assert connection.is_closed
     (event,) = connection.events_received()
     assert isinstance(event, ConnectionClosed)
     assert "does not speak AMQP 1.0" in str(event.error)
@@ -87,20 +87,20 @@ def test_another_protocol_is_answered_with_ours(first: bytes) -> None:
 def test_sasl_is_done_once() -> None:
     connection = AmqpConnection()
     connection.receive_data(SASL_HEADER + _sasl_init() + SASL_HEADER)
-    assert connection.closed
+    assert connection.is_closed
 
 
 def test_a_mechanism_that_was_not_offered_ends_the_connection() -> None:
     connection = AmqpConnection()
     connection.receive_data(SASL_HEADER + _sasl_init("SCRAM-SHA-1"))
-    assert connection.closed
+    assert connection.is_closed
     assert connection.data_to_send().endswith(_sasl_frame(SaslOutcome(1)))
 
 
 def test_an_amqp_frame_is_no_sasl_frame_and_the_other_way_round() -> None:
     connection = AmqpConnection()
     connection.receive_data(SASL_HEADER + frame(Open(container_id="c")))
-    assert connection.closed
+    assert connection.is_closed
     peer = Peer()
     peer.write_bytes(AMQP_HEADER)
     assert peer.connection.data_to_send() == AMQP_HEADER
@@ -149,7 +149,7 @@ def test_a_close_is_answered(peer: Peer) -> None:
     error = Error("amqp:connection:forced", "going home")
     assert peer.write(Close(error=error), channel=0) == [LinkDetached(link, None), ConnectionClosed(error)]
     assert peer.answer(Close) == Close()
-    assert peer.connection.closed
+    assert peer.connection.is_closed
 
 
 def test_we_close(peer: Peer) -> None:
@@ -175,7 +175,7 @@ def test_the_end_of_the_socket_closes(peer: Peer) -> None:
     peer.connection.receive_eof()
     peer.connection.receive_eof()
     assert peer.connection.events_received() == [LinkDetached(link, None), ConnectionClosed(None)]
-    assert peer.connection.closed
+    assert peer.connection.is_closed
     assert peer.answers() == []
 
 
@@ -243,7 +243,7 @@ def test_connections_do_not_know_each_other(peer: Peer) -> None:
     other = Peer().open()
     link = other.sender()
     peer.write_bytes(b"\xff" * 100)
-    assert peer.connection.closed
+    assert peer.connection.is_closed
     other.transfer(0)
     link.settle(0, Accepted())
     assert len(other.answers()) == 1
@@ -263,7 +263,7 @@ def test_frames_larger_than_ours_are_never_sent() -> None:
 def test_the_sdk_s_way_to_leave(peer: Peer, last: Any) -> None:
     peer.sender()
     peer.write_bytes(frame(Detach(handle=1, closed=True)) + frame(last) + frame(Close(), channel=0))
-    assert peer.connection.closed
+    assert peer.connection.is_closed
     assert peer.answers()[-1] == Close()
 
 

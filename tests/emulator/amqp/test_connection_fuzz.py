@@ -228,10 +228,10 @@ def _survives(pieces: list[bytes]) -> None:
     for piece in pieces:
         broker.receive(piece)
     answers = _answers(broker.sent)
-    assert broker.connection.closed == ("ConnectionClosed" in _kinds(broker.told))
+    assert broker.connection.is_closed == ("ConnectionClosed" in _kinds(broker.told))
     if "Open" in _kinds(answers):
-        assert broker.connection.closed == isinstance(answers[-1], Close)
-    if broker.connection.closed:
+        assert broker.connection.is_closed == isinstance(answers[-1], Close)
+    if broker.connection.is_closed:
         assert isinstance(broker.told[-1], ConnectionClosed)
         broker.receive(STREAM)
         assert isinstance(broker.told[-1], ConnectionClosed)

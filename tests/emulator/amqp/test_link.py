@@ -211,7 +211,7 @@ def test_a_delivery_without_an_event_gives_its_credit_back(peer: Peer, ending: s
 def test_a_message_needs_an_id_and_a_tag(peer: Peer, delivery_id: int | None, fields: dict[str, Any]) -> None:
     peer.sender()
     peer.transfer(delivery_id, **fields)
-    assert peer.connection.closed
+    assert peer.connection.is_closed
     assert "delivery id" in str(peer.answer(Close).error)
 
 

@@ -63,7 +63,7 @@ def test_frames_after_an_end_are_ignored(peer: Peer) -> None:
     assert peer.transfer(0, b"late") == []
     assert peer.write(End()) == []
     assert peer.answers() == []
-    assert not peer.connection.closed
+    assert not peer.connection.is_closed
 
 
 def test_a_channel_can_be_used_again(peer: Peer) -> None:
@@ -78,7 +78,7 @@ def test_an_unknown_handle_is_ignored(peer: Peer, unknown: Detach | Transfer) ->
     assert peer.write(unknown) == []
     assert peer.flow(handle=9, link_credit=1) == []
     assert peer.answers() == []
-    assert not peer.connection.closed
+    assert not peer.connection.is_closed
 
 
 def test_a_handle_that_we_detached_can_be_used_again(peer: Peer) -> None:

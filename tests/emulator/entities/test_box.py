@@ -105,7 +105,7 @@ def test_abandon_and_defer_can_set_properties(registry: Registry, queue: Queue, 
     assert properties(next(queue.dead_letter.peek(0, 1))) == {
         "a": "new", "b": 2, "c": True, "DeadLetterReason": "Bad", "DeadLetterErrorDescription": "It is bad",
     }  # fmt: skip
-    assert queue.total_size == queue.dead_letter.size_bytes == message.size
+    assert queue.total_size == queue.dead_letter.log.size_bytes == message.size
     assert registry.residency.size == message.size + 512
 
 

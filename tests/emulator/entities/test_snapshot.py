@@ -95,7 +95,7 @@ def test_sessions_come_back(registry: Registry, kept: OnDisk, sent: Sent) -> Non
     assert found.sessions is not None
     assert [each.session_id for each in found.sessions.listed(None)] == ["a", "c", "d"]
     assert [each.session_id for each in found.sessions.listed(3)] == ["a", "d"]
-    assert found.total_size == found.size_bytes + 2 == queue.total_size
+    assert found.total_size == found.log.size_bytes + 2 == queue.total_size
     accepted = found.accept_session(None, 5)
     assert accepted is not None
     assert accepted[0].session_id == "c"

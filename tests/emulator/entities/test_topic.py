@@ -111,14 +111,14 @@ def test_a_scheduled_message_waits_at_the_topic(registry: Registry, topic: Topic
     assert topic.cancel_scheduled([gone])
     assert not topic.cancel_scheduled([gone])
     assert (topic.scheduled_count, subscription.counts.active, registry.next_deadline) == (1, 0, 50)
-    assert topic.total_size == topic.size_bytes == len(message.payload)
+    assert topic.total_size == topic.log.size_bytes == len(message.payload)
     topic.send(sent("x", message_id="id"), 0)
     waiting = next(subscription.peek(0, 1))
-    assert topic.total_size == topic.size_bytes + waiting.size == subscription.total_size + len(message.payload)
+    assert topic.total_size == topic.log.size_bytes + waiting.size == subscription.total_size + len(message.payload)
     assert subscription.receive_and_delete(0) is waiting
     registry.expire(50)
     copy = next(subscription.peek(0, 1))
-    assert (topic.scheduled_count, topic.size_bytes) == (0, 0)
+    assert (topic.scheduled_count, topic.log.size_bytes) == (0, 0)
     assert (copy.state, copy.scheduled_time, copy.enqueued_time) == (BrokeredState.ACTIVE, 50, 50)
     assert topic.total_size == copy.size
 
