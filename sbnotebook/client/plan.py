@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_pandas, to_send
@@ -22,7 +22,7 @@ from sbnotebook.client.verbs import mirrors
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Decision, EntityAddress, Message, Outcome, Purge, ReceivedMessage, Report, Send
 from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement import AsyncEntity, Canary, InFlight, Limits, Pause, Preview
+from sbnotebook.settlement import AsyncEntity, InFlight, Limits, Pause, Preview, Ramp, RampStep
 from sbnotebook.settlement import Plan as AsyncPlan
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ _CODED: Final = 101
 """Messages of a send that are looked at for its code, one more than it may have."""
 
 
+RampSizes: TypeAlias = str | int | Iterable[int]
+"""The sizes of the batches of a ramp: ``"1,5,20,100"``, a number, or numbers."""
+
+
 class Plan:
     """Messages and a decision. Making a plan does nothing; :meth:`apply` carries it out, once.
 
@@ -44,7 +48,7 @@ class Plan:
     Args:
         plan: the asynchronous plan that is carried out.
         keeps: an object that must live as long as the plan, such as the batch that holds its messages.
-        canary: the messages that go first and are watched; None to carry it out all at once.
+        ramp: the batches that go first and are watched; None to carry it out all at once.
         receivers: tells which subscriptions take the messages that it sends, for its preview; None where it sends none.
     """
 
@@ -53,14 +57,14 @@ class Plan:
         plan: AsyncPlan,
         *,
         keeps: object = None,
-        canary: Canary | None = None,
+        ramp: Ramp | None = None,
         receivers: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         self._plan = plan
         self._receivers = receivers
         self._received_by: str | None = None
         self._keeps = keeps
-        self._canary = canary
+        self._ramp = ramp
 
     @property
     def entity(self) -> EntityAddress:
@@ -98,9 +102,9 @@ class Plan:
         return self._plan.messages
 
     @property
-    def canary(self) -> Canary | None:
-        """Return the canary that :meth:`with_canary` gave the plan."""
-        return self._canary
+    def ramp(self) -> Ramp | None:
+        """Return the ramp that :meth:`with_ramp` gave the plan."""
+        return self._ramp
 
     @property
     def total(self) -> int:
@@ -116,24 +120,26 @@ class Plan:
         preview = self._plan.preview(rows)
         if self._received_by is None:
             self._received_by = run(self._receivers) if self._receivers is not None else ""
-        said = [preview.sentence, self._canary.sentence(len(self)) if self._canary else "", self._received_by]
+        said = [preview.sentence, self._ramp.sentence(len(self)) if self._ramp else "", self._received_by]
         return replace(preview, sentence=" ".join(filter(None, said)))
 
-    def with_canary(self, count: int = 10, *, watch: str | float | timedelta = "10m", max_came_back: int = 0) -> Plan:
-        """Return the same plan with a canary, which its preview and its code name, and :meth:`apply` sends first.
+    def with_ramp(
+        self, batches: RampSizes = 10, *, watch: str | float | timedelta = "10m", stop_at: float = 0.0
+    ) -> Plan:
+        """Return the same plan with a ramp, which its preview and its code name, and :meth:`apply` follows.
 
         Args:
-            count: resubmit so many messages first.
-            watch: for how long they are watched at most.
-            max_came_back: the others follow if no more than so many of them are dead-lettered again.
+            batches: the sizes of the batches that go first, such as ``"1,5,20,100"``; a canary is one number.
+            watch: for how long the clones of a batch are watched at most.
+            stop_at: the share of a batch, from 0 to 1, that stops the others when it is dead-lettered again; 0 for any.
 
         Raises:
             ConfigurationError: a number is out of its range.
             DecisionError: the plan has no clones to watch.
         """
-        canary = Canary(count, duration(watch), max_came_back)
-        self._plan.check_canary()
-        return Plan(self._plan, keeps=self._keeps, canary=canary, receivers=self._receivers)
+        ramp = Ramp(_sizes(batches), duration(watch), stop_at)
+        self._plan.check_ramp()
+        return Plan(self._plan, keeps=self._keeps, ramp=ramp, receivers=self._receivers)
 
     def as_cell(self, *, rate: float | None = None) -> str:
         """Return the plan as a cell that does the same: a magic, or Python where no magic says the same.
@@ -152,7 +158,7 @@ class Plan:
             >>> print(letters.resubmit([7, 8, 9], to="orders").as_cell())  # doctest: +SKIP
             %sb_resubmit orders/$dlq --messages 7-9 --to orders
         """
-        return cell_of(self._plan, CodeOptions(None, rate, self._canary, self._new_messages()))
+        return cell_of(self._plan, CodeOptions(None, rate, self._ramp, self._new_messages()))
 
     def as_python(self, *, target: str | None = None, rate: float | None = None) -> str:
         """Return the plan as Python that makes it again, shows it, and applies it. See :meth:`as_cell`.
@@ -164,7 +170,7 @@ class Plan:
         Raises:
             DecisionError: no code can say the same, as for the release of held messages.
         """
-        return python_of(self._plan, CodeOptions(target, rate, self._canary, self._new_messages()))
+        return python_of(self._plan, CodeOptions(target, rate, self._ramp, self._new_messages()))
 
     def _new_messages(self) -> list[Message]:
         """Return the messages that code has to make: those of a plan to send."""
@@ -175,9 +181,9 @@ class Plan:
         *,
         max_in_flight: InFlight = AUTO,
         rate: float | None = None,
-        canary: int | None = None,
+        ramp: RampSizes | None = None,
         watch: str | float | timedelta = "10m",
-        max_came_back: int = 0,
+        stop_at: float = 0.0,
         show_progress: bool = True,
     ) -> Report:
         """Carry the plan out; a progress bar appears when it takes longer than a second.
@@ -187,15 +193,15 @@ class Plan:
         Args:
             max_in_flight: transfers or settlements that wait for their answer at once.
             rate: messages a second at most, None for no limit.
-            canary: resubmit so many messages first, and the others only if consumers complete the clones of these;
-                None for the canary of :meth:`with_canary`, if there is one.
-            watch: for how long the canaries are watched at most.
-            max_came_back: the others follow if no more than so many canaries are dead-lettered again.
+            ramp: resubmit batches of these sizes first, such as ``"1,5,20,100"``, each only if consumers complete the
+                clones of the one before; a canary is one number. None for the ramp of :meth:`with_ramp`, if any.
+            watch: for how long the clones of a batch are watched at most.
+            stop_at: the share of a batch, from 0 to 1, that stops the others when it is dead-lettered again; 0 for any.
             show_progress: False for no bar, and no warning.
 
         Returns:
-            An outcome for each of the messages. With a canary, ``report.fates`` tells what became of the first clones,
-            and ``report.stopped`` why the others did not follow: these are SKIPPED.
+            An outcome for each of the messages. With a ramp, ``report.steps`` has the batches, ``report.fates`` tells
+            what became of their clones, and ``report.stopped`` why the others did not follow: these are SKIPPED.
 
         Raises:
             ConfigurationError: a number is out of its range.
@@ -204,16 +210,16 @@ class Plan:
 
         Example:
             >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
-            >>> letters.resubmit(letters.peek()).apply(canary=10, watch="5m")  # doctest: +SKIP
-            <Report resubmit: 200 settled; canary: 10 consumed>
+            >>> letters.resubmit(letters.peek()).apply(ramp="1,20", stop_at=0.02)  # doctest: +SKIP
+            <Report resubmit: 200 settled; ramp: 1 sent, 1 consumed → 20 sent, 20 consumed>
         """
-        limits, first = Limits(max_in_flight, rate), self._first(canary, watch, max_came_back)
+        limits, first = Limits(max_in_flight, rate), self._first(ramp, watch, stop_at)
         if not len(self) and show_progress and self._receivers is not None:
             warnings.warn(self.preview().sentence, stacklevel=2)  # names the reasons of the others
         with progress_bar(self.decision.verb, self.total or None, shown=show_progress) as advance:
             if first is not None:
-                with progress_bar("watch the canary", first.count, shown=show_progress) as seen:
-                    return watched(run(self._plan.apply_canary, first, limits, advance, seen))
+                with progress_bar("watch", sum(first.batches), shown=show_progress) as seen:
+                    return watched(run(self._plan.apply_ramp, first, limits, advance, _curve(seen)))
             return watched(run(self._plan.apply, limits, advance))
 
     def start(
@@ -221,9 +227,9 @@ class Plan:
         *,
         max_in_flight: InFlight = AUTO,
         rate: float | None = None,
-        canary: int | None = None,
+        ramp: RampSizes | None = None,
         watch: str | float | timedelta = "10m",
-        max_came_back: int = 0,
+        stop_at: float = 0.0,
     ) -> Running:
         """Carry the plan out in the background: watch, pause or cancel it. Arguments as for :meth:`apply`.
 
@@ -234,16 +240,16 @@ class Plan:
             >>> running.result()  # doctest: +SKIP
             <Report purge: 200 settled>
         """
-        first = self._first(canary, watch, max_came_back)
+        first = self._first(ramp, watch, stop_at)
         self._plan.once.check()
         return Running(self, Limits(max_in_flight, rate, Pause()), first)
 
-    def _first(self, count: int | None, watch: str | float | timedelta, max_came_back: int) -> Canary | None:
-        if count is not None:
-            return Canary(count, duration(watch), max_came_back)
-        if max_came_back:
-            raise ConfigurationError("max_came_back goes with canary=…, the number of messages that go first.")
-        return self._canary
+    def _first(self, batches: RampSizes | None, watch: str | float | timedelta, stop_at: float) -> Ramp | None:
+        if batches is not None:
+            return Ramp(_sizes(batches), duration(watch), stop_at)
+        if stop_at:
+            raise ConfigurationError('stop_at goes with ramp=…, the batches that go first, such as "1,5,20,100".')
+        return self._ramp
 
     def __len__(self) -> int:
         inner = self._plan
@@ -324,28 +330,28 @@ class Running:
     Args:
         plan: the plan.
         limits: its speed, with a pause.
-        canary: the messages that go first and are watched; None for all at once.
+        ramp: the batches that go first and are watched; None for all at once.
     """
 
-    def __init__(self, plan: Plan, limits: Limits, canary: Canary | None = None) -> None:
+    def __init__(self, plan: Plan, limits: Limits, ramp: Ramp | None = None) -> None:
         self.plan = plan
         self.done = 0
         """Messages that its progress counts until now, of ``plan.total``."""
-        self.watched: int | None = None
-        """Canaries of which the fate is known; None before they are watched."""
+        self.steps: Sequence[RampStep] = ()
+        """The batches of a ramp until now; none before the first is watched."""
         self._lock = threading.Lock()
         self._new: list[Outcome] = []
         self._pause = limits.pause or Pause()
         inner = plan.asynchronous
-        apply = inner.apply if canary is None else partial(inner.apply_canary, canary, seen=self._see)
+        apply = inner.apply if ramp is None else partial(inner.apply_ramp, ramp, seen=self._see)
         self._work = Work(apply, limits, self._advance, told=self._note)
         self._result = self._work.start()
 
     def _advance(self, count: int) -> None:
         self.done += count
 
-    def _see(self, count: int) -> None:
-        self.watched = (self.watched or 0) + count
+    def _see(self, steps: Sequence[RampStep]) -> None:
+        self.steps = steps
 
     def _note(self, outcomes: Iterable[Outcome]) -> None:
         with self._lock:
@@ -423,6 +429,29 @@ class Running:
             if report := self._work.report:
                 error.__dict__.setdefault("report", report)
             raise
+
+
+def _sizes(batches: RampSizes) -> tuple[int, ...]:
+    """Return the sizes of the batches of a ramp."""
+    given: Any = batches.split(",") if isinstance(batches, str) else [batches] if isinstance(batches, int) else batches
+    try:
+        return tuple(int(each) for each in given)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f'{str(batches)[:40]!r} is not a ramp: write sizes such as "1,5,20,100".') from None
+
+
+def _curve(advance: Callable[..., object] | None) -> Callable[[Sequence[RampStep]], object] | None:
+    """Return what shows the batches of a ramp on a progress bar."""
+    if advance is None:
+        return None
+    known = [0]
+
+    def show(steps: Sequence[RampStep]) -> None:
+        now = sum(step.consumed + step.back for step in steps)
+        advance(now - known[0], f"batch {len(steps)}: {steps[-1]}")
+        known[0] = now
+
+    return show
 
 
 def count_of(messages: Any) -> int | None:

@@ -50,7 +50,7 @@ from sbnotebook.model import (
 from sbnotebook.model.body import body_of_text
 from sbnotebook.model.decision import AUTO, CancelScheduled, Purge
 from sbnotebook.model.durations import duration_text
-from sbnotebook.settlement import Canary, Plan
+from sbnotebook.settlement import Plan, Ramp
 
 _PLAIN: Final = re.compile(r"[\w .,:;/()@#%&+=!?-]{1,200}", re.ASCII)
 """A text that a magic takes as it is, in quotes."""
@@ -87,13 +87,13 @@ class CodeOptions:
     Args:
         target: the host of the namespace, None for the one that the environment names.
         rate: messages a second at most, None for no limit.
-        canary: the messages that go first; None to carry it out all at once.
+        ramp: the batches that go first; None to carry it out all at once.
         sent: the messages of a plan to send.
     """
 
     target: str | None = None
     rate: float | None = None
-    canary: Canary | None = None
+    ramp: Ramp | None = None
     sent: Sequence[Message] = ()
 
 
@@ -105,14 +105,14 @@ def cell_of(plan: Plan, options: CodeOptions) -> str:
         return python_of(plan, options)
     paced = [] if options.rate is None else ["--rate", f"{options.rate:g}"]
     before = ["import sbnotebook", *_elsewhere(plan)] if _elsewhere(plan) else []
-    lines = [*_remarks(plan), *before, " ".join([*words, *_canary_words(options.canary), *paced])]
+    lines = [*_remarks(plan), *before, " ".join([*words, *_ramp_words(options.ramp), *paced])]
     return "\n".join(lines) + "\n"
 
 
 def python_of(plan: Plan, options: CodeOptions) -> str:
     """Return a plan as Python that makes it again, shows it, and applies it."""
     _check(plan, options)
-    made = [*_elsewhere(plan), *_messages(plan, options), f"plan = {_call(plan)}{_canary_call(options.canary)}"]
+    made = [*_elsewhere(plan), *_messages(plan, options), f"plan = {_call(plan)}{_ramp_call(options.ramp)}"]
     imports = _imports_of("\n".join(made))
     standard = [line for line in imports if "sbnotebook" not in line]
     lines = [
@@ -295,11 +295,11 @@ def _resubmit_words(decision: Resubmit) -> list[str]:
     return words
 
 
-def _canary_words(canary: Canary | None) -> list[str]:
-    if canary is None:
+def _ramp_words(ramp: Ramp | None) -> list[str]:
+    if ramp is None:
         return []
-    words = ["--canary", str(canary.count), "--watch", duration_text(canary.watch)]
-    return [*words, "--max-came-back", str(canary.max_came_back)] if canary.max_came_back else words
+    words = ["--ramp", ",".join(map(str, ramp.batches)), "--watch", duration_text(ramp.watch)]
+    return [*words, "--stop-at", repr(ramp.stop_at)] if ramp.stop_at else words
 
 
 # ---------------------------------------------------------------- Python
@@ -359,11 +359,12 @@ def _undo_options(decision: Undo) -> list[str]:
     return [f"{name}={text}" for name, text in given.items() if text is not None]
 
 
-def _canary_call(canary: Canary | None) -> str:
-    if canary is None:
+def _ramp_call(ramp: Ramp | None) -> str:
+    if ramp is None:
         return ""
-    most = f", max_came_back={canary.max_came_back}" if canary.max_came_back else ""
-    return f".with_canary({canary.count}, watch={duration_text(canary.watch)!r}{most})"
+    sizes = str(ramp.batches[0]) if len(ramp.batches) == 1 else repr(",".join(map(str, ramp.batches)))
+    share = f", stop_at={ramp.stop_at!r}" if ramp.stop_at else ""
+    return f".with_ramp({sizes}, watch={duration_text(ramp.watch)!r}{share})"
 
 
 def _fields(decision: Decision) -> str:

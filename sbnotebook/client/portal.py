@@ -257,8 +257,10 @@ def progress_bar(what: str, total: int | None, *, shown: bool = True) -> Generat
         return
     with _bar_class()(total=total, desc=what, unit=" messages", delay=_SHOW_AFTER, leave=False) as line:
 
-        def advance(count: int) -> None:
-            if waiting := in_flight().latest:
+        def advance(count: int, said: str = "") -> None:
+            if said:
+                line.set_postfix_str(said, refresh=False)
+            elif waiting := in_flight().latest:
                 line.set_postfix_str(f"{waiting:,} in flight", refresh=False)
             line.update(count)
 

@@ -183,7 +183,7 @@ async def _remember_clones(namespace: AsyncNamespace, local: AsyncNamespace, to:
 
 
 def _check(namespace: AsyncNamespace, plan: Plan, consumer: Consumer | None) -> None:
-    if not isinstance(plan.decision, Resubmit) or plan.with_canary is None:
+    if not isinstance(plan.decision, Resubmit) or plan.with_ramp is None:
         raise DecisionError(f"Rehearse a resubmit; a {plan.decision.verb} sends nothing to a consumer.")
     if plan.decision.to_host is not None:
         raise DecisionError("Rehearse a plan within one namespace; this one sends to another.")

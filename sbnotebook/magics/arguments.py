@@ -195,6 +195,17 @@ def _rate(text: str) -> float:
     return number
 
 
+def _share(text: str) -> float:
+    number = text.removesuffix("%")
+    try:
+        share = float(number) / (100 if number != text else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a share such as 2% or 0.02")
+    return share
+
+
 def seconds(text: str) -> float:
     """Convert a duration as users write it to seconds: the type of an argument."""
     try:
@@ -255,16 +266,18 @@ MAX_IN_FLIGHT: Final = argument(
     help="maximum number of operations in progress (default: adapts to the network)",
 )
 RATE: Final = argument("-r", "--rate", metavar="N", type=_rate, help="maximum number of messages a second")
-CANARY: Final = argument(
-    "--canary", metavar="N", type=count, help="resubmit N messages first, and the others if these are consumed"
+RAMP: Final = argument(
+    "--ramp",
+    metavar="SIZES",
+    help="resubmit batches of these sizes first, such as 1,5,20,100, each only if the one before is consumed",
 )
-WATCH: Final = argument("--watch", metavar="DURATION", help="maximum time to watch the canary (default 10m)")
-MAX_CAME_BACK: Final = argument(
-    "--max-came-back",
-    metavar="N",
-    type=whole,
-    default=0,
-    help="maximum number of canaries that may come back (default 0)",
+WATCH: Final = argument("--watch", metavar="DURATION", help="maximum time to watch a batch (default 10m)")
+STOP_AT: Final = argument(
+    "--stop-at",
+    metavar="SHARE",
+    type=_share,
+    default=0.0,
+    help="share of a batch that stops the others when it comes back, such as 2%% (default: any message)",
 )
 REASON: Final = argument("--reason", metavar="TEXT", help="dead-letter reason: short, and the same for the same cause")
 DESCRIPTION: Final = argument("--description", metavar="TEXT", help="dead-letter description: the fault of the message")

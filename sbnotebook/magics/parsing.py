@@ -30,6 +30,8 @@ _WORDS_OF_OTHERS: Final = {
     "--query": "--where",
     "--move": "--resubmit",
     "--older-than": "--before",
+    "--canary": "--ramp",
+    "--max-came-back": "--stop-at",
     "--error-description": "--description",
     "--output": "--to",
     "--file": "--to",

@@ -56,7 +56,7 @@ class PlanMagics(Magics):
 
     def carry_out(self, plan: Plan, args: MagicArguments) -> Plan | Report:
         """Show a plan, ask, and carry it out."""
-        options, plan = self.apply_options(args), _with_canary(plan, args)
+        options, plan = self.apply_options(args), _with_ramp(plan, args)
         if args.dry_run:
             return plan
         display(plan)
@@ -137,13 +137,12 @@ def warn_of_failures(report: Report) -> None:
         say(f"Not every message was settled: {report}.", file=sys.stderr)
 
 
-def _with_canary(plan: Plan, args: MagicArguments) -> Plan:
-    """Return the plan with the canary that the options ask for."""
-    canary: int | None = getattr(args, "canary", None)
-    if canary is not None:
-        return plan.with_canary(canary, watch=args.watch or "10m", max_came_back=args.max_came_back)
-    if getattr(args, "watch", None) or getattr(args, "max_came_back", 0):
-        raise ConfigurationError("--watch and --max-came-back go with --canary N.")
+def _with_ramp(plan: Plan, args: MagicArguments) -> Plan:
+    """Return the plan with the ramp that the options ask for."""
+    if getattr(args, "ramp", None) is not None:
+        return plan.with_ramp(args.ramp, watch=args.watch or "10m", stop_at=args.stop_at)
+    if getattr(args, "watch", None) or getattr(args, "stop_at", 0):
+        raise ConfigurationError("--watch and --stop-at go with --ramp, such as --ramp 1,5,20,100.")
     return plan
 
 

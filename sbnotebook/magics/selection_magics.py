@@ -14,7 +14,6 @@ from sbnotebook.client.choosing import chosen_of
 from sbnotebook.client.coercions import address, duration
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import (
-    CANARY,
     DELAY,
     DESCRIPTION,
     DRY_RUN,
@@ -22,11 +21,12 @@ from sbnotebook.magics.arguments import (
     EDIT_JSON,
     ENTITY,
     INTO,
-    MAX_CAME_BACK,
     MAX_IN_FLIGHT,
+    RAMP,
     RATE,
     REASON,
     STATE,
+    STOP_AT,
     TO,
     UP_TO,
     WATCH,
@@ -60,7 +60,7 @@ def _max_resubmits(text: str) -> MaxResubmits:
 _TRIED: Final = 5
 """Messages on which an edit is tried before the plan is shown."""
 _ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
-_CANARY: Final = (CANARY, WATCH, MAX_CAME_BACK)
+_RAMP: Final = (RAMP, WATCH, STOP_AT)
 
 
 def _flag(name: str, what: str, *others: str) -> argument:
@@ -111,7 +111,7 @@ class SelectionMagics(PlanMagics):
             action="store_true",
             help="like --atomic, for another destination: the source queue forwards the clones",
         ),
-        *_CANARY,
+        *_RAMP,
         *_ACTING,
     )
     def sb_resubmit(self, args: MagicArguments) -> Plan | Rehearsal:
@@ -127,7 +127,7 @@ class SelectionMagics(PlanMagics):
             causes = %sb_groups orders/$dlq
             %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --dry-run
             %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --rehearse
-            %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --canary 10 --watch 5m
+            %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --ramp 1,5,20,100 --stop-at 2%%
         """
         if args.consumer and not args.rehearse:
             raise ConfigurationError("--consumer goes with --rehearse.")
@@ -164,7 +164,7 @@ class SelectionMagics(PlanMagics):
         DELAY,
         EDIT,
         EDIT_JSON,
-        *_CANARY,
+        *_RAMP,
         *_ACTING,
     )
     def sb_pick(self, args: MagicArguments) -> Plan:
@@ -201,7 +201,7 @@ class SelectionMagics(PlanMagics):
         DELAY,
         EDIT,
         EDIT_JSON,
-        *_CANARY,
+        *_RAMP,
         *_ACTING,
     )
     def sb_deferred(self, args: MagicArguments) -> Messages | Plan:
@@ -288,8 +288,8 @@ def _decision(args: MagicArguments) -> Decision | None:
     verb = wanted[0] if wanted else ""
     if verb != "dead-letter" and (args.reason or args.description):
         raise ConfigurationError("--reason and --description go with --dead-letter.")
-    if verb != "resubmit" and (args.to or args.delay or args.edit or args.edit_json or args.canary):
-        raise ConfigurationError("--to, --delay, --edit, --edit-json and --canary go with --resubmit.")
+    if verb != "resubmit" and (args.to or args.delay or args.edit or args.edit_json or args.ramp):
+        raise ConfigurationError("--to, --delay, --edit, --edit-json and --ramp go with --resubmit.")
     return _DECISIONS[verb](args) if verb else None
 
 

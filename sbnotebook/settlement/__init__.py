@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.actions.by_token import LockReference
-    from sbnotebook.settlement.actions.canary import CanaryReport
     from sbnotebook.settlement.actions.clone import clone_id_of, clone_of
     from sbnotebook.settlement.actions.deferred import Deferrals, compare_deferrals
     from sbnotebook.settlement.actions.destination import Destination
     from sbnotebook.settlement.actions.fates import Fates, SentClone, lineage_of
+    from sbnotebook.settlement.actions.ramp import RampReport
     from sbnotebook.settlement.actions.reach import is_gone, is_locked_elsewhere
     from sbnotebook.settlement.actions.receive_and_delete import RECEIVE_AND_DELETE_WARNING, receive_and_delete
     from sbnotebook.settlement.actions.selection import MessageFilter, names_sentence
@@ -61,12 +61,13 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.peek import Page, PeekCursor, Peeker
     from sbnotebook.settlement.plan import (
         ApplyOnce,
-        Canary,
         Edit,
         EditChange,
         Limits,
         Plan,
         Preview,
+        Ramp,
+        RampStep,
         edit_changes,
         edit_json,
         edited_by,
@@ -112,8 +113,6 @@ __all__ = [
     "ArchivedCount",
     "AsyncEntity",
     "AsyncNamespace",
-    "Canary",
-    "CanaryReport",
     "Connection",
     "Cost",
     "DeadLetterLook",
@@ -151,6 +150,9 @@ __all__ = [
     "ProcessStatus",
     "Processing",
     "Progress",
+    "Ramp",
+    "RampReport",
+    "RampStep",
     "RejectMessage",
     "Resources",
     "ResubmitEntry",
@@ -214,11 +216,11 @@ __all__ = [
 
 _NAMES: Final = {
     "actions.by_token": ("LockReference",),
-    "actions.canary": ("CanaryReport",),
     "actions.clone": ("clone_id_of", "clone_of"),
     "actions.deferred": ("Deferrals", "compare_deferrals"),
     "actions.destination": ("Destination",),
     "actions.fates": ("Fates", "SentClone", "lineage_of"),
+    "actions.ramp": ("RampReport",),
     "actions.reach": ("is_gone", "is_locked_elsewhere"),
     "actions.receive_and_delete": ("RECEIVE_AND_DELETE_WARNING", "receive_and_delete"),
     "actions.selection": ("MessageFilter", "names_sentence"),
@@ -254,12 +256,13 @@ _NAMES: Final = {
     "peek": ("Page", "PeekCursor", "Peeker"),
     "plan": (
         "ApplyOnce",
-        "Canary",
         "Edit",
         "EditChange",
         "Limits",
         "Plan",
         "Preview",
+        "Ramp",
+        "RampStep",
         "edit_changes",
         "edit_json",
         "edited_by",

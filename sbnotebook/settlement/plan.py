@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
@@ -94,46 +94,83 @@ class Limits:
         return Pace(self.rate, self.pause)
 
 
-@dataclass(frozen=True, slots=True)
-class Canary:
-    """The messages of a resubmit that go first and are watched, before the others follow.
+class RampStep(NamedTuple):
+    """One batch of a ramp.
 
     Args:
-        count: how many go first.
-        watch: for how long at most they are watched.
-        max_came_back: the others follow if no more than so many of them are dead-lettered again.
+        sent: clones that were sent.
+        consumed: those that a consumer has removed.
+        back: those that were dead-lettered again; the others wait, or their fate is unknown.
+
+    Example:
+        >>> str(RampStep(20, 18, 2))
+        '20 sent, 18 consumed, 2 back'
+    """
+
+    sent: int
+    consumed: int = 0
+    back: int = 0
+
+    def __str__(self) -> str:
+        back = f", {self.back:,} back" if self.back else ""
+        return f"{self.sent:,} sent, {self.consumed:,} consumed{back}"
+
+
+StepListener = Callable[[Sequence[RampStep]], object]
+"""Is given the batches of a ramp until now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """Growing batches of a resubmit, each of which is watched before the next one goes; a canary has one batch.
+
+    Args:
+        batches: the sizes of the batches; the other messages follow the last one.
+        watch: for how long at most the clones of a batch are watched.
+        stop_at: the share of a batch from 0 to 1. When it is dead-lettered again, the others stay; 0 for any message.
 
     Raises:
         ConfigurationError: a number that cannot be.
+
+    Example:
+        >>> Ramp((1, 5, 20, 100), stop_at=0.02).stops(RampStep(20, 18, 2))
+        True
     """
 
-    count: int = 10
+    batches: tuple[int, ...] = (10,)
     watch: timedelta = timedelta(minutes=10)
-    max_came_back: int = 0
+    stop_at: float = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.count, Integral) or self.count < 1:
-            raise ConfigurationError("canary is a whole number of messages from 1, such as 10.")
-        if not isinstance(self.max_came_back, Integral) or not 0 <= self.max_came_back < self.count:
-            raise ConfigurationError("max_came_back is a whole number from 0, and below the number of canaries.")
+        if not self.batches or not all(isinstance(each, Integral) and each > 0 for each in self.batches):
+            raise ConfigurationError('A ramp is the sizes of batches from 1, such as "1,5,20,100" or 10.')
+        if not 0 <= self.stop_at <= 1:  # not a number, either
+            raise ConfigurationError("stop_at is a share from 0 to 1, such as 0.02.")
         if self.watch <= timedelta(0):
             raise ConfigurationError('watch is longer than nothing, such as "10m".')
+
+    def stops(self, step: RampStep) -> bool:
+        """Return whether too many of a batch came back."""
+        return step.back > 0 and step.back >= self.stop_at * step.sent
 
     def sentence(self, total: int) -> str:
         """Return what happens to a plan of so many messages, as sentences.
 
         Example:
-            >>> Canary(2, timedelta(minutes=5)).sentence(9)
+            >>> Ramp((2,), timedelta(minutes=5)).sentence(9)
             'Canary: 2 first, watched for 5m at most. The other 7 follow if none of these comes back.'
+            >>> Ramp((1, 5), timedelta(minutes=5), 0.02).sentence(9)
+            'Ramp: 1, then 5, each watched for 5m at most. The other 3 follow if less than 2% of each batch come back.'
         """
-        watch = duration_text(self.watch)
-        if self.count >= total:
+        watch, is_one = duration_text(self.watch), len(self.batches) == 1
+        if is_one and self.batches[0] >= total:
             return f"Canary: all {total:,}, watched for {watch} at most."
-        back = f"at most {self.max_came_back:,} of these come" if self.max_came_back else "none of these comes"
-        return (
-            f"Canary: {self.count:,} first, watched for {watch} at most. "
-            f"The other {total - self.count:,} follow if {back} back."
-        )
+        sizes = ", then ".join(f"{each:,}" for each in self.batches)
+        first = f"Canary: {sizes} first, watched" if is_one else f"Ramp: {sizes}, each watched"
+        whole = "these" if is_one else "each batch"
+        limit = f"less than {self.stop_at * 100:g}% of {whole} come" if self.stop_at else f"none of {whole} comes"
+        others = max(total - sum(self.batches), 0)
+        return f"{first} for {watch} at most. The other {others:,} follow if {limit} back."
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +207,13 @@ class CarryOut(Protocol):
     def __call__(self, plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]: ...
 
 
-class CarryOutWithCanary(Protocol):
-    """Carries a plan out, its first messages before the others."""
+class CarryOutWithRamp(Protocol):
+    """Carries a plan out in growing batches."""
 
     def __call__(
-        self, plan: Plan, canary: Canary, limits: Limits, progress: Progress | None, seen: Progress | None
+        self, plan: Plan, ramp: Ramp, limits: Limits, progress: Progress | None, seen: StepListener | None
     ) -> Awaitable[Report]:
-        """Carry the plan out and report; tell ``seen`` how many canaries need no more watching."""
+        """Carry the plan out and report; tell ``seen`` of each look at the clones."""
         ...
 
 
@@ -235,7 +272,7 @@ class Plan:
         total: how many messages its progress counts, None where it counts those that are decided on.
         speeds: of earlier runs in the namespace; None for a plan without an estimate of its time.
         cost: what it asks of Service Bus; None for a plan without an estimate of its operations.
-        with_canary: carries it out with a canary; None where no clones are sent.
+        with_ramp: carries it out with a ramp; None where no clones are sent.
         options: how it is carried out where that is not the usual way, by the names of the arguments of its verb.
         once: shared with the copies of the plan.
         on: the words with which its sentences name the namespace, such as `` on shop``; none for an emulator.
@@ -250,7 +287,7 @@ class Plan:
     total: int | None = None
     speeds: Speeds | None = field(default=None, repr=False, compare=False)
     cost: Cost | None = field(default=None, repr=False, compare=False)
-    with_canary: CarryOutWithCanary | None = field(default=None, repr=False, compare=False)
+    with_ramp: CarryOutWithRamp | None = field(default=None, repr=False, compare=False)
     options: Mapping[str, bool | int] = field(default_factory=dict[str, bool | int], repr=False)
     once: ApplyOnce = field(default_factory=ApplyOnce, repr=False, compare=False)
     on: str = field(default="", repr=False, compare=False)
@@ -310,23 +347,23 @@ class Plan:
         self.note(report, limits, time.monotonic() - start)
         return report
 
-    async def apply_canary(
+    async def apply_ramp(
         self,
-        canary: Canary,
+        ramp: Ramp,
         limits: Limits | None = None,
         progress: Progress | None = None,
-        seen: Progress | None = None,
+        seen: StepListener | None = None,
     ) -> Report:
-        """Carry the plan out, its first messages before the others.
+        """Carry the plan out in growing batches.
 
-        The others follow only if the clones of the first ones are consumed: see
-        :mod:`sbnotebook.settlement.actions.canary`.
+        A batch follows only if the clones of the one before are consumed: see
+        :mod:`sbnotebook.settlement.actions.ramp`.
 
         Args:
-            canary: how many messages go first, for how long they are watched, and how many may come back.
+            ramp: the batches, how long each is watched, and which share may come back.
             limits: how fast.
             progress: told of every message that is finished.
-            seen: told of every canary that needs no more watching.
+            seen: told of the batches after each look at the clones.
 
         Returns:
             An outcome for each of the messages: SKIPPED for those that did not follow.
@@ -335,21 +372,22 @@ class Plan:
             DecisionError: the plan sends no clones, or they could not be watched, or it was applied already; nothing
                 was done.
         """
-        carry_out = self.check_canary()
+        carry_out = self.check_ramp()
         with self.once.applying():
-            return await carry_out(self, canary, limits or Limits(), progress, seen)
+            return await carry_out(self, ramp, limits or Limits(), progress, seen)
 
-    def check_canary(self) -> CarryOutWithCanary:
-        """Return what carries the plan out with a canary.
+    def check_ramp(self) -> CarryOutWithRamp:
+        """Return what carries the plan out with a ramp.
 
         Raises:
             DecisionError: the plan sends no clones.
         """
-        if self.with_canary is None:
+        if self.with_ramp is None:
             raise DecisionError(
-                f"A canary goes with a resubmit, whose clones can be watched; apply this {self.decision.verb} without."
+                f"A ramp or canary goes with a resubmit, whose clones can be watched; apply this {self.decision.verb} "
+                "without."
             )
-        return self.with_canary
+        return self.with_ramp
 
     def note(self, report: Report, limits: Limits, seconds: float) -> None:
         """Remember the speed of a run of this plan, for the previews of later ones.

@@ -235,7 +235,7 @@ class ActionPanel(Panel):
     def _chosen(self, plan: Plan) -> Plan:
         """Return a plan with the canary that is chosen."""
         canary = self._trial.canary
-        return plan if canary is None else plan.with_canary(**asdict(canary))
+        return plan if canary is None else plan.with_ramp(**asdict(canary))
 
     def _confirmation(self, turn: int, kind: str = "") -> widgets.Button:
         """Return a button for one plan alone: a late click on it does nothing when another plan is shown."""
@@ -332,8 +332,8 @@ class ActionPanel(Panel):
             self._pause.disabled = self._cancel.disabled = False
             # What it does has been looked at; from now on the rows of the table say more.
             said = [block for block in self._text.blocks if "rows" not in block]
-            if plan.canary is not None:
-                said.append(paragraph(plan.canary.sentence(len(plan))))
+            if plan.ramp is not None:
+                said.append(paragraph(plan.ramp.sentence(len(plan))))
             self._carried_out = (heading(f"Carried out at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"), *said)
             self._enter(_Stage.RUNNING, *said, *([_WAITING] if must_wait() else []))
             try:

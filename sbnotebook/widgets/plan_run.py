@@ -108,7 +108,8 @@ class PlanRun:
         """Outcomes until now."""
         self.speed = Speed()
         self.watched_since: float | None = None
-        """When the watch over a canary began, by the monotonic clock."""
+        """When the watch over the last batch of a ramp began, by the monotonic clock."""
+        self._batches = 0
         self._shown: dict[MessageKey, str] = {}
         self._table = table
         self._table_problem: str | None = None
@@ -129,9 +130,9 @@ class PlanRun:
         return PlanEnd(report, problem, self._table_problem)
 
     def _tick(self) -> None:
-        if self.watched_since is None and self.running.watched is not None:
-            self.watched_since = time.monotonic()
-        if self.running.is_paused or self.running.watched is not None:
+        if len(self.running.steps) > self._batches:
+            self.watched_since, self._batches = time.monotonic(), len(self.running.steps)
+        if self.running.is_paused or self.running.steps:
             self.speed.forget()
         else:
             self.speed.note(time.monotonic(), self.running.done)
@@ -212,9 +213,10 @@ def status_of(work: PlanRun) -> str:
 
 
 def _watching(work: PlanRun, told: int) -> str:
-    """Return how far the watch over a canary is; nothing before it and after it."""
-    canary, known = work.plan.canary, work.running.watched
-    if canary is None or known is None or work.watched_since is None or told > canary.count:
+    """Return how far the watch over a ramp is; nothing before it and after it."""
+    ramp, steps = work.plan.ramp, work.running.steps
+    if ramp is None or not steps or work.watched_since is None or told > sum(ramp.batches):
         return ""
-    left = max(0.0, canary.watch.total_seconds() - (time.monotonic() - work.watched_since))
-    return f"watching these: the fate of {known:,} is known, {duration_text(left, rounded=True)} left at most"
+    left = max(0.0, ramp.watch.total_seconds() - (time.monotonic() - work.watched_since))
+    curve = " → ".join(map(str, steps))
+    return f"watching these: {curve}, {duration_text(left, rounded=True)} left at most"

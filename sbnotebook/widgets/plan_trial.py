@@ -15,7 +15,7 @@ from sbnotebook.client.targets import notebook_variable
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import FateStatus, Report
 from sbnotebook.model.durations import duration_text
-from sbnotebook.settlement import Canary, CanaryReport
+from sbnotebook.settlement import Ramp, RampReport
 from sbnotebook.widgets.box_panel import button, row, set_shown, text
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.text_view import Block, heading, paragraph, rows_block
@@ -23,7 +23,7 @@ from sbnotebook.widgets.text_view import Block, heading, paragraph, rows_block
 if TYPE_CHECKING:
     from sbnotebook.client.rehearsal import Consumer, Rehearsal, Rehearsed
 
-_DEFAULT: Final = Canary()
+_DEFAULT: Final = Ramp()
 _MOST: Final = 10_000
 """Messages of a canary at most."""
 _FITTING: Final = {"description_width": "initial"}
@@ -45,7 +45,7 @@ class PlanTrial(widgets.VBox):
         >>> trial = PlanTrial(lambda: None, lambda: None)
         >>> trial.wants_canary.value = True
         >>> trial.canary
-        Canary(count=10, watch=datetime.timedelta(seconds=600), max_came_back=0)
+        Ramp(batches=(10,), watch=datetime.timedelta(seconds=600), stop_at=0.0)
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class PlanTrial(widgets.VBox):
             layout={"width": "auto"},
         )
         self.count = widgets.BoundedIntText(
-            _DEFAULT.count, min=1, max=_MOST, description="First", style=_FITTING, layout={"width": "110px"}
+            _DEFAULT.batches[0], min=1, max=_MOST, description="First", style=_FITTING, layout={"width": "110px"}
         )
         self.watch = widgets.Text(
             duration_text(_DEFAULT.watch),
@@ -103,7 +103,7 @@ class PlanTrial(widgets.VBox):
         """Offer to try a plan; nothing is shown for a plan that sends no clones."""
         self.forget()
         self._total = len(plan)
-        set_shown(self, shown=plan.asynchronous.with_canary is not None and len(plan) > 0)
+        set_shown(self, shown=plan.asynchronous.with_ramp is not None and len(plan) > 0)
 
     def forget(self) -> None:
         """Hide it, and choose no canary."""
@@ -112,12 +112,14 @@ class PlanTrial(widgets.VBox):
         set_shown(self, shown=False)
 
     @property
-    def canary(self) -> Canary | None:
+    def canary(self) -> Ramp | None:
         """Return the chosen canary; None for none."""
         if not self.wants_canary.value:
             return None
         try:
-            return Canary(self.count.value, duration(self.watch.value.strip()), self.most.value)
+            count, most = self.count.value, self.most.value
+            share = (most + 0.5) / count if most else 0.0  # between so many and one more
+            return Ramp((count,), duration(self.watch.value.strip()), share)
         except SbNotebookError as error:
             self._show(str(error))
             raise
@@ -188,11 +190,13 @@ def _numbers(found: list[Rehearsed]) -> str:
 
 def canary_blocks(report: Report) -> list[Block]:
     """Describe what became of the canaries of a resubmit; nothing for another report."""
-    if not isinstance(report, CanaryReport) or not report.fates:
+    if not isinstance(report, RampReport) or not report.fates:
         return []
     counts = Counter((fate.status, fate.reason or "", fate.description or "") for fate in report.fates)
     said = [[count, *key] for key, count in counts.most_common()]
     is_good = all(fate.status is FateStatus.CONSUMED for fate in report.fates)
     words = [] if report.stopped is None else [paragraph(report.stopped, "warning")]
+    if len(report.steps) > 1:
+        words.append(paragraph(f"The ramp: {' → '.join(map(str, report.steps))}."))
     caption = "The fate of the canaries, as it was seen last"
     return [*words, rows_block(["canaries", "fate", "reason", "description"], said, caption, is_open=not is_good)]

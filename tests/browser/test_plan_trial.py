@@ -81,7 +81,7 @@ def _copied(page: Page, panel: Locator) -> None:
     panel.get_by_label("First", exact=True).press("Tab")
     expect(panel.get_by_text("Canary: 3 first, watched for 10m at most.")).to_be_visible()
     panel.get_by_role("button", name="Copy as cell").click()
-    code = "%sb_resubmit orders/$dlq --messages 1-12 --to orders --canary 3 --watch 10m\n"
+    code = "%sb_resubmit orders/$dlq --messages 1-12 --to orders --ramp 3 --watch 10m\n"
     expect(panel.locator(".sbn-prose-code")).to_have_text(code)
     expect(panel.get_by_text("Copied.", exact=True)).to_be_visible()
     assert page.evaluate("() => navigator.clipboard.readText()") == code
@@ -91,12 +91,12 @@ def _copied(page: Page, panel: Locator) -> None:
     )
     panel.get_by_role("button", name="Copy as Python").click()
     expect(panel.get_by_text("The browser does not let the page copy: the text is selected")).to_be_visible()
-    assert ".with_canary(3, watch='10m')" in page.evaluate("() => getSelection().toString()")
+    assert ".with_ramp(3, watch='10m')" in page.evaluate("() => getSelection().toString()")
 
 
 def _sent_first(notebook: Notebook, panel: Locator) -> None:
     panel.get_by_role("button", name="Carry out").click()
-    expect(panel.get_by_text("3 of 12, watching these: the fate of 0 is known")).to_be_visible()
+    expect(panel.get_by_text("3 of 12, watching these: 3 sent, 0 consumed")).to_be_visible()
     assert notebook.kernel(LETTERS) == "9 3"
     panel.get_by_role("button", name="Cancel").click()
     words = panel.locator(".sbn-acting .sbn-prose").first

@@ -14,7 +14,7 @@ from sbnotebook.client.entity import Entity
 from sbnotebook.client.plan import Running
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Complete, Message, Outcome, OutcomeStatus
-from sbnotebook.settlement import CanaryReport
+from sbnotebook.settlement import RampReport
 
 SETTLED, SKIPPED = OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED
 
@@ -173,17 +173,17 @@ def test_apply_sends_a_canary_and_tells_its_fate(namespace: Namespace) -> None:
         batch.dead_letter(reason="Bad")
     letters = namespace.entity("canary/$dlq")
     plan = letters.resubmit(letters.peek())
-    with pytest.raises(ConfigurationError, match="max_came_back goes with canary"):
-        plan.apply(max_came_back=1)
+    with pytest.raises(ConfigurationError, match="stop_at goes with ramp"):
+        plan.apply(stop_at=0.1)
     with pytest.raises(ConfigurationError, match="'soon' is not a duration"):
-        plan.apply(canary=2, watch="soon")
+        plan.apply(ramp=2, watch="soon")
     with pytest.raises(DecisionError, match="apply this purge without"):
-        letters.purge().apply(canary=2)
+        letters.purge().apply(ramp=2)
 
     consumer = queue.start_processing(lambda _: None)
-    running = plan.start(canary=2, watch="20s")
+    running = plan.start(ramp=2, watch="20s")
     report = running.result()
     consumer.stop()
-    assert isinstance(report, CanaryReport)
+    assert isinstance(report, RampReport)
     assert (str(report), running.done) == ("resubmit: 5 settled; canary: 2 consumed", 5)
     assert [fate.status for fate in report.fates] == ["consumed"] * 2

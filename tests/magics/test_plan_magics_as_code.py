@@ -54,13 +54,13 @@ def again(shell: Shell, code: str) -> Plan:
 
 
 def test_code_of_a_canary_makes_the_same_plan(shell: Shell) -> None:
-    plan = letters_in(shell, "coded-canary").resubmit([1, 2, 3]).with_canary(2, watch="90s", max_came_back=1)
-    assert "--canary 2 --watch 1m30s --max-came-back 1 --rate 5\n" in plan.as_cell(rate=5)
+    plan = letters_in(shell, "coded-canary").resubmit([1, 2, 3]).with_ramp("2,1", watch="90s", stop_at=0.02)
+    assert "--ramp 2,1 --watch 1m30s --stop-at 0.02 --rate 5\n" in plan.as_cell(rate=5)
     for code in (plan.as_cell(), plan.as_python()):
         found = again(shell, code)
         assert same(found, plan)
-        assert found.canary == plan.canary
-        assert "Canary: 2 first, watched for 1m30s at most." in repr(found)
+        assert found.ramp == plan.ramp
+        assert "Ramp: 2, then 1, each watched for 1m30s at most." in repr(found)
 
 
 def test_code_of_held_messages_locks_them_again(shell: Shell) -> None:

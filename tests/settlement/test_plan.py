@@ -33,7 +33,7 @@ from sbnotebook.model import (
 from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.costs import Speeds
 from sbnotebook.settlement.pace import Pause, transfers_in_flight
-from sbnotebook.settlement.plan import ApplyOnce, Canary, Edit, EditChange, Limits, Plan, Preview, edit_json, edited_by
+from sbnotebook.settlement.plan import ApplyOnce, Edit, EditChange, Limits, Plan, Preview, Ramp, edit_json, edited_by
 from sbnotebook.settlement.terms import Progress
 from sbnotebook.settlement.watch import reporting
 from sbnotebook.testing.strategies import peeked_messages
@@ -257,18 +257,17 @@ def test_what_changes_in_the_properties_is_shown() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Canary(0),
-        lambda: Canary(-1),
-        lambda: Canary(cast("int", 1.0)),
-        lambda: Canary(2, max_came_back=2),
-        lambda: Canary(2, max_came_back=-1),
-        lambda: Canary(2, max_came_back=cast("int", 1.0)),
-        lambda: Canary(1, timedelta(0)),
-        lambda: Canary(1, timedelta(seconds=-1)),
+        lambda: Ramp((0,)),
+        lambda: Ramp((1, -1)),
+        lambda: Ramp((cast("int", 1.0),)),
+        lambda: Ramp((2,), stop_at=-0.1),
+        lambda: Ramp((2,), stop_at=1.1),
+        lambda: Ramp((1,), timedelta(0)),
+        lambda: Ramp((1,), timedelta(seconds=-1)),
     ],
-    ids=range(8),
+    ids=range(7),
 )
-def test_a_canary_that_cannot_be_is_refused(make: Callable[[], Canary]) -> None:
+def test_a_ramp_that_cannot_be_is_refused(make: Callable[[], Ramp]) -> None:
     with pytest.raises(ConfigurationError):
         make()
 
@@ -352,15 +351,15 @@ async def test_a_preview_estimates_the_time_from_the_last_run() -> None:
 
 @pytest.mark.anyio
 async def test_a_plan_is_applied_once_and_so_are_its_copies() -> None:
-    plan = replace(plan_of(Resubmit(), 2), with_canary=with_canary)
+    plan = replace(plan_of(Resubmit(), 2), with_ramp=with_ramp)
     copy = replace(plan, speeds=None)
     assert (await plan.apply()).settled == 2
-    for again in (plan.apply, copy.apply, partial(plan.apply_canary, Canary()), partial(copy.apply_canary, Canary())):
+    for again in (plan.apply, copy.apply, partial(plan.apply_ramp, Ramp()), partial(copy.apply_ramp, Ramp())):
         with pytest.raises(DecisionError, match="applied already, and a plan is applied once: make a new one"):
             await again()
 
 
-async def with_canary(plan: Plan, *_: object) -> Report:
+async def with_ramp(plan: Plan, *_: object) -> Report:
     return await settle_all(plan, Limits(), None)
 
 

@@ -145,8 +145,8 @@ def test_a_canary_goes_first_and_the_others_follow(namespace: Namespace) -> None
     write(panel, "then watch them for", "50s")
     sentence = "Canary: 2 first, watched for 50s at most. The other 4 follow if none of these comes back."
     assert sentence in said(panel)
-    assert "--canary 2 --watch 50s" in code_of(panel, COPY[0])
-    assert ".with_canary(2, watch='50s')" in code_of(panel, COPY[1])
+    assert "--ramp 2 --watch 50s" in code_of(panel, COPY[0])
+    assert ".with_ramp(2, watch='50s')" in code_of(panel, COPY[1])
     consumer = namespace.entity("watched").start_processing(lambda _: None)
     try:
         click(panel, "Carry out")
@@ -172,7 +172,7 @@ def test_a_cancelled_or_failed_canary_holds_the_others_back(namespace: Namespace
     assert not panel.busy, "nothing is carried out with a canary that cannot be"
     write(panel, "then watch them for", "5m")
     click(panel, "Carry out")
-    until(lambda: "2 of 6, watching these: the fate of 0 is known, " in repr(panel), "the watch")
+    until(lambda: "2 of 6, watching these: 2 sent, 0 consumed, " in repr(panel), "the watch")
     click(panel, "Cancel")
     assert panel.wait()
     assert panel.report is not None
@@ -193,5 +193,5 @@ def test_a_cancelled_or_failed_canary_holds_the_others_back(namespace: Namespace
         assert panel.wait()
     finally:
         consumer.stop()
-    assert "Not attempted: 1 of 1 canary came back ('StillLate' 1 times)." in repr(panel)
+    assert "Not attempted: 1 of 1 came back ('StillLate' 1 times)." in repr(panel)
     assert "no carrier" in repr(panel)

@@ -18,7 +18,7 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement.actions.atomic import check_atomic
-from sbnotebook.settlement.actions.canary import apply_with_canary
+from sbnotebook.settlement.actions.ramp import apply_with_ramp
 from sbnotebook.settlement.actions.reach import Reach
 from sbnotebook.settlement.actions.resubmit_steps import ResubmitSteps
 from sbnotebook.settlement.costs import Cost
@@ -63,7 +63,7 @@ def plan_resubmit(
         work,
         edit=edit,
         cost=Cost(transfers=2, others=max(search.expected - len(chosen), 0) if search else 0),
-        with_canary=partial(apply_with_canary, place, to_namespace or place.namespace),
+        with_ramp=partial(apply_with_ramp, place, to_namespace or place.namespace),
     )
 
 

@@ -14,7 +14,7 @@ from sbnotebook.errors import DecisionError, ReadOnlyError
 from sbnotebook.model import Complete, EntityAddress, OutcomeStatus, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.actions.clone import clone_of
-from sbnotebook.settlement.plan import Canary
+from sbnotebook.settlement.plan import Ramp
 from tests.settlement.actions.dead_letters import NOW, cut_off, dead_letters
 
 pytestmark = pytest.mark.anyio
@@ -100,9 +100,9 @@ async def test_a_finished_move_waits_for_its_other_namespace(namespace: AsyncNam
 async def test_a_canary_is_watched_in_the_other_namespace(namespace: AsyncNamespace, other: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "trying", 2)
     plan = namespace.entity("trying/$dlq").plan_resubmit(letters, TO, to_namespace=other)
-    report = await plan.apply_canary(Canary(1, timedelta(seconds=1)))
+    report = await plan.apply_ramp(Ramp((1,), timedelta(seconds=1)))
     assert [outcome.status for outcome in report] == [SETTLED, OutcomeStatus.SKIPPED]
-    assert "1 of 1 canary still waits" in (report[1].description or "")
+    assert "1 of 1 still waits" in (report[1].description or "")
 
 
 async def test_a_move_is_refused_where_a_side_is_read_only(

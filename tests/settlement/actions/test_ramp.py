@@ -29,8 +29,8 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement import AsyncNamespace, Connection, Limits, Watch
-from sbnotebook.settlement.actions.canary import CanaryReport
-from sbnotebook.settlement.plan import Canary, Plan
+from sbnotebook.settlement.actions.ramp import RampReport
+from sbnotebook.settlement.plan import Plan, Ramp, RampStep
 from sbnotebook.settlement.waits import Waits
 from sbnotebook.testing.clock import HandClock
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.anyio
 
 SETTLED, SKIPPED = OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED
 CONSUMED, CAME_BACK = FateStatus.CONSUMED, FateStatus.CAME_BACK
-FEW = Canary(3, timedelta(seconds=30))
+FEW = Ramp((3,), timedelta(seconds=30))
 
 
 def plan_of(namespace: AsyncNamespace, name: str, letters: Sequence[PeekedMessage], to: str = "") -> Plan:
@@ -69,9 +69,9 @@ async def until_left(namespace: AsyncNamespace, address: str, count: int) -> Non
         await anyio.sleep(0.02)
 
 
-async def applied(plan: Plan, canary: Canary = FEW) -> CanaryReport:
-    report = await plan.apply_canary(canary)
-    assert isinstance(report, CanaryReport)
+async def applied(plan: Plan, ramp: Ramp = FEW) -> RampReport:
+    report = await plan.apply_ramp(ramp)
+    assert isinstance(report, RampReport)
     return report
 
 
@@ -80,17 +80,17 @@ async def test_others_follow_when_all_canaries_are_consumed(namespace: AsyncName
     name = f"healthy-{atomic}"
     letters = await dead_letters(namespace, name, 8)
     done: list[int] = []
-    seen: list[int] = []
+    seen: list[Sequence[RampStep]] = []
     decision = Resubmit(to=EntityAddress(name), atomic=atomic)
     async with consuming(namespace, name, lambda _: Complete()):
         plan = namespace.entity(f"{name}/$dlq").plan_resubmit(letters, decision)
-        report = await plan.apply_canary(FEW, progress=done.append, seen=seen.append)
+        report = await plan.apply_ramp(FEW, progress=done.append, seen=seen.append)
     assert [outcome.status for outcome in report] == [SETTLED] * 8
     assert [outcome.sequence_number for outcome in report] == [letter.sequence_number for letter in letters]
-    assert isinstance(report, CanaryReport)
+    assert isinstance(report, RampReport)
     assert report.stopped is None
     assert str(report) == "resubmit: 8 settled; canary: 3 consumed"
-    assert (sum(done), sum(seen)) == (8, 3)
+    assert (sum(done), seen[-1]) == (8, (RampStep(3, 3),))
 
 
 async def test_others_stay_when_a_canary_comes_back(namespace: AsyncNamespace) -> None:
@@ -103,7 +103,7 @@ async def test_others_stay_when_a_canary_comes_back(namespace: AsyncNamespace) -
     async with consuming(namespace, "sick", decide):
         report = await applied(plan_of(namespace, "sick", letters))
     assert [outcome.status for outcome in report] == [SETTLED] * 3 + [SKIPPED] * 5
-    why = "Not attempted: 1 of 3 canaries came back ('CarrierAway' 1 times). Resubmit again to continue."
+    why = "Not attempted: 1 of 3 came back ('CarrierAway' 1 times). Resubmit again to continue."
     assert {outcome.description for outcome in report[3:]} == {why}
     (back,) = [fate for fate in report.fates if fate.status is CAME_BACK]
     assert (back.reason, back.description) == ("CarrierAway", "no such carrier")
@@ -115,15 +115,42 @@ async def test_others_stay_when_a_canary_comes_back(namespace: AsyncNamespace) -
     assert [outcome.status for outcome in again] == [OutcomeStatus.NOT_FOUND] * 3 + [SETTLED] * 5
 
 
+async def test_a_ramp_grows_and_stops_at_the_share_that_came_back(namespace: AsyncNamespace) -> None:
+    """The third batch has one bad message of five; the others stay as they were."""
+    letters = await dead_letters(namespace, "growing", 12)
+    seen: list[Sequence[RampStep]] = []
+    plan = plan_of(namespace, "growing", letters)
+
+    def decide(message: LockedMessage) -> Decision:
+        return DeadLetter("Bad") if message.application_properties["OriginalMessageId"] == "m4" else Complete()
+
+    async with consuming(namespace, "growing", decide):
+        report = await plan.apply_ramp(Ramp((1, 2, 5, 100), timedelta(seconds=30), 0.2), seen=seen.append)
+    assert isinstance(report, RampReport)
+    assert [outcome.status for outcome in report] == [SETTLED] * 8 + [SKIPPED] * 4
+    assert report.steps[:2] == (RampStep(1, 1), RampStep(2, 2))
+    assert (report.steps[2].sent, report.steps[2].back) == (5, 1)
+    assert [len(steps) for steps in seen][-1] == 3
+    assert report.stopped == "Not attempted: 1 of 5 came back ('Bad' 1 times). Resubmit again to continue."
+    assert "; ramp: 1 sent, 1 consumed → 2 sent, 2 consumed → 5 sent, " in str(report)
+    left = [letter for letter in await namespace.entity("growing/$dlq").peek() if not letter.resubmit_count]
+    assert [letter.message_id for letter in left] == ["m8", "m9", "m10", "m11"]
+    # Below the limit, it continues to the end; a ramp longer than the plan ends with it.
+    async with consuming(namespace, "growing", decide):
+        report = await plan_of(namespace, "growing", left).apply_ramp(Ramp((1, 50), timedelta(seconds=30)))
+    assert report.counts == {SETTLED: 4}
+    assert str(report).endswith("; ramp: 1 sent, 1 consumed → 3 sent, 3 consumed")
+
+
 async def test_others_follow_within_the_allowed_number(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "tolerated", 5)
-    bad, seen = iter([True]), list[int]()
+    bad, seen = iter([True]), list[Sequence[RampStep]]()
     plan = plan_of(namespace, "tolerated", letters)
     async with consuming(namespace, "tolerated", lambda _: DeadLetter("Bad") if next(bad, False) else Complete()):
-        report = await plan.apply_canary(Canary(3, timedelta(seconds=30), 1), seen=seen.append)
-    assert isinstance(report, CanaryReport)
+        report = await plan.apply_ramp(Ramp((3,), timedelta(seconds=30), 0.5), seen=seen.append)
+    assert isinstance(report, RampReport)
     assert report.ok
-    assert sum(seen) == 3
+    assert seen[-1] == report.steps == (RampStep(3, 2, 1),)
     assert sorted(fate.status for fate in report.fates) == [CAME_BACK, CONSUMED, CONSUMED]
 
 
@@ -135,7 +162,7 @@ async def test_canaries_that_wait_too_long_hold_the_others_back(
     reports: list[Report] = []
 
     async def apply() -> None:
-        reports.append(await plan.apply_canary(Canary(2, timedelta(minutes=1), 1)))
+        reports.append(await plan.apply_ramp(Ramp((2,), timedelta(minutes=1), 0.75)))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(apply)
@@ -146,7 +173,7 @@ async def test_canaries_that_wait_too_long_hold_the_others_back(
             await clock.turn(5)
     (report,) = reports
     assert [outcome.status for outcome in report] == [SETTLED] * 2 + [SKIPPED] * 3
-    why = "Not attempted: 2 of 2 canaries still wait after 1m. Resubmit again to continue."
+    why = "Not attempted: 2 of 2 still wait after 1m. Resubmit again to continue."
     assert report[4].description == why
 
 
@@ -157,11 +184,11 @@ async def test_a_canary_that_a_last_peek_misses_is_looked_for_again(
     plan, reports = plan_of(namespace_by_hand, "missed", letters), list[Report]()
     faults = emulator_by_hand.faults.entity("missed")
 
-    def seen(_count: int) -> None:
+    def seen(_: object) -> None:
         faults.empty_peeks = 0  # it shows its messages again
 
     async def apply() -> None:
-        reports.append(await plan.apply_canary(Canary(1, timedelta(minutes=1)), seen=seen))
+        reports.append(await plan.apply_ramp(Ramp((1,), timedelta(minutes=1)), seen=seen))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(apply)
@@ -173,7 +200,7 @@ async def test_a_canary_that_a_last_peek_misses_is_looked_for_again(
             await clock.turn(1)
     (report,) = reports
     assert [outcome.status for outcome in report] == [SETTLED, SKIPPED, SKIPPED]
-    assert "1 of 1 canary still waits after 1m" in (report[2].description or "")
+    assert "1 of 1 still waits after 1m" in (report[2].description or "")
 
 
 async def test_each_kind_of_fate_is_told_where_they_differ(
@@ -186,7 +213,7 @@ async def test_each_kind_of_fate_is_told_where_they_differ(
     plan, reports = plan_of(namespace_by_hand, "mixer", letters, "mixed"), list[Report]()
 
     async def apply() -> None:
-        reports.append(await plan.apply_canary(Canary(3, timedelta(minutes=1), 1)))
+        reports.append(await plan.apply_ramp(Ramp((3,), timedelta(minutes=1), 0.5)))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(apply)
@@ -200,11 +227,11 @@ async def test_each_kind_of_fate_is_told_where_they_differ(
         while not reports:
             await clock.turn(5)
     (report,) = reports
-    assert isinstance(report, CanaryReport)
+    assert isinstance(report, RampReport)
     assert [fate.status for fate in report.fates] == [CAME_BACK, FateStatus.WAITING, FateStatus.UNKNOWN]
     assert report.stopped is not None
-    assert report.stopped.startswith("Not attempted: the fate of 1 of 3 canaries is unknown (It is not to be found")
-    assert "; 1 of 3 canaries still waits after 1m. Resubmit again" in report.stopped
+    assert report.stopped.startswith("Not attempted: the fate of 1 of 3 is unknown (It is not to be found")
+    assert "; 1 of 3 still waits after 1m. Resubmit again" in report.stopped
     assert "came back" not in report.stopped, "one may"
 
 
@@ -222,7 +249,7 @@ async def test_a_topic_hides_canaries_that_are_scheduled(
     source = own.entity("news/subscriptions/all/$dlq")
     plan = source.plan_resubmit(await source.peek(), Resubmit(delay=delay, atomic=atomic))
     async with consuming(own, "news/subscriptions/all", lambda _: Complete()):
-        report = await applied(plan, Canary(1, timedelta(seconds=30)))
+        report = await applied(plan, Ramp((1,), timedelta(seconds=30)))
     if delay is None:
         assert (report.ok, report.stopped) == (True, None)
     else:
@@ -241,7 +268,7 @@ async def test_a_canary_goes_to_another_queue(namespace: AsyncNamespace, atomic:
     decision = Resubmit(to=EntityAddress(far), atomic=atomic)
     plan = namespace.entity(f"{near}/$dlq").plan_resubmit(letters[::2], decision)
     async with consuming(namespace, far, lambda _: Complete()):
-        report = await applied(plan, Canary(2, timedelta(seconds=30)))
+        report = await applied(plan, Ramp((2,), timedelta(seconds=30)))
     if forwards:
         assert f"{near} stores it first, and forwards it later" in (report.stopped or "")
     else:
@@ -255,8 +282,8 @@ async def test_a_destination_that_goes_before_the_others_is_told(
     own.waits = Waits()  # a sender that was idle for a second is looked at
     letters = await dead_letters(own, "goer", 3)
 
-    def seen(count: int) -> None:
-        if count:
+    def seen(steps: Sequence[RampStep]) -> None:
+        if steps[-1].consumed:
             emulator.delete("going")
 
     async def consume_the_canary() -> None:
@@ -267,9 +294,9 @@ async def test_a_destination_that_goes_before_the_others_is_told(
     report = Report()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(consume_the_canary)
-        report = await plan_of(own, "goer", letters, "going").apply_canary(Canary(1), seen=seen)
+        report = await plan_of(own, "goer", letters, "going").apply_ramp(Ramp((1,)), seen=seen)
     assert [outcome.status for outcome in report] == [SETTLED, SKIPPED, SKIPPED]
-    assert isinstance(report, CanaryReport)
+    assert isinstance(report, RampReport)
     assert (report.stopped or "").startswith("Not attempted: There is no queue or topic 'going'")
     assert (report.stopped or "").endswith(" Resubmit again to continue.")
     (canary, *others) = [outcome.description for outcome in report]
@@ -285,7 +312,7 @@ async def test_a_message_that_is_scheduled_is_no_canary(namespace: AsyncNamespac
     assert (await queue.send([Message(message_id=f"m{n}") for n in range(2)])).ok
     plan = queue.plan_resubmit(await queue.peek(), Resubmit(to=EntityAddress("planned-to")))
     async with consuming(namespace, "planned-to", lambda _: Complete()):
-        report = await applied(plan, Canary(1, timedelta(seconds=30)))
+        report = await applied(plan, Ramp((1,), timedelta(seconds=30)))
     assert sorted(outcome.status for outcome in report) == [SETTLED, SETTLED, SKIPPED]
     assert len(report.fates) == 1
 
@@ -294,11 +321,11 @@ def test_a_report_of_a_canary_names_the_most_frequent_reasons() -> None:
     counts = {"x" * 100: 4, "Second": 3, "Third": 2, "Fourth": 1}
     fates = [Fate(CAME_BACK, f"{reason}{n}", reason=reason) for reason, count in counts.items() for n in range(count)]
     others = [Fate(status, status, reason="Old") for status in FateStatus if status is not CAME_BACK]
-    report = CanaryReport([], Report(), [*others, *fates], None)
+    report = RampReport([], Report(), [*others, *fates], (), None)
     said = f"('{'x' * 80}' 4 times, 'Second' 3 times, 'Third' 2 times)"
     assert str(report).endswith(said)
     assert "10 came back" in str(report)
-    assert str(CanaryReport([], Report(), [], None)).endswith("canary: nothing was sent")
+    assert str(RampReport([], Report(), [], (), None)).endswith("canary: nothing was sent")
 
 
 async def test_an_unknown_fate_holds_the_others_back(own: AsyncNamespace, emulator: RunningEmulator) -> None:
@@ -312,7 +339,7 @@ async def test_an_unknown_fate_holds_the_others_back(own: AsyncNamespace, emulat
     ):
         report = await applied(plan_of(own, "teller", letters, "told"))
     assert [outcome.status for outcome in report] == [SETTLED] * 3 + [SKIPPED]
-    assert "the fate of 3 of 3 canaries is unknown" in (report.stopped or "")
+    assert "the fate of 3 of 3 is unknown" in (report.stopped or "")
     assert "told has 2 subscriptions" in (report.stopped or "")
 
 
@@ -328,7 +355,7 @@ async def test_a_canary_that_cannot_be_watched_is_not_sent() -> None:
                 await batch.settle(DeadLetter())
             letters = await namespace.entity("unwatched/$dlq").peek()
             # Only the right Manage shows a topic's subscriptions.
-            with pytest.raises(DecisionError, match="Nothing was sent: the canary could not be watched"):
+            with pytest.raises(DecisionError, match="Nothing was sent: the clones could not be watched"):
                 await applied(plan_of(namespace, "unwatched", letters, "told"))
             assert len(await namespace.entity("unwatched/$dlq").peek()) == 3
 
@@ -337,7 +364,7 @@ async def test_a_cancelled_canary_reports_what_was_sent(namespace: AsyncNamespac
     letters = await dead_letters(namespace, "cancelled", 5)
     with Watch() as watch:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(plan_of(namespace, "cancelled", letters).apply_canary, Canary(2))
+            tasks.start_soon(plan_of(namespace, "cancelled", letters).apply_ramp, Ramp((2,)))
             while watch.report.settled < 2:  # noqa: ASYNC110 (a report has no event)
                 await anyio.sleep(0.02)
             tasks.cancel_scope.cancel()
@@ -361,7 +388,7 @@ async def test_canaries_are_messages_that_the_resubmit_sends(namespace: AsyncNam
     there = sorted(peeked, key=lambda letter: -letter.resubmit_count)
     assert [letter.resubmit_count for letter in there] == [2, 1, 0, 0]
     async with consuming(namespace, "often", lambda _: Complete()):
-        report = await applied(namespace.entity("often/$dlq").plan_resubmit(there, limited), Canary(2))
+        report = await applied(namespace.entity("often/$dlq").plan_resubmit(there, limited), Ramp((2,)))
     assert [outcome.status for outcome in report] == [SKIPPED, SKIPPED, SETTLED, SETTLED]
     assert len(report.fates) == 2
 
@@ -373,26 +400,26 @@ async def test_a_canary_that_is_gone_or_refused_holds_the_others_back(
     async with namespace.entity("absent/$dlq").batch() as batch:
         (first,) = await batch.receive(1)
         await batch.settle(Complete(), [first])
-    report = await applied(plan_of(namespace, "absent", letters), Canary(1))
+    report = await applied(plan_of(namespace, "absent", letters), Ramp((1,)))
     assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, SKIPPED, SKIPPED]
-    assert "no canary was there" in (report.stopped or "")
+    assert "no message of the batch was there" in (report.stopped or "")
 
     shared_emulator.create_queue("in-sessions", QueueOptions(requires_session=True))
-    report = await applied(plan_of(namespace, "absent", letters[1:], "in-sessions"), Canary(1))
+    report = await applied(plan_of(namespace, "absent", letters[1:], "in-sessions"), Ramp((1,)))
     assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED, SKIPPED]
-    assert "1 of 1 canary was not resubmitted" in (report.stopped or "")
+    assert "1 of 1 was not resubmitted" in (report.stopped or "")
     assert report.fates == ()
-    report = await applied(plan_of(namespace, "absent", letters[1:], "in-sessions"), Canary(2))
-    assert "2 of 2 canaries were not resubmitted" in (report.stopped or "")
+    report = await applied(plan_of(namespace, "absent", letters[1:], "in-sessions"), Ramp((2,)))
+    assert "2 of 2 were not resubmitted" in (report.stopped or "")
     assert report.fates == ()
 
 
 async def test_an_unconfirmed_canary_holds_the_others_back(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "unsure", 2)
     await cut_off(namespace, letters[0], "unsure", sent=False)
-    report = await applied(plan_of(namespace, "unsure", letters), Canary(1, timedelta(seconds=1)))
+    report = await applied(plan_of(namespace, "unsure", letters), Ramp((1,), timedelta(seconds=1)))
     assert [outcome.status for outcome in report] == [OutcomeStatus.UNCONFIRMED, SKIPPED]
-    assert report.stopped == "Not attempted: Service Bus did not confirm 1 of 1 canary. Resubmit again to continue."
+    assert report.stopped == "Not attempted: Service Bus did not confirm 1 of 1. Resubmit again to continue."
     assert report.fates == ()
 
 
@@ -400,14 +427,16 @@ async def test_canary_refuses_other_plans_and_numbers(namespace: AsyncNamespace)
     letters = await dead_letters(namespace, "refusing", 1)
     plan = await namespace.entity("refusing/$dlq").pick(letters, Complete())
     with pytest.raises(DecisionError, match="goes with a resubmit"):
-        await plan.apply_canary(Canary(1))
+        await plan.apply_ramp(Ramp((1,)))
     wrongs: tuple[dict[str, Any], ...] = (
-        {"count": 0},
-        {"count": "3"},
+        {"batches": ()},
+        {"batches": (1, 0)},
+        {"batches": ("3",)},
         {"watch": timedelta(0)},
-        {"count": 2, "max_came_back": 2},
+        {"stop_at": 1.5},
+        {"stop_at": float("nan")},
     )
     for wrong in wrongs:
         with pytest.raises(ConfigurationError):
-            Canary(**wrong)
-    assert len(await plan_of(namespace, "refusing", []).apply_canary(Canary(1), Limits(rate=1))) == 0
+            Ramp(**wrong)
+    assert len(await plan_of(namespace, "refusing", []).apply_ramp(Ramp((1,)), Limits(rate=1))) == 0

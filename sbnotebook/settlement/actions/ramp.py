@@ -1,11 +1,12 @@
-"""A canary: the first messages of a resubmit are sent and watched, before the others follow."""
+"""A ramp: growing batches of a resubmit are sent and watched, before the others follow. A canary is one batch."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import accumulate
 from typing import Final
 
 import anyio.to_thread
@@ -21,7 +22,7 @@ from sbnotebook.settlement.engine import PickReport
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.memory.journal import original_key
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Canary, Limits, Plan
+from sbnotebook.settlement.plan import Limits, Plan, Ramp, RampStep, StepListener
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress, outcome_for
 from sbnotebook.settlement.watch import Watch, reporting
@@ -33,98 +34,124 @@ _AGAIN: Final = "Resubmit again to continue."
 _HARMLESS: Final = (OutcomeStatus.SETTLED, OutcomeStatus.NOT_FOUND)
 
 
-class CanaryReport(PickReport):
-    """The outcomes of a resubmit with a canary, and the fates of the messages that went first.
+class RampReport(PickReport):
+    """The outcomes of a resubmit with a ramp or a canary, and the fates of the messages that went first.
 
     Args:
-        outcomes: of all messages, in their order; SKIPPED where the others did not follow.
+        outcomes: of all messages, in their order; SKIPPED where they did not follow.
         rest: as for :class:`PickReport`.
-        fates: of the canaries whose clones were sent, as they were seen last.
+        fates: of the clones that were sent in batches, as they were seen last.
+        steps: the batches, in their order.
         stopped: why the others did not follow, in a sentence; None where they did.
     """
 
-    def __init__(self, outcomes: Iterable[Outcome], rest: Report, fates: Sequence[Fate], stopped: str | None) -> None:
+    def __init__(
+        self,
+        outcomes: Iterable[Outcome],
+        rest: Report,
+        fates: Sequence[Fate],
+        steps: Sequence[RampStep],
+        stopped: str | None,
+    ) -> None:
         super().__init__(outcomes, rest)
         self.fates = tuple(fates)
+        self.steps = tuple(steps)
         self.stopped = stopped
 
     def __str__(self) -> str:
-        return f"{super().__str__()}; canary: {_summary(self.fates)}"
+        if len(self.steps) <= 1:
+            return f"{super().__str__()}; canary: {_summary(self.fates)}"
+        back = _reasons(fate for fate in self.fates if fate.status is FateStatus.CAME_BACK)
+        return f"{super().__str__()}; ramp: {' → '.join(map(str, self.steps))}{back}"
 
 
-async def apply_with_canary(
+async def apply_with_ramp(
     place: Place,
     to_namespace: Resources,
     plan: Plan,
-    canary: Canary,
+    ramp: Ramp,
     limits: Limits,
     progress: Progress | None = None,
-    seen: Progress | None = None,
-) -> CanaryReport:
-    """Resubmit the first messages of a plan, watch their clones, and resubmit the others if few enough came back.
+    seen: StepListener | None = None,
+) -> RampReport:
+    """Resubmit a plan in growing batches, watch the clones of each, and continue while few enough come back.
 
-    The others follow only if the fate of each canary is known. Meanwhile, they are not locked; they are locked when
-    they follow.
+    A batch follows only if the fate of each clone before it is known. Meanwhile, its messages are not locked.
     """
-    trial = _Trial(place, plan, canary, limits, progress)
+    trial = _Trial(place, plan, ramp, limits, progress)
     return await trial.run(to_namespace, seen or _unseen)
 
 
 class _Trial:
-    """One plan that is applied with a canary."""
+    """One plan that is applied with a ramp."""
 
-    def __init__(self, place: Place, plan: Plan, canary: Canary, limits: Limits, progress: Progress | None) -> None:
+    def __init__(self, place: Place, plan: Plan, ramp: Ramp, limits: Limits, progress: Progress | None) -> None:
         decision = plan.decision
         if not isinstance(decision, Resubmit):
-            raise DecisionError("A canary goes with a resubmit: the clones of its first messages are watched.")
+            raise DecisionError("A ramp goes with a resubmit: the clones of its batches are watched.")
         self._place = place
         self._plan = plan
         self._decision = decision
-        self._canary = canary
+        self._ramp = ramp
         self._limits = limits
         self._progress = progress
         self._clock: Clock = place.namespace.clock or SystemClock()
         self._fates: dict[str, Fate] = {}
+        self._steps: list[RampStep] = []
         self._given_back: dict[int | None, Outcome] = {}
         self._stopped: str | None = None
         self._watch = Watch()
         # Messages that the resubmit would skip say nothing about the consumer.
         limit = decision.limit_at(plan.entity)
-        sends = [index for index, message in enumerate(plan.messages) if _is_sent(message, limit)][: canary.count]
-        others = sorted(set(range(len(plan.messages))) - set(sends))
-        self._order = [*sends, *others]
-        self._first = tuple(plan.messages[index] for index in sends)
+        sent = [index for index, message in enumerate(plan.messages) if _is_sent(message, limit)]
+        batches = [sent[end - size : end] for size, end in zip(ramp.batches, accumulate(ramp.batches), strict=True)]
+        batches = [batch for batch in batches if batch]
+        first = [index for batch in batches for index in batch]
+        others = sorted(set(range(len(plan.messages))) - set(first))
+        self._order = [*first, *others]
+        self._batches = [tuple(plan.messages[index] for index in batch) for batch in batches]
         self._rest = tuple(plan.messages[index] for index in others)
 
-    async def run(self, namespace: Resources, seen: Progress) -> CanaryReport:
+    async def run(self, namespace: Resources, seen: StepListener) -> RampReport:
         to = self._decision.to or self._plan.entity.sends_to
         hidden = self._decision.atomic == "forward" and to != self._plan.entity.sends_to
         fates = Fates(namespace, to, forwarded_from=self._plan.entity.sends_to if hidden else None)
-        if self._first:
+        if self._batches:
             try:
                 await fates.mark()
             except (AzureError, OSError) as error:
-                raise DecisionError(f"Nothing was sent: the canary could not be watched. {explained(error)}") from None
+                raise DecisionError(f"Nothing was sent: the clones could not be watched. {explained(error)}") from None
         with reporting(self.report) as tell:
             self._watch = Watch(tell)
             with self._watch:
-                sent = self._clock.now()
-                report = await self._carry_out(self._first)
-                clones = await self._clones(report, sent)
-                await self._observe(fates, clones, seen)
-                self._stopped = self._verdict(report, len(clones))
+                for batch in self._batches:
+                    await self._try(batch, fates, seen)
+                    if self._stopped is not None:
+                        break
                 if self._stopped is None and self._rest:
-                    await self._follow()
+                    await self._follow(self._rest)
         return self.report()
 
-    def report(self) -> CanaryReport:
+    async def _try(self, batch: tuple[ReceivedMessage, ...], fates: Fates, seen: StepListener) -> None:
+        """Send a batch, and watch its clones."""
+        sent = self._clock.now()
+        report = await (self._follow(batch) if self._steps else self._carry_out(batch))
+        if report is None:
+            return
+        clones = await self._clones(batch, report, sent)
+        self._steps.append(RampStep(len(clones)))
+        await self._observe(fates, clones, seen)
+        self._stopped = self._verdict(report, [clone.message_id for clone in clones])
+
+    def report(self) -> RampReport:
         """Return the outcomes known now, in the order of the plan."""
         done = list(self._watch.report)
         why = self._stopped or "Not attempted: the resubmit was interrupted before."
         messages = [self._plan.messages[index] for index in self._order[len(done) :]]
         done += [outcome_for(message, self._decision, OutcomeStatus.SKIPPED, why) for message in messages]
         outcomes = [outcome for _, outcome in sorted(zip(self._order, done, strict=True), key=lambda each: each[0])]
-        return CanaryReport(outcomes, Report(self._given_back.values()), [*self._fates.values()], self._stopped)
+        rest = Report(self._given_back.values())
+        return RampReport(outcomes, rest, [*self._fates.values()], self._steps, self._stopped)
 
     async def _carry_out(self, messages: tuple[ReceivedMessage, ...]) -> Report:
         report = await self._plan.carry_out(replace(self._plan, messages=messages), self._limits, self._progress)
@@ -133,15 +160,16 @@ class _Trial:
         self._given_back |= {each.sequence_number: each for each in rest if each.sequence_number not in chosen}
         return report
 
-    async def _follow(self) -> None:
+    async def _follow(self, messages: tuple[ReceivedMessage, ...]) -> Report | None:
         try:
-            await self._carry_out(self._rest)
-        except _REFUSED as error:  # the outcomes of the canaries must not be hidden
+            return await self._carry_out(messages)
+        except _REFUSED as error:  # the outcomes of earlier batches must not be hidden
             self._stopped = f"Not attempted: {explained(error)} {_AGAIN}"
+            return None
 
-    async def _clones(self, report: Report, sent: datetime) -> list[SentClone]:
+    async def _clones(self, batch: tuple[ReceivedMessage, ...], report: Report, sent: datetime) -> list[SentClone]:
         """Return the clones that were sent, as the journal knows them; a transaction writes nothing there."""
-        outcomes = zip(self._first, report, strict=True)
+        outcomes = zip(batch, report, strict=True)
         originals = [message for message, outcome in outcomes if outcome.status is OutcomeStatus.SETTLED]
         namespace = self._place.namespace
         identity = await anyio.to_thread.run_sync(namespace.identity)
@@ -157,10 +185,10 @@ class _Trial:
 
     # ---------------------------------------------------------------- watching
 
-    async def _observe(self, fates: Fates, clones: Sequence[SentClone], seen: Progress) -> None:
+    async def _observe(self, fates: Fates, clones: Sequence[SentClone], seen: StepListener) -> None:
         """Look at the clones until the fate of each is known, too many came back, or the time is over."""
         waits = self._place.namespace.waits
-        until, pause = self._clock.now() + self._canary.watch, waits.first_look
+        until, pause = self._clock.now() + self._ramp.watch, waits.first_look
         open_ones, gone = {clone.message_id: clone for clone in clones}, dict[str, FateStatus]()
         while open_ones:
             found = await fates.of(open_ones.values(), self._clock.now())
@@ -169,47 +197,51 @@ class _Trial:
             gone = {each: fate.status for each, fate in found.items()}
             for each in ended:
                 del open_ones[each]
-            seen(len(ended))
+            self._steps[-1] = step = self._step([clone.message_id for clone in clones], open_ones)
+            seen(tuple(self._steps))
             # A peek may miss a message, so that one that is not to be found is looked for once more.
             is_doubtful = any(gone[each] is FateStatus.CONSUMED for each in open_ones)
             is_over = self._clock.now() >= until and not is_doubtful
-            if not open_ones or is_over or self._count(FateStatus.CAME_BACK) > self._canary.max_came_back:
+            if not open_ones or is_over or self._ramp.stops(step):
                 return
             left = (until - self._clock.now()).total_seconds()
             await self._clock.sleep(waits.first_look if is_doubtful else min(pause, max(left, waits.first_look)))
             pause = min(2 * pause, waits.longest_look)
 
-    def _count(self, status: FateStatus) -> int:
-        return sum(fate.status is status for fate in self._fates.values())
+    def _step(self, ids: Sequence[str], open_ones: Collection[str]) -> RampStep:
+        counts = Counter(self._fates[each].status for each in ids if each in self._fates and each not in open_ones)
+        return RampStep(len(ids), counts[FateStatus.CONSUMED], counts[FateStatus.CAME_BACK])
 
-    def _verdict(self, report: Report, sent: int) -> str | None:
+    def _verdict(self, report: Report, ids: Sequence[str]) -> str | None:
         """Return why the others do not follow, in a sentence; None where they do."""
-        if not self._first:
-            return None
-        back, waiting, unknown = map(self._count, (FateStatus.CAME_BACK, FateStatus.WAITING, FateStatus.UNKNOWN))
+        sent, found = len(ids), [self._fates[each] for each in ids if each in self._fates]
+        counts = Counter(fate.status for fate in found)
+        back, waiting, unknown = (
+            counts[status] for status in (FateStatus.CAME_BACK, FateStatus.WAITING, FateStatus.UNKNOWN)
+        )
         why: list[str] = []
         unsure = sum(outcome.status is OutcomeStatus.UNCONFIRMED for outcome in report)
         failed = sum(outcome.status not in _HARMLESS for outcome in report) - unsure
         if failed:
-            why.append(f"{_canaries(failed, len(report))} {_were(failed)} not resubmitted")
+            why.append(f"{_of(failed, len(report))} {'was' if failed == 1 else 'were'} not resubmitted")
         if unsure:
-            why.append(f"Service Bus did not confirm {_canaries(unsure, len(report))}")
-        if back > self._canary.max_came_back:
-            reasons = _reasons(fate for fate in self._fates.values() if fate.status is FateStatus.CAME_BACK)
-            why.append(f"{_canaries(back, sent)} came back{reasons}")
+            why.append(f"Service Bus did not confirm {_of(unsure, len(report))}")
+        if has_failed := self._ramp.stops(RampStep(sent, back=back)):
+            reasons = _reasons(fate for fate in found if fate.status is FateStatus.CAME_BACK)
+            why.append(f"{_of(back, sent)} came back{reasons}")
         if unknown:
-            fate = next(fate for fate in self._fates.values() if fate.status is FateStatus.UNKNOWN)
+            fate = next(fate for fate in found if fate.status is FateStatus.UNKNOWN)
             doubt = f" ({fate.description})" if fate.description else ""
-            why.append(f"the fate of {_canaries(unknown, sent)} is unknown{doubt}")
-        if waiting and not back > self._canary.max_came_back:
+            why.append(f"the fate of {_of(unknown, sent)} is unknown{doubt}")
+        if waiting and not has_failed:
             wait = "waits" if waiting == 1 else "wait"
-            why.append(f"{_canaries(waiting, sent)} still {wait} after {duration_text(self._canary.watch)}")
+            why.append(f"{_of(waiting, sent)} still {wait} after {duration_text(self._ramp.watch)}")
         if not sent and not failed and not unsure:
-            why.append("no canary was there to be sent")
+            why.append("no message of the batch was there to be sent")
         return f"Not attempted: {'; '.join(why)}. {_AGAIN}" if why else None
 
 
-def _unseen(_count: int) -> None:
+def _unseen(_steps: Sequence[RampStep]) -> None:
     """Do nothing with progress that no caller watches."""
 
 
@@ -237,9 +269,5 @@ def _reasons(fates: Iterable[Fate]) -> str:
     return f" ({', '.join(said)})" if said else ""
 
 
-def _canaries(count: int, of: int) -> str:
-    return f"{count:,} of {of:,} canar{'y' if of == 1 else 'ies'}"
-
-
-def _were(count: int) -> str:
-    return "was" if count == 1 else "were"
+def _of(count: int, of: int) -> str:
+    return f"{count:,} of {of:,}"
