@@ -70,7 +70,7 @@ class BrowseStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        MessageBatches(schema)  # refuses it here, not in each worker
+        MessageBatches(schema, options.decode)  # refuses it here, not in each worker
         self._namespace: AsyncNamespace | None = None
         self._until: Mapping[int, int] | None = None
         self._latest: BrowseOffset | None = None
@@ -158,7 +158,7 @@ class BrowseStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 options.namespace,
                 options.entity,
                 partition.ranges,
-                MessageBatches(self._schema),
+                MessageBatches(self._schema, options.decode),
                 state=options.state,
                 patience=OUTAGE_PATIENCE,
             )

@@ -116,7 +116,7 @@ class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
-        self._batches = MessageBatches(schema)
+        self._batches = MessageBatches(schema, options.decode)
         self._query: ConsumeQuery | None = None
 
     # ---------------------------------------------------------------- in the process that drives the query

@@ -12,6 +12,8 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import Final, TypeAlias, TypeVar
 
+from sbnotebook.analysis.decoders import Decoder
+from sbnotebook.analysis.decoding import decoder_for
 from sbnotebook.client.targets import NamespaceTarget, secrets_of
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import EntityAddress
@@ -173,6 +175,24 @@ def flag(name: str, value: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise ConfigurationError(f"{name} is true or false, not {_quoted(value)}.")
     return value.lower() == "true"
+
+
+def decoder(name: str, value: str) -> Decoder:
+    """Return a decoder with a schema, by its name or its file."""
+    try:
+        found = decoder_for(text(name, value))
+    except ConfigurationError as error:
+        if ":" in value:
+            raise
+        raise ConfigurationError(
+            f"{error} Then call register(spark) again, which hands on the decoders that have a schema."
+        ) from None
+    if found.schema is None:
+        raise ConfigurationError(
+            f"The decoder {_quoted(value)} has no schema, which Spark needs: "
+            "sbnotebook.decoder(name, function, schema=pyarrow.schema(…))."
+        )
+    return found
 
 
 def choice(kind: type[Choice]) -> Callable[[str, str], Choice]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final, NamedTuple, Self, get_type_hints
 
+from sbnotebook.analysis.decoders import Decoder
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.model.decision import AUTO
@@ -19,6 +20,7 @@ from sbnotebook.spark.option_parser import (
     Option,
     OptionParser,
     choice,
+    decoder,
     flag,
     hidden_options,
     per_second,
@@ -70,6 +72,14 @@ class Declared(NamedTuple):
     read: Callable[[str, str], object]
     meaning: str
     only: Mode | Operation | None = None
+
+
+DECODE: Final = Declared(
+    "decode",
+    decoder,
+    "a decoder that `register` has handed on, or `avro:FILE` or `protobuf:FILE#MESSAGE`, whose file the driver reads; "
+    "adds the columns `decoded` and `decode_error`",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +141,7 @@ class ReadOptions(_Options):
         MessageState | None,
         Declared("state", choice(MessageState), "messages in this state only"),
     ] = None
+    decode: Annotated[Decoder | None, DECODE] = None
 
     def _check(self, given: Iterable[Declared]) -> None:
         del given
@@ -193,6 +204,7 @@ class StreamOptions(_Options):
             Mode.BROWSE,
         ),
     ] = None
+    decode: Annotated[Decoder | None, DECODE] = None
     orphans: Annotated[
         Orphans,
         Declared(
@@ -292,8 +304,10 @@ def _refuse_unless(option: Declared, is_meant: bool, where: str) -> None:
         raise ConfigurationError(f"{option.name} has no meaning with {where}: leave it out.")
 
 
-def check_names(options: Mapping[str, Option]) -> None:
-    """Refuse an option that neither a read nor a stream has: Spark does not say which of the two it plans.
+def check_names(options: Mapping[str, Option]) -> Decoder | None:
+    """Refuse an option that neither a read nor a stream has, and return the decoder.
+
+    Spark does not say which of the two it plans.
 
     Raises:
         ConfigurationError: there is no such option, or the entity or the namespace is missing.
@@ -303,6 +317,7 @@ def check_names(options: Mapping[str, Option]) -> None:
     with scrubbed(given.secrets):
         given.entity()
         given.namespace()
+        return given.read(DECODE.name, decoder) if DECODE.name in given else None
 
 
 def declared_by(options: type[_Options]) -> dict[str, Declared]:

@@ -69,7 +69,7 @@ class PeekReader(Shipped, DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        MessageBatches(schema)  # refuses it here, not in each worker
+        MessageBatches(schema, options.decode)  # refuses it here, not in each worker
 
     def partitions(self) -> list[RangesOfTask]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Divide the messages of this moment among tasks. Spark does this at the first action on a frame."""
@@ -91,7 +91,7 @@ class PeekReader(Shipped, DataSourceReader):
                 options.namespace,
                 options.entity,
                 partition.ranges,
-                MessageBatches(self._schema),
+                MessageBatches(self._schema, options.decode),
                 max_messages=options.max_messages,
                 state=options.state,
             )

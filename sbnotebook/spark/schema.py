@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, SECTIONS
+from sbnotebook.analysis.decoders import DECODE_ERROR, DECODED, NEEDED, Decoder, Decoding
 from sbnotebook.analysis.page_columns import PageColumns
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.schema import COLUMNS, Column, ColumnType
@@ -60,14 +61,21 @@ _SECTIONS: Final = (
 _SHOWN: Final = 80
 
 
-def message_schema() -> StructType:
-    """Return all message columns in their order; each can be null.
+def message_schema(decoder: Decoder | None = None) -> StructType:
+    """Return all message columns in their order, and those of decoded bodies; each can be null.
 
     Example:
         >>> message_schema()["sequence_number"].dataType.simpleString()
         'bigint'
     """
-    return StructType([StructField(column.name, _TYPES[column.type]) for column in COLUMNS])
+    columns = [StructField(column.name, _TYPES[column.type]) for column in COLUMNS]
+    return StructType(columns + (_decoded_fields(decoder) if decoder is not None else []))
+
+
+def _decoded_fields(decoder: Decoder) -> list[StructField]:
+    own: Any = decoder.schema
+    kind = from_arrow_type(own, prefer_timestamp_ntz=True)
+    return [StructField(DECODED, kind), StructField(DECODE_ERROR, StringType())]
 
 
 class MessageBatches:
@@ -75,27 +83,50 @@ class MessageBatches:
 
     Args:
         schema: all message columns, or those of them that the user wants.
+        decoder: reads bodies for the columns ``decoded`` and ``decode_error``.
 
     Raises:
         ConfigurationError: there is no such column, or it has another type.
     """
 
-    def __init__(self, schema: StructType) -> None:
-        columns = [_column(field) for field in schema.fields]
+    def __init__(self, schema: StructType, decoder: Decoder | None = None) -> None:
+        fields = [*schema.fields]
+        own = {field.name: field for field in (_decoded_fields(decoder) if decoder is not None else ())}
+        self._decoder = decoder if any(field.name in own for field in fields) else None
+        if self._decoder is not None:
+            for field in fields:
+                _refuse_other(field, own.get(field.name))
+            fields = [field for field in fields if field.name not in own]
+            names = {field.name for field in fields}
+            fields += [StructField(name, _TYPES[_COLUMNS[name].type]) for name in NEEDED if name not in names]
+        columns = [_column(field) for field in fields]
         self.sections = frozenset[int]().union(*(_SECTIONS.get(column.name, SECTIONS) for column in columns))
         """The sections of a message that these columns need: see :func:`peeked_from_payload`."""
         # Spark compares each batch with this very schema.
         self._schema: Any = arrow_schema_for(schema)
-        self._pages = PageColumns(columns, self._schema, self.sections)
+        read: Any = self._schema if self._decoder is None else arrow_schema_for(StructType(fields))
+        self._pages = PageColumns(columns, read, self.sections)
 
     def of_page(self, page: Page, cursor: PeekCursor, unpacking: Allowance) -> pa.RecordBatch:
         """Return the wanted messages of a page as a batch: see :meth:`PageColumns.taken`."""
-        return self._pages.taken(page, cursor, unpacking)
+        taken: Any = self._pages.taken(page, cursor, unpacking)
+        if self._decoder is None:
+            return taken
+        place = self._schema.get_field_index(DECODED)
+        kind: Any = self._schema.field(place).type if place >= 0 else self._decoder.schema
+        own = dict(zip((DECODED, DECODE_ERROR), Decoding(self._decoder).columns(taken, kind), strict=True))
+        arrays = [own[name] if name in own else taken.column(name) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def together(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Return batches as one, or as few where it would be too large for Arrow."""
         table: Any = pa.Table.from_batches(batches, schema=self._schema)
         return table.combine_chunks().to_batches()
+
+
+def _refuse_other(field: StructField, own: StructField | None) -> None:
+    if own is not None and (field.dataType, field.nullable) != (own.dataType, own.nullable):
+        raise ConfigurationError(f"The column {own.name} is a {own.dataType.simpleString()[:_SHOWN]} that can be null.")
 
 
 def _column(field: StructField) -> Column:

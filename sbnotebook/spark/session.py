@@ -83,7 +83,8 @@ def register(spark: SparkSession, *connection_strings: str, allow_remote: bool =
 
     Spark Connect, which Databricks' shared and serverless compute use, shows every option in its UI and event log, the
     connection string, too. A connection string that you register is shown nowhere. The option
-    ``fullyQualifiedNamespace`` finds it by its host, in all sessions of this process.
+    ``fullyQualifiedNamespace`` finds it by its host, in all sessions of this process. Decoders that have a name and a
+    schema now, by :func:`sbnotebook.decoder`, are known to the option ``decode``.
 
     Example:
         >>> register(spark, "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=…")  # doctest: +SKIP
@@ -100,12 +101,15 @@ def register(spark: SparkSession, *connection_strings: str, allow_remote: bool =
         connection_strings = ()  # a traceback would show it
         _REGISTERED.update({Connection(each.text, allow_remote=allow_remote).host: each for each in targets})
 
+    from sbnotebook.analysis.decoders import registered_decoders
+
     class Registered(ServiceBusDataSource):
         # A class of a function travels by its value, and the bytes of it are shown nowhere.
         connection_strings: ClassVar = dict(_REGISTERED)
+        decoders: ClassVar = {name: each for name, each in registered_decoders().items() if each.schema is not None}
 
     _check_cluster(spark)
-    spark.dataSource.register(Registered if _REGISTERED else ServiceBusDataSource)
+    spark.dataSource.register(Registered if _REGISTERED or Registered.decoders else ServiceBusDataSource)
 
 
 def _check_cluster(spark: SparkSession) -> None:

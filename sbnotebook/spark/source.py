@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
+    from sbnotebook.analysis.decoders import Decoder
     from sbnotebook.client.targets import NamespaceTarget
     from sbnotebook.settlement import Hidden
     from sbnotebook.spark.peek_reader import PeekReader
@@ -55,15 +56,22 @@ class ServiceBusDataSource(DataSource):
 
     Attributes:
         connection_strings: those given to :func:`sbnotebook.spark.register`, by host.
+        decoders: those known in the process that called it, by name.
     """
 
     connection_strings: ClassVar[Mapping[str, NamespaceTarget]] = {}
+    decoders: ClassVar[Mapping[str, Decoder]] = {}
 
     def given(self) -> dict[str, Hidden | NamespaceTarget]:
         """Return the options by lower-case names, with the connection string that was registered for the namespace."""
         from sbnotebook.settlement import Hidden
         from sbnotebook.spark.option_parser import hidden_options
 
+        if self.decoders:
+            from sbnotebook.analysis.decoders import register_decoder
+
+            for name, decoder in self.decoders.items():  # Spark plans in another process
+                register_decoder(name, decoder)
         options = hidden_options(self.options)
         host = options.get("fullyqualifiednamespace")
         registered = self.connection_strings.get(host.reveal().lower()) if isinstance(host, Hidden) else None
@@ -89,8 +97,7 @@ class ServiceBusDataSource(DataSource):
         from sbnotebook.spark.options import check_names
         from sbnotebook.spark.schema import message_schema
 
-        check_names(self.given())
-        return message_schema()
+        return message_schema(check_names(self.given()))
 
     @_with_clear_errors
     def reader(self, schema: StructType) -> PeekReader:
