@@ -6,9 +6,13 @@ Nothing here is Databricks: it tests sbnotebook against the documentation of Dat
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
+
+from azure.core.credentials import AccessToken
 
 MAGICS = (
     # https://docs.databricks.com/en/notebooks/notebooks-code.html and the pages that it leads to.
@@ -56,6 +60,45 @@ class Widgets:
         return self.values[name]
 
 
+class Provider:
+    """What getServiceCredentialsProvider returns on Azure: a synchronous token credential."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+        return AccessToken(f"token of {self.name} for {scopes[0]}", int(time.time()) + 3600)
+
+
+@dataclass
+class Credentials:
+    """``dbutils.credentials`` of a notebook: its user has the privilege ACCESS on these.
+
+    https://learn.microsoft.com/en-us/azure/databricks/connect/unity-catalog/cloud-services/use-service-credentials
+    """
+
+    granted: Sequence[str] = ()
+
+    def getServiceCredentialsProvider(self, name: str) -> Provider:  # noqa: N802 - Databricks' name
+        if name not in self.granted:
+            raise JavaError(f"PERMISSION_DENIED: no ACCESS on Credential '{name}'.\n\tat com.databricks.…")
+        return Provider(name)
+
+
+class TaskCredentials(ModuleType):
+    """``databricks.service_credentials``, for code that Spark runs in its workers: outside of a task it raises."""
+
+    def __init__(self, granted: Sequence[str] = (), *, is_task: bool = True) -> None:
+        super().__init__("databricks.service_credentials")
+        self._credentials = Credentials(granted)
+        self._is_task = is_task
+
+    def getServiceCredentialsProvider(self, name: str) -> Provider:  # noqa: N802
+        if not self._is_task:
+            raise RuntimeError("Service credentials are only available in a task.")
+        return self._credentials.getServiceCredentialsProvider(name)
+
+
 class Library:
     """``dbutils.library``: the process is another one after this, and what the notebook had is gone."""
 
@@ -75,6 +118,7 @@ class DbUtils:
         self, secrets: Mapping[tuple[str, str], str], *, variables: dict[str, Any] | None = None, **parameters: str
     ) -> None:
         self.secrets = Secrets(secrets)
+        self.credentials = Credentials()
         self.widgets = Widgets(parameters)
         self.library = Library({} if variables is None else variables)
 

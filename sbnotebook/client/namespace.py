@@ -28,7 +28,7 @@ from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import progress_bar, run
 from sbnotebook.client.receivers import clones_sent
-from sbnotebook.client.targets import EMULATOR, Target, resolve
+from sbnotebook.client.targets import EMULATOR, ServiceCredential, Target, resolve
 from sbnotebook.client.verbs import SdkNames
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Outcome
@@ -69,8 +69,9 @@ def connect(
     Service Bus may not tell at once whether an account has rights: a warning then says that its first use will.
 
     Args:
-        target: ``emulator``, ``NAMESPACE.servicebus.windows.net``, ``env:VARIABLE``, ``secret:SCOPE/KEY`` (Databricks)
-            or a connection string; None takes it from the environment, or else the emulator.
+        target: ``emulator``, ``NAMESPACE.servicebus.windows.net``, ``env:VARIABLE``, ``secret:SCOPE/KEY``
+            (Databricks), ``credential:NAME@HOST`` (a service credential of Unity Catalog) or a connection string; None
+            takes it from the environment, or else the emulator.
         credential: a token credential of azure.identity for a namespace's host name; None for its
             DefaultAzureCredential.
         archive: where messages are kept before they are removed, so that ``undo`` can send them back: True for the
@@ -159,6 +160,12 @@ class Namespace(SdkNames):
     def connection_string(self) -> str | None:
         """Return the connection string, a secret; None where a credential is used."""
         return self._namespace.connection.connection_string
+
+    @property
+    def service_credential(self) -> str | None:
+        """Return the name of the service credential of Unity Catalog; None where there is none."""
+        credential = self._namespace.connection.credential
+        return credential.name if isinstance(credential, ServiceCredential) else None
 
     @property
     def archive(self) -> Archive | None:

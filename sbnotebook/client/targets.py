@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import re
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from importlib import import_module
+from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
 
+import anyio.to_thread
+
 from sbnotebook.errors import ConfigurationError, near_match
-from sbnotebook.settlement import Connection, Hidden, hidden
+from sbnotebook.settlement import Connection, Hidden, explained, hidden
 
 EMULATOR: Final = "emulator"
 _SECRET_PARTS: Final = frozenset({"sharedaccesskey", "sharedaccesssignature"})
@@ -20,21 +25,31 @@ _VARIABLE: Final = "a variable"
 _BAD_VARIABLE: Final = "no variable"
 _DATABRICKS: Final = "a secret"
 _BAD_DATABRICKS: Final = "no secret"
+_SERVICE_CREDENTIAL: Final = "a service credential"
+_BAD_SERVICE_CREDENTIAL: Final = "no service credential"
 _HOST_NAME: Final = "a host name"
+_HOST: Final = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9-]+)+"
 _FORMS: Final = {
     _VARIABLE: re.compile(r"env:[^\W\d]\w*"),
     _BAD_VARIABLE: re.compile(r"env:.*", re.DOTALL),
     _DATABRICKS: re.compile(r"secret:[^/]+/.+", re.DOTALL),
     _BAD_DATABRICKS: re.compile(r"secret:.*", re.DOTALL),
-    _HOST_NAME: re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9-]+)+", re.IGNORECASE),
+    _SERVICE_CREDENTIAL: re.compile(rf"credential:[^@;=]+@(?i:{_HOST})"),
+    _BAD_SERVICE_CREDENTIAL: re.compile(r"credential:.*", re.DOTALL),
+    _HOST_NAME: re.compile(_HOST, re.IGNORECASE),
 }
 _LONGEST_NAME: Final = 50
+_SHOWN: Final = 80
+_WORDS: Final = 200
 _FORM: Final = (
-    "emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE, secret:SCOPE/KEY or, in Python only, a connection string"
+    "emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE, secret:SCOPE/KEY, credential:NAME@HOST or, in Python "
+    "only, a connection string"
 )
 _REFUSED: Final = {
     _BAD_VARIABLE: "An environment variable is written env:VARIABLE, by its name.",  # not shown: it may be a secret
     _BAD_DATABRICKS: "A Databricks secret is written secret:SCOPE/KEY.",
+    _BAD_SERVICE_CREDENTIAL: "A service credential of Unity Catalog is written credential:NAME@HOST, where HOST is "
+    "NAMESPACE.servicebus.windows.net.",
 }
 
 
@@ -72,6 +87,15 @@ class NamespaceTarget:
     def __reduce__(self) -> tuple[type[NamespaceTarget], tuple[str, str]]:
         return NamespaceTarget, (self.text.reveal(), self.machine)
 
+    @classmethod
+    def of(cls, connection: Connection) -> Self:
+        """Return the target of a connection of this process."""
+        if connection.parsed is not None:
+            return cls(connection.parsed.text)
+        credential = connection.credential
+        name = f"credential:{credential.name}@" if isinstance(credential, ServiceCredential) else ""
+        return cls(f"{name}{connection.host}")
+
     @property
     def secrets(self) -> tuple[str, ...]:
         """Return the parts that must not be shown."""
@@ -108,6 +132,63 @@ def secrets_of(target: str | Hidden) -> tuple[str, ...]:
     return tuple(sorted(filter(None, found), key=len, reverse=True))
 
 
+class ServiceCredential:
+    """A service credential of Unity Catalog, for which Databricks gives tokens: nothing secret is in an option.
+
+    A notebook gets a provider from ``dbutils.credentials``, and a Spark task from ``databricks.service_credentials``,
+    which needs the task's context. Source: Databricks' documentation, "Use Unity Catalog service credentials to connect
+    to external cloud services" (Runtime 16.2 or newer, no SQL warehouses).
+
+    Args:
+        name: in Unity Catalog.
+
+    Raises:
+        ConfigurationError: there is none of this name, or none at all in this process.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._provider = _provider(name)
+
+    async def get_token(self, *scopes: str, **options: Any) -> Any:
+        """Return a token, from a thread: the provider's own call waits."""
+        return await anyio.to_thread.run_sync(partial(self._provider.get_token, *scopes, **options))
+
+    async def close(self) -> None:
+        """Do nothing: Databricks owns the provider."""
+
+
+def _provider(name: str) -> Any:
+    failed: Exception | None = None
+    for credentials in _credentials():
+        try:
+            return credentials.getServiceCredentialsProvider(name)
+        except Exception as error:  # noqa: BLE001 (it may come from Java, or for want of a task)
+            failed = error
+    if failed is None:
+        raise ConfigurationError(
+            f"There are no service credentials of Unity Catalog in this process, so {name[:_SHOWN]!r} cannot be used: "
+            "they need Databricks Runtime 16.2 or newer, and a notebook or a Spark task."
+        )
+    words = explained(failed).partition("\n")[0][:_WORDS]
+    raise ConfigurationError(
+        f"Databricks gave this process no service credential {name[:_SHOWN]!r}, which needs the privilege ACCESS: "
+        f"{words}"
+    )
+
+
+def _credentials() -> list[Any]:
+    """Return what may give a provider: the module of tasks, and the dbutils of a notebook or of Databricks' SDK."""
+    found: list[Any] = []
+    with suppress(ImportError):
+        found.append(import_module("databricks.service_credentials"))
+    dbutils = notebook_variable("dbutils")
+    if dbutils is None:
+        with suppress(Exception):  # it may find no workspace
+            dbutils = import_module("databricks.sdk.runtime").dbutils
+    return found if dbutils is None else [*found, dbutils.credentials]
+
+
 def refuse_secret(target: str | Hidden | None) -> None:
     """Check that a target from the command line is not a connection string."""
     target = hidden(target)
@@ -125,7 +206,7 @@ def resolve(target: str | Hidden | None = None, credential: Any = None, *, allow
         return _default(credential, allow_remote=allow_remote)
     # The error never repeats the text, which may be a secret.
     form = _form(target)
-    if credential is not None and form in (EMULATOR, _CONNECTION_STRING, _DATABRICKS):
+    if credential is not None and form in (EMULATOR, _CONNECTION_STRING, _DATABRICKS, _SERVICE_CREDENTIAL):
         raise ConfigurationError(
             "A credential goes with a host name, NAMESPACE.servicebus.windows.net. The emulator and connection strings "
             "have a key of their own: leave the credential out, or give the host name."
@@ -139,9 +220,16 @@ def resolve(target: str | Hidden | None = None, credential: Any = None, *, allow
     if form == _DATABRICKS:
         secret = _databricks_secret(*_rest(target).reveal().split("/", 1))
         return Target(Connection(secret, allow_remote=allow_remote), "a Databricks secret")
-    if form == _HOST_NAME:
-        return Target(Connection.with_credential(target.reveal().strip(), credential), "Microsoft Entra ID")
+    if form in (_HOST_NAME, _SERVICE_CREDENTIAL):
+        return _of_host(target, credential)
     raise ConfigurationError(_REFUSED.get(form) or _unknown(target.reveal().strip()))
+
+
+def _of_host(target: Hidden, credential: Any) -> Target:
+    name, at, host = target.reveal().strip().removeprefix("credential:").rpartition("@")
+    if not at:
+        return Target(Connection.with_credential(host, credential), "Microsoft Entra ID")
+    return Target(Connection.with_credential(host, ServiceCredential(name)), "a service credential of Unity Catalog")
 
 
 def _unknown(text: str) -> str:

@@ -43,7 +43,7 @@ class ConnectionMagics(PlanMagics):
             "target",
             nargs="?",
             metavar="TARGET",
-            help="emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE or secret:SCOPE/KEY (Databricks)",
+            help="emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE, secret:SCOPE/KEY or credential:NAME@HOST",
         ),
         argument("-p", "--prompt", action="store_true", help="ask for a connection string, without showing it"),
         argument("--read-only", action="store_true", help="turn writing off (the default on Azure)"),

@@ -215,8 +215,7 @@ class FramePlan:
 
     def _on_executors(self, rows: pa.Table, max_in_flight: InFlight) -> pa.Table:
         """Return the outcomes of the tasks; the status is null where the driver has to look."""
-        connection = self._namespace.connection
-        target = NamespaceTarget(connection.host if connection.parsed is None else connection.parsed.text)
+        target = NamespaceTarget.of(self._namespace.connection)
         settle = SettleTask(target, max_in_flight, self._storage)
         try:
             with scrubbed(target.secrets):

@@ -24,7 +24,7 @@ MAX_NUMBER: Final = 2**63 - 1
 
 _CONNECTION_STRINGS: Final = ("connectionString", "secret.connectionString")
 _TARGETS: Final = (*_CONNECTION_STRINGS, "fullyQualifiedNamespace", "target")
-_EVERYWHERE: Final = ("entity", *_TARGETS)
+_EVERYWHERE: Final = ("entity", *_TARGETS, "credential")
 _SHOWN: Final = 40
 _SIZE: Final = re.compile(r"([0-9]{1,18})([kmg]?)b?", re.ASCII | re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -107,6 +107,8 @@ class OptionParser:
         value = self._values[name.lower()]
         if isinstance(value, NamespaceTarget):
             return value
+        if "credential" in self:
+            return self._with_credential(name, value)
         if name == "target":
             value = _resolved(value)
         is_connection_string = "endpoint=" in value.reveal().lower()
@@ -118,6 +120,15 @@ class OptionParser:
                 "and fullyQualifiedNamespace a host name, NAME.servicebus.windows.net."
             )
         return NamespaceTarget(value)
+
+    def _with_credential(self, name: str, host: Hidden) -> NamespaceTarget:
+        credential = self.read("credential", text)
+        if name != "fullyQualifiedNamespace" or set("@;=") & {*credential}:
+            raise ConfigurationError(
+                "credential is the name of a service credential of Unity Catalog, and goes with "
+                "fullyQualifiedNamespace, NAME.servicebus.windows.net."
+            )
+        return NamespaceTarget(f"credential:{credential}@{host.reveal()}")
 
     def read(self, name: str, kind: Callable[[str, str], T]) -> T:
         """Return the value of an option that is given."""

@@ -168,6 +168,8 @@ def load(
     most = options.pop("maxMessages", None) if where is not None else None
     given = {name: str(value) for name, value in options.items() if value is not None}
     given |= {"entity": entity, "fullyQualifiedNamespace": namespace.host}
+    if namespace.service_credential is not None:
+        given["credential"] = namespace.service_credential
     read = ReadOptions.parse(given)  # here, in a sentence, and before Spark starts
     if where is not None:
         narrow = narrowed(where, read)

@@ -75,7 +75,7 @@ class ServiceBusDataSource(DataSource):
         options = hidden_options(self.options)
         host = options.get("fullyqualifiednamespace")
         registered = self.connection_strings.get(host.reveal().lower()) if isinstance(host, Hidden) else None
-        if registered is not None:
+        if registered is not None and "credential" not in options:
             del options["fullyqualifiednamespace"]
             options["connectionstring"] = registered
         return options

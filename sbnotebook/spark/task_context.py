@@ -15,7 +15,7 @@ from typing import Final
 from pyspark import TaskContext
 
 from sbnotebook.client.portal import run
-from sbnotebook.client.targets import NamespaceTarget
+from sbnotebook.client.targets import NamespaceTarget, ServiceCredential
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.settlement import AsyncNamespace, Failure
 from sbnotebook.spark.options import Operation, WriteOptions
@@ -153,7 +153,10 @@ def warm_namespace(target: NamespaceTarget) -> Generator[AsyncNamespace]:
     except BaseException:
         run(namespace.close)
         raise
-    _KEPT[key] = namespace
+    if isinstance(connection.credential, ServiceCredential):  # it may be of this task alone
+        run(namespace.close)
+    else:
+        _KEPT[key] = namespace
 
 
 def close_warm() -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import pickle
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,10 +15,11 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.targets import ENVIRONMENT_VARIABLES, resolve
+from sbnotebook.client.portal import run
+from sbnotebook.client.targets import ENVIRONMENT_VARIABLES, NamespaceTarget, Target, resolve
 from sbnotebook.emulator.process import default_data_dir, stop
 from sbnotebook.errors import ConfigurationError
-from tests.databricks import DbUtils, JavaError
+from tests.databricks import Credentials, DbUtils, JavaError, TaskCredentials
 
 HOST = "shop.servicebus.windows.net"
 KEY = "c2VjcmV0IGtleSB0aGF0IG5vYm9keSBtdXN0IHNlZQ=="
@@ -163,6 +167,51 @@ def test_missing_databricks_secret_is_one_sentence(shell: Any) -> None:
         resolve("secret:mine/bux")
     assert isinstance(caught.value.__cause__, JavaError)
     assert TEXT not in str(caught.value)
+
+
+# ------------------------------------------------------------------ service credentials of Unity Catalog
+
+
+def token_of(target: Target) -> str:
+    async def token() -> Any:
+        return await target.connection.host_and_credential()[1].get_token("https://servicebus.azure.net/.default")
+
+    return run(token).token
+
+
+def test_service_credential_of_a_notebook_is_a_target(shell: Any) -> None:
+    shell.user_ns["dbutils"] = dbutils = DbUtils({})
+    dbutils.credentials = Credentials(["bus reader"])
+    target = resolve(f"credential:bus reader@{HOST}")
+    assert (target.connection.host, target.found_by) == (HOST, "a service credential of Unity Catalog")
+    assert token_of(target) == "token of bus reader for https://servicebus.azure.net/.default"
+
+
+@pytest.mark.parametrize("is_task", [True, False])
+def test_service_credential_is_found_in_a_task_or_a_notebook(
+    shell: Any, monkeypatch: pytest.MonkeyPatch, *, is_task: bool
+) -> None:
+    monkeypatch.setitem(sys.modules, "databricks", ModuleType("databricks"))
+    monkeypatch.setitem(sys.modules, "databricks.service_credentials", TaskCredentials(["bus"], is_task=is_task))
+    if not is_task:
+        shell.user_ns["dbutils"] = dbutils = DbUtils({})
+        dbutils.credentials = Credentials(["bus"])
+    target = NamespaceTarget(f"credential:bus@{HOST}")
+    assert NamespaceTarget.of(target.connection()) == pickle.loads(pickle.dumps(target)) == target  # noqa: S301
+    assert token_of(Target(target.connection(), "")).startswith("token of bus")
+    with pytest.raises(ConfigurationError, match="gave this process no service credential 'other'") as told:
+        resolve(f"credential:other@{HOST}")
+    assert "\n" not in str(told.value)
+
+
+def test_missing_service_credentials_are_one_sentence() -> None:
+    with pytest.raises(ConfigurationError, match=r"no service credentials of Unity Catalog in this process"):
+        resolve(f"credential:bus@{HOST}")
+    for wrong in ("credential:bus", f"credential:@{HOST}", f"credential:{HOST}", f"credential:a@b@{HOST}"):
+        with pytest.raises(ConfigurationError, match="is written credential:NAME@HOST"):
+            resolve(wrong)
+    with pytest.raises(ConfigurationError, match="A credential goes with a host name"):
+        resolve(f"credential:bus@{HOST}", Credential())
 
 
 # ------------------------------------------------------------------ the emulator

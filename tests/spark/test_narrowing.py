@@ -104,9 +104,7 @@ def test_options_of_the_user_narrow_further() -> None:
     }
 
 
-def test_a_narrowed_frame_filtered_twice_has_the_rows_of_each_filter(
-    spark: SparkSession, namespace: Namespace, queue: str
-) -> None:
+def test_narrowed_frame_keeps_the_rows_of_each_filter(spark: SparkSession, namespace: Namespace, queue: str) -> None:
     entity = namespace.entity(queue)
     assert entity.send([Message(subject=f"s{number % 4}") for number in range(40)], show_progress=False).ok
     assert entity.defer_all(to_sequence_number=10, show_progress=False).apply(show_progress=False).ok
@@ -163,7 +161,7 @@ class Pushing(DataSource):
 
 
 @pytest.mark.thorough
-def test_spark_loses_rows_of_a_frame_whose_reader_takes_filters(spark: SparkSession) -> None:
+def test_spark_loses_rows_where_a_reader_takes_filters(spark: SparkSession) -> None:
     """Once Spark counts 100 and 15 here, a reader may implement pushFilters."""
     spark.dataSource.register(type("Pushing", (Pushing,), {}))
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

@@ -152,6 +152,15 @@ def test_host_name_goes_with_a_credential() -> None:
         ReadOptions.parse({"entity": "orders", "fullyQualifiedNamespace": CONNECTION_STRING})
 
 
+def test_service_credential_is_named_beside_the_host() -> None:
+    given = {"entity": "orders", "fullyQualifiedNamespace": "name.servicebus.windows.net", "Credential": "bus reader"}
+    target = NamespaceTarget("credential:bus reader@name.servicebus.windows.net")
+    for kind in (ReadOptions, StreamOptions, WriteOptions):
+        assert kind.parse(given).namespace == target
+    with pytest.raises(ConfigurationError, match="credential is the name of a service credential of Unity"):
+        ReadOptions.parse({**GIVEN, "credential": "bus reader"})
+
+
 def test_env_target_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"entity": "orders", "target": "env:TARGET_OF_A_TEST"}
     monkeypatch.delenv("TARGET_OF_A_TEST", raising=False)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -16,12 +18,17 @@ from pyspark.sql.types import StructType
 
 from sbnotebook.analysis import frames
 from sbnotebook.client import Namespace
+from sbnotebook.client.targets import ServiceCredential
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.spark.options import WriteOptions
+from sbnotebook.settlement import Connection
+from sbnotebook.spark.options import ReadOptions, WriteOptions
+from sbnotebook.spark.peek_reader import PeekReader
 from sbnotebook.spark.send_writer import SendWriter
 from sbnotebook.spark.task_context import close_warm
 from sbnotebook.spark.task_writer import TaskResult
+from tests.azure import HOST, in_azure
+from tests.databricks import TaskCredentials
 
 CLOUDPICKLE: Any = cloudpickle
 """As Spark pickles what it sends to workers."""
@@ -259,3 +266,26 @@ def test_send_writer_logs_commit_and_abort(
         ("INFO", f"Micro-batch 7: 1 messages were sent to {queue}, 0 failed, and 0 are unknown."),
         ("WARNING", f"Micro-batch 8: {failed}: 0 messages were sent to {queue} by 0 successful tasks. {others}"),
     ]
+
+
+def test_tasks_sign_in_with_a_service_credential(
+    connection_string: str, namespace: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[ServiceCredential] = []
+
+    def with_credential(host: Any, credential: Any = None) -> Connection:
+        assert host == HOST
+        asked.append(credential)
+        return in_azure(connection_string)
+
+    monkeypatch.setattr(Connection, "with_credential", with_credential)
+    monkeypatch.setitem(sys.modules, "databricks", ModuleType("databricks"))
+    monkeypatch.setitem(sys.modules, "databricks.service_credentials", TaskCredentials(["bus"]))
+    options = {"entity": queue, "fullyQualifiedNamespace": HOST, "credential": "bus"}
+    writer = SendWriter(WriteOptions.parse(options), TEXTS, is_stream=False)
+    assert pickle.loads(CLOUDPICKLE.dumps(writer)).write(texts(["a"])) == TaskResult(1)  # noqa: S301
+    reader = PeekReader(ReadOptions.parse(options), StructType().add("body_text", "string"))
+    rows = [batch.to_pylist() for part in reader.partitions() for batch in reader.read(part)]
+    assert rows == [[{"body_text": "a"}]]
+    assert {credential.name for credential in asked} == {"bus"}
+    assert len(namespace.entity(queue).peek()) == 1
