@@ -86,7 +86,7 @@ class Credentials:
 
 
 class TaskCredentials(ModuleType):
-    """``databricks.service_credentials``, for code that Spark runs in its workers: outside of a task it raises."""
+    """``databricks.service_credentials``, for code that Spark runs in its workers; it raises where no task runs."""
 
     def __init__(self, granted: Sequence[str] = (), *, is_task: bool = True) -> None:
         super().__init__("databricks.service_credentials")
