@@ -17,12 +17,13 @@ import sys
 import time
 from array import array
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from shlex import quote
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import anyio.to_thread
@@ -62,7 +63,8 @@ _FIRST_STEP: Final = 250
 _LARGEST_STEP: Final = 4_000
 """Messages that are filtered together, twice as many each time, so that few more are read than are wanted."""
 _SHOWN: Final = 200
-_NOTHING: Final[Found] = {"rows": [], "columns": []}
+_NO_TABLES: Final[Mapping[str, pa.Table]] = MappingProxyType({})
+_NOTHING: Final[Found] = {"rows": [], "columns": [], "tables": []}
 _UNCAST: Final = re.compile(r"Could not convert|Unable to cast|Failed to cast|invalid \w+ field format")
 
 _MOST_BYTES: Final = 4 * PARSED_CHARACTERS
@@ -147,8 +149,32 @@ def few_at_once() -> anyio.CapacityLimiter:
     return anyio.CapacityLimiter(_MOST_IDLE)
 
 
-def result_of(table: pa.Table, query: str) -> pa.Table:
-    """Run a query over a table of messages, which it knows as ``messages``; the limits of :func:`where` hold."""
+def result_of(table: pa.Table, query: str, others: Mapping[str, pa.Table] = _NO_TABLES) -> pa.Table:
+    """Run a query over a table of messages, which it knows as ``messages``; the limits of :func:`where` hold.
+
+    Args:
+        table: of messages.
+        query: one SELECT.
+        others: further tables by their names. They hold no more than memory.
+    """
+    table, deadline = _with_derived(table), time.monotonic() + _MOST_SECONDS
+    with _process() as process:
+        needed = _checked_query(process, table, query, deadline, others)
+        columns = needed["columns"]
+        _, result = _ask(process, _traced(table, columns).select(columns), query, deadline, "query", others)
+    return pa.ipc.open_stream(result).read_all()
+
+
+def tables_in(query: str, schemas: Mapping[str, pa.Schema]) -> list[str]:
+    """Return which tables a query reads, of ``messages`` and others. A query with a fault is refused."""
+    others, table = {name: schema.empty_table() for name, schema in schemas.items()}, _with_derived(to_arrow(()))
+    with _process() as process:
+        return _checked_query(process, table, query, time.monotonic() + _MOST_SECONDS, others)["tables"]
+
+
+def _checked_query(
+    process: subprocess.Popen[bytes], table: pa.Table, query: str, deadline: float, others: Mapping[str, pa.Table]
+) -> Found:
     query = str(query).strip().removesuffix(";")
     if not query.strip():
         raise ConfigurationError(
@@ -156,13 +182,8 @@ def result_of(table: pa.Table, query: str) -> pa.Table:
         )
     if len(query) > _LONGEST:
         _refuse(query, f"it is longer than {_LONGEST:,} characters", "query")
-    table, deadline = _with_derived(table), time.monotonic() + _MOST_SECONDS
-    with _process() as process:
-        columns, _ = _ask(process, table.slice(0, 0), query, deadline, "check")
-        _, result = _ask(
-            process, _traced(table, columns["columns"]).select(columns["columns"]), query, deadline, "query"
-        )
-    return pa.ipc.open_stream(result).read_all()
+    empty = {name: other.slice(0, 0) for name, other in others.items()}
+    return _ask(process, table.slice(0, 0), query, deadline, "check", empty)[0]
 
 
 def matching(table: pa.Table, expression: str) -> list[int]:
@@ -344,17 +365,26 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _ask(
-    process: subprocess.Popen[bytes], table: pa.Table, expression: str, deadline: float, kind: Kind = "expression"
+    process: subprocess.Popen[bytes],
+    table: pa.Table,
+    expression: str,
+    deadline: float,
+    kind: Kind = "expression",
+    others: Mapping[str, pa.Table] = _NO_TABLES,
 ) -> tuple[Found, bytes]:
     """Send a request, and return the answer, and the result of a query."""
     request: Request = {
         "expression": expression,
         "kind": kind,
         "seconds": max(deadline - time.monotonic(), 0.001),
+        "others": [*others],
     }
     source, target = cast("IO[bytes]", process.stdout), cast("IO[bytes]", process.stdin)
     with suppress(BrokenPipeError):  # It may have answered that it ends.
         target.write(json.dumps(request).encode() + b"\n")
+        for other in others.values():
+            with pa.ipc.new_stream(cast("Any", target), other.schema) as stream:
+                stream.write_table(other)
         with pa.ipc.new_stream(cast("Any", target), table.schema) as stream:
             for portion in _portions(table, _BATCH):
                 stream.write_table(_checked_json(portion))

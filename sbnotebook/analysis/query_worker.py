@@ -17,7 +17,7 @@ import os
 import re
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TypedDict, TypeVar, cast
 
@@ -92,6 +92,8 @@ class Request(TypedDict):
     ``check`` for the columns that a query needs."""
     seconds: float
     """Until this process ends itself."""
+    others: list[str]
+    """The names of further tables of a query, which come before the table of messages."""
 
 
 class Found(TypedDict):
@@ -101,6 +103,8 @@ class Found(TypedDict):
     """The values of `INDEX`, ascending."""
     columns: list[str]
     """The columns that the expression needs."""
+    tables: list[str]
+    """The tables that a query names."""
 
 
 class Answer(TypedDict, total=False):
@@ -166,17 +170,31 @@ def answer_requests(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink:
         faulthandler.dump_traceback_later(request["seconds"], exit=True)
         result = b""
         try:
+            others = {name: _Messages(source).table() for name in request["others"]}
             messages = _Messages(source)
             if request["kind"] == "expression":
                 answer = _answer(database, messages, request["expression"])
             else:
-                answer, result = _result(database, messages, request)
+                with _registered(database, others):
+                    answer, result = _result(database, messages, request, {"messages", *others})
             messages.read_rest()
         except (duckdb.OutOfMemoryException, MemoryError):
             answer = {"exhausted": True}
         faulthandler.cancel_dump_traceback_later()
         sink.write(json.dumps(answer).encode() + b"\n" + result)
         sink.flush()
+
+
+@contextlib.contextmanager
+def _registered(database: duckdb.DuckDBPyConnection, tables: dict[str, Any]) -> Generator[None]:
+    """Let queries of the block read tables."""
+    for name, table in tables.items():
+        database.register(name, table)
+    try:
+        yield
+    finally:
+        for name in tables:
+            database.unregister(name)
 
 
 class _Messages:
@@ -197,6 +215,12 @@ class _Messages:
 
         batches = pa.RecordBatchReader.from_batches(self.schema, self._read())
         return _with_json(database, batches.read_all() if whole else batches)
+
+    def table(self) -> Any:
+        """Read the table, of which there is no more than memory."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches(list(self._arriving), self.schema)
 
     def read_rest(self) -> None:
         """Read what an expression with a fault has left."""
@@ -252,7 +276,7 @@ def _answer(database: duckdb.DuckDBPyConnection, messages: _Messages, expression
         raise
     except duckdb.Error as error:
         return _reason(error, tree, expression)
-    return {"found": {"rows": sorted(found), "columns": columns}}
+    return {"found": {"rows": sorted(found), "columns": columns, "tables": []}}
 
 
 def _no_truth(kind: str) -> str:
@@ -396,14 +420,16 @@ class _Text:
         return text
 
 
-def _result(database: duckdb.DuckDBPyConnection, messages: _Messages, request: Request) -> tuple[Answer, bytes]:
-    """Run a query over the table ``messages``, or only tell the columns that it needs."""
+def _result(
+    database: duckdb.DuckDBPyConnection, messages: _Messages, request: Request, known: set[str]
+) -> tuple[Answer, bytes]:
+    """Run a query over the table ``messages`` and others, or only tell the tables and columns that it needs."""
     import duckdb
     import pyarrow as pa
 
     query, tree = request["expression"], None
     try:
-        tree = _parsed_query(database, query)
+        tree, tables = _parsed_query(database, query, known)
         columns = [*_needed(tree, messages.schema), _NUMBER]  # a table without columns has no rows
         text = _Text(database, " " * len(_SELECT), query, messages.schema)
         rows = messages.relation(database, whole=True)
@@ -419,7 +445,7 @@ def _result(database: duckdb.DuckDBPyConnection, messages: _Messages, request: R
     except duckdb.Error as error:
         return _reason(error, tree, query), b""
     if is_check:
-        return {"found": {"rows": [], "columns": list(dict.fromkeys(columns))}}, b""
+        return {"found": {"rows": [], "columns": list(dict.fromkeys(columns)), "tables": tables}}, b""
     if result.nbytes > _MOST_RESULT:
         return {"refused": f"its result has more than {_MOST_RESULT // 2**20} MB: select less"}, b""
     sink = pa.BufferOutputStream()
@@ -459,14 +485,15 @@ def _described(database: duckdb.DuckDBPyConnection, before: str, text: str) -> l
     return answer["statements"]
 
 
-def _parsed_query(database: duckdb.DuckDBPyConnection, query: str) -> Any:
-    """Parse one query with DuckDB, and refuse all tables but ``messages``."""
+def _parsed_query(database: duckdb.DuckDBPyConnection, query: str, known: set[str]) -> tuple[Any, list[str]]:
+    """Parse one query with DuckDB, return the tables that it names, and refuse all tables but those that are known."""
     statements = _described(database, " " * len(_SELECT), query)
     if len(statements) != 1:
         _refuse(_ONE_SELECT)
     node = statements[0]["node"]
     parts = list(parts_of(node))
-    own = {"messages"} | {str(each.get("key")).lower() for part in parts for each in _named_queries(part)}
+    own = known | {str(each.get("key")).lower() for part in parts for each in _named_queries(part)}
+    named: set[str] = set()
     for part in parts:
         place = _place(query, part.get("query_location"))
         name = str(part.get("function_name", "")).lower()
@@ -474,9 +501,12 @@ def _parsed_query(database: duckdb.DuckDBPyConnection, query: str) -> Any:
             _refuse(f"the function {name}{place} is not about messages")
         if part.get("type") == "TABLE_FUNCTION" and part["function"]["function_name"].lower() not in _ROW_MAKERS:
             _refuse(f"the table function {part['function']['function_name']} is not about messages")
-        if part.get("type") == "BASE_TABLE" and (part.get("schema_name") or part["table_name"].lower() not in own):
-            _refuse(f"there is no table {part['table_name'][:_MOST_NAME]!r}: the only one is messages")
-    return node
+        if part.get("type") == "BASE_TABLE":
+            named.add(name := part["table_name"].lower())
+            if part.get("schema_name") or name not in own:
+                there = f"there are {', '.join(sorted(known))}" if len(known) > 1 else "the only one is messages"
+                _refuse(f"there is no table {part['table_name'][:_MOST_NAME]!r}: {there}")
+    return node, sorted(named & known)
 
 
 def _named_queries(part: dict[str, Any]) -> list[dict[str, Any]]:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import pyarrow as pa
 
-from sbnotebook.analysis.frames import to_arrow
+from sbnotebook.analysis.frames import table_to_pandas, to_arrow
+from sbnotebook.analysis.query import result_of, tables_in
 from sbnotebook.analysis.tables import printable
 from sbnotebook.client.about import About, about
 from sbnotebook.client.batch import close_batches
@@ -24,6 +25,7 @@ from sbnotebook.client.difference import MessageDifference, compare
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.finding import MOST_FOUND, FoundMessages, Search, find_messages
 from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered, history_of
+from sbnotebook.client.history_tables import history_tables, schemas
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import progress_bar, run
@@ -337,28 +339,49 @@ class Namespace(SdkNames):
     def sql(
         self,
         query: str,
-        entities: Iterable[str | EntityAddress] | str | EntityAddress,
+        entities: Iterable[str | EntityAddress] | str | EntityAddress = (),
         *,
         max_messages: int | None = None,
+        bodies: bool = False,
         show_progress: bool = True,
     ) -> pd.DataFrame:
-        """Run a SQL query over the messages of one or more entities, which it knows as the table ``messages``.
+        """Run a SQL query over the messages of entities and over the files of this machine.
 
-        It peeks, so it locks nothing. The column ``entity`` says where a message is.
+        The tables are ``messages``, which it peeks, so that it locks nothing; ``journal``, the resubmits of 30 days;
+        ``archive``, the removed messages; and ``notes``, those on causes. The column ``cause`` joins them.
+
+        Args:
+            query: one SELECT. It sees no file and no other table.
+            entities: whose messages the table ``messages`` has; its column ``entity`` says where each is.
+            max_messages: the first so many of each entity; None for all.
+            bodies: True to give the table ``archive`` the columns of bodies, such as ``body_text``.
+            show_progress: False for no bar.
+
+        Returns:
+            A pandas frame, of at most 256 MB.
+
+        Raises:
+            ConfigurationError: the query is wrong, or reads ``messages`` and no entity is given.
 
         Example:
             >>> connect("emulator").sql(
             ...     "SELECT entity, count(*) AS n FROM messages GROUP BY entity", ["orders", "orders/$dlq"]
             ... )  # doctest: +SKIP
+            >>> connect("emulator").sql(
+            ...     "SELECT cause, count(*) AS n FROM journal WHERE resubmitted > now() - INTERVAL 7 DAY GROUP BY cause"
+            ... )  # doctest: +SKIP
         """
-        addresses = _addresses(entities)
-        if not addresses:
+        addresses = _addresses(entities) or []
+        # A query that is wrong is refused before messages are peeked.
+        named = {*tables_in(query, schemas(bodies=bodies))}
+        if not addresses and "messages" in named:
             raise ConfigurationError("Name the entities to query, such as orders/$dlq.")
-        Messages().sql(query)  # a query that is wrong is refused before messages are peeked
         found = [
             Entity(self._namespace.entity(each)).peek(max_messages, show_progress=show_progress) for each in addresses
         ]
-        return Messages(pa.concat_tables([each.to_arrow() for each in found])).sql(query)
+        messages = pa.concat_tables([Messages().to_arrow(), *(each.to_arrow() for each in found)])
+        others = history_tables(self._namespace, named - {"messages"}, bodies=bodies)
+        return table_to_pandas(result_of(messages, query, others))
 
     # ---------------------------------------------------------------- copies, the journal and the archive
 

@@ -132,15 +132,16 @@ class OverviewMagics(PlanMagics):
 
     @line_cell_magic
     @command(
-        argument("entities", nargs="+", metavar="ENTITY", help="queues, subscriptions or sub-queues"),
+        argument("entities", nargs="*", metavar="ENTITY", help="queues, subscriptions or sub-queues"),
         argument("-n", "--count", metavar="N", type=count, help="look at the first N messages of each (default all)"),
+        argument("--bodies", action="store_true", help="give the table archive the columns of bodies"),
         INTO,
     )
     def sb_sql(self, args: MagicArguments) -> Any:
-        """Run a SQL query over the table messages, and return a pandas frame.
+        """Run a SQL query over messages and over the files of this machine, and return a pandas frame.
 
-        The query is the cell, or a text in quotes behind the entities. DuckDB runs it over the message columns and
-        body_json. It sees no file and no other table.
+        The query is the cell, or a text in quotes behind the entities. Its tables are messages, with the message
+        columns and body_json, and journal, archive and notes of this machine. It sees no file and no other table.
 
         Example::
 
@@ -149,12 +150,16 @@ class OverviewMagics(PlanMagics):
             %%sb_sql orders/$dlq --into causes
             select dead_letter_reason, count(*) as messages, max(enqueued_time) as newest
             from messages group by all order by messages desc
+
+            %%sb_sql
+            select cause, any_value(note) as note, count(*) as sent_back from journal left join notes using (cause)
+            where resubmitted > now() - interval 7 day group by cause
         """
         query = args.cell
-        if query is None and isinstance(args.entities[-1], Quoted) and len(args.entities) > 1:
+        if query is None and args.entities and isinstance(args.entities[-1], Quoted):
             query = str(args.entities.pop())
         if query is None or not query.strip():
             raise ConfigurationError(
                 'Write the query in quotes, %sb_sql ENTITY "select * from messages", or below %%sb_sql ENTITY.'
             )
-        return self.current.namespace.sql(query, args.entities, max_messages=args.count)
+        return self.current.namespace.sql(query, args.entities, max_messages=args.count, bodies=args.bodies)

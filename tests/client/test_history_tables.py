@@ -1,0 +1,62 @@
+"""The journal, the archive and the notes as tables for SQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbnotebook.client import Namespace
+from sbnotebook.errors import ConfigurationError
+from tests.filled_queues import filled_client_queue
+
+SENT_BACK = """
+    select cause, any_value(note) as note, any_value(dead_letter_reason) as reason, count(*) as sent_back
+    from journal left join notes using (cause)
+    where resubmitted > now() - interval 7 day group by cause order by sent_back desc
+"""
+
+
+def test_one_query_tells_what_was_sent_back_by_cause(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "told", 5)
+    with queue.lock(5) as batch:
+        batch.dead_letter(where="message_id < 'm3'", reason="NoCarrier", description="order 1 has none")
+        batch.dead_letter(reason="Late")
+    letters = namespace.entity("told/$dlq")
+    causes = letters.peek().groups()
+    namespace.note(causes[0].fingerprint, "wait for the carrier")
+    letters.resubmit(letters.peek()).apply(show_progress=False).raise_for_failures()
+    found = namespace.sql(SENT_BACK)
+    assert found["cause"].tolist() == [cause.fingerprint for cause in causes]
+    assert found["sent_back"].tolist() == [3, 2]
+    assert found["reason"].tolist() == ["NoCarrier", "Late"]
+    assert found["note"][0] == "wait for the carrier"
+
+    # The archive has the originals; their bodies only if asked for. A query may join messages, too.
+    query = "select count(*) as n, min(verb) as verb, min(archive_state) as state from archive where cause is not null"
+    assert namespace.sql(query).iloc[0].tolist() == [5, "resubmit", "removed"]
+    assert namespace.sql("select body_text from archive order by all", bodies=True)["body_text"].tolist() == [*"01234"]
+    with pytest.raises(ConfigurationError, match="there is no column 'body_text'"):
+        namespace.sql("select body_text from archive")
+    joined = "select m.message_id as now from messages m join journal j on m.message_id = j.clone_id"
+    assert len(namespace.sql(joined, "told", show_progress=False)) == 5
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("select * from messages", "Name the entities to query"),
+        ("select * from removed", "there is no table 'removed': there are archive, journal, messages, notes"),
+        ("select * from main.journal", "there is no table 'journal'"),
+        ("select * from read_csv('/etc/passwd')", "the table function read_csv is not about messages"),
+        ("select fate from journal", "there is no column 'fate'"),
+    ],
+)
+def test_a_query_that_cannot_be_is_refused(namespace: Namespace, query: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        namespace.sql(query)
+
+
+def test_tables_without_rows_are_empty(namespace: Namespace) -> None:
+    query = (
+        "select (select count(*) from archive where entity = 'no') + (select count(*) from notes where cause = 'no') n"
+    )
+    assert namespace.sql(query)["n"].tolist() == [0]
