@@ -24,6 +24,8 @@ import pyarrow.compute as pc
 
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.arrays import array_of_values
+from sbnotebook.analysis.body_schemas import drifts_of
+from sbnotebook.analysis.decoders import DECODE_ERROR
 from sbnotebook.analysis.descriptions import (
     ANY_GUID,
     DIGITS_TO_ONES,
@@ -45,9 +47,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-Trait = Literal["reason", "description", "frame", "subject", "source"]
+Trait = Literal["reason", "description", "frame", "subject", "source", "schema"]
 """A trait that the messages of a group have in common."""
-TRAITS: Final[tuple[Trait, ...]] = ("reason", "description", "frame", "subject", "source")
+TRAITS: Final[tuple[Trait, ...]] = ("reason", "description", "frame", "subject", "source", "schema")
 CAUSE: Final[tuple[Trait, ...]] = ("reason", "description", "frame")
 """The traits that messages of a group share by default. The frame is of the stack trace in the description."""
 Take = Callable[[Sequence[int]], Sequence[ReceivedMessage]]
@@ -87,6 +89,7 @@ class Group:
         frame: where in the application it happened, from a stack trace in the description.
         subject: their subject.
         source: the entity in which they were dead-lettered, or else the one that they are in.
+        schema: how their JSON bodies differ from the most frequent form of their subject.
         count: how many they are.
         first_seen: when the first was enqueued.
         last_seen: when the last was enqueued.
@@ -104,6 +107,7 @@ class Group:
     frame: str | None
     subject: str | None
     source: str | None
+    schema: str | None
     count: int
     first_seen: datetime | None
     last_seen: datetime | None
@@ -322,10 +326,11 @@ def group_by_cause(
     column = messages.column("dead_letter_error_description") if is_read and isinstance(messages, pa.Table) else None
     read = read or CauseReader()
     causes = read.all([row.description for row in rows], column) if needs_causes else repeat(Cause("", None))
+    drifts = _drifts(messages) if "schema" in by else repeat(None)
     reason_of = cache(masked_reason)
-    for place, (row, cause) in enumerate(zip(rows, causes, strict=False)):
+    for place, (row, cause, drift) in enumerate(zip(rows, causes, drifts, strict=False)):
         reason = None if row.reason is None else reason_of(row.reason)
-        found.setdefault(_traits(row, reason, cause, by), []).append((place, row))
+        found.setdefault((*_traits(row, reason, cause, by), drift), []).append((place, row))
     groups = [_group(traits, placed, take, traces) for traits, placed in found.items()]
     return Groups(
         sorted(groups, key=lambda group: (-group.count, group.reason or "", group.cause or "", group.fingerprint))
@@ -403,7 +408,7 @@ def _group(
     times: list[Any] = [row.enqueued_time for row in rows if row.enqueued_time is not None]
     descriptions = dict.fromkeys(row.description for row in rows if row.description)
     return Group(
-        _fingerprint(traits),
+        _fingerprint(traits if traits[-1] is not None else traits[:-1]),  # as without bodies
         *traits,
         count=len(rows),
         first_seen=_time(min(times, default=None)),
@@ -415,6 +420,19 @@ def _group(
         traces=tuple(dict.fromkeys(filter(None, (traces[place] for place in places)))),
         take=partial(take, places) if take else tuple,
     )
+
+
+def _drifts(messages: Sequence[ReceivedMessage] | pa.Table) -> list[str]:
+    """Return how each body differs from the most frequent form of its subject, or why it has none."""
+    if isinstance(messages, pa.Table):
+        table: Any = messages
+        names = table.column_names
+        errors = table.column(DECODE_ERROR).to_pylist() if DECODE_ERROR in names else [None] * len(table)
+        drifts = drifts_of(table.column("subject").to_pylist(), table.column("body_text").to_pylist())
+        return [
+            drift if error is None else f"not decoded: {error}" for drift, error in zip(drifts, errors, strict=True)
+        ]
+    return drifts_of([each.subject for each in messages], (each.body_text for each in messages))
 
 
 def _fingerprint(traits: tuple[str | None, ...]) -> str:

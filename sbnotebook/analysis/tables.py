@@ -62,6 +62,7 @@ _GROUP_COLUMNS: Final = (
     "frame",
     "subject",
     "source",
+    "schema",
     "first_seen",
     "last_seen",
     "came_back",

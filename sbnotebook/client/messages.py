@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, overload
 import pyarrow as pa
 
 from sbnotebook.analysis import exports, foreign_files, frames, query, tables
+from sbnotebook.analysis.body_schemas import Schemas, schemas_of
 from sbnotebook.analysis.decoders import Decoding
 from sbnotebook.analysis.decoding import Decode, decoder_for
 from sbnotebook.analysis.groups import CAUSE, Groups, Trait, group_by_cause, messages_figure
@@ -112,8 +113,9 @@ class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
 
         Args:
             by: the values that the messages of a group share, one or more of ``reason``, ``description`` (without
-                varying parts), ``frame`` (of the application in a stack trace of the description), ``subject`` and
-                ``source``. The first three by default.
+                varying parts), ``frame`` (of the application in a stack trace of the description), ``subject``,
+                ``source``, and ``schema`` (how the JSON body differs from the most frequent form of its subject). The
+                first three by default.
 
         Example:
             >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
@@ -140,11 +142,29 @@ class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
         untyped: Any = self._arrow
         return self._with(untyped.take(pa.array(places, pa.int64())))
 
+    def schema(self) -> Schemas:
+        """Infer the JSON Schema of the bodies of each subject, from these messages; decode other formats first.
+
+        A field is required where each body has it. ``groups(by="schema")`` finds the bodies that differ from the most
+        frequent form of their subject: with a new field, without one, or with a value of another type. At most 500
+        fields of a body are looked at, on 8 levels.
+
+        Returns:
+            A mapping of each subject to its schema, as a dictionary of JSON Schema 2020-12.
+
+        Example:
+            >>> orders = connect("emulator").entity("orders").peek()  # doctest: +SKIP
+            >>> orders.schema()["order"]["properties"]["total"]  # doctest: +SKIP
+            {'type': 'number'}
+            >>> orders.groups(by="schema")  # doctest: +SKIP
+        """
+        return schemas_of(self._arrow)
+
     def plot(self, by: Trait = "reason", *, top: int = 8) -> Figure:
         """Draw the messages over the time at which they were enqueued, stacked by a trait, as a plotly figure.
 
         Args:
-            by: ``reason``, ``description``, ``frame``, ``subject`` or ``source``, as for :meth:`groups`.
+            by: one trait, as for :meth:`groups`.
             top: how many have a colour of their own; the rest are others.
         """
         return messages_figure(self._arrow, by, top)
