@@ -1,4 +1,4 @@
-"""The command line: ``sbnotebook demo | emulator | probe | lab | triage | report | doctor``.
+"""The command line: ``sbnotebook demo | emulator | probe | lab | triage | report | mcp | doctor``.
 
 What a command needs is imported when that command runs.
 """
@@ -214,6 +214,43 @@ def report(
         said = ", ".join(f"{queue.address} ({queue.count:,})" for queue in above)
         print(f"sbnotebook: More than {fail_above:,} dead letters: {said}.", file=sys.stderr)  # noqa: T201
         raise typer.Exit(1)
+
+
+@app.command()
+def mcp(
+    target: Annotated[
+        str | None,
+        typer.Argument(help="emulator, NAMESPACE.servicebus.windows.net or env:VARIABLE; as %sb_connect."),
+    ] = None,
+    *,
+    may_plan: Annotated[
+        bool, typer.Option("--may-plan", help="Let it make plans, which run after a person has confirmed them.")
+    ] = False,
+    show_bodies: Annotated[
+        bool, typer.Option("--show-bodies", help="Show bodies and properties without masks.")
+    ] = False,
+    notebook: Annotated[
+        bool, typer.Option("--notebook", help="Use the connection that a notebook shares with %sb_assistant.")
+    ] = False,
+) -> None:
+    """Serve tools for an assistant over MCP, which starts this command. It looks, and cannot act by itself."""
+    if find_spec("mcp") is None:
+        raise MissingExtraError("sbnotebook mcp", "mcp")
+    if notebook and (target or may_plan or show_bodies):
+        raise ConfigurationError("With --notebook, give the other options to %sb_assistant in the notebook.")
+    from sbnotebook.client.targets import refuse_secret
+
+    refuse_secret(target)
+    from sbnotebook.assistant_server import serve
+    from sbnotebook.client import connect
+    from sbnotebook.client.assistant import Assistant
+    from sbnotebook.client.assistant_socket import RemoteAssistant
+
+    if notebook:
+        serve(RemoteAssistant())
+        return
+    with connect(target, write=may_plan) as namespace:
+        serve(Assistant(lambda: namespace, may_plan=may_plan, show_bodies=show_bodies))
 
 
 @app.command()

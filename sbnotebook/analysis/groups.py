@@ -38,7 +38,7 @@ from sbnotebook.analysis.descriptions import (
 )
 from sbnotebook.analysis.fault_headers import fault_of, header_names
 from sbnotebook.analysis.shown import Shown, Table
-from sbnotebook.analysis.telemetry import Telemetry, kql_of_groups, telemetry_of, traces_of
+from sbnotebook.analysis.telemetry import kql_of, telemetry_of, traces_of
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.model.budget import CAUSE_SECONDS_OF_TABLE, MATCHED_CHARACTERS
@@ -187,11 +187,11 @@ class Groups(Shown, Sequence[Group]):
         Example:
             >>> print(connect("emulator").entity("orders/$dlq").peek().groups()[0].kql())  # doctest: +SKIP
         """
-        return kql_of_groups(self, until)
+        return kql_of(self._by_trace(), self._first(), until)
 
     def telemetry(
         self, workspace: str, *, credential: Any = None, endpoint: str | None = None, until: datetime | None = None
-    ) -> Telemetry:
+    ) -> pd.DataFrame:
         """Ask Azure Monitor for the exceptions and failed dependencies behind these causes. It needs ``[telemetry]``.
 
         It runs the query of :meth:`kql`, and sends nothing but that: trace ids and times.
@@ -204,7 +204,10 @@ class Groups(Shown, Sequence[Group]):
             until: the end of the times; None for now.
 
         Returns:
-            A row for each kind of failure of a cause, the most frequent first.
+            A frame with a row for each kind of failure of a cause, the most frequent first: the fingerprint and the
+            reason of the cause, the kind (``exception`` or ``dependency``), the type of the exception or the name of
+            the dependency, its method or target, result code and application, how often it happened, in how many
+            operations, when first and last, and the text of the first. A warning says where it is not complete.
 
         Raises:
             ConfigurationError: the workspace is not a GUID.
@@ -216,7 +219,20 @@ class Groups(Shown, Sequence[Group]):
             >>> causes = connect("emulator").entity("orders/$dlq").peek().groups()  # doctest: +SKIP
             >>> causes.telemetry("3f2a7c1e-0d5b-4e7a-9c44-1b2f6d8e9a10")  # doctest: +SKIP
         """
-        return telemetry_of(self, workspace, credential=credential, endpoint=endpoint, until=until)
+        return telemetry_of(
+            self._by_trace(), self._first(), workspace, credential=credential, endpoint=endpoint, until=until
+        )
+
+    def _by_trace(self) -> dict[str, list[tuple[str, str | None]]]:
+        """Return the causes of each trace."""
+        found: dict[str, list[tuple[str, str | None]]] = {}
+        for group in self:
+            for trace in group.traces:
+                found.setdefault(trace, []).append((group.fingerprint, group.reason))
+        return found
+
+    def _first(self) -> datetime | None:
+        return min((group.first_seen for group in self if group.traces and group.first_seen), default=None)
 
     def __len__(self) -> int:
         return len(self._groups)

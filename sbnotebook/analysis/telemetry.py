@@ -11,17 +11,15 @@ Traces are not message columns: the properties already hold them without loss. T
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+import warnings
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sbnotebook.analysis.arrays import array_of_values
-from sbnotebook.analysis.shown import Shown, Table, without_empty
 from sbnotebook.errors import DecisionError
 from sbnotebook.settlement import query_logs, scrub
 
@@ -40,9 +38,8 @@ _MOST_ROWS: Final = 10_000
 _BEFORE: Final = timedelta(hours=1)
 """Operations of a message begin before it was enqueued."""
 _MAX_TEXT: Final = 1_000
-_Key: TypeAlias = tuple[str, str | None, str, str, str, str, str]
 _ALIKE: Final = ("Kind", "Name", "Target", "Result", "Role")
-_HEADERS: Final = ("cause", "reason", "kind", "name", "target", "result", "role", "count", "first", "last", "text")
+_EACH: Final = ("OperationId", "TimeGenerated", "Items", "Text")
 _QUERY: Final = """\
 // {said}
 let operations = dynamic([{operations}]);
@@ -58,97 +55,6 @@ union
     | project TimeGenerated, OperationId, Kind = "dependency", Name, Target, Result = ResultCode,
         Text = "", Role = AppRoleName, Items = ItemCount)
 | top {rows} by TimeGenerated asc"""
-
-
-class Traced(Protocol):
-    """A group of messages with traces."""
-
-    @property
-    def fingerprint(self) -> str: ...  # noqa: D102 (as of a group)
-    @property
-    def reason(self) -> str | None: ...  # noqa: D102
-    @property
-    def first_seen(self) -> datetime | None: ...  # noqa: D102
-    @property
-    def traces(self) -> tuple[str, ...]: ...  # noqa: D102
-
-
-@dataclass(frozen=True, slots=True)
-class FailedOperation:
-    """Exceptions, or failed dependencies, of the operations of a cause.
-
-    Args:
-        cause: the fingerprint of the cause.
-        reason: its dead-letter reason.
-        kind: ``exception`` or ``dependency``.
-        name: the type of the exception, or the name of the dependency.
-        target: the method that raised the exception, or the target of the dependency.
-        result: the result code of the dependency.
-        role: the application.
-        count: how many, those that sampling left out included.
-        operations: the number of operations that they are of.
-        first: when the first happened.
-        last: when the last happened.
-        text: the message of the first exception.
-    """
-
-    cause: str
-    reason: str | None
-    kind: str
-    name: str
-    target: str
-    result: str
-    role: str
-    count: int
-    operations: int
-    first: datetime
-    last: datetime
-    text: str
-
-
-class Telemetry(Shown, Sequence[FailedOperation]):
-    """The exceptions and failed dependencies behind causes, the most frequent first. Shown as a table.
-
-    Args:
-        failures: the rows.
-        note: which operations were asked for.
-    """
-
-    _one_line = False
-
-    def __init__(self, failures: Iterable[FailedOperation], note: str = "") -> None:
-        self._failures = tuple(failures)
-        self._note = note
-
-    @property
-    def summary(self) -> str:
-        """Return how many failures there are, and which operations were asked for."""
-        count = sum(each.count for each in self)
-        return f"{count:,} exceptions and failed dependencies of {self._note}"
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return a frame with a row for each kind of failure of a cause, and the fields of it as columns."""
-        import pandas as pd
-
-        names = [each.name for each in fields(FailedOperation)]
-        return pd.DataFrame([[getattr(each, name) for name in names] for each in self], columns=pd.Index(names))
-
-    def _table(self, most: int) -> Table:
-        rows = [[getattr(each, name) or None for name in _HEADERS] for each in self[:most]]
-        return *without_empty(_HEADERS, rows), self.summary
-
-    def __len__(self) -> int:
-        return len(self._failures)
-
-    @overload
-    def __getitem__(self, index: int) -> FailedOperation: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[FailedOperation, ...]: ...
-    def __getitem__(self, index: int | slice) -> FailedOperation | tuple[FailedOperation, ...]:
-        return self._failures[index]
-
-    def __iter__(self) -> Iterator[FailedOperation]:
-        return iter(self._failures)
 
 
 def trace_columns(properties: Any) -> tuple[Any, Any]:
@@ -208,59 +114,44 @@ def kql_of(traces: Collection[str], first: datetime | None, until: datetime | No
     )
 
 
-def kql_of_groups(groups: Iterable[Traced], until: datetime | None = None) -> str:
-    """Return the query of :func:`kql_of` for the operations of groups."""
-    found = list(groups)
-    return kql_of(_traces(found), _first(found), until)
-
-
 def telemetry_of(
-    groups: Iterable[Traced],
+    causes: Mapping[str, Sequence[tuple[str, str | None]]],
+    first: datetime | None,
     workspace: str,
     *,
     credential: Any = None,
     endpoint: str | None = None,
     until: datetime | None = None,
-) -> Telemetry:
-    """Run the query of :func:`kql_of_groups`, and count what it finds by cause."""
-    found = list(groups)
+) -> pd.DataFrame:
+    """Run the query of :func:`kql_of` for the traces of causes, and count what it finds by cause.
+
+    A trace may have messages of several causes: its failures count for each of them.
+    """
+    import pandas as pd
+
     until = until or datetime.now(UTC)
-    traces, first = _traces(found), _first(found)
-    query = kql_of(traces, first, until)
-    rows, problem = query_logs(workspace, query, _times(first, until), credential=credential, endpoint=endpoint)
-    causes: defaultdict[str, list[Traced]] = defaultdict(list)
-    for group in found:
-        for trace in group.traces:
-            causes[trace].append(group)
-    # A trace may have messages of several causes; its failures then count for each of them.
-    together: defaultdict[_Key, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        for group in causes.get(str(row["OperationId"]), ()):
-            kind, name, target, result, role = (_text(row[name]) for name in _ALIKE)
-            together[group.fingerprint, group.reason, kind, name, target, result, role].append(row)
-    failures = [_failure(key, alike) for key, alike in together.items()]
-    ends = [f"Only the first {_MOST_ROWS:,} rows."] * (len(rows) >= _MOST_ROWS) + [problem or ""]
-    note = " ".join(filter(None, [f"{_counted(traces)}.", *ends]))
-    return Telemetry(sorted(failures, key=lambda each: (-each.count, each.cause, each.name)), note)
-
-
-def _failure(key: _Key, rows: Sequence[dict[str, Any]]) -> FailedOperation:
-    times = [row["TimeGenerated"] for row in rows]
-    operations = len({row["OperationId"] for row in rows})
-    count = sum(int(row["Items"] or 1) for row in rows)
-    return FailedOperation(*key, count, operations, min(times), max(times), _text(rows[0]["Text"]))
-
-
-def _text(value: Any) -> str:
-    return scrub("" if value is None else str(value), _MAX_TEXT)
-
-
-def _traces(groups: Iterable[Traced]) -> list[str]:
-    return list(dict.fromkeys(trace for group in groups for trace in group.traces))
-
-
-def _first(groups: Iterable[Traced]) -> datetime | None:
-    return min((group.first_seen for group in groups if group.traces and group.first_seen), default=None)
+    query = kql_of(causes, first, until)
+    rows, problem = query_logs(workspace, query, _times(first, until), credential, endpoint)
+    if len(causes) > _MOST_OPERATIONS or len(rows) >= _MOST_ROWS or problem:
+        asked, limit = _counted(causes), f"Only the first {_MOST_ROWS:,} rows." if len(rows) >= _MOST_ROWS else ""
+        warnings.warn(" ".join(filter(None, (f"The telemetry of {asked}.", limit, problem))), stacklevel=3)
+    joined = [
+        [*cause, *(scrub(str(row[name]), _MAX_TEXT) for name in _ALIKE), *(row[name] for name in _EACH)]
+        for row in rows
+        for cause in causes.get(row["OperationId"], ())
+    ]
+    keys = ["cause", "reason", *(name.lower() for name in _ALIKE)]
+    frame = pd.DataFrame(joined, columns=pd.Index([*keys, *_EACH]))
+    frame["Text"] = [scrub(str(text), _MAX_TEXT) for text in frame["Text"]]
+    found: Any = frame.groupby(keys, dropna=False, sort=False)
+    counted = found.agg(
+        count=("Items", "sum"),
+        operations=("OperationId", "nunique"),
+        first=("TimeGenerated", "min"),
+        last=("TimeGenerated", "max"),
+        text=("Text", "first"),
+    )
+    return counted.reset_index().sort_values("count", ascending=False, ignore_index=True, kind="stable")
 
 
 def _times(first: datetime | None, until: datetime | None) -> tuple[datetime, datetime]:

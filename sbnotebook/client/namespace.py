@@ -37,6 +37,7 @@ from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import (
     Archive,
+    AssistantCalls,
     AsyncNamespace,
     EntityCounts,
     Hidden,
@@ -173,6 +174,11 @@ class Namespace(SdkNames):
     def archive(self) -> Archive | None:
         """Return the archive of removed messages; None when there is none."""
         return self._namespace.archive
+
+    @property
+    def assistant_calls(self) -> AssistantCalls:
+        """Return the calls of assistants in this namespace, which the journal of this machine keeps for 30 days."""
+        return self._namespace.assistant_calls
 
     def about(self) -> About:
         """Sign in and return the host, the identity, and whether writing is on. Shown as a few lines.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sbnotebook.client.unread import warn_after_cells
 from sbnotebook.magics import completion, display
+from sbnotebook.magics.assistant_magics import AssistantMagics
 from sbnotebook.magics.connection_magics import ConnectionMagics
 from sbnotebook.magics.current import Current, SbMagics
 from sbnotebook.magics.lock_magics import LockMagics
@@ -41,6 +42,7 @@ _MAGICS: Final = (
     SendMagics,
     RecoveryMagics,
     PanelMagics,
+    AssistantMagics,
 )
 
 

@@ -14,6 +14,7 @@ TASKS: Final = {
     "send": ("send", "resubmit"),
     "afterwards": ("journal", "resume", "undo"),
     "elsewhere": ("spark", "sample"),
+    "assistant": ("assistant", "confirm"),
 }
 """The verbs of all magics, by task."""
 VERBS: Final = tuple(verb for verbs in TASKS.values() for verb in verbs)
@@ -36,6 +37,8 @@ OTHER_NAMES: Final = {
     "export": "%sb_peek ENTITY --to FILE",
     "download": "%sb_peek ENTITY --to FILE",
     "causes": "%sb_groups",
+    "mcp": "%sb_assistant",
+    "chat": "%sb_assistant",
     "search": "%sb_find",
     "query": "%sb_sql",
     "report": "%sb_dlq --to FILE",

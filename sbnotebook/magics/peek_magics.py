@@ -8,8 +8,7 @@ from typing import Any
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from sbnotebook.analysis.groups import CAUSE, TRAITS, Groups
-from sbnotebook.analysis.telemetry import Telemetry
+from sbnotebook.analysis.groups import CAUSE, TRAITS
 from sbnotebook.client import Entity, Messages
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import COUNT, ENTITY, FROM, INTO, PEEK_COUNT, STATE, UP_TO, WHERE, MagicArguments
@@ -119,7 +118,7 @@ class PeekMagics(PlanMagics):
         argument("--telemetry", metavar="WORKSPACE", help="ask this Log Analytics workspace for their exceptions"),
         INTO,
     )
-    def sb_groups(self, args: MagicArguments) -> Groups | Telemetry | str | None:
+    def sb_groups(self, args: MagicArguments) -> Any:
         """Group the messages of an entity by what went wrong with them, the largest group first.
 
         A group has a fingerprint, which %sb_resubmit and %sb_pick take as --cause. The query of --kql finds exceptions

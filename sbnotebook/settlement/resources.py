@@ -16,6 +16,7 @@ from sbnotebook.settlement.locking.records import DeferralRecord, Record, Remova
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.locking.wake_up import WakeUps
 from sbnotebook.settlement.memory.archive import Archive, archive_of
+from sbnotebook.settlement.memory.assistant_calls import AssistantCalls
 from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
 from sbnotebook.settlement.memory.journal import Journal
 from sbnotebook.settlement.memory.notes import Looks, Notes
@@ -110,6 +111,11 @@ class Resources:
     def looks(self) -> Looks:
         """Return the journal's counts of dead-letter queues at the last look; use them in a thread, as the notes."""
         return Looks(self.journal.database, self.identity)
+
+    @property
+    def assistant_calls(self) -> AssistantCalls:
+        """Return the journal's calls of assistants in this namespace; use them in a thread, as the notes."""
+        return AssistantCalls(self.journal.database, self.identity)
 
     async def close(self) -> None:
         """Close all connections and files. Close the batches that are still open first."""
