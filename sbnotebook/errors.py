@@ -57,8 +57,9 @@ __all__ = [
 
 _NEVER_SUGGESTED: Final = frozenset(
     {
-        *("sb_purge", "sb_complete"),
+        *("sb_purge", "sb_complete", "sb_confirm"),
         *("--complete", "--cancel", "--no-archive", "--include-resubmitted", "--overwrite", "--write", "--yes"),
+        *("--may-plan", "--show-bodies"),
     }
 )
 """Names that remove, double or overwrite something, or let it happen unasked: a slip must not lead to them."""

@@ -30,7 +30,8 @@ MAGICS: Final = {
 }
 """The title and the tasks of each page that is written from the code."""
 WORDS: Final = {
-    "how-to/causes": ("cause", "reason", "group"),
+    "how-to/assistant": ("assistant", "MCP", "AI"),
+    "how-to/causes": ("cause", "reason", "group", "Application Insights", "telemetry", "KQL"),
     "how-to/decode": ("avro", "protobuf", "schema", "decode", "binary"),
     "how-to/connect": ("connect", "connection string", "sign in"),
     "how-to/copy": ("sample", "mask", "anonymize", "GDPR"),

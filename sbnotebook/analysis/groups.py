@@ -204,10 +204,9 @@ class Groups(Shown, Sequence[Group]):
             until: the end of the times; None for now.
 
         Returns:
-            A frame with a row for each kind of failure of a cause, the most frequent first: the fingerprint and the
-            reason of the cause, the kind (``exception`` or ``dependency``), the type of the exception or the name of
-            the dependency, its method or target, result code and application, how often it happened, in how many
-            operations, when first and last, and the text of the first. A warning says where it is not complete.
+            A frame with a row for each kind of failure of a cause, the most frequent first. ``kind`` is ``exception``
+            or ``dependency``, ``name`` the type of the exception or the name of the dependency, and ``target`` its
+            method or target. ``count`` includes those that sampling left out. A warning says if it is not complete.
 
         Raises:
             ConfigurationError: the workspace is not a GUID.

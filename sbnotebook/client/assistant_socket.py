@@ -18,8 +18,7 @@ from typing import Any, Final
 
 import platformdirs
 
-from sbnotebook.client.assistant import Assistant
-from sbnotebook.client.scrubbing import in_words
+from sbnotebook.client.assistant import Assistant, in_words
 from sbnotebook.errors import ConfigurationError, DecisionError
 
 _SHARED: Final = ("tools", "call", "question", "confirm")
@@ -102,7 +101,7 @@ class RemoteAssistant:
         except OSError:
             raise ConfigurationError("No notebook shares its connection: run %sb_assistant in one.") from None
         if not answer:
-            raise DecisionError("The notebook ended meanwhile: %sb_journal has what is known of a plan that ran.")
+            raise DecisionError("The notebook ended meanwhile: %sb_journal has the messages of a plan that ran.")
         found = json.loads(answer)
         if "error" in found:
             raise DecisionError(found["error"])
