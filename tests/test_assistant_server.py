@@ -96,10 +96,7 @@ def counts(emulator: RunningEmulator) -> tuple[int, int]:
     return found.active, found.dead_letter
 
 
-@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.thorough)])
-async def test_a_plan_runs_after_the_client_has_asked_a_person(
-    emulator: RunningEmulator, namespace: Namespace, tmp_path: Path, mode: str
-) -> None:
+async def plan_and_apply(emulator: RunningEmulator, namespace: Namespace, tmp_path: Path, mode: str) -> None:
     person = Person()
     async with assistant(emulator, tmp_path, "env:TARGET", "--may-plan", person=person, mode=mode) as call:
         letter = (await call("peek", entity="orders/$dlq", max_messages=1, bodies=True))["data"][0]
@@ -113,6 +110,19 @@ async def test_a_plan_runs_after_the_client_has_asked_a_person(
     assert person.questions == [f"An assistant asks: Resubmit 1 message of orders/$dlq? (plan {planned['digest']})"]
     assert counts(emulator) == (1, 20)
     assert [each.tool for each in namespace.assistant_calls.last()] == ["apply", "apply", "plan", "peek"]
+
+
+async def test_a_plan_runs_after_the_client_has_asked_a_person(
+    emulator: RunningEmulator, namespace: Namespace, tmp_path: Path
+) -> None:
+    await plan_and_apply(emulator, namespace, tmp_path, "auto")
+
+
+@pytest.mark.thorough
+async def test_a_client_with_the_older_protocol_asks_too(
+    emulator: RunningEmulator, namespace: Namespace, tmp_path: Path
+) -> None:
+    await plan_and_apply(emulator, namespace, tmp_path, "legacy")
 
 
 @pytest.mark.thorough
