@@ -3,7 +3,7 @@ from __future__ import annotations
 import copy
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import astuple, replace
 from pathlib import Path
@@ -12,24 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.entities.changes import (
-    Change,
-    EntityDeleted,
-    EntitySaved,
-    MessageAdded,
-    MessageIdSeen,
-    MessageRemoved,
-    MessageUpdated,
-    SessionStateSet,
-)
+from sbnotebook.emulator.entities.changes import Changes
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
-from sbnotebook.emulator.entities.message_log import SHELF, ShelfSummary
-from sbnotebook.emulator.entities.snapshot import Snapshot, StoredBox, StoredEntity, StoredMessageId, StoredSession
+from sbnotebook.emulator.entities.message_log import SHELF
+from sbnotebook.emulator.entities.snapshot import Snapshot
 from sbnotebook.emulator.store import FILE_NAME, Store
 
 BOX = 4
 """That of the entity 1."""
-QUEUE = EntitySaved(1, "queue", "orders", {"lock_duration": 30_000, "rules": [None, "ä"]}, 7, 8)
+DESCRIPTION = {"lock_duration": 30_000, "rules": [None, "ä"]}
+NOTHING: Snapshot = ([], {}, [], [])
+
+Step = Callable[[Changes], object]
+"""What a turn does."""
 
 
 def message(number: int, **fields: object) -> BrokeredMessage:
@@ -37,16 +32,47 @@ def message(number: int, **fields: object) -> BrokeredMessage:
     return BrokeredMessage(number, number, 100 + number, **whole)  # pyright: ignore[reportArgumentType]
 
 
-def added(*numbers: int, box: int = BOX) -> list[Change]:
-    return [MessageAdded(box, message(number)) for number in numbers]
+def saved(number: int = 1, path: str = "orders") -> Step:
+    return lambda changes: changes.entities.append((number, ("queue", path, DESCRIPTION, 7, 8)))
 
 
-def kept(directory: Path, *turns: Iterable[Change]) -> None:
+def deleted(number: int) -> Step:
+    return lambda changes: changes.entities.append((number, None))
+
+
+def add(message: BrokeredMessage, box: int = BOX) -> Step:
+    return lambda changes: changes.add(box, message)
+
+
+def added(*numbers: int, box: int = BOX) -> list[Step]:
+    return [add(message(number), box) for number in numbers]
+
+
+def session(name: str, state: bytes | None, time: int, box: int = BOX) -> Step:
+    return lambda changes: changes.sessions.update({(box, name): (state, time)})
+
+
+def seen(name: str, until: int, at: int = 0) -> Step:
+    def take(changes: Changes) -> None:
+        changes.seen.append((1, name, until))
+        changes.seen_at = at
+
+    return take
+
+
+def made(*steps: Step) -> Changes:
+    changes = Changes()
+    for step in steps:
+        step(changes)
+    return changes
+
+
+def kept(directory: Path, *turns: Iterable[Step]) -> None:
     """One emulator's life."""
     with Store(directory) as store:
         store.load(0)
         for turn in turns:
-            store.apply(list(turn))
+            store.apply(made(*turn))
 
 
 def loaded(directory: Path, now: int = 0) -> Snapshot:
@@ -57,10 +83,10 @@ def loaded(directory: Path, now: int = 0) -> Snapshot:
 def standing(directory: Path) -> dict[int, list[tuple[object, ...]]]:
     """All messages by box."""
     with Store(directory) as store:
-        boxes = store.load(0).boxes
+        _, boxes, _, _ = store.load(0)
         return {
-            box: [plain(each) for shelf in found.shelves for each in store.load_shelf(box, shelf.number)]
-            for box, found in boxes.items()
+            box: [plain(each) for shelf in shelves for each in store.load_shelf(box, shelf[0])]
+            for box, (shelves, _, _) in boxes.items()
         }
 
 
@@ -72,19 +98,19 @@ def test_every_field_of_a_message_comes_back_but_the_lock(tmp_path: Path) -> Non
     full = BrokeredMessage(
         5, 3, 70, b"payload", -1, BrokeredState.SCHEDULED, 80, 2, 90, "session", "orders", 4, locked_until=1
     )
-    kept(tmp_path, [QUEUE, MessageAdded(BOX, full), *added(6)])
+    kept(tmp_path, [saved(), add(full), *added(6)])
     assert standing(tmp_path) == {BOX: [plain(full), plain(message(6))]}
 
 
 def test_a_large_payload_stays_in_the_file_until_it_is_asked_for(tmp_path: Path) -> None:
-    kept(tmp_path, [QUEUE, *(MessageAdded(BOX, message(n, payload=bytes([n]) * (16_383 + n))) for n in (1, 2))])
+    kept(tmp_path, [saved(), *(add(message(n, payload=bytes([n]) * (16_383 + n))) for n in (1, 2))])
     with Store(tmp_path) as store:
         small, large = store.load_shelf(BOX, 0)
         assert (small.payload, small.size) == (b"\1" * 16_384, 16_384)
         assert (large.payload, large.size) == (None, 16_385)
         assert store.load_payload(BOX, 2) == b"\2" * 16_385
         large.delivery_count = 3
-        store.apply([MessageUpdated(BOX, large)])
+        store.apply(made(lambda changes: changes.update(BOX, large)))
         assert store.load_shelf(BOX, 0)[1].delivery_count == 3
         assert store.load_payload(BOX, 2) == b"\2" * 16_385
 
@@ -92,66 +118,58 @@ def test_a_large_payload_stays_in_the_file_until_it_is_asked_for(tmp_path: Path)
 def test_a_message_without_its_payload_is_refused(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         with pytest.raises(ValueError, match="without its payload"):
-            store.apply([QUEUE, MessageAdded(BOX, message(1, payload=None, size=20_000))])
+            store.apply(made(saved(), add(message(1, payload=None, size=20_000))))
         with pytest.raises(ValueError, match="without its payload"):
-            store.apply([QUEUE])  # a caller that continues nevertheless
-    assert loaded(tmp_path) == Snapshot()
+            store.apply(made(saved()))  # a caller that continues nevertheless
+    assert loaded(tmp_path) == NOTHING
 
 
 def test_sessions_and_ids_that_were_seen_come_back(tmp_path: Path) -> None:
-    sessions = [SessionStateSet(BOX, name, b"s", 5) for name in ("a", "b", "c")]
-    ids = [MessageIdSeen(1, "old", 50), MessageIdSeen(1, "new", 60), MessageIdSeen(1, "new", 70)]
     kept(
         tmp_path,
-        [QUEUE, *sessions, *ids],
-        [replace(sessions[0], state=b"t", updated_time=6), SessionStateSet(BOX, "b", None, 6)],
+        [saved(), *(session(name, b"s", 5) for name in "abc"), seen("old", 50), seen("new", 60), seen("new", 70)],
+        [session("a", b"t", 6), session("b", None, 6)],
     )
-    snapshot = loaded(tmp_path, now=50)
-    assert snapshot.sessions == [StoredSession(BOX, "a", b"t", 6), StoredSession(BOX, "c", b"s", 5)]
-    assert snapshot.seen == [StoredMessageId(1, "new", 70)]
+    _, _, sessions, ids = loaded(tmp_path, now=50)
+    assert sessions == [(BOX, "a", b"t", 6), (BOX, "c", b"s", 5)]
+    assert ids == [(1, "new", 70)]
 
 
 def test_ids_are_forgotten_once_their_time_has_passed(tmp_path: Path) -> None:
-    kept(tmp_path, [QUEUE, MessageIdSeen(1, "old", 105), MessageIdSeen(1, "new", 106)])
-    kept(tmp_path, [MessageIdSeen(1, "newest", 200, seen_at=105)])
-    assert [seen.message_id for seen in loaded(tmp_path, now=0).seen] == ["new", "newest"]
+    kept(tmp_path, [saved(), seen("old", 105), seen("new", 106)])
+    kept(tmp_path, [seen("newest", 200, at=105)])
+    assert loaded(tmp_path, now=0)[3] == [(1, "new", 106), (1, "newest", 200)]
 
 
 def test_ids_are_forgotten_as_fast_as_they_come_in(tmp_path: Path) -> None:
-    turns = [
-        [MessageIdSeen(1, f"{turn}-{number}", turn + 1, seen_at=turn) for number in range(1_000)] for turn in range(4)
-    ]
-    kept(tmp_path, [QUEUE], *turns, *[[MessageIdSeen(1, "last", 1_000, seen_at=900)]] * 4)
+    turns = [[seen(f"{turn}-{number}", turn + 1, at=turn) for number in range(1_000)] for turn in range(4)]
+    kept(tmp_path, [saved()], *turns, *[[seen("last", 1_000, at=900)]] * 4)
     assert rows(tmp_path, "seen") == 1
 
 
-def everything_of_one() -> list[Change]:
-    boxes = [MessageAdded(box, message(number)) for box in (BOX, BOX + 1, BOX + 3) for number in range(1, 400)]
-    ids = [MessageIdSeen(1, str(number), 10**6) for number in range(600)]
-    return [QUEUE, *boxes, SessionStateSet(BOX, "a", b"s", 5), *ids]
+def everything_of_one() -> list[Step]:
+    boxes = [add(message(number), box) for box in (BOX, BOX + 1, BOX + 3) for number in range(1, 400)]
+    return [saved(), *boxes, session("a", b"s", 5), *(seen(str(number), 10**6) for number in range(600))]
 
 
 def test_remains_of_a_deleted_entity_are_removed_step_by_step(tmp_path: Path) -> None:
-    other = EntitySaved(2, "queue", "other", {}, 0, 0)
-    kept(tmp_path, [*everything_of_one(), other, *added(1, box=8)], [EntityDeleted(1)])
-    assert loaded(tmp_path) == Snapshot(
-        [StoredEntity(2, "queue", "other", {}, 0, 0, 1)], {8: StoredBox([ShelfSummary(0, 1, 6, 1, None)], 0, [])}
-    )
-    kept(tmp_path, *([SessionStateSet(8, "a", b"", number)] for number in range(12)))
+    kept(tmp_path, [*everything_of_one(), saved(2, "other"), *added(1, box=8)], [deleted(1)])
+    assert loaded(tmp_path) == (
+        [(2, "queue", "other", DESCRIPTION, 7, 8, 1)], {8: ([(0, 1, 6, 1, None)], 0, [])}, [], []
+    )  # fmt: skip
+    kept(tmp_path, *([session("a", b"", number, box=8)] for number in range(12)))
     assert [rows(tmp_path, table) for table in ("message", "payload", "seen", "session")] == [1, 1, 0, 1]
 
 
 @pytest.mark.parametrize("is_restarted", [True, False])
 def test_the_number_of_a_deleted_entity_can_be_given_again(tmp_path: Path, is_restarted: bool) -> None:
-    turns: list[list[Change]] = [everything_of_one(), [EntityDeleted(1)], [QUEUE, *added(2)]]
+    turns: list[list[Step]] = [everything_of_one(), [deleted(1)], [saved(), *added(2)]]
     lives = [turns[:2], turns[2:]] if is_restarted else [turns]
     for life in lives:
         kept(tmp_path, *life)
-    snapshot = loaded(tmp_path)
-    assert snapshot == Snapshot(
-        [StoredEntity(1, "queue", "orders", QUEUE.description, 7, 8, 2)],
-        {BOX: StoredBox([ShelfSummary(0, 1, 6, 1, None)], 0, [])},
-    )
+    assert loaded(tmp_path) == (
+        [(1, "queue", "orders", DESCRIPTION, 7, 8, 2)], {BOX: ([(0, 1, 6, 1, None)], 0, [])}, [], []
+    )  # fmt: skip
 
 
 def rows(directory: Path, table: str) -> int:
@@ -173,7 +191,7 @@ def test_any_changes_come_back_from_the_store(
 ) -> None:
     directory = tmp_path_factory.mktemp("store")
     model: dict[tuple[int, int], BrokeredMessage] = {}
-    history: list[list[Change]] = [[QUEUE, replace(QUEUE, entity_id=2)]]
+    history: list[list[Step]] = [[saved(), saved(2)]]
     for turn in turns:
         history.append([])
         for step, key in turn:
@@ -186,20 +204,20 @@ def test_any_changes_come_back_from_the_store(
     assert rows(directory, "payload") == len(model)
 
 
-def changed(model: dict[tuple[int, int], BrokeredMessage], step: str, key: tuple[int, int]) -> list[Change]:
+def changed(model: dict[tuple[int, int], BrokeredMessage], step: str, key: tuple[int, int]) -> list[Step]:
     """Do what a box would do."""
     box, number = key
     if step == "add" and key not in model:
         model[key] = message(number)
-        return [MessageAdded(box, model[key])]
+        return [add(model[key], box)]
     if step == "add" or key not in model:
         return []
     if step == "remove":
         del model[key]
-        return [MessageRemoved(box, number)]
+        return [lambda changes: changes.remove(box, number)]
     found = model[key] = copy.copy(model[key])
     found.delivery_count += 1
     if step == "rewrite":
         found.payload = (found.payload or b"") + b"!"
         found.size += 1
-    return [MessageUpdated(box, found, has_new_payload=step == "rewrite")]
+    return [lambda changes: changes.update(box, found, has_new_payload=step == "rewrite")]

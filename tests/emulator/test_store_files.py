@@ -11,13 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from sbnotebook.emulator.entities.changes import EntitySaved, MessageAdded
+from sbnotebook.emulator.entities.changes import Changes
 from sbnotebook.emulator.entities.message import BrokeredMessage
 from sbnotebook.emulator.store import FILE_NAME, Store, is_in_use, opening
 from sbnotebook.errors import EmulatorError
 
 BUSY_TIMEOUT = "sbnotebook.emulator.store.opening.BUSY_TIMEOUT"
-QUEUE = EntitySaved(1, "queue", "orders", {}, 7, 8)
+
+
+def queue(*messages: BrokeredMessage) -> Changes:
+    changes = Changes()
+    changes.entities.append((1, ("queue", "orders", {}, 7, 8)))
+    for message in messages:
+        changes.add(4, message)
+    return changes
 
 
 def test_a_second_emulator_is_kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +69,7 @@ def test_of_two_that_find_nothing_one_owns_the_directory(tmp_path: Path, monkeyp
 
 def test_a_log_of_a_removed_file_is_not_replayed(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.apply([QUEUE])
+    store.apply(queue())
     left = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name.endswith("-wal")}
     assert left  # as after a kill
     store.close()
@@ -70,7 +77,7 @@ def test_a_log_of_a_removed_file_is_not_replayed(tmp_path: Path) -> None:
     for name, content in left.items():
         (tmp_path / name).write_bytes(content)
     with Store(tmp_path) as store:
-        assert store.load(0).entities == []
+        assert store.load(0)[0] == []
 
 
 def test_a_store_is_in_use_while_it_is_open(tmp_path: Path) -> None:
@@ -120,15 +127,15 @@ def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path, content: by
 def test_a_later_format_is_left_as_it_is(tmp_path: Path) -> None:
     Store(tmp_path).close()
     with sqlite3.connect(tmp_path / FILE_NAME) as database:
-        database.execute("PRAGMA user_version = 2")
+        database.execute("PRAGMA user_version = 3")
     database.close()
-    assert_untouched(tmp_path, "has the format 2")
+    assert_untouched(tmp_path, "has the format 3")
 
 
 def store_of_500_messages(directory: Path) -> Path:
     with Store(directory) as store:
         messages = [BrokeredMessage(n, n, 0, b"x" * 200 + bytes([n % 256])) for n in range(1, 501)]
-        store.apply([QUEUE, *(MessageAdded(4, message) for message in messages)])
+        store.apply(queue(*messages))
     return store.path
 
 
@@ -150,10 +157,10 @@ def damage_payloads(path: Path) -> None:
 def test_damage_that_is_found_later_ends_the_keeping(tmp_path: Path, asks_for_all: bool) -> None:
     damage_payloads(store_of_500_messages(tmp_path))
     with Store(tmp_path) as store:
-        assert store.load(0).boxes[4].shelves[0].count == 500  # the messages themselves are whole
+        assert store.load(0)[1][4][0][0][1] == 500  # the messages themselves are whole
         with pytest.raises(EmulatorError, match="cannot be read"):
             store.load_shelf(4, 0) if asks_for_all else [store.load_payload(4, number) for number in range(1, 501)]
-        for changes in ([], [QUEUE]):
+        for changes in (Changes(), queue()):
             with pytest.raises(EmulatorError, match="cannot be read"):
                 store.apply(changes)
 

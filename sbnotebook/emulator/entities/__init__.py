@@ -3,7 +3,7 @@
 No sockets, no frames, no clock: the moment is passed in, as milliseconds since 1970-01-01 UTC.
 """
 
-from sbnotebook.emulator.entities.changes import Change
+from sbnotebook.emulator.entities.changes import Changes
 from sbnotebook.emulator.entities.message import (
     BrokeredMessage,
     BrokeredState,
@@ -34,7 +34,7 @@ __all__ = [
     "AuthorizationRule",
     "BrokeredMessage",
     "BrokeredState",
-    "Change",
+    "Changes",
     "Claim",
     "Condition",
     "Counts",

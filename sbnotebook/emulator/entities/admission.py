@@ -9,7 +9,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
-from sbnotebook.emulator.entities.changes import MessageAdded, MessageIdSeen, MessageRemoved
 from sbnotebook.emulator.entities.message import (
     BrokeredMessage,
     BrokeredState,
@@ -180,8 +179,8 @@ class Admission:
     def pass_on(self, message: BrokeredMessage) -> None:
         """Record that a message got a number, though the message does not stay."""
         box = self._destination.box
-        changes = (MessageAdded(box, message), MessageRemoved(box, message.sequence_number))
-        self._context.changes.extend(changes)
+        self._context.changes.add(box, message)
+        self._context.changes.remove(box, message.sequence_number)
 
     def activated(self, message: BrokeredMessage, now: int) -> BrokeredMessage:
         """Return a scheduled message as it becomes active: with a new number. Its scheduled time stays.
@@ -251,7 +250,8 @@ class Admission:
         until = now + self._destination.options.duplicate_detection_window
         self._seen.pop(key, None)
         self._seen[key] = until
-        self._context.changes.append(MessageIdSeen(self._destination.record.entity_id, key, until, now))
+        self._context.changes.seen.append((self._destination.record.entity_id, key, until))
+        self._context.changes.seen_at = now
         return False
 
     def _key(self, sent: SentMessage) -> str | None:

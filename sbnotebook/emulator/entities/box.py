@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from sbnotebook.amqp import AmqpValue
-from sbnotebook.emulator.entities.changes import MessageAdded, MessageRemoved, MessageUpdated
 from sbnotebook.emulator.entities.locks import Locks
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, DeadLetterReason
 from sbnotebook.emulator.entities.message_log import MessageLog, ShelfSummary
@@ -163,7 +162,7 @@ class Box:
         if settlement.properties:
             payload = with_application_properties(self.log.payload(message), settlement.properties)
             self.log.replace_payload(message, payload)
-            self._context.changes.append(MessageUpdated(self.box, message, has_new_payload=True))
+            self._context.changes.update(self.box, message, has_new_payload=True)
         self._apply(message, settlement.event, now, why=settlement.why)
 
     def renew(self, token: UUID, now: int) -> int:
@@ -211,7 +210,7 @@ class Box:
     def put(self, message: BrokeredMessage, now: int) -> None:
         """Put in a new message that is not locked; its number decides its place."""
         self.log.add(message)
-        self._context.changes.append(MessageAdded(self.box, message))
+        self._context.changes.add(self.box, message)
         if message.state is BrokeredState.ACTIVE:
             self._offer(message, now)
 
@@ -261,7 +260,7 @@ class Box:
                 text = f"Message could not be consumed after {limit} delivery attempts."
                 to, why = Place.DEAD_LETTERED, DeadLetterReason("MaxDeliveryCountExceeded", text)
         if counts and to is not Place.DEAD_LETTERED:
-            self._context.changes.append(MessageUpdated(self.box, message))
+            self._context.changes.update(self.box, message)
         self._move(message, to, now, why, session)
 
     def _move(
@@ -346,7 +345,7 @@ class Box:
 
     def _remove(self, message: BrokeredMessage) -> None:
         self.log.remove(message)
-        self._context.changes.append(MessageRemoved(self.box, message.sequence_number))
+        self._context.changes.remove(self.box, message.sequence_number)
         if message.state is BrokeredState.DEFERRED:
             self.deferred_count -= 1
         if self.sessions is not None and message.state is not BrokeredState.SCHEDULED:

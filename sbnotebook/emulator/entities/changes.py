@@ -3,78 +3,67 @@
 A message is in a box: each queue, subscription and sub-queue is one, and so is the schedule of a
 topic. Boxes have numbers; those of one entity follow each other (``BOXES_PER_ENTITY``). A message
 that goes from one box to another is removed from the one and added to the other, in one turn.
-
-The two changes that come with every message are not frozen, because that costs twice as much.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sbnotebook.emulator.entities.message import BrokeredMessage
+from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
 
 BOXES_PER_ENTITY: Final = 4
 """An entity's number times this is its box; the next two are its dead-letter and its transfer dead-letter queue."""
+COUNTER: Final = (1 << PARTITION_SHIFT) - 1
+
+_Key = tuple[int, int]
+"""Box and sequence number."""
 
 
-@dataclass(frozen=True, slots=True)
-class EntitySaved:
-    """A new entity, or new options or rules of an entity."""
+class Changes:
+    """The changes of one turn. Of a message that came and went within the turn only its number is left."""
 
-    entity_id: int  # its number, which it keeps
-    kind: str  # "queue", "topic" or "subscription"
-    path: str  # its path
-    description: dict[str, Any]  # its options, and a subscription's rules: plain JSON values
-    created_time: int  # ms
-    updated_time: int  # ms
+    def __init__(self) -> None:
+        # In order: the number of an entity with its kind, path, description and times; None for one that was deleted.
+        self.entities: list[tuple[int, tuple[str, str, dict[str, Any], int, int] | None]] = []
+        self.added: dict[_Key, BrokeredMessage] = {}
+        self.updated: dict[_Key, BrokeredMessage] = {}
+        self.rewritten: set[_Key] = set()  # those updated messages whose bytes were changed
+        self.removed: set[_Key] = set()
+        self.last: dict[int, int] = {}  # by entity: the number of the last message that was added
+        self.sessions: dict[tuple[int, str], tuple[bytes | None, int]] = {}  # the state and its time, by box and id
+        self.seen: list[tuple[int, str, int]] = []  # an entity, a message id, and until when it is a duplicate (ms)
+        self.seen_at = 0  # when the last of them came in, ms
 
+    def __bool__(self) -> bool:
+        messages = self.added or self.updated or self.removed or self.last
+        return bool(messages or self.entities or self.sessions or self.seen)
 
-@dataclass(frozen=True, slots=True)
-class EntityDeleted:
-    entity_id: int
+    def clear(self) -> None:
+        for each in (self.added, self.updated, self.rewritten, self.removed, self.last, self.sessions):
+            each.clear()
+        self.entities.clear()
+        self.seen.clear()
 
+    def add(self, box: int, message: BrokeredMessage) -> None:
+        number = message.sequence_number
+        self.added[box, number] = message
+        entity_id = box // BOXES_PER_ENTITY
+        if number & COUNTER > self.last.get(entity_id, 0) & COUNTER:
+            self.last[entity_id] = number
 
-@dataclass(slots=True)
-class MessageAdded:
-    """A message was added to a box; its number is now the entity's last sequence number."""
+    def update(self, box: int, message: BrokeredMessage, *, has_new_payload: bool = False) -> None:
+        key = box, message.sequence_number
+        if key in self.added:
+            self.added[key] = message
+            return
+        self.updated[key] = message
+        if has_new_payload:
+            self.rewritten.add(key)
 
-    box: int
-    message: BrokeredMessage
-
-
-@dataclass(frozen=True, slots=True)
-class MessageUpdated:
-    box: int
-    message: BrokeredMessage
-    has_new_payload: bool = False
-
-
-@dataclass(slots=True)
-class MessageRemoved:
-    box: int
-    sequence_number: int
-
-
-@dataclass(frozen=True, slots=True)
-class SessionStateSet:
-    box: int
-    session_id: str
-    state: bytes | None
-    updated_time: int
-
-
-@dataclass(frozen=True, slots=True)
-class MessageIdSeen:
-    """A message with this id has come in at ``seen_at``; a second message is a duplicate until ``until`` (both in ms).
-
-    Those whose time has passed may be forgotten.
-    """
-
-    entity_id: int
-    message_id: str
-    until: int
-    seen_at: int = 0
-
-
-Change = EntitySaved | EntityDeleted | MessageAdded | MessageUpdated | MessageRemoved | SessionStateSet | MessageIdSeen
+    def remove(self, box: int, number: int) -> None:
+        key = box, number
+        if self.added.pop(key, None) is None:
+            self.updated.pop(key, None)
+            self.rewritten.discard(key)
+            self.removed.add(key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, Protocol
@@ -23,13 +22,8 @@ _OVERHEAD: Final = 512
 """Bytes that a message takes besides its payload, about."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShelfSummary:
-    number: int  # the sequence numbers divided by ``SHELF``
-    count: int  # messages
-    size: int  # bytes of their payloads
-    active: int  # how many of them can be received
-    next_expiry: int | None  # ms; when the first of those expires, None if none does
+ShelfSummary = tuple[int, int, int, int, int | None]
+"""Of a shelf: its number, its messages, the bytes of their payloads, its active ones, and the first expiry (ms)."""
 
 
 class Storage(Protocol):
@@ -135,15 +129,15 @@ class MessageLog:
 
     def restore(self, summaries: list[ShelfSummary]) -> None:
         """Put in shelves as a store has them; their messages stay there."""
-        for summary in summaries:
-            shelf = self._new_shelf(summary.number)
+        for number, messages, size, active, next_expiry in summaries:
+            shelf = self._new_shelf(number)
             shelf.messages = None
-            shelf.count, shelf.size, shelf.ready_count = summary.count, summary.size, summary.active
-            self._count += summary.count
-            self.size_bytes += summary.size
-            self.ready_count += summary.active
+            shelf.count, shelf.size, shelf.ready_count = messages, size, active
+            self._count += messages
+            self.size_bytes += size
+            self.ready_count += active
             self._list(shelf)
-            self._expect_expiry(shelf, summary.next_expiry)
+            self._expect_expiry(shelf, next_expiry)
 
     def add(self, message: BrokeredMessage) -> None:
         """Put in a message whose number is new here; it is not ready."""

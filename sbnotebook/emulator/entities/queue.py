@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sbnotebook.emulator.entities.admission import Admission
 from sbnotebook.emulator.entities.box import Box, earliest
-from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, SessionStateSet
+from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, DeadLetterReason, SentMessage
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
 from sbnotebook.emulator.entities.record import EntityRecord, Recorded
@@ -211,7 +211,7 @@ class ReceivingEntity(Recorded, Box):
             text = f"The session state has {len(state or b'')} bytes, the limit is {limit}."
             raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
         self.restore_session_state(session, state, now)
-        self._context.changes.append(SessionStateSet(self.box, session.session_id, state, now))
+        self._context.changes.sessions[self.box, session.session_id] = state, now
 
     def restore_session_state(self, session: MessageSession, state: bytes | None, updated_time: int) -> None:
         """Set the state of a session as the store has it, with the time (ms) when it was set."""

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Final, TypeVar
 
 from sbnotebook.emulator.entities.box import Box, earliest
-from sbnotebook.emulator.entities.changes import Change, EntityDeleted, EntitySaved
+from sbnotebook.emulator.entities.changes import Changes
 from sbnotebook.emulator.entities.json_form import stored
 from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason
 from sbnotebook.emulator.entities.message_log import Residency
@@ -48,7 +48,7 @@ class Registry:
 
     def __init__(self, tier: Tier = Tier.PREMIUM) -> None:
         self.tier = tier
-        self.changes: list[Change] = []  # to store, since ``take_changes``, in order
+        self.changes = Changes()  # of this turn
         self.residency = Residency()
         self.is_in_use: Callable[[AnyEntity], bool] = lambda _: False
         # Where a message comes again that was given back, by entity path: front, place or back.
@@ -60,12 +60,6 @@ class Registry:
         self._idle: list[AnyEntity] = []
         self._copies = 0  # of forwarded messages, in this turn
         self._waiting: deque[tuple[ReceivingEntity, int]] = deque()
-
-    def take_changes(self) -> list[Change]:
-        """Return what the store has to keep since the last call, in order."""
-        changes = self.changes[:]
-        self.changes.clear()
-        return changes
 
     # ------------------------------------------------------------------------------------- finding
 
@@ -302,7 +296,7 @@ class Registry:
             for subscription in entity.subscriptions:
                 self._delete(subscription)
         entity.forget_messages()
-        self.changes.append(EntityDeleted(entity.record.entity_id))
+        self.changes.entities.append((entity.record.entity_id, None))
 
     def _forget_alarms(self) -> None:
         """Drop the alarms of deleted entities: the next one may be years away."""
@@ -346,11 +340,8 @@ class Registry:
     def _save(self, entity: AnyEntity) -> None:
         record, rules = entity.record, entity.rules if isinstance(entity, Subscription) else ()
         description = stored(entity.options, rules)
-        self.changes.append(
-            EntitySaved(
-                record.entity_id, record.kind, entity.path, description, record.created_time, record.updated_time
-            )
-        )
+        row = record.kind, entity.path, description, record.created_time, record.updated_time
+        self.changes.entities.append((record.entity_id, row))
         self._watch(entity)
 
     def _watch(self, entity: AnyEntity) -> None:

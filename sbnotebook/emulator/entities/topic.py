@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sbnotebook.emulator.entities.admission import Admission
-from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, MessageAdded, MessageRemoved
+from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
 from sbnotebook.emulator.entities.message import (
     BrokeredMessage,
     BrokeredState,
@@ -171,7 +171,7 @@ class Topic(Recorded):
                 subscription.take_in(message, now)
             return
         self.log.add(message)
-        self.context.changes.append(MessageAdded(self.box, message))
+        self.context.changes.add(self.box, message)
         self.schedule.add(message)
         self.context.wake(self, message.scheduled_time or 0)
 
@@ -196,7 +196,7 @@ class Topic(Recorded):
 
     def _remove(self, message: BrokeredMessage) -> None:
         self.log.remove(message)
-        self.context.changes.append(MessageRemoved(self.box, message.sequence_number))
+        self.context.changes.remove(self.box, message.sequence_number)
 
 
 _HEADER_TOO_LARGE = DeadLetterReason(

@@ -217,12 +217,13 @@ class Broker:
         return is_behind or dispatcher.is_behind
 
     def _commit(self) -> bool:
-        changes = self.registry.take_changes()
+        changes = self.registry.changes
         if changes and self.faults.slow_disk_ms:
             time.sleep(self.faults.slow_disk_ms / 1000)  # All clients wait, as for a slow disk.
         try:
             if self._store is not None:
                 self._store.apply(changes)
+            changes.clear()
         except Exception as error:  # noqa: BLE001 - the changes are not stored, for any reason
             # Memory is ahead of the file now. Nothing was confirmed: drop all connections and end.
             _LOGGER.critical("The store failed, the emulator ends: %r", error)

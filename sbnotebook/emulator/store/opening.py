@@ -16,7 +16,7 @@ BUSY_TIMEOUT: Final = 5.0
 """Seconds to wait for an emulator that is ending."""
 APPLICATION_ID: Final = 0x53426E62
 """Marks the file in its header as the emulator's (SQLite documentation, "PRAGMA application_id")."""
-VERSION: Final = 1
+VERSION: Final = 2
 
 _TABLES: Final = """
 CREATE TABLE entity (

@@ -10,21 +10,14 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, Change
+from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, Changes
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.message_log import SHELF, ShelfSummary
-from sbnotebook.emulator.entities.snapshot import (
-    Snapshot,
-    StoredBox,
-    StoredEntity,
-    StoredMessageId,
-    StoredSession,
-)
+from sbnotebook.emulator.entities.snapshot import Snapshot, StoredBox
 from sbnotebook.emulator.store.opening import FILE_NAME, open_database, opening_error
 from sbnotebook.emulator.store.writing import Writer
 from sbnotebook.errors import EmulatorError
@@ -83,8 +76,8 @@ class Store:
         try:
             snapshot = _read_snapshot(self._database, now)
             orphans = _read_orphans(self._database)
-            known = {entity.entity_id for entity in snapshot.entities}
-            gone = {box // BOXES_PER_ENTITY for box in snapshot.boxes} - known | orphans
+            known = {entity_id for entity_id, *_ in snapshot[0]}
+            gone = {box // BOXES_PER_ENTITY for box in snapshot[1]} - known | orphans
             self._writer.swept |= gone
         except (sqlite3.DatabaseError, ValueError) as error:
             self.close()
@@ -113,7 +106,7 @@ class Store:
         except (sqlite3.Error, ValueError) as error:
             raise self._failed(error) from error
 
-    def apply(self, changes: Sequence[Change]) -> None:
+    def apply(self, changes: Changes) -> None:
         """Write these changes, all of them or none."""
         if self._failure is not None:
             raise self._failure
@@ -137,29 +130,28 @@ class Store:
 
 def _without(snapshot: Snapshot, gone: set[int]) -> Snapshot:
     """Return the snapshot without the remains of deleted entities."""
-    if not gone:
-        return snapshot
-    return Snapshot(
-        snapshot.entities,
-        {box: found for box, found in snapshot.boxes.items() if box // BOXES_PER_ENTITY not in gone},
-        [session for session in snapshot.sessions if session.box // BOXES_PER_ENTITY not in gone],
-        [seen for seen in snapshot.seen if seen.entity_id not in gone],
+    entities, boxes, sessions, seen = snapshot
+    return (
+        entities,
+        {box: found for box, found in boxes.items() if box // BOXES_PER_ENTITY not in gone},
+        [session for session in sessions if session[0] // BOXES_PER_ENTITY not in gone],
+        [each for each in seen if each[0] not in gone],
     )
 
 
 def _read_snapshot(database: sqlite3.Connection, now: int) -> Snapshot:
     entities = [
-        StoredEntity(entity_id, kind, path, json.loads(description), *rest)
+        (entity_id, kind, path, json.loads(description), *rest)
         for entity_id, kind, path, description, *rest in database.execute(
             "SELECT id, kind, path, description, created_time, updated_time, last_sequence_number FROM entity"
             " ORDER BY kind = 'subscription', id"
         )
     ]
-    sessions = map(StoredSession._make, database.execute("SELECT box, session_id, state, updated_time FROM session"))
+    sessions = database.execute("SELECT box, session_id, state, updated_time FROM session")
     seen = database.execute(
         "SELECT entity_id, message_id, until FROM seen WHERE until > ? ORDER BY entity_id, until", (now,)
     )
-    return Snapshot(entities, _read_boxes(database), list(sessions), list(map(StoredMessageId._make, seen)))
+    return entities, _read_boxes(database), list(sessions), list(seen)
 
 
 def _read_orphans(database: sqlite3.Connection) -> set[int]:
@@ -197,6 +189,6 @@ def _read_boxes(database: sqlite3.Connection) -> dict[int, StoredBox]:
     shelves: defaultdict[int, list[ShelfSummary]] = defaultdict(list)
     deferred: defaultdict[int, int] = defaultdict(int)
     for box, number, count, size, active, next_expiry, deferred_count in database.execute(_SUMMARIES):
-        shelves[box].append(ShelfSummary(number, count, size, active, next_expiry))
+        shelves[box].append((number, count, size, active, next_expiry))
         deferred[box] += deferred_count
-    return {box: StoredBox(found, deferred[box], scheduled[box]) for box, found in shelves.items()}
+    return {box: (found, deferred[box], scheduled[box]) for box, found in shelves.items()}

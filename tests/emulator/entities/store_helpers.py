@@ -21,7 +21,8 @@ class OnDisk:
 
     def keep(self, registry: Registry) -> None:
         """The end of a turn."""
-        self._store.apply(registry.take_changes())
+        self._store.apply(registry.changes)
+        registry.changes.clear()
         registry.residency.shed()
 
     def load_shelf(self, box: int, shelf: int) -> list[BrokeredMessage]:

@@ -18,7 +18,8 @@ def test_delete_does_not_read_messages_that_came_in_later(tmp_path: Path, regist
         queue = registry.create_queue("orders")
         for moment in range(3 * SHELF):
             queue.send(sent("x"), moment)
-        store.apply(registry.take_changes())
+        store.apply(registry.changes)
+        registry.changes.clear()
         registry.residency.shed()
         assert registry.residency.size == 0
         assert queue.delete(10, before=5, now=9_000) == 5

@@ -18,7 +18,6 @@ from sbnotebook.emulator.entities import (
     Tier,
     TopicOptions,
 )
-from sbnotebook.emulator.entities.changes import EntityDeleted
 from sbnotebook.emulator.entities.rules import FalseFilter, Rule
 from sbnotebook.errors import InvalidEntityAddressError
 
@@ -56,7 +55,7 @@ def test_a_name_that_cannot_be_is_refused(registry: Registry, name: str) -> None
     for make in (registry.create_queue, registry.create_topic):
         with pytest.raises(InvalidEntityAddressError):
             make(name)
-    assert registry.take_changes() == []
+    assert not registry.changes
 
 
 def test_a_subscription_has_a_name_that_can_be(registry: Registry) -> None:
@@ -144,12 +143,13 @@ def test_a_topic_goes_with_its_subscriptions(registry: Registry, sent: Sent) -> 
     subscription = registry.create_subscription(topic, "s")
     topic.send(sent("x"), 0)
     topic.send(sent("y", scheduled_time=9), 0)
-    registry.take_changes()
+    registry.changes.clear()
     registry.delete(topic)
-    assert registry.take_changes() == [EntityDeleted(2), EntityDeleted(1)]
+    assert registry.changes.entities == [(2, None), (1, None)]
+    registry.changes.clear()
     assert (subscription.is_deleted, topic.is_deleted, registry.residency.size) == (True, True, 0)
     registry.expire(9)
-    assert registry.take_changes() == []
+    assert not registry.changes
 
 
 def test_clearing_removes_all(registry: Registry) -> None:
@@ -234,7 +234,7 @@ def test_a_deleted_entity_leaves_no_alarm_in_memory(registry: Registry, sent: Se
     else:
         registry.delete(queue)
         del queue
-    registry.take_changes()
+    registry.changes.clear()
     gc.collect()
     assert gone() is None
     assert registry.next_deadline is None

@@ -30,7 +30,6 @@ from sbnotebook.emulator.entities import (
     Topic,
 )
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE
-from sbnotebook.emulator.entities.snapshot import Snapshot
 from tests.chances import rounds
 from tests.emulator.entities.comparing import RED, SESSIONS, Pair
 from tests.emulator.entities.conftest import BURY, message, settles
@@ -372,7 +371,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         self.registry.clear()
         self.kept.keep(self.registry)
         assert self.registry.residency.size == 0
-        assert self.kept.snapshot(self.now) == Snapshot()
+        assert self.kept.snapshot(self.now) == ([], {}, [], [])
         self.kept.close()
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from sbnotebook.emulator import ManualClock
-from sbnotebook.emulator.entities import Change, Condition, Receivable, Registry, SentMessage
+from sbnotebook.emulator.entities import Changes, Condition, Receivable, Registry, SentMessage
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.store import Store
 
@@ -71,7 +71,7 @@ async def test_changes_that_are_not_stored_are_not_confirmed(tmp_path: Path) -> 
 class ShortOfMemoryStore(Store):
     """A store that fails in another way than the database does."""
 
-    def apply(self, changes: Sequence[Change]) -> None:
+    def apply(self, changes: Changes) -> None:
         if changes:
             raise MemoryError
 
