@@ -23,6 +23,7 @@ _ALL: Final = (
     "message_table",
     "triage",
     "cancelling",
+    "decoding",
     "delayed",
     "sharing",
     "spark_reading",

@@ -114,8 +114,8 @@ class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
         Args:
             by: the values that the messages of a group share, one or more of ``reason``, ``description`` (without
                 varying parts), ``frame`` (of the application in a stack trace of the description), ``subject``,
-                ``source``, and ``schema`` (how the JSON body differs from the most frequent form of its subject). The
-                first three by default.
+                ``source`` and ``schema``. The first three by default. ``schema`` says how the JSON body differs from
+                the most frequent form of its subject.
 
         Example:
             >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
