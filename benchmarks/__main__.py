@@ -22,6 +22,7 @@ _ALL: Final = (
     "processing",
     "message_table",
     "triage",
+    "assisting",
     "cancelling",
     "decoding",
     "delayed",
