@@ -125,7 +125,8 @@ answers: ## Record the answers to wrong input, to review (tests/answers)
 	SBNOTEBOOK_WRITE_ANSWERS=1 $(BIN)/pytest -q -o faulthandler_timeout=0 tests/test_errors_answers.py \
 		tests/spark/test_source_answers.py
 
-format: ## Format and mend what ruff can mend by itself
+format: ## Write the synchronous twins of the asynchronous verbs, format, and mend what ruff can mend by itself
+	$(BIN)/python -m scripts.sync_twins
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sbnotebook.analysis.decoding import decoder
     from sbnotebook.analysis.fault_headers import add_fault_headers
     from sbnotebook.analysis.protobuf_bodies import protobuf_decoder
-    from sbnotebook.client import Entity, Namespace, NamespaceCopy, connect, read_copy, read_messages
+    from sbnotebook.client import AsyncNamespace, Entity, Namespace, NamespaceCopy, connect, read_copy, read_messages
     from sbnotebook.errors import (
         AmqpDecodeError,
         ArchiveError,
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     )
     from sbnotebook.settlement import (
         Archive,
-        AsyncNamespace,
         Policy,
         PolicyRow,
         RejectMessage,
@@ -132,7 +131,7 @@ __version__ = "0.1.0"
 # Errors live in errors, values in model; these are elsewhere.
 _HOMES: Final = {
     "Archive": "settlement",
-    "AsyncNamespace": "settlement",
+    "AsyncNamespace": "client",
     "Browser": "widgets.entity_browser",
     "Entity": "client",
     "LockBoard": "widgets.lock_board",

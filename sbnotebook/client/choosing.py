@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import index
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -34,15 +34,10 @@ def chosen(choice: Choice, address: EntityAddress) -> list[ReceivedMessage | int
     return list(_each(choice, address))
 
 
-def chosen_by(
-    choice: Choice | None, where: str | None, address: EntityAddress, peek: Callable[..., Iterable[ReceivedMessage]]
-) -> list[ReceivedMessage | int]:
-    """Return the messages that a user means by a choice or by an expression."""
-    if where is None and choice is not None:
-        return chosen(choice, address)
-    if where is None or choice is not None:
+def check_choice(choice: Choice | None, where: str | None) -> None:
+    """Check that a user chooses messages either by themselves or by an expression."""
+    if (choice is None) is (where is None):
         raise ConfigurationError(f"Choose the messages by where=…, or {_ACCEPTED}.")
-    return list(peek(where=where, state="active"))
 
 
 def chosen_of(held: Iterable[M], choice: Choice, address: EntityAddress, kind: type[M]) -> list[M]:

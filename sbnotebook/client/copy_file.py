@@ -7,8 +7,8 @@ writes it to JSON lines, without loss. A file may come from a stranger: every si
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -20,6 +20,7 @@ from sbnotebook.analysis.exports import MISFITS, table_of_lines, write_lines
 from sbnotebook.analysis.frames import messages_of_table, to_arrow
 from sbnotebook.analysis.tables import printable
 from sbnotebook.client.copying import MOST, Copied, empty_emulator, put
+from sbnotebook.client.portal import blocking
 from sbnotebook.emulator.entities import Tier
 from sbnotebook.errors import ConfigurationError, EmulatorError
 from sbnotebook.model import EntityAddress, PeekedMessage
@@ -60,15 +61,15 @@ def write_copy_file(copy: Copied, path: Path | str, *, overwrite: bool = False) 
     return write_lines(bare, place, head, overwrite=overwrite)
 
 
-@contextmanager
-def read_copy_file(path: Path | str) -> Generator[Copied]:
+@asynccontextmanager
+async def read_copy_file(path: Path | str) -> AsyncGenerator[Copied]:
     """Read a copy into a fresh emulator of this process, which ends with the block."""
-    place = Path(path).expanduser()
-    head, messages = _read(place)
-    with empty_emulator(head.tier) as (emulator, folder):
+    place = Path(path).expanduser()  # noqa: ASYNC240 (no input or output)
+    head, messages = await blocking(_read, place)
+    async with empty_emulator(head.tier) as (emulator, folder):
         try:
-            emulator.configure(head.entities)
-            unreadable = put(emulator, head.entity, messages)
+            await blocking(emulator.configure, head.entities)
+            unreadable = await blocking(put, emulator, head.entity, messages)
         except (EmulatorError, ConfigurationError, TypeError, OverflowError) as error:
             raise _no_copy(place, str(error)) from None
         yield Copied(

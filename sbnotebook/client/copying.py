@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
+
 from sbnotebook.analysis.masks import Masks
 from sbnotebook.client.choosing import Choice, chosen
-from sbnotebook.client.portal import run
+from sbnotebook.client.portal import blocking
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import BrokeredMessage, BrokeredState, Tier
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError
@@ -34,8 +36,8 @@ _STATES: Final = {
     MessageState.SCHEDULED: BrokeredState.SCHEDULED,
 }
 
-Peek = Callable[..., Iterable[ReceivedMessage]]
-"""Looks at messages as :meth:`sbnotebook.client.Entity.peek` does."""
+Peek = Callable[..., Awaitable[Iterable[ReceivedMessage]]]
+"""Looks at messages as ``entity.peek`` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +86,19 @@ class Copied:
         return Journal(self.folder / "journal.sqlite")
 
 
-def messages_to_copy(
+async def messages_to_copy(
     choice: Choice | None, where: str | None, most: int | None, address: EntityAddress, peek: Peek
 ) -> list[ReceivedMessage]:
     """Return the messages that a user means, whole; the entity is only peeked at."""
     if choice is not None and where is not None:
         raise ConfigurationError("Choose the messages by where=…, or by messages, not by both.")
     if choice is None:
-        found = list(peek(MOST + 1 if most is None else min(most, MOST + 1), where=where, state="active"))
+        peeked = await peek(MOST + 1 if most is None else min(most, MOST + 1), where=where, state="active")
+        found = await blocking(list[ReceivedMessage], peeked)
     else:
-        meant = chosen(choice, address)[:most]
+        meant = (await blocking(chosen, choice, address))[:most]
         _check_count(len(meant), address)
-        found = _whole(meant, address, peek)
+        found = await _whole(meant, address, peek)
     _check_count(len(found), address)
     if all(message.unreadable is not None for message in found):
         raise DecisionError(f"None of the {len(found):,} messages can be read, so nothing was copied.")
@@ -104,38 +107,49 @@ def messages_to_copy(
     return found
 
 
-@contextmanager
-def copied(
+@asynccontextmanager
+async def copied(
     source: Connection,
     entity: EntityAddress,
     messages: Sequence[ReceivedMessage],
     *,
     beside: Iterable[str] = (),
     masks: Masks | None = None,
-) -> Generator[Copied]:
+) -> AsyncGenerator[Copied]:
     """Copy messages into a fresh emulator of this process, which ends with the block.
 
     The emulator gets the tier of the namespace, and the options, subscriptions and rules of the entities, and of those
     to which they forward. Copies have the numbers, times, states and properties of the messages, and do not expire.
     """
     masks = masks or Masks()
-    messages = _masked(messages, masks)
-    tier = Tier(run(namespace_tier, source))
-    with empty_emulator(tier) as (emulator, folder):
+    messages = await blocking(_masked, messages, masks)
+    tier = Tier(await namespace_tier(source))
+    async with empty_emulator(tier) as (emulator, folder):
         names = dict.fromkeys((entity.name, *beside))
-        run(replicate_entities, source, Connection(emulator.connection_string), names)
-        unreadable = put(emulator, entity, messages)
+        await replicate_entities(source, Connection(emulator.connection_string), names)
+        unreadable = await blocking(put, emulator, entity, messages)
         readable = [message for message in messages if message.sequence_number not in unreadable]
         found = dict(masks.found)
         yield Copied(emulator, folder, tier, emulator.configuration(), entity, readable, unreadable, found, masks.whole)
 
 
-@contextmanager
-def empty_emulator(tier: Tier) -> Generator[tuple[RunningEmulator, Path]]:
+@asynccontextmanager
+async def empty_emulator(tier: Tier) -> AsyncGenerator[tuple[RunningEmulator, Path]]:
     """Run an empty emulator with a folder beside it; both are gone after the block.
 
     Its key is random, so that other users of this machine cannot read the messages.
     """
+    stage = _stage(tier)
+    made = await blocking(stage.__enter__)
+    try:
+        yield made
+    finally:
+        with anyio.CancelScope(shield=True):
+            await blocking(stage.__exit__, None, None, None)
+
+
+@contextmanager
+def _stage(tier: Tier) -> Generator[tuple[RunningEmulator, Path]]:
     with (
         running(tier=tier, key=secrets.token_urlsafe(32)) as emulator,
         tempfile.TemporaryDirectory(prefix="sbnotebook-copy-") as folder,
@@ -173,7 +187,7 @@ def _check_count(count: int, address: EntityAddress) -> None:
         raise DecisionError(f"A copy has {MOST:,} messages at most, and these are more: choose fewer, or the first.")
 
 
-def _whole(meant: Sequence[ReceivedMessage | int], address: EntityAddress, peek: Peek) -> list[ReceivedMessage]:
+async def _whole(meant: Sequence[ReceivedMessage | int], address: EntityAddress, peek: Peek) -> list[ReceivedMessage]:
     """Return the messages in the order of their numbers; peek at those of which only the number is known."""
     found = {message.sequence_number: message for message in meant if isinstance(message, ReceivedMessage)}
     if strange := [str(message.entity) for message in found.values() if message.entity != address]:
@@ -185,7 +199,7 @@ def _whole(meant: Sequence[ReceivedMessage | int], address: EntityAddress, peek:
     for place, number in enumerate(wanted):
         if place + 1 == len(wanted) or wanted[place + 1] - number > _GAP:
             span = {"from_sequence_number": wanted[start], "to_sequence_number": number, "show_progress": False}
-            found |= {message.sequence_number: message for message in peek(**span)}
+            found |= {message.sequence_number: message for message in await peek(**span)}
             start = place + 1
     numbers = {each if isinstance(each, int) else each.sequence_number for each in meant}
     if missing := numbers - found.keys():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.differences import Difference, differences_of
 from sbnotebook.analysis.shown import Shown, Table
-from sbnotebook.client.entity import Entity
+from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import PeekedMessage
 
@@ -79,20 +79,21 @@ class MessageDifference(Shown, Sequence[Difference]):
         return self.headers, self.rows(most), self.summary
 
 
-def compare(
-    entity: Entity, one: int, other: int | None, other_entity: Entity | None, whole: Entity
+async def compare(
+    entity: AsyncEntity, one: int, other: int | None, other_entity: AsyncEntity | None, whole: AsyncEntity
 ) -> MessageDifference:
     """Compare two messages: see :meth:`sbnotebook.client.Namespace.diff`."""
-    first = message_of(entity, one)
+    first = await message_of(entity, one)
     if other is None and other_entity is not None:
         raise ConfigurationError("Give the sequence number in the other entity, too.")
-    second = last_good(entity, whole, first) if other is None else message_of(other_entity or entity, other)
-    return MessageDifference(first, second)
+    if other is None:
+        return MessageDifference(first, await last_good(entity, whole, first))
+    return MessageDifference(first, await message_of(other_entity or entity, other))
 
 
-def message_of(entity: Entity, number: int) -> PeekedMessage:
+async def message_of(entity: AsyncEntity, number: int) -> PeekedMessage:
     """Return the message with a sequence number."""
-    found = entity.peek(1, from_sequence_number=number, to_sequence_number=number, show_progress=False)
+    found = await entity.peek(1, from_sequence_number=number, to_sequence_number=number, show_progress=False)
     if not found:
         raise ConfigurationError(
             f"There is no message {number} in {entity.address}: it was removed, or has another number. "
@@ -101,13 +102,13 @@ def message_of(entity: Entity, number: int) -> PeekedMessage:
     return found[0]
 
 
-def last_good(entity: Entity, place: Entity, letter: PeekedMessage) -> PeekedMessage:
+async def last_good(entity: AsyncEntity, place: AsyncEntity, letter: PeekedMessage) -> PeekedMessage:
     """Return the last message with the subject of a dead letter that was neither dead-lettered nor resubmitted."""
     if entity.address.sub_queue is None:
         raise ConfigurationError(f"{entity.address} is not a dead-letter queue: give the numbers of two messages.")
     quoted = (letter.subject or "").replace("'", "''")
     same = "subject is null" if letter.subject is None else f"subject = '{quoted}'"
-    found = place.peek(where=f"{same} and resubmit_count = 0 and dead_letter_reason is null", show_progress=False)
+    found = await place.peek(where=f"{same} and resubmit_count = 0 and dead_letter_reason is null", show_progress=False)
     if not found:
         what = "without a subject" if letter.subject is None else f"with the subject {letter.subject[:60]!r}"
         raise ConfigurationError(

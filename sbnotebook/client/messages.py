@@ -1,12 +1,11 @@
-"""Peeked and deferred messages as sequences to filter, group, export and turn into frames."""
+"""Peeked messages as a sequence to filter, group, export and turn into frames."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import pyarrow as pa
 
@@ -17,13 +16,9 @@ from sbnotebook.analysis.decoding import Decode, decoder_for
 from sbnotebook.analysis.groups import CAUSE, Groups, Trait, group_by_cause, messages_figure
 from sbnotebook.analysis.json_columns import json_columns
 from sbnotebook.analysis.shown import Shown, Table
-from sbnotebook.client.choosing import Choice, chosen_of
-from sbnotebook.client.coercions import dead_letter
-from sbnotebook.client.plan import Plan
 from sbnotebook.client.present import present_in
 from sbnotebook.client.verbs import SdkNames
-from sbnotebook.model import Abandon, Complete, Decision, MessageState, PeekedMessage
-from sbnotebook.settlement import AsyncEntity, DeferralEntry, Deferrals, Page, PeekCursor, Progress, compare_deferrals
+from sbnotebook.model import PeekedMessage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,8 +43,8 @@ class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
         self, messages: Iterable[PeekedMessage] | pa.Table = (), *, where_from: str = "", note: str = ""
     ) -> None:
         self._arrow = messages if isinstance(messages, pa.Table) else frames.to_arrow(messages)
-        self._where_from = where_from
-        self._note = note
+        self.where_from = where_from
+        self.note = note
 
     def where(self, expression: str | None) -> Messages:
         """Return the messages for which a SQL expression over the message columns is true.
@@ -61,7 +56,7 @@ class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
             return self
         found = self._with(query.filtered(self._arrow, expression))
         if self and not found:
-            found._note = present_in(self._arrow)  # noqa: SLF001 (of the same class)
+            found.note = present_in(self._arrow)
         return found
 
     def decode(self, decoder: Decode) -> Messages:
@@ -86,7 +81,7 @@ class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
 
     def _with(self, table: pa.Table) -> Messages:
         """Return some of these messages; those of a subclass that has verbs of its own have them, too."""
-        return Messages(table, where_from=self._where_from, note=self._note)
+        return Messages(table, where_from=self.where_from, note=self.note)
 
     def sql(self, query_text: str) -> pd.DataFrame:
         """Run a SQL query over the messages, which it knows as the table ``messages``, and return its result.
@@ -223,7 +218,7 @@ class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
 
     def _table(self, most: int) -> Table:
         rows = frames.rows_of_table(self._arrow.slice(0, most), tables.MESSAGE_COLUMNS)
-        return tables.messages_table(self, most, self._where_from, note="" if self else self._note, rows=rows)
+        return tables.messages_table(self, most, self.where_from, note="" if self else self.note, rows=rows)
 
     def __len__(self) -> int:
         return len(self._arrow)
@@ -244,127 +239,6 @@ class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
             return self._with(self._arrow.slice(places.start, len(places)))
         place = range(len(self))[index]
         return frames.messages_of_table(self._arrow.slice(place, 1))[0]
-
-
-class DeferredRow(NamedTuple):
-    """The sequence number of a deferred message, and its enqueued time."""
-
-    number: int
-    enqueued_time: datetime | None
-
-
-class DeferredMessages(Messages):
-    """The deferred messages of an entity, compared with the journal. Made by ``entity.deferred()``.
-
-    Plans settle them; resubmit them with ``entity.resubmit(…)``.
-
-    Args:
-        entity: their entity.
-        table: the messages that are in the entity, with all message columns.
-        found: their numbers, and those that are in the journal.
-        where_from: the table's caption; None for ``found`` in words.
-    """
-
-    def __init__(
-        self, entity: AsyncEntity, table: pa.Table, found: Deferrals[DeferredRow], *, where_from: str | None = None
-    ) -> None:
-        super().__init__(table, where_from=str(found) if where_from is None else where_from)
-        self._entity = entity
-        self._found = found
-
-    def where(self, expression: str | None) -> DeferredMessages:
-        """Return the messages for which a SQL expression over the message columns is true; plans settle them, too."""
-        return cast("DeferredMessages", super().where(expression))
-
-    def _with(self, table: pa.Table) -> DeferredMessages:
-        return DeferredMessages(self._entity, table, self._found, where_from=self._where_from)
-
-    @property
-    def orphans(self) -> DeferredMessages:
-        """Return those that are not in this journal: another machine deferred them, or the journal was lost."""
-        orphans = {row.number for row in self._found.orphans}
-        numbers = frames.values_of_column(self._arrow.column("sequence_number"))
-        places = [place for place, number in enumerate(numbers) if number in orphans]
-        table = self._in_places(places).to_arrow()
-        caption = f"Orphans in {self._entity.address}"
-        return DeferredMessages(self._entity, table, self._found, where_from=caption)
-
-    @property
-    def gone(self) -> tuple[DeferralEntry, ...]:
-        """Return those that are only in the journal: settled elsewhere, expired, or never deferred."""
-        return self._found.gone
-
-    def plan(self, decision: Decision, messages: Choice | None = None, *, where: str | None = None) -> Plan:
-        """Plan to settle deferred messages.
-
-        Args:
-            decision: complete, dead-letter or abandon.
-            messages: which ones, as for :meth:`sbnotebook.client.Entity.pick`; all of these by default.
-            where: of these, only those for which this SQL expression is true.
-
-        Raises:
-            DecisionError: the decision is not possible, or a message is not deferred there.
-        """
-        chosen = query.where(chosen_of(self, messages, self._entity.address, PeekedMessage), where)
-        return Plan(self._entity.plan_deferred(chosen, decision))
-
-    def complete(self, messages: Choice | None = None, *, where: str | None = None) -> Plan:
-        """Plan to complete messages, which removes them. Arguments as for :meth:`plan`."""
-        return self.plan(Complete(), messages, where=where)
-
-    def abandon(self, messages: Choice | None = None, *, where: str | None = None) -> Plan:
-        """Plan to abandon messages: they stay deferred, with a delivery count one higher."""
-        return self.plan(Abandon(), messages, where=where)
-
-    def dead_letter(
-        self,
-        messages: Choice | None = None,
-        *,
-        where: str | None = None,
-        reason: str | None = None,
-        description: str | None = None,
-        error_description: str | None = None,
-    ) -> Plan:
-        """Plan to dead-letter messages with a reason and a description. Other arguments as for :meth:`plan`.
-
-        Args:
-            messages: which ones, all of these by default.
-            where: of these, only those for which this SQL expression is true.
-            reason: short, and the same for the same cause.
-            description: the fault of the message.
-            error_description: the name of ``description`` in the SDK, which is accepted, too.
-        """
-        return self.plan(dead_letter(reason, description, error_description), messages, where=where)
-
-
-async def deferred_messages(entity: AsyncEntity, progress: Progress | None = None) -> DeferredMessages:
-    """Compare the journal with the entity, which is peeked to its end.
-
-    Args:
-        entity: which one.
-        progress: called with the number of messages of each page.
-    """
-    table = frames.to_arrow(())
-
-    async def look() -> dict[int, DeferredRow]:
-        nonlocal table
-        cursor = PeekCursor(state=MessageState.DEFERRED)
-        pages = _counted(entity.unread_pages(cursor), progress)
-        table = await frames.one_table(frames.tables_of_pages(pages, cursor))
-        numbers = frames.values_of_column(table.column("sequence_number"))
-        times = frames.values_of_column(table.column("enqueued_time"))
-        return dict(zip(numbers, map(DeferredRow, numbers, times), strict=True))
-
-    found = await compare_deferrals(entity, look)
-    return DeferredMessages(entity, table, found)
-
-
-async def _counted(pages: AsyncIterator[Page], progress: Progress | None) -> AsyncGenerator[Page]:
-    async with aclosing(cast("AsyncGenerator[Page]", pages)):
-        async for page in pages:
-            if progress is not None:
-                progress(len(page.payloads))
-            yield page
 
 
 def read_messages(path: Path | str) -> Any:
@@ -390,25 +264,3 @@ def read_messages(path: Path | str) -> Any:
     if foreign_files.is_foreign(place):
         return foreign_files.read_foreign(place)
     return Messages(exports.read_table(place), where_from=place.name)
-
-
-def parts_of(
-    spans: Iterable[tuple[int, int]], look: Callable[..., Messages], size: int, start: int = 1
-) -> Iterator[Messages]:
-    """Yield the messages of spans of sequence numbers in parts: see :meth:`sbnotebook.client.Entity.parts`.
-
-    Args:
-        spans: first and last numbers, both included.
-        look: returns up to ``size`` messages with numbers between two.
-        size: messages in a part at most.
-        start: the first number, included.
-    """
-    for first, last in spans:
-        following = max(first, start)
-        while following <= last:
-            part = look(from_sequence_number=following, to_sequence_number=last)
-            if part:
-                yield part
-            if len(part) < size:
-                break
-            following = part[-1].sequence_number + 1

@@ -1,44 +1,34 @@
-"""Namespaces for synchronous code: notebooks, scripts, Spark's driver."""
+"""Namespaces: connect, and reach their entities, the journal and the archive of this machine.
+
+Do not edit: ``make format`` writes this file from async_namespace.py.
+"""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack
-from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
-import pyarrow as pa
-
-from sbnotebook.analysis.frames import table_to_pandas, to_arrow
-from sbnotebook.analysis.query import result_of, tables_in
-from sbnotebook.analysis.tables import printable
-from sbnotebook.client.about import About, about
-from sbnotebook.client.batch import close_batches
+from sbnotebook.client.about import About
+from sbnotebook.client.async_namespace import AsyncNamespace, AsyncNamespaceCopy
 from sbnotebook.client.choosing import Choice
-from sbnotebook.client.coercions import address, duration, start_time, whole_number
-from sbnotebook.client.dead_letters import SAMPLE, DeadLetters, look_at
-from sbnotebook.client.difference import MessageDifference, compare
+from sbnotebook.client.dead_letters import SAMPLE, DeadLetters
+from sbnotebook.client.difference import MessageDifference
 from sbnotebook.client.entity import Entity
-from sbnotebook.client.finding import MOST_FOUND, FoundMessages, Search, find_messages
-from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered, history_of
-from sbnotebook.client.history_tables import history_tables, schemas
+from sbnotebook.client.finding import MOST_FOUND, FoundMessages
+from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
-from sbnotebook.client.portal import progress_bar, run
-from sbnotebook.client.receivers import clones_sent
-from sbnotebook.client.targets import EMULATOR, ServiceCredential, Target, resolve
-from sbnotebook.client.verbs import SdkNames
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.client.portal import run
+from sbnotebook.client.targets import Target
+from sbnotebook.client.verbs import Twin, twin_of
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import (
     Archive,
     AssistantCalls,
-    AsyncNamespace,
     EntityCounts,
     Hidden,
     InFlight,
@@ -46,73 +36,18 @@ from sbnotebook.settlement import (
     ResubmitEntry,
     Resubmitted,
     hidden,
-    namespace_config,
-    sign_in,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
-    from sbnotebook.client.copying import Copied
     from sbnotebook.client.rehearsal import Consumer, Rehearsal
     from sbnotebook.spark.frame_plan import FramePlan
 
 
-def connect(
-    target: str | Hidden | None = None,
-    *,
-    credential: Any = None,
-    archive: Archive | bool | None = True,
-    write: bool | None = None,
-    allow_remote: bool = False,
-) -> Namespace:
-    """Connect to a Service Bus namespace, and sign in. On Azure, writing is off until you give ``write=True``.
-
-    Service Bus may not tell at once whether an account has rights: a warning then says that its first use will.
-
-    Args:
-        target: ``emulator``, ``NAMESPACE.servicebus.windows.net``, ``env:VARIABLE``, ``secret:SCOPE/KEY``
-            (Databricks), ``credential:NAME@HOST`` (a service credential of Unity Catalog) or a connection string; None
-            takes it from the environment, or else the emulator.
-        credential: a token credential of azure.identity for a namespace's host name; None for its
-            DefaultAzureCredential.
-        archive: where messages are kept before they are removed, so that ``undo`` can send them back: True for the
-            user's own, unless SBNOTEBOOK_ARCHIVE is off in the environment; False or None for nowhere.
-        write: True to also send, lock, settle, create and remove. With False you can make and preview plans, and
-            applying one raises ReadOnlyError. None, the default, is True on an emulator and False on Azure.
-        allow_remote: True to reach an emulator on another machine, such as a container. Everything, the key too, goes
-            there unencrypted. The hosts in the environment variable SBNOTEBOOK_EMULATOR_HOSTS are always allowed.
-
-    Raises:
-        ConfigurationError: the target cannot be used.
-        EmulatorStartError: the emulator could not be started.
-        azure.servicebus.exceptions.ServiceBusConnectionError: the namespace was not reached, in 15 seconds at most.
-        azure.servicebus.exceptions.ServiceBusAuthenticationError: it refuses the key, or there is no account to sign
-            in with. A sign-in may take 45 seconds.
-
-    Example:
-        >>> namespace = connect("emulator")  # doctest: +SKIP
-        >>> namespace.entity("orders/$dlq").peek(10)  # doctest: +SKIP
-    """
-    target = hidden(target)
-    found = resolve(target, credential, allow_remote=allow_remote)
-    if write is not None:
-        found.connection.read_only = not write
-    namespace = Namespace(found, archive=archive)
-    try:
-        signed_in = run(sign_in, found.connection)
-    except BaseException:
-        namespace.close()
-        raise
-    if not signed_in.is_confirmed:
-        said = f"{namespace.host} answered, and has not confirmed {signed_in.name}"
-        warnings.warn(f"{said}: the sign-in is checked at the first use.", stacklevel=2)
-    return namespace
-
-
-class Namespace(SdkNames):
-    """A Service Bus namespace.
+class Namespace(Twin):
+    """A Service Bus namespace. Made by ``connect(…)``.
 
     Args:
         target: its connection, and how that was found.
@@ -121,10 +56,16 @@ class Namespace(SdkNames):
     """
 
     def __init__(
-        self, target: Target, *, journal: Journal | None = None, archive: Archive | bool | None = True
+        self, target: Target | AsyncNamespace, *, journal: Journal | None = None, archive: Archive | bool | None = True
     ) -> None:
-        self.found_by = target.found_by
-        self._namespace = AsyncNamespace(target.connection, journal=journal, archive=archive)
+        self._namespace = (
+            target if isinstance(target, AsyncNamespace) else AsyncNamespace(target, journal=journal, archive=archive)
+        )
+
+    @property
+    def asynchronous(self) -> AsyncNamespace:
+        """Return the asynchronous twin."""
+        return self._namespace
 
     def __enter__(self) -> Self:
         return self
@@ -132,7 +73,12 @@ class Namespace(SdkNames):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        run(self._namespace.__aexit__, kind, error, trace)
+
+    @property
+    def found_by(self) -> str:
+        """Return how the target was found, in words."""
+        return self._namespace.found_by
 
     @property
     def host(self) -> str:
@@ -147,28 +93,27 @@ class Namespace(SdkNames):
         Raises:
             azure.servicebus.exceptions.ServiceBusConnectionError: the emulator does not answer.
         """
-        return self._namespace.identity()
+        return run(self._namespace.identity)
 
     @property
     def is_emulator(self) -> bool:
         """Return True for an emulator on a development machine."""
-        return self._namespace.connection.is_emulator
+        return self._namespace.is_emulator
 
     @property
     def read_only(self) -> bool:
         """Return True where writing is off: you can make plans, but not apply them."""
-        return self._namespace.connection.read_only
+        return self._namespace.read_only
 
     @property
     def connection_string(self) -> str | None:
         """Return the connection string, a secret; None where a credential is used."""
-        return self._namespace.connection.connection_string
+        return self._namespace.connection_string
 
     @property
     def service_credential(self) -> str | None:
         """Return the name of the service credential of Unity Catalog; None where there is none."""
-        credential = self._namespace.connection.credential
-        return credential.name if isinstance(credential, ServiceCredential) else None
+        return self._namespace.service_credential
 
     @property
     def archive(self) -> Archive | None:
@@ -186,7 +131,7 @@ class Namespace(SdkNames):
         Raises:
             azure.servicebus.exceptions.ServiceBusError: as for :func:`connect`.
         """
-        return run(about, self._namespace.connection, self.found_by)
+        return run(self._namespace.about)
 
     def entity(self, address: str | EntityAddress) -> Entity:
         """Return a queue, topic, subscription or sub-queue, such as ``orders/$dlq``.
@@ -196,11 +141,9 @@ class Namespace(SdkNames):
         """
         return Entity(self._namespace.entity(address))
 
-    # ---------------------------------------------------------------- its entities
-
     def entities(self, *, topics: Collection[str] | None = None) -> list[EntityCounts]:
         """List all entities with their counts, which are management operations: do not call this often."""
-        return run(self._namespace.entities, topics)
+        return run(self._namespace.entities, topics=topics)
 
     def counts(self, addresses: str | EntityAddress | Iterable[str | EntityAddress]) -> list[EntityCounts]:
         """Count the messages of queues and subscriptions, in the given order; a management operation for each."""
@@ -218,7 +161,7 @@ class Namespace(SdkNames):
         run(
             self._namespace.create_queue,
             name,
-            lock_duration=duration(lock_duration),
+            lock_duration=lock_duration,
             max_delivery_count=max_delivery_count,
             requires_session=requires_session,
         )
@@ -227,7 +170,7 @@ class Namespace(SdkNames):
         """Create a topic; :meth:`create_subscription` gives it subscriptions.
 
         Example:
-            >>> connect("emulator").create_topic("events")  # doctest: +SKIP
+            >>> namespace.create_topic("events")  # doctest: +SKIP
         """
         run(self._namespace.create_topic, name)
 
@@ -243,13 +186,13 @@ class Namespace(SdkNames):
         """Create a subscription of a topic, which gets all messages that are sent to the topic.
 
         Example:
-            >>> connect("emulator").create_subscription("events", "audit")  # doctest: +SKIP
+            >>> namespace.create_subscription("events", "audit")  # doctest: +SKIP
         """
         run(
             self._namespace.create_subscription,
             topic,
             name,
-            lock_duration=duration(lock_duration),
+            lock_duration=lock_duration,
             max_delivery_count=max_delivery_count,
             requires_session=requires_session,
         )
@@ -268,13 +211,10 @@ class Namespace(SdkNames):
         the next look tells the growth.
 
         Example:
-            >>> letters = connect("emulator").dead_letters()  # doctest: +SKIP
+            >>> letters = namespace.dead_letters()  # doctest: +SKIP
             >>> [(str(queue.address), queue.count) for queue in letters.above(100)]  # doctest: +SKIP
         """
-        chosen = _addresses(entities)
-        if whole_number(sample, "sample", least=1) > SAMPLE:
-            raise ConfigurationError(f"The sample has {SAMPLE} messages of each queue at most, not {sample:,}.")
-        return run(look_at, self._namespace, chosen, sample)
+        return run(self._namespace.dead_letters, entities, sample=sample)
 
     def find(
         self,
@@ -293,14 +233,19 @@ class Namespace(SdkNames):
         messages are in the order of their enqueued times. It leaves out sub-queues that Service Bus counts as empty.
 
         Example:
-            >>> found = connect("emulator").find(correlation_id="order-4711")  # doctest: +SKIP
+            >>> found = namespace.find(correlation_id="order-4711")  # doctest: +SKIP
             >>> found.timeline()  # doctest: +SKIP
         """
-        most = whole_number(max_messages, "max_messages", least=1)
-        deep = None if depth is None else whole_number(depth, "depth", least=1)
-        search = Search(message_id, correlation_id, where, most, deep)
-        with progress_bar("find", None, shown=show_progress) as advance:
-            return run(find_messages, self._namespace, search, _addresses(entities), advance)
+        return run(
+            self._namespace.find,
+            entities,
+            message_id=message_id,
+            correlation_id=correlation_id,
+            where=where,
+            max_messages=max_messages,
+            depth=depth,
+            show_progress=show_progress,
+        )
 
     def history(
         self,
@@ -315,12 +260,12 @@ class Namespace(SdkNames):
         a consumer can be the reason that it is gone, its fate is unknown, and the description says why. It only peeks.
 
         Example:
-            >>> history = connect("emulator").history("orders/$dlq")  # doctest: +SKIP
+            >>> history = namespace.history("orders/$dlq")  # doctest: +SKIP
             >>> [(entry.message_id, entry.reason) for entry in history.came_back]  # doctest: +SKIP
         """
-        most = whole_number(max_messages, "max_messages", least=1)
-        there = [other._namespace for other in others]  # noqa: SLF001 (of the same class)
-        return run(history_of, self._namespace, address(entity), most, others=there)
+        return run(
+            self._namespace.history, entity, max_messages=max_messages, others=[each.asynchronous for each in others]
+        )
 
     def diff(
         self,
@@ -333,14 +278,10 @@ class Namespace(SdkNames):
         """Compare two messages: their fields, properties, and the values in JSON bodies. It only peeks.
 
         Example:
-            >>> connect("emulator").diff("orders/$dlq", 7)  # doctest: +SKIP
-            >>> connect("emulator").diff("orders/$dlq", 7, 12, other_entity="orders")  # doctest: +SKIP
+            >>> namespace.diff("orders/$dlq", 7)  # doctest: +SKIP
+            >>> namespace.diff("orders/$dlq", 7, 12, other_entity="orders")  # doctest: +SKIP
         """
-        first = Entity(self._namespace.entity(entity))
-        second = None if other_entity is None else Entity(self._namespace.entity(other_entity))
-        numbers = [whole_number(each, "A sequence number") for each in (one, other) if each is not None]
-        own = Entity(self._namespace.entity(first.address.entity))
-        return compare(first, numbers[0], numbers[1] if other is not None else None, second, own)
+        return run(self._namespace.diff, entity, one, other, other_entity=other_entity)
 
     def sql(
         self,
@@ -370,26 +311,16 @@ class Namespace(SdkNames):
             ConfigurationError: the query is wrong, or reads ``messages`` and no entity is given.
 
         Example:
-            >>> connect("emulator").sql(
+            >>> namespace.sql(
             ...     "SELECT entity, count(*) AS n FROM messages GROUP BY entity", ["orders", "orders/$dlq"]
             ... )  # doctest: +SKIP
-            >>> connect("emulator").sql(
+            >>> namespace.sql(
             ...     "SELECT cause, count(*) AS n FROM journal WHERE resubmitted > now() - INTERVAL 7 DAY GROUP BY cause"
             ... )  # doctest: +SKIP
         """
-        addresses = _addresses(entities) or []
-        # A query that is wrong is refused before messages are peeked.
-        named = {*tables_in(query, schemas(bodies=bodies))}
-        if not addresses and "messages" in named:
-            raise ConfigurationError("Name the entities to query, such as orders/$dlq.")
-        found = [
-            Entity(self._namespace.entity(each)).peek(max_messages, show_progress=show_progress) for each in addresses
-        ]
-        messages = pa.concat_tables([Messages().to_arrow(), *(each.to_arrow() for each in found)])
-        others = history_tables(self._namespace, named - {"messages"}, bodies=bodies)
-        return table_to_pandas(result_of(messages, query, others))
-
-    # ---------------------------------------------------------------- copies, the journal and the archive
+        return run(
+            self._namespace.sql, query, entities, max_messages=max_messages, bodies=bodies, show_progress=show_progress
+        )
 
     def resume(
         self,
@@ -411,14 +342,20 @@ class Namespace(SdkNames):
             A plan for each entity with originals; none if no resubmit was interrupted.
 
         Example:
-            >>> for plan in connect("emulator").resume():  # doctest: +SKIP
+            >>> for plan in namespace.resume():  # doctest: +SKIP
             ...     print(plan)
             ...     plan.apply()
         """
-        wait = duration(max_wait).total_seconds()
-        there = [other._namespace for other in others]  # noqa: SLF001 (of the same class)
-        found = run(self._namespace.resume, entity, resend_unknown=resend_unknown, max_wait=wait, others=there)
-        return [Plan(plan) for plan in found]
+        return [
+            Plan(each)
+            for each in run(
+                self._namespace.resume,
+                entity,
+                resend_unknown=resend_unknown,
+                max_wait=max_wait,
+                others=[each.asynchronous for each in others],
+            )
+        ]
 
     def rehearse(
         self, plan: Plan, consumer: Consumer | None = None, *, timeout: str | float | timedelta = "1m"
@@ -432,12 +369,10 @@ class Namespace(SdkNames):
             timeout: for how long a command may run, such as ``"1m"``.
 
         Example:
-            >>> connect("emulator").rehearse(plan, my_function).counts  # doctest: +SKIP
+            >>> namespace.rehearse(plan, my_function).counts  # doctest: +SKIP
             {<RehearsalResult.CONSUMED: 'consumed'>: 2}
         """
-        from sbnotebook.client.rehearsal import rehearse  # it loads the emulator
-
-        return rehearse(self._namespace, plan.asynchronous, consumer, timeout=duration(timeout))
+        return run(self._namespace.rehearse, twin_of(plan), consumer, timeout=timeout)
 
     def copy_to(
         self,
@@ -458,7 +393,7 @@ class Namespace(SdkNames):
         Args:
             target: ``"emulator"``.
             entity: where the messages are: a queue, a subscription or a sub-queue.
-            messages: which ones, as for :meth:`sbnotebook.client.Entity.pick`; None for the active messages.
+            messages: which ones, as for ``entity.pick``; None for the active messages.
             where: only active messages for which this SQL expression over the message columns is true.
             max_messages: the first so many of these; None for all. A copy has 10,000 at most.
             mask: values to replace before they are copied, such as ``["$.email", "application_properties.customer",
@@ -475,21 +410,21 @@ class Namespace(SdkNames):
             azure.core.exceptions.AzureError: the options could not be read; it needs the right Manage.
 
         Example:
-            >>> with connect("emulator").copy_to("emulator", "orders/$dlq") as copy:  # doctest: +SKIP
+            >>> with namespace.copy_to("emulator", "orders/$dlq") as copy:  # doctest: +SKIP
             ...     copy.entity("orders/$dlq").resubmit(copy.messages).apply()
         """
-        from sbnotebook.analysis.masks import Masks
-        from sbnotebook.client.copying import copied, messages_to_copy  # it loads the emulator
-
-        if target != EMULATOR:
-            raise ConfigurationError(f"A copy goes to 'emulator', not to {str(target)[:40]!r}.")
-        masks = Masks(mask)
-        place = self.entity(entity)
-        peek = partial(place.peek, show_progress=show_progress)
-        most = None if max_messages is None else whole_number(max_messages, "max_messages", least=1)
-        meant = messages_to_copy(messages, where, most, place.address, peek)
-        copy = copied(self._namespace.connection, place.address, meant, masks=masks)
-        return NamespaceCopy(copy, f"a copy of {place.address}")
+        return NamespaceCopy(
+            run(
+                self._namespace.copy_to,
+                target,
+                entity,
+                messages,
+                where=where,
+                max_messages=max_messages,
+                mask=mask,
+                show_progress=show_progress,
+            )
+        )
 
     def unfinished(self, entity: str | EntityAddress | None = None) -> list[ResubmitEntry]:
         """List the resubmits in the journal that have not ended, oldest first: interrupted, or still running.
@@ -497,22 +432,14 @@ class Namespace(SdkNames):
         Args:
             entity: only originals of this one, None for all.
         """
-        source = address(entity)
-        return self._namespace.journal.unfinished(self.identity(), source.path if source else None)
+        return run(self._namespace.unfinished, entity)
 
     def remembered(self) -> Remembered:
         """Return the records of this machine: unfinished resubmits, deferrals, removed messages and notes on causes.
 
         Shown as a table, with the magic that continues each of them.
         """
-        archive = self.archive
-        return Remembered(
-            unfinished=self.unfinished(),
-            deferred=self._namespace.deferral_ledger.counts(),
-            removed=archive.counts(self.identity()) if archive is not None else [],
-            notes=self.notes(),
-            retention=archive.retention if archive is not None else None,
-        )
+        return run(self._namespace.remembered)
 
     def undo(
         self,
@@ -542,31 +469,26 @@ class Namespace(SdkNames):
             DecisionError: there is nothing to send back, all of it was resubmitted, or ``to`` is missing.
 
         Example:
-            >>> connect("emulator").undo(entity="orders/$dlq", since="2h").apply()  # doctest: +SKIP
+            >>> namespace.undo(entity="orders/$dlq", since="2h").apply()  # doctest: +SKIP
         """
-        if isinstance(report, (str, EntityAddress)):
-            if entity is not None and address(entity) != address(report):
-                raise ConfigurationError(f"Give one entity to undo, not {report} and {entity}.")
-            report, entity = None, report
-        plan = run(
-            self._namespace.undo,
-            _outcomes(report),
-            entity=entity,
-            since=start_time(since),
-            to=to,
-            include_unknown=include_unknown,
-            include_resubmitted=include_resubmitted,
-            new_ids=new_ids,
+        return Plan(
+            run(
+                self._namespace.undo,
+                report,
+                entity=entity,
+                since=since,
+                to=to,
+                include_unknown=include_unknown,
+                include_resubmitted=include_resubmitted,
+                new_ids=new_ids,
+            )
         )
-        return Plan(plan, receivers=partial(clones_sent, self._namespace, plan))
 
     def plan_settle_frame(
         self, frame: DataFrame, *, entity: str | EntityAddress | None = None, archived: bool = True
     ) -> FramePlan:
         """Plan to settle messages by the rows of a Spark frame: see :meth:`settle_frame`."""
-        from sbnotebook.spark.frame_plan import FramePlan
-
-        return FramePlan(self._namespace, frame, entity=entity, archived=archived)
+        return run(self._namespace.plan_settle_frame, frame, entity=entity, archived=archived)
 
     def settle_frame(
         self,
@@ -586,7 +508,7 @@ class Namespace(SdkNames):
             entity: the entity of all messages, where no column says it.
             max_in_flight: settlements of each task that wait for their answer at once; deferred messages are settled
                 by the tasks, others from here, in a pass for each decision.
-            archived: False to complete messages for good; otherwise ``undo`` can send them back.
+            archived: False to remove messages for good; otherwise ``namespace.undo`` can send them back.
             show_progress: False for no bar.
 
         Returns:
@@ -599,37 +521,42 @@ class Namespace(SdkNames):
             SbNotebookError: the Spark job failed, and it is not known what it had settled by then.
 
         Example:
-            >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
-            >>> letters.defer_all().apply()  # doctest: +SKIP
             >>> frame = spark.read.format("servicebus").options(target="emulator", entity="orders/$dlq").load()
             ... # doctest: +SKIP
             >>> decided = frame.selectExpr(
             ...     "entity", "sequence_number", "if(subject = 'test', 'complete', 'resubmit') AS decision"
             ... )  # doctest: +SKIP
-            >>> connect("emulator").settle_frame(decided).groupBy("status").count().show()  # doctest: +SKIP
+            >>> outcomes = namespace.settle_frame(decided)  # doctest: +SKIP
+            >>> outcomes.groupBy("status").count().show()  # doctest: +SKIP
         """
-        plan = self.plan_settle_frame(frame, entity=entity, archived=archived)
-        return plan.apply(max_in_flight=max_in_flight, show_progress=show_progress)
+        return run(
+            self._namespace.settle_frame,
+            frame,
+            entity=entity,
+            max_in_flight=max_in_flight,
+            archived=archived,
+            show_progress=show_progress,
+        )
 
     def note(self, fingerprint: str, text: str) -> None:
         """Keep a note on a cause of dead letters in the journal of this machine; an empty text removes it.
 
         Args:
-            fingerprint: the cause's: see :meth:`sbnotebook.client.Messages.groups`.
+            fingerprint: the cause's: see ``messages.groups()``.
             text: the note, of 2,000 characters at most; it replaces an earlier one.
 
         Raises:
             ConfigurationError: the note is too long.
 
         Example:
-            >>> cause = connect("emulator").entity("orders/$dlq").peek().groups()[0]  # doctest: +SKIP
-            >>> connect("emulator").note(cause.fingerprint, "price list was empty, see INC-4711")  # doctest: +SKIP
+            >>> cause = namespace.entity("orders/$dlq").peek().groups()[0]  # doctest: +SKIP
+            >>> namespace.note(cause.fingerprint, "price list was empty, see INC-4711")  # doctest: +SKIP
         """
-        self._namespace.notes.write(fingerprint, text)
+        run(self._namespace.note, fingerprint, text)
 
     def notes(self) -> dict[str, str]:
         """Return the notes on causes in this namespace, by fingerprint."""
-        return self._namespace.notes.all()
+        return run(self._namespace.notes)
 
     def count_resubmits(self, entity: str | EntityAddress, counts: Mapping[str, int]) -> None:
         """Add to the counts of resubmitted messages in the journal of this machine; panels do so after each resubmit.
@@ -638,7 +565,7 @@ class Namespace(SdkNames):
             entity: that held the messages, such as ``orders/$dlq``.
             counts: how many, by the fingerprint of their cause.
         """
-        self._namespace.notes.add_resubmits(self.entity(entity).address, counts, datetime.now(UTC))
+        run(self._namespace.count_resubmits, entity, counts)
 
     def counted_resubmits(self, entity: str | EntityAddress) -> dict[str, Resubmitted]:
         """Return when messages of each cause were last resubmitted in a panel, and how many in all, by fingerprint.
@@ -646,7 +573,7 @@ class Namespace(SdkNames):
         Args:
             entity: that held the messages, such as ``orders/$dlq``.
         """
-        return self._namespace.notes.resubmits(self.entity(entity).address)
+        return run(self._namespace.counted_resubmits, entity)
 
     def config(self) -> dict[str, Any]:
         """Return the entities and rules as a ``Config.json``, which Microsoft's emulator and ours read.
@@ -659,63 +586,56 @@ class Namespace(SdkNames):
             azure.core.exceptions.AzureError: the entities could not be read; it needs the right Manage.
 
         Example:
-            >>> Path("Config.json").write_text(json.dumps(connect().config(), indent=2))  # doctest: +SKIP
+            >>> Path("Config.json").write_text(json.dumps(namespace.config(), indent=2))  # doctest: +SKIP
 
         Source: Service Bus documentation, "Overview of the Azure Service Bus emulator", and the schema
         ``ServiceBus-Emulator/Schema/Config-schema.json`` in Azure/azure-service-bus-emulator-installer.
         """
-        config, notes = run(namespace_config, self._namespace.connection)
-        for note in notes:
-            warnings.warn(note, stacklevel=2)
-        return config
+        return run(self._namespace.config)
 
     def close(self) -> None:
         """Close the batches that are still open, which releases what they hold, and all connections."""
-        try:
-            close_batches(self._namespace)
-        finally:
-            run(self._namespace.close)
+        run(self._namespace.close)
 
     def __repr__(self) -> str:
-        return f"<Namespace {self.host}, source: {self.found_by}{', read-only' if self.read_only else ''}>"
+        return self._namespace.__repr__()
 
 
 class NamespaceCopy(Namespace):
     """A copy of messages and of the entities that hold them, in an emulator of this process: a namespace of its own.
 
     Work in it as in any namespace. Its journal and its archive are its own. Closing it removes all of it.
-    :meth:`Namespace.copy_to` makes it.
-
-    Args:
-        copied: the context that makes the copy, and removes it.
-        found_by: the origin of the messages, in words.
+    ``namespace.copy_to(…)`` makes it.
     """
 
-    def __init__(self, copied: AbstractContextManager[Copied], found_by: str) -> None:
-        with ExitStack() as stack:
-            self._copied = stack.enter_context(copied)
-            super().__init__(Target(self._copied.connection, found_by), journal=self._copied.journal)
-            self._removal = stack.pop_all()
+    def __init__(self, asynchronous: AsyncNamespaceCopy) -> None:
+        super().__init__(asynchronous)
+        self._copy = asynchronous
 
-    @cached_property
+    @property
+    def asynchronous(self) -> AsyncNamespaceCopy:
+        """Return the asynchronous twin."""
+        return self._copy
+
+    @property
     def messages(self) -> Messages:
         """Return the copied messages as they were at first."""
-        return Messages(to_arrow(self._copied.messages), where_from=str(self._copied.entity))
+        return self._copy.messages
 
     @property
     def unreadable(self) -> dict[int, str]:
         """Return the sequence numbers of chosen messages that could not be read, nor copied, with the reason."""
-        return dict(self._copied.unreadable)
+        return self._copy.unreadable
 
     @property
     def masked(self) -> dict[str, int]:
         """Return in how many messages each masked path had a value."""
-        return dict(self._copied.masked)
+        return self._copy.masked
 
     @property
     def masked_whole(self) -> int:
         """Return the number of bodies that were masked as a whole, because they are not JSON."""
-        return self._copied.masked_whole
+        return self._copy.masked_whole
 
     def save(self, path: Path | str, *, overwrite: bool = False) -> Path:
         """Write the messages as they were copied, and the entities, to one file that only its owner can read.
@@ -734,34 +654,65 @@ class NamespaceCopy(Namespace):
             ConfigurationError: the file has another ending, it exists, or there is no such folder.
 
         Example:
-            >>> with connect("emulator").copy_to("emulator", "orders/$dlq", mask="$.email") as copy:  # doctest: +SKIP
+            >>> with namespace.copy_to("emulator", "orders/$dlq", mask="$.email") as copy:  # doctest: +SKIP
             ...     copy.save("orders.sbcopy")
         """
-        from sbnotebook.client.copy_file import write_copy_file
-
-        return write_copy_file(self._copied, path, overwrite=overwrite)
-
-    def close(self) -> None:
-        """Close all connections, and end the emulator with all its messages."""
-        try:
-            super().close()
-        finally:
-            self._removal.close()
-
-    def __repr__(self) -> str:
-        return f"<NamespaceCopy at {self.host}: {self.summary}>"
+        return run(self._copy.save, path, overwrite=overwrite)
 
     @property
     def summary(self) -> str:
         """Return the number of messages and masked values, in sentences."""
-        count = len(self._copied.messages)
-        said = [f"{count:,} message{'s' if count != 1 else ''} of {self._copied.entity}."]
-        if self.masked:
-            paths = ", ".join(f"{printable(path[:60])} in {found:,}" for path, found in self.masked.items())
-            said.append(f"Masked: {paths}; {self.masked_whole:,} bodies as a whole.")
-        if self.unreadable:
-            said.append(f"{len(self.unreadable):,} could not be read, nor copied.")
-        return " ".join(said)
+        return self._copy.summary
+
+
+def connect(
+    target: str | Hidden | None = None,
+    *,
+    credential: Any = None,
+    archive: Archive | bool | None = True,
+    write: bool | None = None,
+    allow_remote: bool = False,
+) -> Namespace:
+    """Connect to a Service Bus namespace, and sign in. On Azure, writing is off until you give ``write=True``.
+
+    Service Bus may not tell at once whether an account has rights: a warning then says that its first use will.
+
+    Args:
+        target: ``emulator``, ``NAMESPACE.servicebus.windows.net``, ``env:VARIABLE``, ``secret:SCOPE/KEY``
+            (Databricks), ``credential:NAME@HOST`` (a service credential of Unity Catalog) or a connection string;
+            None takes it from the environment, or else the emulator.
+        credential: a token credential of azure.identity for a namespace's host name; None for its
+            DefaultAzureCredential.
+        archive: where messages are kept before they are removed, so that ``undo`` can send them back: True for the
+            user's own, unless SBNOTEBOOK_ARCHIVE is off in the environment; False or None for nowhere.
+        write: True to also send, lock, settle, create and remove. With False you can make and preview plans, and
+            applying one raises ReadOnlyError. None, the default, is True on an emulator and False on Azure.
+        allow_remote: True to reach an emulator on another machine, such as a container. Everything, the key too,
+            goes there unencrypted. The hosts in the environment variable SBNOTEBOOK_EMULATOR_HOSTS are always
+            allowed.
+
+    Raises:
+        ConfigurationError: the target cannot be used.
+        EmulatorStartError: the emulator could not be started.
+        azure.servicebus.exceptions.ServiceBusConnectionError: the namespace was not reached, in 15 seconds at most.
+        azure.servicebus.exceptions.ServiceBusAuthenticationError: it refuses the key, or there is no account to
+            sign in with. A sign-in may take 45 seconds.
+
+    Example:
+        >>> namespace = connect("emulator")  # doctest: +SKIP
+        >>> namespace.entity("orders/$dlq").peek(10)  # doctest: +SKIP
+    """
+    target = hidden(target)
+    return Namespace(
+        run(
+            AsyncNamespace.connect,
+            target,
+            credential=credential,
+            archive=archive,
+            write=write,
+            allow_remote=allow_remote,
+        )
+    )
 
 
 def read_copy(path: Path | str) -> NamespaceCopy:
@@ -780,21 +731,4 @@ def read_copy(path: Path | str) -> NamespaceCopy:
         >>> with read_copy("orders.sbcopy") as copy:  # doctest: +SKIP
         ...     copy.messages.groups()
     """
-    from sbnotebook.client.copy_file import read_copy_file  # it loads the emulator
-
-    return NamespaceCopy(read_copy_file(path), f"the copy in {Path(path).name}")
-
-
-def _outcomes(report: Iterable[Outcome] | DataFrame | None) -> Iterable[Outcome] | None:
-    if not hasattr(report, "toArrow"):
-        return cast("Iterable[Outcome] | None", report)
-    from sbnotebook.spark.frame_plan import outcomes_in
-
-    return outcomes_in(cast("DataFrame", report))
-
-
-def _addresses(entities: Iterable[str | EntityAddress] | str | EntityAddress | None) -> list[EntityAddress] | None:
-    """Return the addresses of one or some entities; None for all."""
-    if isinstance(entities, (str, EntityAddress)):
-        entities = (entities,)
-    return None if entities is None else [EntityAddress.parse(each) for each in entities]
+    return NamespaceCopy(run(AsyncNamespaceCopy.read, path))

@@ -1,70 +1,39 @@
-"""Plans for synchronous code: applied at once, or in the background."""
+"""Plans: messages and a decision, to look at, and to carry out once, also in the background.
+
+Do not edit: ``make format`` writes this file from async_plan.py.
+"""
 
 from __future__ import annotations
 
-import threading
-import warnings
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
-from functools import partial
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from sbnotebook.analysis import tables
-from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_pandas, to_send
-from sbnotebook.client.coercions import duration, time_to_come
-from sbnotebook.client.plan_code import CodeOptions, cell_of, python_of
-from sbnotebook.client.portal import Work, portal, progress_bar, run
-from sbnotebook.client.receivers import sent_to
-from sbnotebook.client.unread import watched
-from sbnotebook.client.verbs import mirrors
-from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import Decision, EntityAddress, Message, Outcome, Purge, ReceivedMessage, Report, Send
+from sbnotebook.client.async_plan import AsyncPlan, AsyncRunning, AsyncSendPlan, RampSizes
+from sbnotebook.client.portal import on_loop, run
+from sbnotebook.client.verbs import ShownAsPreview, Twin
+from sbnotebook.model import Decision, EntityAddress, Outcome, ReceivedMessage, Report
 from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement import AsyncEntity, InFlight, Limits, Pause, Preview, Ramp, RampStep
-from sbnotebook.settlement import Plan as AsyncPlan
+from sbnotebook.settlement import InFlight, Preview, Ramp, RampStep
+from sbnotebook.settlement import Plan as InnerPlan
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SHOWN: Final = 5
-"""Messages that the preview of a send has."""
-_MOST_READ: Final = 100_000
-"""Messages of an iterator that a plan holds."""
-_CODED: Final = 101
-"""Messages of a send that are looked at for its code, one more than it may have."""
 
-
-RampSizes: TypeAlias = str | int | Iterable[int]
-"""The sizes of the batches of a ramp: ``"1,5,20,100"``, a number, or numbers."""
-
-
-class Plan:
+class Plan(ShownAsPreview, Twin):
     """Messages and a decision. Making a plan does nothing; :meth:`apply` carries it out, once.
 
     Shown as a preview: a sentence, the first messages, and what an edit changes in them.
-
-    Args:
-        plan: the asynchronous plan that is carried out.
-        keeps: an object that must live as long as the plan, such as the batch that holds its messages.
-        ramp: the batches that go first and are watched; None to carry it out all at once.
-        receivers: tells which subscriptions take the messages that it sends, for its preview; None where it sends none.
     """
 
-    def __init__(
-        self,
-        plan: AsyncPlan,
-        *,
-        keeps: object = None,
-        ramp: Ramp | None = None,
-        receivers: Callable[[], Awaitable[str]] | None = None,
-    ) -> None:
-        self._plan = plan
-        self._receivers = receivers
-        self._received_by: str | None = None
-        self._keeps = keeps
-        self._ramp = ramp
+    def __init__(self, asynchronous: AsyncPlan) -> None:
+        self._plan = asynchronous
+
+    @property
+    def asynchronous(self) -> AsyncPlan:
+        """Return the asynchronous twin."""
+        return self._plan
 
     @property
     def entity(self) -> EntityAddress:
@@ -72,9 +41,9 @@ class Plan:
         return self._plan.entity
 
     @property
-    def asynchronous(self) -> AsyncPlan:
-        """Return the asynchronous plan that is carried out."""
-        return self._plan
+    def inner(self) -> InnerPlan:
+        """Return the plan of the settlement library."""
+        return self._plan.inner
 
     @property
     def decision(self) -> Decision:
@@ -84,7 +53,7 @@ class Plan:
     @property
     def verb(self) -> str:
         """Return the decision in a word, such as ``complete``."""
-        return self._plan.decision.verb
+        return self._plan.verb
 
     @property
     def question(self) -> str:
@@ -104,24 +73,24 @@ class Plan:
     @property
     def ramp(self) -> Ramp | None:
         """Return the ramp that :meth:`with_ramp` gave the plan."""
-        return self._ramp
+        return self._plan.ramp
 
     @property
     def total(self) -> int:
         """Return how many messages its progress counts: its own, or all that it has to lock."""
-        return len(self.messages) if self._plan.total is None else self._plan.total
+        return self._plan.total
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a pandas frame with the messages, and the column ``decision`` before their own columns."""
-        return _planned(self.messages, self.verb)
+        return self._plan.to_pandas()
 
-    @mirrors(AsyncPlan.preview)
     def preview(self, rows: int = 5) -> Preview:
-        preview = self._plan.preview(rows)
-        if self._received_by is None:
-            self._received_by = run(self._receivers) if self._receivers is not None else ""
-        said = [preview.sentence, self._ramp.sentence(len(self)) if self._ramp else "", self._received_by]
-        return replace(preview, sentence=" ".join(filter(None, said)))
+        """Return what applying would do, without doing it.
+
+        Args:
+            rows: how many messages are shown, and edited to show the changes.
+        """
+        return run(self._plan.preview, rows)
 
     def with_ramp(
         self, batches: RampSizes = 10, *, watch: str | float | timedelta = "10m", stop_at: float = 0.0
@@ -137,9 +106,7 @@ class Plan:
             ConfigurationError: a number is out of its range.
             DecisionError: the plan has no clones to watch.
         """
-        ramp = Ramp(_sizes(batches), duration(watch), stop_at)
-        self._plan.check_ramp()
-        return Plan(self._plan, keeps=self._keeps, ramp=ramp, receivers=self._receivers)
+        return Plan(self._plan.with_ramp(batches, watch=watch, stop_at=stop_at))
 
     def as_cell(self, *, rate: float | None = None) -> str:
         """Return the plan as a cell that does the same: a magic, or Python where no magic says the same.
@@ -154,11 +121,11 @@ class Plan:
             DecisionError: no code can say the same, as for the release of held messages.
 
         Example:
-            >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
+            >>> letters = namespace.entity("orders/$dlq")  # doctest: +SKIP
             >>> print(letters.resubmit([7, 8, 9], to="orders").as_cell())  # doctest: +SKIP
             %sb_resubmit orders/$dlq --messages 7-9 --to orders
         """
-        return cell_of(self._plan, CodeOptions(None, rate, self._ramp, self._new_messages()))
+        return self._plan.as_cell(rate=rate)
 
     def as_python(self, *, target: str | None = None, rate: float | None = None) -> str:
         """Return the plan as Python that makes it again, shows it, and applies it. See :meth:`as_cell`.
@@ -170,11 +137,7 @@ class Plan:
         Raises:
             DecisionError: no code can say the same, as for the release of held messages.
         """
-        return python_of(self._plan, CodeOptions(target, rate, self._ramp, self._new_messages()))
-
-    def _new_messages(self) -> list[Message]:
-        """Return the messages that code has to make: those of a plan to send."""
-        return []
+        return self._plan.as_python(target=target, rate=rate)
 
     def apply(
         self,
@@ -191,13 +154,13 @@ class Plan:
         If no message matches an expression, it warns, and names the reasons or subjects of the others.
 
         Args:
-            max_in_flight: transfers or settlements that wait for their answer at once.
-            rate: messages a second at most, None for no limit.
             ramp: resubmit batches of these sizes first, such as ``"1,5,20,100"``, each only if consumers complete the
                 clones of the one before; a canary is one number. None for the ramp of :meth:`with_ramp`, if any.
             watch: for how long the clones of a batch are watched at most.
             stop_at: the share of a batch, from 0 to 1, that stops the others when it is dead-lettered again; 0 for any.
             show_progress: False for no bar, and no warning.
+            max_in_flight: the most operations in progress at once; ``"auto"`` adapts to the network.
+            rate: messages a second at most, None for no limit.
 
         Returns:
             An outcome for each of the messages. With a ramp, ``report.steps`` has the batches, ``report.fates`` tells
@@ -209,18 +172,19 @@ class Plan:
                 was done.
 
         Example:
-            >>> letters = connect("emulator").entity("orders/$dlq")  # doctest: +SKIP
-            >>> letters.resubmit(letters.peek()).apply(ramp="1,20", stop_at=0.02)  # doctest: +SKIP
+            >>> plan = letters.resubmit(where="subject = 'late'")  # doctest: +SKIP
+            >>> plan.apply(ramp="1,20", stop_at=0.02)  # doctest: +SKIP
             <Report resubmit: 200 settled; ramp: 1 sent, 1 consumed → 20 sent, 20 consumed>
         """
-        limits, first = Limits(max_in_flight, rate), self._first(ramp, watch, stop_at)
-        if not len(self) and show_progress and self._receivers is not None:
-            warnings.warn(self.preview().sentence, stacklevel=2)  # names the reasons of the others
-        with progress_bar(self.decision.verb, self.total or None, shown=show_progress) as advance:
-            if first is not None:
-                with progress_bar("watch", sum(first.batches), shown=show_progress) as seen:
-                    return watched(run(self._plan.apply_ramp, first, limits, advance, _curve(seen)))
-            return watched(run(self._plan.apply, limits, advance))
+        return run(
+            self._plan.apply,
+            max_in_flight=max_in_flight,
+            rate=rate,
+            ramp=ramp,
+            watch=watch,
+            stop_at=stop_at,
+            show_progress=show_progress,
+        )
 
     def start(
         self,
@@ -234,165 +198,93 @@ class Plan:
         """Carry the plan out in the background: watch, pause or cancel it. Arguments as for :meth:`apply`.
 
         Example:
-            >>> running = connect("emulator").entity("orders/$dlq").purge().start(rate=50)  # doctest: +SKIP
+            >>> running = letters.purge().start(rate=50)  # doctest: +SKIP
             >>> running.pause()  # doctest: +SKIP
             >>> running.resume()  # doctest: +SKIP
             >>> running.result()  # doctest: +SKIP
             <Report purge: 200 settled>
         """
-        first = self._first(ramp, watch, stop_at)
-        self._plan.once.check()
-        return Running(self, Limits(max_in_flight, rate, Pause()), first)
-
-    def _first(self, batches: RampSizes | None, watch: str | float | timedelta, stop_at: float) -> Ramp | None:
-        if batches is not None:
-            return Ramp(_sizes(batches), duration(watch), stop_at)
-        if stop_at:
-            raise ConfigurationError('stop_at goes with ramp=…, the batches that go first, such as "1,5,20,100".')
-        return self._ramp
+        return Running(
+            run(self._plan.start, max_in_flight=max_in_flight, rate=rate, ramp=ramp, watch=watch, stop_at=stop_at)
+        )
 
     def __len__(self) -> int:
-        inner = self._plan
-        if isinstance(inner.decision, Purge) and inner.decision.before is not None:
-            return 1 if inner.total is None else inner.total  # 1 where only Service Bus knows it
-        return len(self.messages)
-
-    def __repr__(self) -> str:
-        return tables.preview_text(self.preview())
-
-    def _repr_html_(self) -> str:
-        return tables.preview_html(self.preview())
+        return self._plan.__len__()
 
 
 class SendPlan(Plan):
-    """Messages to send. ``entity.plan_send`` makes it and sends nothing; :meth:`Plan.apply` does.
+    """Messages to send. ``entity.plan_send`` makes it and sends nothing; :meth:`Plan.apply` does."""
 
-    Args:
-        entity: their destination.
-        data: what :func:`sbnotebook.analysis.frames.messages_from` takes; of an iterator up to 100,000 messages, which
-            are read now, because a plan counts them and shows the first.
-        at: when they become active, as for :meth:`Entity.schedule`; None for at once.
-        delay: how much later than when they are sent instead, such as ``"5m"``.
+    def __init__(self, asynchronous: AsyncSendPlan) -> None:
+        super().__init__(asynchronous)
+        self._send = asynchronous
 
-    Raises:
-        ConfigurationError: the first messages cannot be made of the data, or the delay is none.
-        DecisionError: the time is not clear.
-
-    Example:
-        >>> connect("emulator").entity("orders").plan_send(["a", "b"], delay="5m")  # doctest: +SKIP
-        Plan: send 2 messages to orders, active 5m later.
-    """
-
-    def __init__(
-        self, entity: AsyncEntity, data: Any, *, at: str | datetime | None = None, delay: str | timedelta | None = None
-    ) -> None:
-        held: Any = [data] if isinstance(data, (Message, str, bytes, Mapping)) else collect_spark_frame(data)
-        if count_of(held) is None:
-            held = _read(held)
-        decision = Send(time_to_come(at), duration(delay))
-        make = to_send if decision.is_for_now else messages_from
-        shown = islice(messages_from(held), _SHOWN)
-        plan = entity.plan_send(lambda: make(held), decision, total=len(held), shown=shown)
-        super().__init__(plan, receivers=lambda: sent_to(entity, messages_from(held)))
-        self._make = lambda: messages_from(held)
-
-    def _new_messages(self) -> list[Message]:
-        return list(islice(self._make(), _CODED))
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return a pandas frame with the messages, and the column ``decision`` before their own columns."""
-        return _planned(self._make(), self.verb)
-
-    def __len__(self) -> int:
-        return self.total
+    @property
+    def asynchronous(self) -> AsyncSendPlan:
+        """Return the asynchronous twin."""
+        return self._send
 
 
-def _read(data: Iterable[Any]) -> list[Message]:
-    """Return the messages of an iterator."""
-    held = [*islice(messages_from(data), _MOST_READ + 1)]
-    if len(held) > _MOST_READ:
-        raise ConfigurationError(
-            f"A plan holds at most {_MOST_READ:,} messages of an iterator, to count and show them, and nothing was "
-            "sent: send it with entity.send(…), which reads as it sends."
-        )
-    return held
+class Running(Twin):
+    """A plan that is carried out in the background. Made by ``plan.start()``."""
 
+    def __init__(self, asynchronous: AsyncRunning) -> None:
+        self._running = asynchronous
 
-def _planned(messages: Iterable[Message], verb: str) -> pd.DataFrame:
-    frame = to_pandas(messages)
-    frame.insert(0, "decision", verb)
-    return frame
+    @property
+    def asynchronous(self) -> AsyncRunning:
+        """Return the asynchronous twin."""
+        return self._running
 
+    @property
+    def plan(self) -> Plan:
+        """Return the plan."""
+        return Plan(self._running.plan)
 
-class Running:
-    """A plan that is carried out in the background. Made by :meth:`Plan.start`; any thread may use it.
+    @property
+    def done(self) -> int:
+        """Return the number of messages that its progress counts until now, of ``plan.total``."""
+        return self._running.done
 
-    Args:
-        plan: the plan.
-        limits: its speed, with a pause.
-        ramp: the batches that go first and are watched; None for all at once.
-    """
-
-    def __init__(self, plan: Plan, limits: Limits, ramp: Ramp | None = None) -> None:
-        self.plan = plan
-        self.done = 0
-        """Messages that its progress counts until now, of ``plan.total``."""
-        self.steps: Sequence[RampStep] = ()
-        """The batches of a ramp until now; none before the first is watched."""
-        self._lock = threading.Lock()
-        self._new: list[Outcome] = []
-        self._pause = limits.pause or Pause()
-        inner = plan.asynchronous
-        apply = inner.apply if ramp is None else partial(inner.apply_ramp, ramp, seen=self._see)
-        self._work = Work(apply, limits, self._advance, told=self._note)
-        self._result = self._work.start()
-
-    def _advance(self, count: int) -> None:
-        self.done += count
-
-    def _see(self, steps: Sequence[RampStep]) -> None:
-        self.steps = steps
-
-    def _note(self, outcomes: Iterable[Outcome]) -> None:
-        with self._lock:
-            self._new += outcomes
+    @property
+    def steps(self) -> Sequence[RampStep]:
+        """Return the batches of a ramp until now; none before the first is watched."""
+        return self._running.steps
 
     def new_outcomes(self) -> list[Outcome]:
         """Return the outcomes that are new since the last call, in the order in which they came.
 
         In the end :meth:`result` has all, with those that were not attempted.
         """
-        with self._lock:
-            new, self._new = self._new, []
-        return new
+        return self._running.new_outcomes()
 
     def pause(self) -> None:
         """Begin nothing more; work in progress ends, and locks are renewed.
 
         A group of up to 200 messages, or 500 of an undo, that has begun is not left half done.
         """
-        portal().call(self._pause.begin)
+        run(self._running.pause)
 
     def resume(self) -> None:
         """Continue after a pause."""
-        portal().call(self._pause.end)
+        run(self._running.resume)
 
     @property
     def is_paused(self) -> bool:
         """Return True from :meth:`pause` until :meth:`resume`."""
-        return self._pause.is_on
+        return self._running.is_paused
 
     @property
     def is_held(self) -> bool:
         """Return True if a pause has stopped all work in progress."""
-        return self._pause.holds
+        return self._running.is_held
 
     def cancel(self) -> None:
         """Begin nothing more, wait some seconds for work in progress, and release the other messages.
 
         This returns at once; :meth:`result` waits for the end, and returns the report.
         """
-        self._work.cancel()
+        run(self._running.cancel)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it has ended, and return whether it has.
@@ -400,17 +292,17 @@ class Running:
         Args:
             timeout: seconds at most, None for no limit.
         """
-        return self._work.wait(timeout)
+        return run(self._running.wait, timeout)
 
     @property
     def in_flight(self) -> int:
         """Return how many messages wait for an answer of Service Bus, as of the last that began to."""
-        return self._work.in_flight
+        return self._running.in_flight
 
     @property
     def report(self) -> Report:
         """Return the outcomes known now: UNCONFIRMED for messages in progress, SKIPPED for messages not begun."""
-        return self._work.report
+        return on_loop(lambda: self._running.report)
 
     def result(self) -> Report:
         """Wait for the end.
@@ -421,39 +313,4 @@ class Running:
         Raises:
             Exception: what ended it; its attribute ``report`` has the outcomes until then, where there are any.
         """
-        try:
-            return watched(self._result.result())
-        except InterruptedError:
-            return watched(self._work.report)
-        except Exception as error:
-            if report := self._work.report:
-                error.__dict__.setdefault("report", report)
-            raise
-
-
-def _sizes(batches: RampSizes) -> tuple[int, ...]:
-    """Return the sizes of the batches of a ramp."""
-    given: Any = batches.split(",") if isinstance(batches, str) else [batches] if isinstance(batches, int) else batches
-    try:
-        return tuple(int(each) for each in given)
-    except (TypeError, ValueError):
-        raise ConfigurationError(f'{str(batches)[:40]!r} is not a ramp: write sizes such as "1,5,20,100".') from None
-
-
-def _curve(advance: Callable[..., object] | None) -> Callable[[Sequence[RampStep]], object] | None:
-    """Return what shows the batches of a ramp on a progress bar."""
-    if advance is None:
-        return None
-    known = [0]
-
-    def show(steps: Sequence[RampStep]) -> None:
-        now = sum(step.consumed + step.back for step in steps)
-        advance(now - known[0], f"batch {len(steps)}: {steps[-1]}")
-        known[0] = now
-
-    return show
-
-
-def count_of(messages: Any) -> int | None:
-    """Return how many messages there are to send; None where that is not known before."""
-    return len(messages) if hasattr(messages, "__len__") and not isinstance(messages, (str, bytes)) else None
+        return run(self._running.result)

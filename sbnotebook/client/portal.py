@@ -6,19 +6,25 @@ The thread starts on first use, and again after a fork (Spark's Python workers f
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterable
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar, Token
+from contextvars import ContextVar, Token, copy_context
 from functools import cache, partial
+from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
 import anyio
+import anyio.to_thread
 from anyio.from_thread import BlockingPortal
 
 from sbnotebook.errors import in_one_frame
@@ -32,6 +38,7 @@ _CLEAN_UP: Final = 60.0
 """Seconds that interrupted work may take to release its messages."""
 _COLLECT_EVERY: Final = 20_000
 """New objects after which Python looks for cycles. Messages have none, and the search takes a seventh of the time."""
+_OURS: Final = str(Path(__file__).parents[1]) + os.sep
 _SHOW_AFTER: Final = 1.0
 """Seconds before a progress bar appears."""
 _INTERRUPTED: Final = "It was interrupted."
@@ -115,8 +122,119 @@ def only_frames_of_the_user() -> Generator[None]:
         raise
 
 
+class _Caller:
+    """The thread that waits in :func:`run`: it makes the calls of the work that block, or that warn the user."""
+
+    def __init__(self) -> None:
+        self.context = copy_context()
+        self.waits = True
+        self.notes: list[Callable[[BaseException], None]] = []
+        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+
+    def wait_for(self, future: Future[T]) -> T:
+        """Make calls until the work has ended, and return its result."""
+        future.add_done_callback(lambda _: self._calls.put(None))
+        try:
+            while (call := self._calls.get()) is not None:
+                call()
+        finally:
+            self.waits = False
+        return future.result()
+
+    async def make(self, call: Callable[[], T]) -> T:
+        """Let the thread make a call, and wait for its result."""
+        done: Future[T] = Future()
+        self._calls.put(partial(_make, done, call))
+        return await asyncio.wrap_future(done)
+
+
+_CALLER: Final[ContextVar[_Caller | None]] = ContextVar("_CALLER", default=None)
+
+
+def _make(done: Future[T], call: Callable[[], T]) -> None:
+    if done.set_running_or_notify_cancel():
+        try:
+            done.set_result(call())
+        except Exception as error:  # noqa: BLE001 (the work raises it again)
+            done.set_exception(error)
+
+
+def is_synchronous() -> bool:
+    """Return whether a thread waits in :func:`run` for this work."""
+    caller = _CALLER.get()
+    return caller is not None and caller.waits
+
+
+def if_interrupted(note: Callable[[BaseException], None]) -> None:
+    """Let a function add to the KeyboardInterrupt that ends this work what the user needs of it."""
+    if (caller := _CALLER.get()) is not None:
+        caller.notes.append(note)
+
+
+async def blocking(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function that blocks, such as one of the user: on the thread that waits in :func:`run`, or in a worker."""
+    caller, call = _CALLER.get(), partial(function, *args, **kwargs)
+    if caller is not None and caller.waits:
+        return await caller.make(call)
+    return await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+
+
+async def warn(said: str) -> None:
+    """Warn the user, at the line of their code that calls sbnotebook."""
+    await blocking(_warn, said) if is_synchronous() else _warn(said)
+
+
+def _warn(said: str) -> None:
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(said, stacklevel=level)
+
+
+def in_background(function: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
+    """Start work on this loop that does not end with the call that starts it."""
+    caller = _CALLER.get()
+    context = copy_context() if caller is None else caller.context.copy()
+    context.run(_CALLER.set, None)  # which does not wait until the end
+    task = asyncio.get_running_loop().create_task(_only_frames_of_the_user(function), context=context)
+    _BACKGROUND.add(task)
+    task.add_done_callback(_end)
+    return task
+
+
+_BACKGROUND: Final[set[asyncio.Task[Any]]] = set()
+"""Tasks that no one else may refer to."""
+
+
+async def _only_frames_of_the_user(function: Callable[[], Awaitable[T]]) -> T:
+    with only_frames_of_the_user():
+        return await function()
+
+
+def _end(task: asyncio.Task[Any]) -> None:
+    _BACKGROUND.discard(task)
+    if not task.cancelled():
+        task.exception()  # asyncio logs an error that is not read; the caller that waits gets it
+
+
+def in_turn(items: AsyncIterator[T]) -> Iterator[T]:
+    """Yield the items of an asynchronous iterator, which runs on the background loop."""
+    end: Any = object()
+
+    async def following() -> T:
+        return await anext(items, end)
+
+    while (item := run(following)) is not end:
+        yield item
+
+
+def on_loop(function: Callable[[], T]) -> T:
+    """Call a function on the background loop, which alone may touch what it touches."""
+    return portal().call(function)
+
+
 class Work(Generic[T]):
-    """A coroutine function that runs on the background loop, is watched, and can be cancelled."""
+    """A coroutine function that is watched, and can be cancelled."""
 
     def __init__(
         self,
@@ -129,27 +247,33 @@ class Work(Generic[T]):
         self._watch = Watch(told)
         self._scope: anyio.CancelScope | None = None
         self._ended = threading.Event()
-        self._portal = portal()
+        self._is_stopped = False
 
     def start(self) -> Future[T]:
-        """Start it; separate from making it, so that an interrupt that comes meanwhile has something to cancel."""
-        return self._portal.start_task_soon(self.until_the_end)
+        """Start it on the background loop.
+
+        Separate from making it, so that an interrupt that comes meanwhile has something to cancel.
+        """
+        return portal().start_task_soon(self.until_the_end)
 
     async def until_the_end(self) -> T:
-        """Await the function on the background loop, watched."""
+        """Await the function, watched."""
         try:
             with only_frames_of_the_user(), collecting_seldom(), self._watch, anyio.CancelScope() as self._scope:
+                if self._is_stopped:
+                    self._scope.cancel()
                 return await self._function(*self._args)
             raise InterruptedError(_INTERRUPTED)
         finally:
             self._ended.set()
 
     def cancel(self) -> None:
-        """Cancel it; :meth:`wait` until it has released its messages."""
-        self._portal.call(self._stop)
+        """Cancel it from another thread; :meth:`wait` until it has released its messages."""
+        on_loop(self.stop)
 
-    def _stop(self) -> None:
-        # The loop runs its tasks in order: one that has not begun before this never will.
+    def stop(self) -> None:
+        """Cancel it on its own loop."""
+        self._is_stopped = True
         if self._scope is None:
             self._ended.set()
         else:
@@ -166,8 +290,8 @@ class Work(Generic[T]):
 
     @property
     def report(self) -> Report:
-        """Return the outcomes that are known now."""
-        return self._portal.call(lambda: self._watch.report)
+        """Return the outcomes that are known now; on another thread than its loop's, call it by :func:`on_loop`."""
+        return self._watch.report
 
 
 class Interrupts:
@@ -227,25 +351,29 @@ def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) 
     summarises them: see :mod:`sbnotebook.settlement.watch`. Other exceptions that end work also have a report when
     anything was sent or settled.
     """
-    work, interrupts = Work(partial(function, *args, **kwargs)), _INTERRUPTS.get()
+    work, interrupts, caller = Work(partial(function, *args, **kwargs)), _INTERRUPTS.get(), _Caller()
+    token = _CALLER.set(caller)
     try:
-        if interrupts is not None:
-            return interrupts.start(work).result()
-        return portal().start_task_soon(work.until_the_end).result()
+        return caller.wait_for(work.start() if interrupts is None else interrupts.start(work))
     except KeyboardInterrupt as interrupt:
         try:
             work.cancel()
             work.wait(_CLEAN_UP)
         finally:  # also after a second interrupt
-            report = work.report
-            interrupt.__dict__["report"] = report
-            if report:
-                interrupt.add_note(f"Until the interrupt - {report}. {_HOW_TO_READ}")
+            for note in caller.notes:
+                note(interrupt)
+            report = on_loop(lambda: work.report)
+            if "report" not in interrupt.__dict__:  # a call of this thread has its own
+                interrupt.__dict__["report"] = report
+                if report:
+                    interrupt.add_note(f"Until the interrupt - {report}. {_HOW_TO_READ}")
         raise
     except Exception as error:
-        if report := work.report:
+        if report := on_loop(lambda: work.report):
             error.__dict__.setdefault("report", report)
         raise
+    finally:
+        _CALLER.reset(token)
 
 
 @contextmanager

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
+import anyio.to_thread
+
 from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client.copying import MOST, Copied, copied
-from sbnotebook.client.portal import run
+from sbnotebook.client.portal import blocking
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
     Abandon,
@@ -30,8 +32,8 @@ from sbnotebook.model import (
     ReceivedMessage,
     Resubmit,
 )
+from sbnotebook.settlement import AsyncNamespace as Resources
 from sbnotebook.settlement import (
-    AsyncNamespace,
     Destination,
     Fates,
     MessageFunction,
@@ -125,30 +127,29 @@ class Rehearsal(Shown, tuple[Rehearsed, ...]):
         return [*Rehearsed.__slots__], rows, f"Rehearsed {len(self):,}: {counts}.{more}"
 
 
-def rehearse(
-    namespace: AsyncNamespace, plan: Plan, consumer: Consumer | None = None, *, timeout: timedelta
-) -> Rehearsal:
+async def rehearse(plan: Plan, consumer: Consumer | None = None, *, timeout: timedelta, on: Resources) -> Rehearsal:
     """Carry a resubmit out on copies: see :meth:`sbnotebook.client.Namespace.rehearse`.
 
     :func:`sbnotebook.client.copying.copied` makes the copies. A delay of the plan is left out. A message at which a
     function raises an exception is dead-lettered at once.
     """
-    _check(namespace, plan, consumer)
+    _check(plan, consumer)
     decision = plan.decision
     assert isinstance(decision, Resubmit)  # noqa: S101 (checked above)
     to = decision.to or plan.entity.sends_to
-    with copied(namespace.connection, plan.entity, plan.messages, beside=(to.name,)) as copy:
-        local = AsyncNamespace(copy.connection, journal=copy.journal, archive=None)
+    async with copied(on.connection, plan.entity, plan.messages, beside=(to.name,)) as copy:
+        local = Resources(copy.connection, journal=copy.journal, archive=None)
         try:
             messages = copy.messages
-            run(_remember_clones, namespace, local, to, copy)
+            await _remember_clones(on, local, to, copy)
             again = local.entity(plan.entity).plan_resubmit(messages, replace(decision, delay=None), edit=plan.edit)
-            outcomes = dict(zip((m.sequence_number for m in messages), run(again.apply), strict=True))
+            outcomes = dict(zip((m.sequence_number for m in messages), await again.apply(), strict=True))
             stage = _Stage(local, to, [m for m in messages if outcomes[m.sequence_number].ok])
-            arrived = stage.fates()
-            ended = _consume(copy, stage, consumer, timeout) if consumer is not None else arrived
+            arrived = await stage.fates()
+            ended = await _consume(copy, stage, consumer, timeout) if consumer is not None else arrived
         finally:
-            run(local.close)
+            with anyio.CancelScope(shield=True):
+                await local.close()
     is_topic = any(
         place.subscription is not None for place in copy.places if place.name.casefold() == to.name.casefold()
     )
@@ -158,7 +159,7 @@ def rehearse(
     )
 
 
-async def _remember_clones(namespace: AsyncNamespace, local: AsyncNamespace, to: EntityAddress, copy: Copied) -> None:
+async def _remember_clones(namespace: Resources, local: Resources, to: EntityAddress, copy: Copied) -> None:
     """Let the copy of a destination that detects duplicates know the clones that earlier runs have sent.
 
     The destination remembers message ids; which ones cannot be asked. The clones that it still holds tell some of them.
@@ -182,7 +183,7 @@ async def _remember_clones(namespace: AsyncNamespace, local: AsyncNamespace, to:
         await purge.apply()
 
 
-def _check(namespace: AsyncNamespace, plan: Plan, consumer: Consumer | None) -> None:
+def _check(plan: Plan, consumer: Consumer | None) -> None:
     if not isinstance(plan.decision, Resubmit) or plan.with_ramp is None:
         raise DecisionError(f"Rehearse a resubmit; a {plan.decision.verb} sends nothing to a consumer.")
     if plan.decision.to_host is not None:
@@ -195,51 +196,42 @@ def _check(namespace: AsyncNamespace, plan: Plan, consumer: Consumer | None) -> 
         raise ConfigurationError("consumer is a function, or a command such as 'python consumer.py'.")
     if callable(consumer):
         refuse_coroutine_function(consumer, "The consumer")
-    del namespace
 
 
 @dataclass(slots=True)
 class _Stage:
     """The places of the clones."""
 
-    namespace: AsyncNamespace
+    namespace: Resources
     to: EntityAddress
     messages: list[ReceivedMessage]
 
-    def fates(self) -> dict[int, Fate]:
+    async def fates(self) -> dict[int, Fate]:
         """Return the fates of the clones, by the numbers of their originals."""
-        found = run(
-            Fates(self.namespace, self.to).of,
-            [SentClone(clone_id_of(message)) for message in self.messages],
-            datetime.now(UTC),
-        )
+        clones = [SentClone(clone_id_of(message)) for message in self.messages]
+        found = await Fates(self.namespace, self.to).of(clones, datetime.now(UTC))
         return {message.sequence_number: found[clone_id_of(message)] for message in self.messages}
 
 
-def _consume(copy: Copied, stage: _Stage, consumer: Consumer, timeout: timedelta) -> dict[int, Fate]:
+async def _consume(copy: Copied, stage: _Stage, consumer: Consumer, timeout: timedelta) -> dict[int, Fate]:
     """Let the consumer process the clones, and return their fates afterwards."""
     if callable(consumer):
         for place, in_sessions in copy.places.items():
-            run(
-                stage.namespace.entity(place).process,
-                consumer,
-                policy=_POLICY,
-                max_wait=_IDLE,
-                by_session=in_sessions,
-                archived=False,
-            )
-        return stage.fates()
+            there = stage.namespace.entity(place)
+            await there.process(consumer, policy=_POLICY, max_wait=_IDLE, by_session=in_sessions, archived=False)
+        return await stage.fates()
     command = _words(consumer) if isinstance(consumer, str) else [*consumer]
     address = copy.emulator.connection_string
     secrets = {"SERVICEBUS_CONNECTION_STRING": address, "SBNOTEBOOK_CONNECTION": address}
     try:
-        process = subprocess.Popen(command, env=os.environ | secrets, stdin=subprocess.DEVNULL)
+        process = await blocking(subprocess.Popen[Any], command, env=os.environ | secrets, stdin=subprocess.DEVNULL)
     except OSError as error:
         raise ConfigurationError(f"The consumer {command[0]!r} cannot be started: {error.strerror}.") from None
     try:
-        return _watched(stage.fates, process, timeout)
+        return await _watched(stage.fates, process, timeout)
     finally:
-        _end(process)
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(_end, process)
 
 
 def _words(command: str) -> list[str]:
@@ -263,16 +255,16 @@ def _words(command: str) -> list[str]:
     return words
 
 
-def _watched(
-    look: Callable[[], dict[int, Fate]], process: subprocess.Popen[Any], timeout: timedelta
+async def _watched(
+    look: Callable[[], Awaitable[dict[int, Fate]]], process: subprocess.Popen[Any], timeout: timedelta
 ) -> dict[int, Fate]:
-    until = time.monotonic() + timeout.total_seconds()
+    until = anyio.current_time() + timeout.total_seconds()
     while True:
-        has_ended = process.poll() is not None or time.monotonic() >= until
-        fates = look()
+        has_ended = process.poll() is not None or anyio.current_time() >= until
+        fates = await look()
         if has_ended or all(fate.status is not FateStatus.WAITING for fate in fates.values()):
             return fates
-        time.sleep(_PAUSE)
+        await anyio.sleep(_PAUSE)
 
 
 def _end(process: subprocess.Popen[Any]) -> None:

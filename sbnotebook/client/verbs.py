@@ -1,12 +1,15 @@
-"""Verbs of this package: their docstrings are the asynchronous library's, and names of Microsoft's SDK lead to them."""
+"""What the verbs have in common: twins, arguments, and names of Microsoft's SDK that lead to them."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from sbnotebook.analysis import tables
 from sbnotebook.errors import in_one_frame
+from sbnotebook.settlement import Preview
 
 _LOCK: Final = "lock(10) locks messages, peek() looks at them, and process(function) consumes them"
 _SETTLE: Final = "lock messages with lock(10) and settle them with batch.{0}(…), or settle chosen ones with pick(…)"
@@ -49,7 +52,16 @@ _HINTS: Final = {
         ),
     },
 }
-F = TypeVar("F", bound=Callable[..., Any])
+ARGUMENTS: Final = {
+    "archived": "False to remove messages for good; otherwise ``namespace.undo`` can send them back.",
+    "max_in_flight": 'the most operations in progress at once; ``"auto"`` adapts to the network.',
+    "rate": "messages a second at most, None for no limit.",
+    "show_progress": "False for no bar.",
+    "where": "only messages for which this SQL expression over the message columns is true.",
+}
+"""What the arguments of many verbs mean. A docstring that has one of them itself, keeps its own."""
+_SECTIONS: Final = re.compile(r"^(?:Returns|Raises|Yields|Example|Source)\b.*:", re.MULTILINE)
+C = TypeVar("C", bound=type)
 
 
 class SdkNames:
@@ -60,7 +72,7 @@ class SdkNames:
         def __getattr__(self, name: str) -> Any:
             """Raise AttributeError, with the method to use where the SDK has one of this name."""
             for kind in type(self).__mro__:
-                hint = _HINTS.get(kind.__name__, {}).get(name)
+                hint = _HINTS.get(kind.__name__.removeprefix("Async"), {}).get(name)
                 if hint is not None:
                     raise in_one_frame(AttributeError(f"There is no {name} here: {hint}.", name=name, obj=self))
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
@@ -71,18 +83,50 @@ class SdkNames:
             raise in_one_frame(TypeError(said))
 
 
-def mirrors(verb: object) -> Callable[[F], F]:
-    """Give a synchronous verb the docstring of the asynchronous verb that does its work.
+class Twin(SdkNames):
+    """A synchronous class: each of its verbs runs the same verb of its asynchronous twin on the background loop."""
 
-    Example:
-        >>> @mirrors(sorted)
-        ... def in_order(items): ...
-        >>> in_order.__doc__[:21]
-        'Return a new list con'
-    """
+    @property
+    def asynchronous(self) -> Any:
+        """Return the asynchronous twin."""
+        raise NotImplementedError
 
-    def take_docstring(function: F) -> F:
-        function.__doc__ = inspect.getdoc(verb)
-        return function
 
-    return take_docstring
+class ShownAsPreview:
+    """A plan, shown as its preview."""
+
+    def preview(self, rows: int = 5) -> Preview:
+        """Return what applying would do, without doing it."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return tables.preview_text(self.preview())
+
+    def _repr_html_(self) -> str:
+        return tables.preview_html(self.preview())
+
+
+def twin_of(value: Any) -> Any:
+    """Return the asynchronous twin of a value; a value without one as it is."""
+    return value.asynchronous if isinstance(value, Twin) else value
+
+
+def documented(kind: C) -> C:
+    """Give the docstrings of a class the arguments that many verbs have."""
+    for function in vars(kind).values():
+        if inspect.isfunction(function) and function.__doc__ and not function.__name__.startswith("_"):
+            function.__doc__ = with_arguments(function.__doc__, [*inspect.signature(function).parameters])
+    return kind
+
+
+def with_arguments(docstring: str, names: Sequence[str]) -> str:
+    """Return a docstring with the arguments of ARGUMENTS that its list of arguments lacks."""
+    text = inspect.cleandoc(docstring)
+    lacking = [name for name in names if name in ARGUMENTS and f"\n    {name}:" not in text]
+    if not lacking or "\nArgs:\n" not in text:
+        return text
+    lines = "\n".join(f"    {name}: {ARGUMENTS[name]}" for name in lacking)
+    section = _SECTIONS.search(text)
+    place = section.start() if section else len(text)
+    head, rest = text[:place].rstrip(), text[place:]
+    return f"{head}\n{lines}\n\n{rest}" if rest else f"{head}\n{lines}"

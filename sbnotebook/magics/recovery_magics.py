@@ -144,8 +144,8 @@ class RecoveryMagics(PlanMagics):
             return Report()
         display(plans)
         count = sum(map(len, plans))
-        places = ", ".join(str(plan.asynchronous.entity) for plan in plans)
-        on = plans[0].asynchronous.on
+        places = ", ".join(str(plan.entity) for plan in plans)
+        on = plans[0].asynchronous.inner.on
         question = f"Finish {count:,} interrupted resubmit{'' if count == 1 else 's'} of {places}{on}?"
         self.confirm(question, count, args, leaves=bool(others))
         return self._apply_all(plans, args)

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
-from sbnotebook.client.batch import Keeper
+from sbnotebook.client.async_batch import Keeper
 from sbnotebook.client.portal import Work, portal, run
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState, SubQueue
@@ -78,7 +78,7 @@ class ConsumeQuery:
         self._deleter = DeferredDeleter(self._namespace.connection, self._namespace.peeker(options.entity))
         self._batches: MicroBatches | HeldBatches
         try:
-            self._keeper = Keeper(batch)
+            self._keeper = run(Keeper.opened, batch)
         except Exception as error:
             if _NEEDS_SESSIONS not in in_words(error) or options.delivery is Delivery.AT_LEAST_ONCE:
                 run(self._namespace.close)
@@ -198,7 +198,7 @@ class ConsumeQuery:
             if isinstance(self._batches, HeldBatches):
                 portal().start_task_soon(self._batches.close).result(_CLOSE_WITHIN)
             if self._keeper is not None:
-                self._keeper.close(_CLOSE_WITHIN)
+                run(self._keeper.close, _CLOSE_WITHIN)
         with contextlib.suppress(Exception):
             portal().start_task_soon(self._close).result(_CLOSE_WITHIN)
 

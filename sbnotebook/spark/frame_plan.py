@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pac
 
 from sbnotebook.analysis import tables
+from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
@@ -144,7 +145,7 @@ class FramePlan:
         if self._archived:
             self._storage.require_archive((decision_of(verb) for _, verb in self.counts), "say archived=False")
         for address in self.entities:  # an entity that cannot be reached fails here, and not in every task
-            Entity(namespace.entity(address)).peek(1, show_progress=False)
+            Entity(AsyncEntity(namespace.entity(address))).peek(1, show_progress=False)
 
     @property
     def entities(self) -> tuple[EntityAddress, ...]:
@@ -245,7 +246,7 @@ class FramePlan:
         largest_first = sorted(groups.items(), key=lambda group: -len(group[1]))
         for (entity, decision), numbers in largest_first[:_PASSES]:
             try:
-                place = Entity(self._namespace.entity(entity))
+                place = Entity(AsyncEntity(self._namespace.entity(entity)))
                 plan = place.pick(numbers, decision, archived=self._archived, show_progress=show_progress)
                 end(plan.apply(max_in_flight=max_in_flight, show_progress=show_progress))
             except BaseException as error:

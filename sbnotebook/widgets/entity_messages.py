@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 import ipywidgets as widgets
 
 from sbnotebook.client import Entity
-from sbnotebook.client.messages import DeferredMessages, Messages
+from sbnotebook.client.deferred import DeferredMessages
+from sbnotebook.client.messages import Messages
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background

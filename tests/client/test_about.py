@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from sbnotebook.client import Namespace, connect, namespace
+from sbnotebook.client import Namespace, async_namespace, connect
 from sbnotebook.client.about import About
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
@@ -43,7 +43,7 @@ def test_connect_warns_of_a_sign_in_that_is_not_confirmed(
     def resolve(*_: object, **__: object) -> Target:  # a credential needs TLS, which none here has
         return target
 
-    monkeypatch.setattr(namespace, "resolve", resolve)
+    monkeypatch.setattr(async_namespace, "resolve", resolve)
     said = f"{HOST} answered, and has not confirmed anna@example.org: the sign-in is checked at the first use."
     with pytest.warns(UserWarning, match=said):
         connect(HOST).close()

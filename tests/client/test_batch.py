@@ -16,7 +16,8 @@ import pytest
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.batch import LockedBatch, close_batches
+from sbnotebook.client.async_batch import AsyncLockedBatch, close_batches
+from sbnotebook.client.portal import run
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.errors import BatchClosedError, ConfigurationError
@@ -112,7 +113,7 @@ def wait_until(condition: Callable[[], object]) -> None:
 def test_forgotten_batch_is_released_with_a_warning(namespace: Namespace) -> None:
     filled_client_queue(namespace, "forgotten", 2)
     batch = namespace.entity("forgotten").lock(2)
-    inner = batch._batch  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    inner = batch.asynchronous._batch  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     with pytest.warns(  # noqa: PT031 (nothing else warns)
         ResourceWarning, match=r"A batch of forgotten was forgotten .* its 2 messages are released"
     ):
@@ -165,15 +166,15 @@ def test_a_batch_that_cannot_be_closed_leaves_no_other_open(
 ) -> None:
     filled_client_queue(namespace, "all-closed", 3)
     batches = [namespace.entity("all-closed").lock(1) for _ in range(3)]
-    close = LockedBatch.close
+    close = AsyncLockedBatch.close
 
-    def fail(batch: LockedBatch) -> None:
-        close(batch)
-        raise OSError(f"No network for {batches.index(batch)}.")
+    async def fail(batch: AsyncLockedBatch) -> None:
+        await close(batch)
+        raise OSError("No network.")
 
-    monkeypatch.setattr(LockedBatch, "close", fail)
+    monkeypatch.setattr(AsyncLockedBatch, "close", fail)
     with pytest.raises(OSError, match="No network"):
-        close_batches()
+        run(close_batches)
     assert [batch.is_open for batch in batches] == [False] * 3
 
 

@@ -61,13 +61,13 @@ def test_saved_copy_is_read_without_its_namespace(
         before = copy.entity(address).peek()
         assert len(before) == 3
         path = copy.save(tmp_path / "a copy.sbcopy")
-        configuration = copy._copied.configuration  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        configuration = copy.asynchronous._copied.configuration  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with sb.read_copy(path) as again:
         after = again.entity(address).peek()
         assert [*after] == [*before] == [*again.messages]
         assert [differences(*pair) for pair in zip(after, before, strict=True)] == [{}] * 3
-        assert again._copied.configuration == configuration  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        assert again.asynchronous._copied.configuration == configuration  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         with again.entity(address).session("a") as session:
             session.receive(9)
             assert session.complete().settled == 2

@@ -120,7 +120,7 @@ def test_copy_closes_with_all_that_it_started(namespace: Namespace) -> None:
     filled_client_queue(namespace, "closed", BODIES)
     before = emulators()
     copy = namespace.copy_to("emulator", "closed")
-    address, folder = copy.connection_string, copy._copied.folder  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    address, folder = copy.connection_string, copy.asynchronous._copied.folder  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     assert isinstance(copy, NamespaceCopy)
     report = copy.entity("closed").purge().apply()
     assert copy.undo(report).apply().settled == 3  # from an archive of its own

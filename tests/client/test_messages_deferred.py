@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.messages import DeferredMessages
+from sbnotebook.client.deferred import DeferredMessages
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import DecisionError

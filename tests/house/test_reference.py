@@ -42,17 +42,11 @@ PUBLIC = (
 FOR_USERS = {
     "sbnotebook.settlement": [
         "Archive",
-        "AsyncEntity",
-        "AsyncNamespace",
         "Connection",
         "Journal",
-        "Limits",
-        "LockedBatch",
-        "Plan",
         "Policy",
         "PolicyRow",
         "Preview",
-        "Processing",
         "RejectMessage",
         "SkipMessage",
         "StopProcessing",

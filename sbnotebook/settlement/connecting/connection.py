@@ -193,6 +193,15 @@ class Connection:
         """Return the name of the namespace, such as ``shop`` for ``shop.servicebus.windows.net``, or else the host."""
         return self.host.removesuffix(_AZURE)
 
+    def again(self) -> Connection:
+        """Return a new connection to the same namespace, for use on another event loop."""
+        if self.parsed is not None:
+            other = Connection(self.parsed.text, allow_remote=True)
+        else:
+            other = Connection.with_credential(self.host, None if self._owns_credential else self.credential)
+        other.read_only, other.has_answered = self.read_only, self.has_answered
+        return other
+
     @property
     def connection_string(self) -> str | None:
         """Return the connection string, a secret; None where a credential is used."""

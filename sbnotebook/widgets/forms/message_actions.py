@@ -11,8 +11,10 @@ import ipywidgets as widgets
 
 from sbnotebook.client import Entity, Plan
 from sbnotebook.client.coercions import duration
+from sbnotebook.client.deferred import DeferredMessages
 from sbnotebook.client.difference import MessageDifference, last_good
-from sbnotebook.client.messages import DeferredMessages, Messages
+from sbnotebook.client.messages import Messages
+from sbnotebook.client.portal import run
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Abandon,
@@ -456,7 +458,7 @@ def _compared(selected: Messages, entity: Entity, whole: Entity) -> MessageDiffe
     if len(selected) != 1 or entity.address.sub_queue is None:
         one = ", or one dead letter to compare it with the last good message" if entity.address.sub_queue else ""
         raise DecisionError(f"Select two messages{one}; {len(selected):,} are selected.")
-    return MessageDifference(selected[0], last_good(entity, whole, selected[0]))
+    return MessageDifference(selected[0], run(last_good, entity.asynchronous, whole.asynchronous, selected[0]))
 
 
 def _blocks(found: MessageDifference) -> list[Block]:

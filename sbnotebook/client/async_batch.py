@@ -1,0 +1,500 @@
+"""Batches and sessions of locked messages, which a task of their own holds open."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Final, Self, overload
+from weakref import WeakSet
+
+from sbnotebook.analysis import query, tables
+from sbnotebook.analysis.frames import to_arrow
+from sbnotebook.analysis.shown import Shown, Table
+from sbnotebook.client.async_plan import AsyncPlan
+from sbnotebook.client.choosing import Choice, chosen_of
+from sbnotebook.client.coercions import address, dead_letter, duration
+from sbnotebook.client.portal import blocking, in_background, run, warn
+from sbnotebook.client.present import present_in
+from sbnotebook.client.verbs import SdkNames, documented
+from sbnotebook.errors import BatchClosedError
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    Decision,
+    Defer,
+    EntityAddress,
+    LockedMessage,
+    OutcomeStatus,
+    Release,
+    Report,
+)
+from sbnotebook.settlement import (
+    DEFAULT_MAX_HELD,
+    LockEvent,
+    SessionBatch,
+    SessionState,
+    receive_deferred_of,
+)
+from sbnotebook.settlement import AsyncEntity as Place
+from sbnotebook.settlement import AsyncNamespace as Resources
+from sbnotebook.settlement import LockedBatch as HeldBatch
+
+_NOT_HELD: Final = (OutcomeStatus.LOCK_LOST, OutcomeStatus.ALREADY_SETTLED, OutcomeStatus.NOT_FOUND)
+_OPEN: Final[WeakSet[AsyncLockedBatch]] = WeakSet()
+"""Open batches, which are closed when the interpreter ends."""
+
+
+class Keeper:
+    """A task that holds a batch open, for callers that open and close it in different tasks.
+
+    Args:
+        batch: not open yet.
+    """
+
+    def __init__(self, batch: HeldBatch) -> None:
+        self._batch = batch
+        self.loop = asyncio.get_running_loop()
+        self._opened: asyncio.Future[None] = self.loop.create_future()
+        self._close = asyncio.Event()
+        self._process = os.getpid()
+        self._task = in_background(self._hold)
+
+    @classmethod
+    async def opened(cls, batch: HeldBatch) -> Self:
+        """Open a batch, and keep it open."""
+        keeper = cls(batch)
+        try:
+            await asyncio.shield(keeper._opened)
+        except BaseException:  # also an interrupt: the batch must not stay open unseen
+            keeper._close.set()
+            raise
+        return keeper
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Close the batch and wait until its messages are released."""
+        self._close.set()
+        async with asyncio.timeout(timeout):
+            await asyncio.shield(self._task)
+
+    def abandon(self) -> None:
+        """Close a batch that has no references any more, and warn. Any thread may call this; it does not wait."""
+        if os.getpid() != self._process:  # the child of a fork: the batch is the parent's
+            return
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and the batch with it
+            self.loop.call_soon_threadsafe(self._close.set)
+        warnings.warn(
+            f"A batch of {self._batch.address} was forgotten while it was open: its {len(self._batch.messages):,} "
+            "messages are released. Close it, or lock messages in a with statement.",
+            ResourceWarning,
+            stacklevel=2,
+        )
+
+    async def _hold(self) -> None:
+        try:
+            async with self._batch:
+                if not self._opened.done():
+                    self._opened.set_result(None)
+                await self._close.wait()
+        except BaseException as error:
+            if not self._opened.done():
+                self._opened.set_exception(error)
+                return
+            raise
+
+
+@documented
+class AsyncLockedBatch(Shown, SdkNames):
+    """Messages that are held under locks, renewed in the background until they are settled or the batch is closed.
+
+    Closing releases unsettled messages, which does not raise their delivery counts. Made by ``await entity.lock(…)``. A
+    batch without references closes itself, with a ResourceWarning.
+
+    Args:
+        place: where the messages are.
+        batch: the batch of the settlement library.
+        keeper: holds it open.
+    """
+
+    def __init__(self, place: Place, batch: HeldBatch, keeper: Keeper) -> None:
+        self._place = place
+        self._batch = batch
+        self._keeper = keeper
+        self._forgotten = weakref.finalize(self, keeper.abandon)
+        self._forgotten.atexit = False  # open batches are closed as the interpreter ends
+        self._open = True
+        _OPEN.add(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def address(self) -> EntityAddress:
+        """Return the address of the entity that holds the messages."""
+        return self._place.address
+
+    @property
+    def messages(self) -> tuple[LockedMessage, ...]:
+        """Return the messages that are held now, in the order in which they came."""
+        return self._batch.messages
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Return the sequence numbers of messages whose lock ended before they were settled."""
+        return self._batch.lost
+
+    @property
+    def renewal_error(self) -> str | None:
+        """Return the fault of renewing, in a sentence; None if there is none."""
+        return self._batch.renewal_error
+
+    @property
+    def status(self) -> LockEvent:
+        """Return how renewing goes: well, late or failing and for which messages, or ended."""
+        return self._batch.status
+
+    @property
+    def events(self) -> tuple[LockEvent, ...]:
+        """Return the last thousand events of the locks, lost locks included."""
+        return self._batch.events
+
+    def watch(self, watcher: Callable[[LockEvent], None]) -> Callable[[], None]:
+        """Call a function at each event of the locks, such as a lock that was lost or a renewal that fails.
+
+        Args:
+            watcher: is called on the event loop of the batch: it must be quick, and must not wait for the batch.
+
+        Returns:
+            A function that ends it.
+        """
+        return self._batch.watch(watcher)
+
+    @property
+    def is_open(self) -> bool:
+        """Return True until the batch is closed."""
+        return self._batch.is_open
+
+    @property
+    def lock_ends(self) -> dict[int, datetime]:
+        """Return when each held lock ends, as last renewed, by sequence number and the clock of this machine."""
+        return self._batch.lock_ends
+
+    @property
+    def renew_until(self) -> datetime:
+        """Return when renewing stops; the locks end soon after."""
+        return self._batch.renew_until
+
+    @property
+    def release_report(self) -> Report | None:
+        """Return the outcomes of the messages that were still held as the batch was closed; None while it is open."""
+        return self._batch.release_report
+
+    async def extend(self, renew_for: str | timedelta) -> datetime:
+        """Renew the locks for longer.
+
+        Args:
+            renew_for: for how long at least, from now, such as ``"30m"``; never for less than before.
+
+        Returns:
+            When renewing stops.
+
+        Raises:
+            BatchClosedError: the batch is closed.
+        """
+        return self._batch.extend(duration(renew_for))
+
+    async def receive(
+        self, count: int | None = 10, *, max_wait: float | str | timedelta = 5.0
+    ) -> tuple[LockedMessage, ...]:
+        """Lock more messages.
+
+        Args:
+            count: how many at most; None for all that come, up to 50,000.
+            max_wait: seconds to wait for the first, or a duration such as ``"1m"``.
+
+        Returns:
+            The messages that were locked by this call; fewer than asked for when the entity has no more.
+
+        Raises:
+            BatchClosedError: the batch is closed.
+        """
+        wait = duration(max_wait).total_seconds()
+        return await self._batch.receive(DEFAULT_MAX_HELD if count is None else count, max_wait=wait)
+
+    async def plan(self, decision: Decision, messages: Choice | None = None, *, where: str | None = None) -> AsyncPlan:
+        """Plan to settle messages of this batch.
+
+        Args:
+            decision: the action.
+            messages: which ones, as for ``entity.pick``, such as one message or a list of sequence numbers; all that
+                are held by default.
+            where: of these, only those for which this SQL expression is true.
+
+        Raises:
+            BatchClosedError: the batch is closed, and holds no messages.
+            DecisionError: a message is not held here, or the decision is not possible.
+        """
+        if not self._open:
+            raise BatchClosedError(
+                f"This batch of {self.address} is closed and holds no messages, so nothing was done: lock them again."
+            )
+
+        def meant() -> tuple[list[LockedMessage], list[LockedMessage]]:
+            held = chosen_of(self.messages, messages, self.address, LockedMessage)
+            return held, query.where(held, where)
+
+        held, chosen = await blocking(meant)
+        plan = self._place.plan(self._batch, decision, chosen)
+
+        async def present() -> str:
+            return await blocking(lambda: present_in(to_arrow(held)))
+
+        return AsyncPlan(plan, keeps=self, receivers=None if chosen or where is None else present)
+
+    async def complete(self, messages: Choice | None = None, *, where: str | None = None) -> Report:
+        """Complete messages, which removes them. Arguments as for :meth:`plan`."""
+        return await self._settle(Complete(), messages, where)
+
+    async def abandon(
+        self,
+        messages: Choice | None = None,
+        *,
+        where: str | None = None,
+        delay: str | timedelta | None = None,
+    ) -> Report:
+        """Abandon messages: they are delivered again, with a delivery count one higher.
+
+        Args:
+            messages: which ones, all that are held by default.
+            where: of these, only those for which this SQL expression is true.
+            delay: hold them for so long first, with their locks renewed, such as ``"2m"``. An interrupt meanwhile
+                leaves them held.
+        """
+        return await self._settle(Abandon(duration(delay)), messages, where)
+
+    async def dead_letter(
+        self,
+        messages: Choice | None = None,
+        *,
+        where: str | None = None,
+        reason: str | None = None,
+        description: str | None = None,
+        error_description: str | None = None,
+    ) -> Report:
+        """Dead-letter messages with a reason and a description. Other arguments as for :meth:`plan`.
+
+        Args:
+            messages: which ones, all that are held by default.
+            where: of these, only those for which this SQL expression is true.
+            reason: short, and the same for the same cause.
+            description: the fault of the message.
+            error_description: the name of ``description`` in the SDK, which is accepted, too.
+        """
+        return await self._settle(dead_letter(reason, description, error_description), messages, where)
+
+    async def defer(
+        self,
+        messages: Choice | None = None,
+        *,
+        where: str | None = None,
+        wake_after: str | timedelta | None = None,
+        wake_to: str | None = None,
+    ) -> Report:
+        """Defer messages: from then on they can only be received by sequence number.
+
+        Args:
+            messages: which ones, all that are held by default.
+            where: of these, only those for which this SQL expression is true.
+            wake_after: when a wake-up message for each of them becomes active, such as ``"1h"``; None for none.
+            wake_to: the queue or topic for the wake-up messages, the queue itself by default.
+        """
+        return await self._settle(Defer(duration(wake_after), address(wake_to)), messages, where)
+
+    async def release(self, messages: Choice | None = None, *, where: str | None = None) -> Report:
+        """Release messages, which does not raise their delivery counts. Arguments as for :meth:`plan`."""
+        return await self._settle(Release(), messages, where)
+
+    async def _settle(self, decision: Decision, messages: Choice | None, where: str | None) -> Report:
+        return await (await self.plan(decision, messages, where=where)).apply()
+
+    async def wake(self, message: LockedMessage) -> LockedMessage | None:
+        """Lock the deferred message that a wake-up message is for: settle it, and then complete the wake-up.
+
+        Args:
+            message: a wake-up message of this batch.
+
+        Returns:
+            The message; None if it is no longer deferred, or if ``message`` is not a wake-up message.
+        """
+        return await receive_deferred_of(self._batch, message)
+
+    async def let_lapse(self, messages: Choice) -> datetime | None:
+        """Hold messages no longer, and let their locks end; then they come again, with a delivery count one higher.
+
+        Args:
+            messages: which ones, as for :meth:`plan`.
+
+        Returns:
+            When the last of the locks ends; None when none of the messages is held.
+        """
+        chosen = await blocking(chosen_of, self.messages, messages, self.address, LockedMessage)
+        return self._batch.let_lapse(chosen)
+
+    async def close(self) -> None:
+        """Release the messages still held, and close the receiver; warn if some could not be released.
+
+        Closing twice does nothing more.
+        """
+        if self._open:
+            self._open = False
+            _OPEN.discard(self)
+            self._forgotten.detach()
+            await self._keeper.close()
+            await self._warn_of_unreleased()
+
+    def is_of(self, resources: Resources | None) -> bool:
+        """Return True when its messages are of this namespace, or for None, when it can be closed on this loop."""
+        if resources is None:
+            return self._keeper.loop is asyncio.get_running_loop()
+        return self._place.namespace is resources
+
+    async def _warn_of_unreleased(self) -> None:
+        report = self._batch.release_report or Report()
+        # A lost lock does not hold its message any longer.
+        held = [outcome for outcome in report.failures if outcome.status not in _NOT_HELD]
+        ends = [end for outcome in held if (end := self._batch.locked_until(outcome.sequence_number or 0))]
+        if ends:
+            await warn(
+                f"{len(held):,} of {len(report):,} messages of {self.address} could not be released: their locks last "
+                f"until {max(ends):%Y-%m-%d %H:%M:%S} UTC, and then they come again with a delivery count one higher."
+            )
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __iter__(self) -> Iterator[LockedMessage]:
+        return iter(self.messages)
+
+    @overload
+    def __getitem__(self, index: int) -> LockedMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[LockedMessage, ...]: ...
+    def __getitem__(self, index: int | slice) -> LockedMessage | tuple[LockedMessage, ...]:
+        return self.messages[index]
+
+    def _table(self, most: int) -> Table:
+        return tables.messages_table(_Renewed(self), most, self._caption, columns=tables.LOCKED_COLUMNS)
+
+    @property
+    def _caption(self) -> str:
+        lost = f", {len(self.lost):,} locks lost" if self.lost else ""
+        failing = f", {self.renewal_error}" if self.renewal_error else ""
+        return f"Locked in {self.address}{lost}{failing}"
+
+
+class _Renewed(Sequence[LockedMessage]):
+    """The messages of a batch with the ends of their locks as they were renewed last, copied as they are asked for."""
+
+    def __init__(self, batch: AsyncLockedBatch) -> None:
+        self._messages, self._ends = batch.messages, batch.lock_ends
+
+    @overload
+    def __getitem__(self, index: int) -> LockedMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[LockedMessage]: ...
+    def __getitem__(self, index: int | slice) -> LockedMessage | list[LockedMessage]:
+        if isinstance(index, slice):
+            return [self._renewed(message) for message in self._messages[index]]
+        return self._renewed(self._messages[index])
+
+    def _renewed(self, message: LockedMessage) -> LockedMessage:
+        return message.with_changes(locked_until=self._ends.get(message.sequence_number, message.locked_until))
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+
+class AsyncLockedSession(AsyncLockedBatch):
+    """A session that is held alone, under a lock that is renewed in the background until it is closed.
+
+    A batch whose messages are those of the session: lock them with ``receive``. Made by ``await entity.session(…)`` and
+    ``await entity.next_session(…)``.
+
+    Args:
+        place: where the session is.
+        session: the session of the settlement library.
+        keeper: holds it open.
+    """
+
+    def __init__(self, place: Place, session: SessionBatch, keeper: Keeper) -> None:
+        self._session = session
+        super().__init__(place, session, keeper)
+
+    @property
+    def session_id(self) -> str:
+        """Return the name of the session."""
+        return self._session.session_id
+
+    @property
+    def is_lost(self) -> bool:
+        """Return True when the lock of the session was lost."""
+        return self._session.is_lost
+
+    async def get_state(self) -> bytes | None:
+        """Return the state of the session; None where it has none."""
+        return await self._session.get_state()
+
+    async def get_state_text(self) -> str | None:
+        """Return the state as text; None for none. Bytes that are not UTF-8 are shown by their numbers."""
+        return await self._session.get_state_text()
+
+    async def get_state_json(self) -> Any:
+        """Return the value of a state that is JSON; None where there is none.
+
+        Raises:
+            DecisionError: the state is not JSON.
+        """
+        return await self._session.get_state_json()
+
+    async def set_state(self, state: SessionState) -> None:
+        """Set the state of the session.
+
+        Args:
+            state: bytes, a text, or a value that becomes JSON; None removes the state.
+        """
+        await self._session.set_state(state)
+
+    @property
+    def _caption(self) -> str:
+        lost = ", its lock is lost" if self.is_lost else ""
+        return f"{super()._caption}, session {self.session_id!r}{lost}"
+
+
+async def close_batches(resources: Resources | None = None) -> None:
+    """Close the batches of a namespace that are still open, or all of this loop."""
+    async with contextlib.AsyncExitStack() as all_of_them:
+        for batch in list(_OPEN):
+            if batch.is_of(resources):
+                all_of_them.push_async_callback(batch.close)
+
+
+def _close_at_exit() -> None:
+    if _OPEN:
+        run(close_batches)
+
+
+atexit.register(_close_at_exit)
+if hasattr(os, "register_at_fork"):
+    # They are the parent's: the child of a fork does not have the thread that holds them.
+    os.register_at_fork(after_in_child=_OPEN.clear)

@@ -1,0 +1,468 @@
+"""Plans: messages and a decision, to look at, and to carry out once, also in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from sbnotebook.analysis import tables
+from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_pandas, to_send
+from sbnotebook.client.coercions import duration, time_to_come
+from sbnotebook.client.plan_code import CodeOptions, cell_of, python_of
+from sbnotebook.client.portal import Work, blocking, in_background, progress_bar, warn
+from sbnotebook.client.receivers import sent_to
+from sbnotebook.client.unread import watched
+from sbnotebook.client.verbs import documented
+from sbnotebook.errors import ConfigurationError
+from sbnotebook.model import Decision, EntityAddress, Message, Outcome, Purge, ReceivedMessage, Report, Send
+from sbnotebook.model.decision import AUTO
+from sbnotebook.settlement import AsyncEntity as Place
+from sbnotebook.settlement import InFlight, Limits, Pause, Preview, Ramp, RampStep
+from sbnotebook.settlement import Plan as InnerPlan
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SHOWN: Final = 5
+"""Messages that the preview of a send has."""
+_MOST_READ: Final = 100_000
+"""Messages of an iterator that a plan holds."""
+_CODED: Final = 101
+"""Messages of a send that are looked at for its code, one more than it may have."""
+
+
+RampSizes: TypeAlias = str | int | Iterable[int]
+"""The sizes of the batches of a ramp: ``"1,5,20,100"``, a number, or numbers."""
+
+
+@documented
+class AsyncPlan:
+    """Messages and a decision. Making a plan does nothing; :meth:`apply` carries it out, once.
+
+    Shown as a preview: a sentence, the first messages, and what an edit changes in them.
+
+    Args:
+        plan: the plan of the settlement library.
+        keeps: an object that must live as long as the plan, such as the batch that holds its messages.
+        ramp: the batches that go first and are watched; None to carry it out all at once.
+        receivers: tells which subscriptions take the messages that it sends, for its preview; None where it sends none.
+    """
+
+    def __init__(
+        self,
+        plan: InnerPlan,
+        *,
+        keeps: object = None,
+        ramp: Ramp | None = None,
+        receivers: Callable[[], Awaitable[str]] | None = None,
+    ) -> None:
+        self._plan = plan
+        self._receivers = receivers
+        self._received_by: str | None = None
+        self._keeps = keeps
+        self._ramp = ramp
+
+    @property
+    def entity(self) -> EntityAddress:
+        """Return the address of the messages."""
+        return self._plan.entity
+
+    @property
+    def inner(self) -> InnerPlan:
+        """Return the plan of the settlement library."""
+        return self._plan
+
+    @property
+    def decision(self) -> Decision:
+        """Return the decision."""
+        return self._plan.decision
+
+    @property
+    def verb(self) -> str:
+        """Return the decision in a word, such as ``complete``."""
+        return self._plan.decision.verb
+
+    @property
+    def question(self) -> str:
+        """Return the question whether to carry it out, which names the action, the count, the entity and the namespace.
+
+        Example:
+            >>> print((await letters.resubmit(await letters.peek())).question)  # doctest: +SKIP
+            Resubmit 143 messages of orders/$dlq on contoso-prod?
+        """
+        return self._plan.question
+
+    @property
+    def messages(self) -> tuple[ReceivedMessage, ...]:
+        """Return the messages."""
+        return self._plan.messages
+
+    @property
+    def ramp(self) -> Ramp | None:
+        """Return the ramp that :meth:`with_ramp` gave the plan."""
+        return self._ramp
+
+    @property
+    def total(self) -> int:
+        """Return how many messages its progress counts: its own, or all that it has to lock."""
+        return len(self.messages) if self._plan.total is None else self._plan.total
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a pandas frame with the messages, and the column ``decision`` before their own columns."""
+        return _planned(self.messages, self.verb)
+
+    async def preview(self, rows: int = 5) -> Preview:
+        """Return what applying would do, without doing it.
+
+        Args:
+            rows: how many messages are shown, and edited to show the changes.
+        """
+        preview = await blocking(self._plan.preview, rows)
+        if self._received_by is None:
+            self._received_by = await self._receivers() if self._receivers is not None else ""
+        said = [preview.sentence, self._ramp.sentence(len(self)) if self._ramp else "", self._received_by]
+        return replace(preview, sentence=" ".join(filter(None, said)))
+
+    def with_ramp(
+        self, batches: RampSizes = 10, *, watch: str | float | timedelta = "10m", stop_at: float = 0.0
+    ) -> AsyncPlan:
+        """Return the same plan with a ramp, which its preview and its code name, and :meth:`apply` follows.
+
+        Args:
+            batches: the sizes of the batches that go first, such as ``"1,5,20,100"``; a canary is one number.
+            watch: for how long the clones of a batch are watched at most.
+            stop_at: the share of a batch, from 0 to 1, that stops the others when it is dead-lettered again; 0 for any.
+
+        Raises:
+            ConfigurationError: a number is out of its range.
+            DecisionError: the plan has no clones to watch.
+        """
+        ramp = Ramp(_sizes(batches), duration(watch), stop_at)
+        self._plan.check_ramp()
+        return AsyncPlan(self._plan, keeps=self._keeps, ramp=ramp, receivers=self._receivers)
+
+    def as_cell(self, *, rate: float | None = None) -> str:
+        """Return the plan as a cell that does the same: a magic, or Python where no magic says the same.
+
+        The code names the messages by their sequence numbers; a send has up to 100 messages in its code. A function
+        that edits messages is not part of it.
+
+        Args:
+            rate: messages a second at most, None for no limit.
+
+        Raises:
+            DecisionError: no code can say the same, as for the release of held messages.
+
+        Example:
+            >>> letters = namespace.entity("orders/$dlq")  # doctest: +SKIP
+            >>> print((await letters.resubmit([7, 8, 9], to="orders")).as_cell())  # doctest: +SKIP
+            %sb_resubmit orders/$dlq --messages 7-9 --to orders
+        """
+        return cell_of(self._plan, CodeOptions(None, rate, self._ramp, self._new_messages()))
+
+    def as_python(self, *, target: str | None = None, rate: float | None = None) -> str:
+        """Return the plan as Python that makes it again, shows it, and applies it. See :meth:`as_cell`.
+
+        Args:
+            target: the host of the namespace, None for the one that the environment names.
+            rate: messages a second at most, None for no limit.
+
+        Raises:
+            DecisionError: no code can say the same, as for the release of held messages.
+        """
+        return python_of(self._plan, CodeOptions(target, rate, self._ramp, self._new_messages()))
+
+    def _new_messages(self) -> list[Message]:
+        """Return the messages that code has to make: those of a plan to send."""
+        return []
+
+    async def apply(
+        self,
+        *,
+        max_in_flight: InFlight = AUTO,
+        rate: float | None = None,
+        ramp: RampSizes | None = None,
+        watch: str | float | timedelta = "10m",
+        stop_at: float = 0.0,
+        show_progress: bool = True,
+    ) -> Report:
+        """Carry the plan out; a progress bar appears when it takes longer than a second.
+
+        If no message matches an expression, it warns, and names the reasons or subjects of the others.
+
+        Args:
+            ramp: resubmit batches of these sizes first, such as ``"1,5,20,100"``, each only if consumers complete the
+                clones of the one before; a canary is one number. None for the ramp of :meth:`with_ramp`, if any.
+            watch: for how long the clones of a batch are watched at most.
+            stop_at: the share of a batch, from 0 to 1, that stops the others when it is dead-lettered again; 0 for any.
+            show_progress: False for no bar, and no warning.
+
+        Returns:
+            An outcome for each of the messages. With a ramp, ``report.steps`` has the batches, ``report.fates`` tells
+            what became of their clones, and ``report.stopped`` why the others did not follow: these are SKIPPED.
+
+        Raises:
+            ConfigurationError: a number is out of its range.
+            DecisionError: the plan was applied already, or has no clones to watch, or they cannot be watched; nothing
+                was done.
+
+        Example:
+            >>> plan = await letters.resubmit(where="subject = 'late'")  # doctest: +SKIP
+            >>> await plan.apply(ramp="1,20", stop_at=0.02)  # doctest: +SKIP
+            <Report resubmit: 200 settled; ramp: 1 sent, 1 consumed → 20 sent, 20 consumed>
+        """
+        limits, first = Limits(max_in_flight, rate), self._first(ramp, watch, stop_at)
+        if not len(self) and show_progress and self._receivers is not None:
+            await warn((await self.preview()).sentence)  # names the reasons of the others
+        with progress_bar(self.decision.verb, self.total or None, shown=show_progress) as advance:
+            if first is not None:
+                with progress_bar("watch", sum(first.batches), shown=show_progress) as seen:
+                    return watched(await self._plan.apply_ramp(first, limits, advance, _curve(seen)))
+            return watched(await self._plan.apply(limits, advance))
+
+    async def start(
+        self,
+        *,
+        max_in_flight: InFlight = AUTO,
+        rate: float | None = None,
+        ramp: RampSizes | None = None,
+        watch: str | float | timedelta = "10m",
+        stop_at: float = 0.0,
+    ) -> AsyncRunning:
+        """Carry the plan out in the background: watch, pause or cancel it. Arguments as for :meth:`apply`.
+
+        Example:
+            >>> running = await (await letters.purge()).start(rate=50)  # doctest: +SKIP
+            >>> await running.pause()  # doctest: +SKIP
+            >>> await running.resume()  # doctest: +SKIP
+            >>> await running.result()  # doctest: +SKIP
+            <Report purge: 200 settled>
+        """
+        first = self._first(ramp, watch, stop_at)
+        self._plan.once.check()
+        return AsyncRunning(self, Limits(max_in_flight, rate, Pause()), first)
+
+    def _first(self, batches: RampSizes | None, watch: str | float | timedelta, stop_at: float) -> Ramp | None:
+        if batches is not None:
+            return Ramp(_sizes(batches), duration(watch), stop_at)
+        if stop_at:
+            raise ConfigurationError('stop_at goes with ramp=…, the batches that go first, such as "1,5,20,100".')
+        return self._ramp
+
+    def __len__(self) -> int:
+        inner = self._plan
+        if isinstance(inner.decision, Purge) and inner.decision.before is not None:
+            return 1 if inner.total is None else inner.total  # 1 where only Service Bus knows it
+        return len(self.messages)
+
+    def __repr__(self) -> str:
+        return tables.preview_text(self._plan.preview())
+
+    def _repr_html_(self) -> str:
+        return tables.preview_html(self._plan.preview())
+
+
+class AsyncSendPlan(AsyncPlan):
+    """Messages to send. ``entity.plan_send`` makes it and sends nothing; :meth:`Plan.apply` does.
+
+    Args:
+        place: their destination.
+        data: what :func:`sbnotebook.analysis.frames.messages_from` takes.
+        at: when they become active; None for at once.
+        delay: how much later than when they are sent instead.
+    """
+
+    def __init__(
+        self, place: Place, data: Any, *, at: str | datetime | None = None, delay: str | timedelta | None = None
+    ) -> None:
+        held: Any = [data] if isinstance(data, (Message, str, bytes, Mapping)) else collect_spark_frame(data)
+        if count_of(held) is None:
+            held = _read(held)
+        decision = Send(time_to_come(at), duration(delay))
+        make = to_send if decision.is_for_now else messages_from
+        shown = islice(messages_from(held), _SHOWN)
+        plan = place.plan_send(lambda: make(held), decision, total=len(held), shown=shown)
+        super().__init__(plan, receivers=lambda: sent_to(place, messages_from(held)))
+        self._make = lambda: messages_from(held)
+
+    def _new_messages(self) -> list[Message]:
+        return list(islice(self._make(), _CODED))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a pandas frame with the messages, and the column ``decision`` before their own columns."""
+        return _planned(self._make(), self.verb)
+
+    def __len__(self) -> int:
+        return self.total
+
+
+def _read(data: Iterable[Any]) -> list[Message]:
+    """Return the messages of an iterator."""
+    held = [*islice(messages_from(data), _MOST_READ + 1)]
+    if len(held) > _MOST_READ:
+        raise ConfigurationError(
+            f"A plan holds at most {_MOST_READ:,} messages of an iterator, to count and show them, and nothing was "
+            "sent: send it with entity.send(…), which reads as it sends."
+        )
+    return held
+
+
+def _planned(messages: Iterable[Message], verb: str) -> pd.DataFrame:
+    frame = to_pandas(messages)
+    frame.insert(0, "decision", verb)
+    return frame
+
+
+class AsyncRunning:
+    """A plan that is carried out in the background. Made by ``await plan.start()``.
+
+    Args:
+        plan: the plan.
+        limits: its speed, with a pause.
+        ramp: the batches that go first and are watched; None for all at once.
+    """
+
+    def __init__(self, plan: AsyncPlan, limits: Limits, ramp: Ramp | None = None) -> None:
+        self._of = plan
+        self._done = 0
+        self._steps: Sequence[RampStep] = ()
+        self._lock = threading.Lock()
+        self._new: list[Outcome] = []
+        self._pause = limits.pause or Pause()
+        inner = plan.inner
+        apply = inner.apply if ramp is None else partial(inner.apply_ramp, ramp, seen=self._see)
+        self._work = Work(apply, limits, self._advance, told=self._note)
+        self._task = in_background(self._work.until_the_end)
+
+    @property
+    def plan(self) -> AsyncPlan:
+        """Return the plan."""
+        return self._of
+
+    @property
+    def done(self) -> int:
+        """Return the number of messages that its progress counts until now, of ``plan.total``."""
+        return self._done
+
+    @property
+    def steps(self) -> Sequence[RampStep]:
+        """Return the batches of a ramp until now; none before the first is watched."""
+        return self._steps
+
+    def _advance(self, count: int) -> None:
+        self._done += count
+
+    def _see(self, steps: Sequence[RampStep]) -> None:
+        self._steps = steps
+
+    def _note(self, outcomes: Iterable[Outcome]) -> None:
+        with self._lock:
+            self._new += outcomes
+
+    def new_outcomes(self) -> list[Outcome]:
+        """Return the outcomes that are new since the last call, in the order in which they came.
+
+        In the end :meth:`result` has all, with those that were not attempted.
+        """
+        with self._lock:
+            new, self._new = self._new, []
+        return new
+
+    async def pause(self) -> None:
+        """Begin nothing more; work in progress ends, and locks are renewed.
+
+        A group of up to 200 messages, or 500 of an undo, that has begun is not left half done.
+        """
+        self._pause.begin()
+
+    async def resume(self) -> None:
+        """Continue after a pause."""
+        self._pause.end()
+
+    @property
+    def is_paused(self) -> bool:
+        """Return True from :meth:`pause` until :meth:`resume`."""
+        return self._pause.is_on
+
+    @property
+    def is_held(self) -> bool:
+        """Return True if a pause has stopped all work in progress."""
+        return self._pause.holds
+
+    async def cancel(self) -> None:
+        """Begin nothing more, wait some seconds for work in progress, and release the other messages.
+
+        This returns at once; :meth:`result` waits for the end, and returns the report.
+        """
+        self._work.stop()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended, and return whether it has.
+
+        Args:
+            timeout: seconds at most, None for no limit.
+        """
+        await asyncio.wait({self._task}, timeout=timeout)
+        return self._task.done()
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many messages wait for an answer of Service Bus, as of the last that began to."""
+        return self._work.in_flight
+
+    @property
+    def report(self) -> Report:
+        """Return the outcomes known now: UNCONFIRMED for messages in progress, SKIPPED for messages not begun."""
+        return self._work.report
+
+    async def result(self) -> Report:
+        """Wait for the end.
+
+        Returns:
+            An outcome for each of the messages, also when it was cancelled.
+
+        Raises:
+            Exception: what ended it; its attribute ``report`` has the outcomes until then, where there are any.
+        """
+        try:
+            return watched(await asyncio.shield(self._task))
+        except InterruptedError:
+            return watched(self._work.report)
+        except Exception as error:
+            if report := self._work.report:
+                error.__dict__.setdefault("report", report)
+            raise
+
+
+def _sizes(batches: RampSizes) -> tuple[int, ...]:
+    """Return the sizes of the batches of a ramp."""
+    given: Any = batches.split(",") if isinstance(batches, str) else [batches] if isinstance(batches, int) else batches
+    try:
+        return tuple(int(each) for each in given)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f'{str(batches)[:40]!r} is not a ramp: write sizes such as "1,5,20,100".') from None
+
+
+def _curve(advance: Callable[..., object] | None) -> Callable[[Sequence[RampStep]], object] | None:
+    """Return what shows the batches of a ramp on a progress bar."""
+    if advance is None:
+        return None
+    known = [0]
+
+    def show(steps: Sequence[RampStep]) -> None:
+        now = sum(step.consumed + step.back for step in steps)
+        advance(now - known[0], f"batch {len(steps)}: {steps[-1]}")
+        known[0] = now
+
+    return show
+
+
+def count_of(messages: Any) -> int | None:
+    """Return how many messages there are to send; None where that is not known before."""
+    return len(messages) if hasattr(messages, "__len__") and not isinstance(messages, (str, bytes)) else None
