@@ -21,7 +21,9 @@ from sbnotebook.errors import SbNotebookError
 
 _INSTRUCTIONS: Final = (
     f"Look at queues and dead letters of Azure Service Bus. {NOTICE} You cannot change anything by yourself: plan "
-    "makes a plan, and apply carries it out only after a person has confirmed its digest."
+    "makes a plan, and apply carries it out only after a person has confirmed its digest. An entity is such as orders, "
+    "orders/$dlq or events/subscriptions/audit/$dlq. A where is a SQL expression of DuckDB over the message columns, "
+    "such as dead_letter_reason = 'Invalid' and body_json.total > 5."
 )
 
 

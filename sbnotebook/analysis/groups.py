@@ -176,13 +176,8 @@ class Groups(Shown, Sequence[Group]):
         """Return a Kusto query for the exceptions and failed dependencies behind these causes.
 
         Run it in the Logs of the workspace of Application Insights. It names up to 1,000 operations, and begins an hour
-        before the first of these messages was enqueued.
-
-        Args:
-            until: the end of the times; None for now.
-
-        Raises:
-            DecisionError: no message has a trace.
+        before the first of these messages was enqueued; None for ``until`` is now. Without a trace, it raises
+        DecisionError.
 
         Example:
             >>> print(connect("emulator").entity("orders/$dlq").peek().groups()[0].kql())  # doctest: +SKIP

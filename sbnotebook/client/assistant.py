@@ -106,11 +106,22 @@ class Assistant:
             number = calls.begin(tool, _text(json.dumps(arguments, default=str), _MOST_BODY))
             found, said = getattr(self, tool)(**arguments), "ok"
         except Exception as error:  # noqa: BLE001 (the assistant gets each as a sentence)
-            said = in_words(error)
+            said = self._said(error, arguments.get("where"))
             found = {"data": {"error": said}}
         if calls is not None and number is not None:
             calls.end(number, _text(said))
         return _result(found), said != "ok"
+
+    def _said(self, error: Exception, where: str | None) -> str:
+        """Return an error in words. What an expression says of a body could show it without its mask."""
+        said = in_words(error)
+        if where is None or self._show_bodies or not said.startswith("The expression "):
+            return said
+        try:
+            Messages().where(where)
+        except ConfigurationError as fault:
+            return in_words(fault)
+        return "The expression fails for a value of a message: write try_cast(… as …) in place of a cast."
 
     # ---------------------------------------------------------------- looking
 
@@ -126,13 +137,7 @@ class Assistant:
         return {"total": found.total, "data": rows}
 
     def causes(self, entity: str, max_messages: int = _MOST_MESSAGES, where: str | None = None) -> dict[str, Any]:
-        """Group messages by what went wrong with them, the largest group first.
-
-        Args:
-            entity: such as ``orders/$dlq``.
-            max_messages: how many are looked at.
-            where: only messages for which this SQL expression over the message columns is true.
-        """
+        """Group messages by what went wrong with them, the largest group first."""
         namespace = self._namespace()
         found = namespace.entity(entity).peek(max_messages, where=where, show_progress=False)
         groups, notes = found.groups(), namespace.notes()
@@ -147,15 +152,7 @@ class Assistant:
         from_sequence_number: int = 1,
         bodies: bool = False,
     ) -> dict[str, Any]:
-        """Look at messages without locking them. Long texts are cut.
-
-        Args:
-            entity: such as ``orders/$dlq``.
-            max_messages: 200 at most.
-            where: only messages for which this SQL expression over the message columns is true.
-            from_sequence_number: where to begin.
-            bodies: True for bodies and properties, too; each value is a mask, unless a person has allowed more.
-        """
+        """Look at 200 messages at most. With bodies, each value in them is a mask, unless a person has allowed more."""
         found = self._peeked(entity, min(max_messages, _MOST_ROWS), where, from_sequence_number)
         rows = [_fields(each, _PEEKED) | {"body_bytes": len(each.body)} for each in found]
         for row, each in zip(rows, found if self._show_bodies else _masked(found), strict=True):
@@ -171,33 +168,14 @@ class Assistant:
         where: str | None = None,
         entities: list[str] | None = None,
     ) -> dict[str, Any]:
-        """Search entities and their dead-letter queues for messages, which have to meet all conditions.
-
-        Args:
-            message_id: finds resubmitted clones, too.
-            correlation_id: the correlation id.
-            where: a SQL expression over the message columns.
-            entities: only these; all by default.
-        """
-        found = self._namespace().find(
-            entities,
-            message_id=message_id,
-            correlation_id=correlation_id,
-            where=where,
-            max_messages=_MOST_ROWS,
-            show_progress=False,
-        )
+        """Search all entities, or some, and their dead-letter queues for messages that meet all conditions."""
+        ids: Any = {"message_id": message_id, "correlation_id": correlation_id}
+        namespace = self._namespace()
+        found = namespace.find(entities, **ids, where=where, max_messages=_MOST_ROWS, show_progress=False)
         return {"has_more": found.has_more, "data": [_fields(each, _PEEKED) for each in found]}
 
     def diff(self, entity: str, one: int, other: int | None = None, other_entity: str | None = None) -> dict[str, Any]:
-        """Compare two messages: fields, properties, and values in bodies, which are masked.
-
-        Args:
-            entity: of the first message.
-            one: its sequence number.
-            other: of the second; by default the last good message with the same subject.
-            other_entity: of the second; by default the same.
-        """
+        """Compare two messages by their numbers, by default a dead letter with the last good one of its subject."""
         found = self._namespace().diff(entity, one, other, other_entity=other_entity)
         if not self._show_bodies:
             found = MessageDifference(*_masked([found.one, found.other]))
@@ -205,13 +183,7 @@ class Assistant:
         return {"differences": len(found), "data": [each._asdict() for each in shown[:_MOST_ROWS]]}
 
     def sql(self, query: str, entities: list[str], max_messages: int = 1_000) -> dict[str, Any]:
-        """Run one SELECT of DuckDB over the table messages. Equal values of bodies have equal masks.
-
-        Args:
-            query: such as ``select subject, count(*) from messages group by all``.
-            entities: whose messages are in the table.
-            max_messages: of each entity, 10,000 at most.
-        """
+        """Run one SELECT of DuckDB over the table messages of entities. Equal values of bodies have equal masks."""
         Messages().sql(query)  # a query that is wrong is refused before messages are peeked
         found = [each for name in entities for each in self._peeked(name, min(max_messages, _MOST_MESSAGES))]
         result = Messages(found if self._show_bodies else _masked(found)).sql(query)
@@ -219,11 +191,7 @@ class Assistant:
         return {"messages": len(found), "rows": len(result), "data": rows}
 
     def journal(self, entity: str | None = None) -> dict[str, Any]:
-        """Show the records of this machine: unfinished resubmits, deferrals, removed messages, and notes on causes.
-
-        Args:
-            entity: instead, the fates of the resubmits from there.
-        """
+        """Show the unfinished, deferred and removed messages of this machine, or the resubmits of an entity."""
         namespace = self._namespace()
         shown = namespace.remembered() if entity is None else namespace.history(entity, max_messages=_MOST_ROWS)
         return {"data": shown.as_text(_MOST_ROWS).splitlines()}
@@ -244,16 +212,8 @@ class Assistant:
     ) -> dict[str, Any]:
         """Make a plan, which does nothing. Show its digest and its preview to a person, who confirms it.
 
-        Args:
-            entity: where the messages are, such as ``orders/$dlq``.
-            action: resubmit sends clones and completes the originals; complete removes; dead_letter sets them aside.
-            messages: their sequence numbers; or give where, or cause.
-            where: a SQL expression over the message columns.
-            cause: the fingerprint of a cause.
-            to: with resubmit, the destination; by default the entity itself.
-            delay: with resubmit, how long until the clones become active, such as ``5m``.
-            reason: with dead_letter.
-            description: with dead_letter.
+        Resubmit sends clones and completes the originals, complete removes, and dead_letter sets aside. Choose by
+        sequence numbers, by where, or by the fingerprint of a cause. A delay is such as ``5m``.
         """
         place, chosen = self._namespace().entity(entity), self._chosen(entity, messages, where, cause)
         if action == "resubmit":
@@ -297,7 +257,11 @@ class Assistant:
             if found.begun:
                 raise DecisionError(_APPLIED)
             found.begun = True
-        found.report = found.plan.apply(show_progress=False)
+        try:
+            found.report = found.plan.apply(show_progress=False)
+        except BaseException as error:
+            found.report = getattr(error, "report", None)  # the outcomes until then
+            raise
         return self.report(digest)
 
     # ---------------------------------------------------------------- confirming

@@ -120,17 +120,7 @@ class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
         return group_by_cause(self._arrow, by, take=self._in_places)
 
     def kql(self, *, until: datetime | None = None) -> str:
-        """Return a Kusto query for the exceptions and failed dependencies of the operations of these messages.
-
-        Args:
-            until: the end of the times; None for now. See :meth:`sbnotebook.analysis.groups.Groups.kql`.
-
-        Raises:
-            DecisionError: no message has a trace.
-
-        Example:
-            >>> print(connect("emulator").entity("orders/$dlq").peek(100).kql())  # doctest: +SKIP
-        """
+        """Return a Kusto query for the failures behind these messages: see :meth:`Groups.kql`."""
         return self.groups("reason").kql(until=until)
 
     def _in_places(self, places: Sequence[int]) -> Messages:

@@ -91,6 +91,23 @@ def test_bodies_and_properties_are_masked(namespace: Namespace) -> None:
     assert "ada@example.com" in clear["data"][0]["body"]
 
 
+@pytest.mark.parametrize(
+    "where", ["error(body_text)", "body_text::int > 1", "(body_json->>'$.mail')::date > '2026-01-01'"]
+)
+def test_an_expression_that_fails_shows_no_value_of_a_body(
+    planner: Assistant, namespace: Namespace, where: str
+) -> None:
+    if "failing" not in [each.address.name for each in namespace.entities()]:
+        letters(namespace, "failing")
+    place = "failing/$dlq"
+    said = [refused(planner, tool, entity=place, where=where) for tool in ("peek", "causes")]
+    said += [refused(planner, "find", entities=[place], where=where)]
+    said += [refused(planner, "plan", entity=place, action="complete", where=where)]
+    assert not [each for each in said if "ada" in each]
+    assert "ada" not in str(namespace.assistant_calls.last())
+    assert "did you mean subject" in refused(planner, "peek", entity=place, where="subjct = 'a'")
+
+
 def test_hostile_messages_are_data_and_nothing_else_happens(namespace: Namespace) -> None:
     texts = [*hostile_texts().values(), *INJECTIONS]
     messages = [message.with_changes(application_properties={}) for message in hostile_messages()]
