@@ -187,9 +187,7 @@ class Groups(Shown, Sequence[Group]):
     def telemetry(
         self, workspace: str, *, credential: Any = None, endpoint: str | None = None, until: datetime | None = None
     ) -> pd.DataFrame:
-        """Ask Azure Monitor for the exceptions and failed dependencies behind these causes. It needs ``[telemetry]``.
-
-        It runs the query of :meth:`kql`, and sends nothing but that: trace ids and times.
+        """Run the query of :meth:`kql`, which sends trace ids and times to Azure Monitor. It needs ``[telemetry]``.
 
         Args:
             workspace: the workspace ID, a GUID, of the Log Analytics workspace of Application Insights.
@@ -200,13 +198,10 @@ class Groups(Shown, Sequence[Group]):
 
         Returns:
             A frame with a row for each kind of failure of a cause, the most frequent first. ``kind`` is ``exception``
-            or ``dependency``, ``name`` the type of the exception or the name of the dependency, and ``target`` its
-            method or target. ``count`` includes those that sampling left out. A warning says if it is not complete.
+            or ``dependency``, and ``count`` includes those that sampling left out. A warning says if some are missing.
 
         Raises:
-            ConfigurationError: the workspace is not a GUID.
             DecisionError: no message has a trace.
-            MissingExtraError: azure-monitor-query is not installed.
             azure.core.exceptions.AzureError: Azure Monitor refused the query, or was not reached.
 
         Example:

@@ -28,15 +28,12 @@ _LONGEST_PATH: Final = 100
 
 
 class Sharing:
-    """Serves an assistant until it is closed. Clients reach the notebook that began to share last.
-
-    Raises:
-        ConfigurationError: this system has no such sockets, or the path would be too long.
-    """
+    """Serves an assistant until it is closed. Clients reach the notebook that began to share last."""
 
     def __init__(self, assistant: Assistant) -> None:
         self.assistant, path = assistant, _path()
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (path.parent.parent, path.parent):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.chmod(0o700)  # fails where another user owns it
         self._listener = socket.socket(socket.AF_UNIX)
         own = path.with_name(f"{os.getpid()}")
@@ -70,11 +67,7 @@ class Sharing:
 
 
 class RemoteAssistant:
-    """The assistant that a notebook shares, with the methods of :class:`Assistant`.
-
-    Raises:
-        ConfigurationError: no notebook shares one.
-    """
+    """The assistant that a notebook shares, with the methods of :class:`Assistant`."""
 
     def __init__(self) -> None:
         self.tools: Sequence[str] = self._ask("tools")

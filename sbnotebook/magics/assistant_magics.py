@@ -58,10 +58,9 @@ class AssistantMagics(PlanMagics):
         if args.stop:
             say("The connection is not shared any more.")
             return None
-        self.current.namespace.identity()  # says so if there is no connection
-        current = self.current
-        assistant = Assistant(lambda: current.namespace, may_plan=args.may_plan, show_bodies=args.show_bodies)
-        self._sharing = Sharing(assistant)
+        current, options = self.current, {"may_plan": args.may_plan, "show_bodies": args.show_bodies}
+        current.namespace.identity()  # says so if there is no connection
+        self._sharing = Sharing(Assistant(lambda: current.namespace, **options))
         say(_HOW + ("look and propose plans: %sb_confirm shows them." if args.may_plan else "look only."))
         return None
 

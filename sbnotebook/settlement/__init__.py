@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.locking.sessions import SessionBatch, SessionState
     from sbnotebook.settlement.locking.wake_up import receive_deferred_of
     from sbnotebook.settlement.memory.archive import Archive, ArchivedCount, ArchiveState, archive_of
-    from sbnotebook.settlement.memory.assistant_calls import AssistantCall, AssistantCalls
+    from sbnotebook.settlement.memory.assistant_calls import AssistantCalls
     from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
     from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
     from sbnotebook.settlement.memory.notes import Resubmitted
@@ -112,7 +112,6 @@ __all__ = [
     "Archive",
     "ArchiveState",
     "ArchivedCount",
-    "AssistantCall",
     "AssistantCalls",
     "AsyncEntity",
     "AsyncNamespace",
@@ -249,7 +248,7 @@ _NAMES: Final = {
     "locking.sessions": ("SessionBatch", "SessionState"),
     "locking.wake_up": ("receive_deferred_of",),
     "memory.archive": ("Archive", "ArchiveState", "ArchivedCount", "archive_of"),
-    "memory.assistant_calls": ("AssistantCall", "AssistantCalls"),
+    "memory.assistant_calls": ("AssistantCalls",),
     "memory.deferral_ledger": ("DeferralEntry",),
     "memory.journal": ("Journal", "ResubmitEntry", "ResubmitState"),
     "memory.notes": ("Resubmitted",),
