@@ -62,6 +62,7 @@ _PICTURE: Final = re.compile(
     r'^<picture>\n.*srcset="([^"]+)">\n.*src="([^"]+)" alt="([^"]+)">\n</picture>$', re.MULTILINE
 )
 _NOTEBOOK: Final = re.compile(r"\]\((?:\.\./)+notebooks/(\w+\.ipynb)\)")
+_BELOW: Final = {"tutorials/index": "[0-9]*", "reference/python": "python/*"}
 _PYTHON: Final = re.compile(r"^\| `%(\w+)[^`]*` \|.*\| ([^|]+) \|$", re.MULTILINE)
 # IPython puts the usage before the text of a docstring, and the options behind it.
 _HELP: Final = re.compile(r"::\n\n.*?\n\n(.*?)(?:\n\n(?:positional arguments|options):\n.*)?$", re.DOTALL)
@@ -90,8 +91,8 @@ def _complete(_app: Sphinx, page: str, source: list[str]) -> None:
     text = _NOTEBOOK.sub(r"](/tutorials/\1)", _PICTURE.sub(_both_themes, source[0]))
     if page == "index":
         text += "".join(map(_toctree, _GROUP.finditer(text)))
-    if page == "tutorials/index":
-        text += "\n```{toctree}\n:hidden:\n:glob:\n\n[0-9]*\n```\n"
+    if pages := _BELOW.get(page):
+        text += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{pages}\n```\n"
     if words := WORDS.get(page):
         # Exclamation marks make them main entries of the index, which the search shows first.
         entries = ", ".join(f"! {word}" for word in words)
