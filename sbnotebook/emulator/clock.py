@@ -6,17 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
-
-
-class Clock(Protocol):
-    def now(self) -> int:
-        """Return the time now in milliseconds since 1970-01-01 UTC."""
-        ...
-
-    def wake_at(self, when: int, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` in the running event loop at a moment (ms), and return a function that cancels it."""
-        ...
 
 
 class SystemClock:
@@ -36,6 +25,7 @@ class SystemClock:
         return (self._offset + steady) // 1_000_000
 
     def wake_at(self, when: int, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` in the running event loop at a moment (ms), and return a function that cancels it."""
         delay = max(when - self.now(), 0) / 1000
         return asyncio.get_running_loop().call_later(delay, wake).cancel
 
@@ -76,3 +66,7 @@ class ManualClock:
         for key, (when, wake) in list(self._alarms.items()):
             if when <= self._now and self._alarms.pop(key, None) is not None:
                 wake()
+
+
+Clock = SystemClock | ManualClock
+"""The clock of a server."""

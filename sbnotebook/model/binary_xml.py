@@ -37,10 +37,6 @@ _TICKS: Final = 10
 """In a microsecond."""
 
 
-class _Unreadable(Exception):  # noqa: N818 (it never leaves this module)
-    pass
-
-
 def _number(layout: str) -> Callable[[bytes], str]:
     return lambda raw: repr(unpack_from(layout, raw)[0])
 
@@ -50,7 +46,7 @@ def _moment(raw: bytes) -> str:
     try:
         return (_YEAR_1 + timedelta(microseconds=ticks // _TICKS)).isoformat()
     except OverflowError:
-        raise _Unreadable from None
+        raise ValueError from None
 
 
 def _decimal(raw: bytes) -> str:
@@ -107,7 +103,7 @@ def read_binary_xml(data: bytes) -> str | bytes | None:
         return None
     try:
         return _Reader(data).document()
-    except (_Unreadable, IndexError, UnicodeDecodeError, OverflowError, ArithmeticError, struct_error):
+    except (ValueError, IndexError, OverflowError, ArithmeticError, struct_error):
         return None
 
 
@@ -181,12 +177,12 @@ class _Reader:
     def document(self) -> str | bytes:
         self._element(self._byte())
         if self._namespace is None:  # a text that begins with an @
-            raise _Unreadable
+            raise ValueError
         while self._open and self._at < len(self._data):
             self._record(self._byte())
         # An incomplete document, or one with more bytes behind it, is refused; its last end may be missing or repeated.
         if (self._open and not self._values) or self._data[self._at :] not in (b"", bytes((_END_ELEMENT,))):
-            raise _Unreadable
+            raise ValueError
         self.end = self._at
         while self._open:
             self._end(self._at)
@@ -218,11 +214,11 @@ class _Reader:
         start, first = self._at - 1, len(self._xml)
         prefix = self._prefix(code, _ELEMENT, _PREFIX_ELEMENTS)
         if prefix is None and code != _SHORT_ELEMENT:
-            raise _Unreadable
+            raise ValueError
         local = self._string()
         name = f"{prefix}:{local}" if prefix else local
         if not local or len(self._open) >= _MOST_DEPTH:
-            raise _Unreadable
+            raise ValueError
         # Open the element, and read its attributes.
         if not self._open:
             self._root = local
@@ -265,7 +261,7 @@ class _Reader:
             return self._take(int.from_bytes(self._take(width), "little")).decode(encoding)
         if code in _BYTES:
             return self._take(int.from_bytes(self._take(_BYTES[code]), "little"))
-        raise _Unreadable
+        raise ValueError
 
     def _string(self) -> str:
         # MultiByteInt31 (section 2.1.2): seven bits a byte, the least first.
@@ -277,7 +273,7 @@ class _Reader:
                 return self._take(size).decode()
             shift += 7
             if shift > 28:  # noqa: PLR2004
-                raise _Unreadable
+                raise ValueError
 
     def _byte(self) -> int:
         self._at += 1
@@ -286,7 +282,7 @@ class _Reader:
     def _take(self, size: int) -> bytes:
         start, self._at = self._at, self._at + size
         if self._at > len(self._data):
-            raise _Unreadable
+            raise ValueError
         return self._data[start : self._at]
 
 

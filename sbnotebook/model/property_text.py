@@ -124,6 +124,9 @@ def _timestamp_text(value: Any) -> str:
 # ------------------------------------------------------------ values that hold others
 
 
+_NO_NAME = "the type of a value has no name"
+
+
 def _nested(value: AmqpValue) -> tuple[str, str] | None:
     """Return the text and the type of a described value, a list or a map; None where they would not say all."""
     if isinstance(value, Described):
@@ -132,13 +135,9 @@ def _nested(value: AmqpValue) -> tuple[str, str] | None:
         kind = _signature(value)
         text = json.dumps(_json_of(value), ensure_ascii=False)
         is_whole = encode(_of_json(json.loads(text), kind)) == encode(value)
-    except (_Unsaid, ValueError, TypeError, KeyError, OverflowError, RecursionError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
     return (text, kind) if is_whole else None
-
-
-class _Unsaid(Exception):  # noqa: N818 (it never leaves this module)
-    """The type of a value has no name."""
 
 
 def _described(descriptor: AmqpValue, value: AmqpValue) -> tuple[str, str] | None:
@@ -162,7 +161,7 @@ def _signature(value: Any) -> str:
     if isinstance(value, Array):
         of = {_signature(each) for each in value}
         if len(of) > 1 or not value:
-            raise _Unsaid
+            raise ValueError(_NO_NAME)
         return f"array<{of.pop()}>"
     if isinstance(value, list):
         of = [_signature(each) for each in cast("list[Any]", value)]
@@ -171,11 +170,11 @@ def _signature(value: Any) -> str:
     if isinstance(value, dict):
         members = cast("dict[Any, Any]", value).items()
         if any(type(key) not in (str, Symbol) for key, _ in members):
-            raise _Unsaid
+            raise ValueError(_NO_NAME)
         return f"map<{','.join(f'{type_name(key)}:{_signature(each)}' for key, each in members)}>"
     kind = property_type(value)
     if kind == "described" or "," in kind or ">" in kind or "<" in kind:
-        raise _Unsaid
+        raise ValueError(_NO_NAME)
     return kind
 
 

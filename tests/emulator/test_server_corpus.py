@@ -43,7 +43,7 @@ def ending(answer: bytes) -> str:
     reader = FrameReader(2**31)
     reader.receive(frames_sent)
     frames = list(iter(reader.next_frame, None))
-    last = decode_composite(frames[-1].body)[0] if frames else None
+    last = decode_composite(frames[-1][2])[0] if frames else None
     if not isinstance(last, Close):
         return "stays"
     return "closed" if last.error is None else last.error.condition.removeprefix("amqp:").replace(":", "-")

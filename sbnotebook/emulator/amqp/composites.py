@@ -31,17 +31,12 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from sbnotebook.amqp import AmqpValue, Array, Described, Symbol, UInt, ULong, decode, encode
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
-
-class Anything:
-    """The wire type of a field that takes any AMQP value."""
-
-
-class Fields:
-    """The wire type of a map whose keys are symbols; plain strings will do as keys when it is sent."""
-
-
-class Symbols:
-    """The wire type of a field that takes several symbols: a tuple of strings in Python."""
+Anything: Final = "anything"
+"""The wire type of a field that takes any AMQP value."""
+Fields: Final = "fields"
+"""The wire type of a map whose keys are symbols; plain strings will do as keys when it is sent."""
+Symbols: Final = "symbols"
+"""The wire type of a field that takes several symbols: a tuple of strings in Python."""
 
 
 class _Field(NamedTuple):
@@ -53,15 +48,14 @@ class _Field(NamedTuple):
     decode: Callable[[bytes, int], tuple[Any, int]]
 
 
-class _Shape(NamedTuple):
-    """The fields of a composite whose first four bytes are its descriptor and a list with short or long sizes."""
-
-    cls: type[Any]
-    fields: tuple[tuple[str, Mapping[int, Any], Callable[[bytes, int], tuple[Any, int]]], ...]
-    mandatory: frozenset[str]
-    sizes: struct.Struct
-
-
+_Shape = tuple[
+    type[Any],
+    tuple[tuple[str, Mapping[int, Any], Callable[[bytes, int], tuple[Any, int]]], ...],
+    frozenset[str],
+    struct.Struct,
+]
+"""A composite whose first four bytes are its descriptor and a list: its class, its fields, the names of those that are
+mandatory, and the short or long sizes."""
 _T = TypeVar("_T")
 _NULL: Final = b"\x40"
 _UINT32: Final = struct.Struct(">I")
@@ -98,7 +92,7 @@ def composite(code: int) -> Callable[[type[_T]], type[_T]]:
         mandatory = frozenset(each.name for each in fields if each.mandatory)
         quick = tuple((each.name, each.constants, each.decode) for each in fields)
         for constructor, sizes in ((0xC0, _SHORT_SIZES), (0xD0, _LONG_SIZES)):
-            _SHAPES[bytes((0x00, 0x53, code, constructor))] = _Shape(cls, quick, mandatory, sizes)
+            _SHAPES[bytes((0x00, 0x53, code, constructor))] = cls, quick, mandatory, sizes
         # A composite without fields is always the same bytes.
         if not fields:
             _WITHOUT_FIELDS[bytes((0x00, 0x53, code, 0x45))] = cls()
@@ -107,7 +101,7 @@ def composite(code: int) -> Callable[[type[_T]], type[_T]]:
     return register
 
 
-def _field(field: dataclasses.Field[Any], kinds: tuple[type, ...]) -> _Field:
+def _field(field: dataclasses.Field[Any], kinds: tuple[Any, ...]) -> _Field:
     read, write = _reader_and_writer(kinds)
     constants = {_NULL[0]: None} | _CONSTANTS.get(kinds[0], {})
     decoder = _QUICK_DECODERS.get(kinds[0], _decode_composite_field if kinds[0] in _CODES else _decode_field)
@@ -118,7 +112,7 @@ def _is_mandatory(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def _reader_and_writer(kinds: tuple[type, ...]) -> tuple[Callable[[Any], Any], Callable[[Any], bytes]]:
+def _reader_and_writer(kinds: tuple[Any, ...]) -> tuple[Callable[[Any], Any], Callable[[Any], bytes]]:
     if kinds[0] in _CODES:
         return _composite_reader(kinds), _write_composite
     special = _SPECIAL.get(kinds[0])
@@ -167,7 +161,7 @@ def _read_symbols(value: Any) -> tuple[str, ...]:
     return symbols
 
 
-_SPECIAL: Final[dict[type, tuple[Callable[[Any], Any], Callable[[Any], bytes]]]] = {
+_SPECIAL: Final[dict[object, tuple[Callable[[Any], Any], Callable[[Any], bytes]]]] = {
     Anything: (lambda value: value, encode),
     Fields: (_read_fields, _write_fields),
     Symbols: (_read_symbols, lambda value: encode(Array(map(Symbol, value), Symbol)) if value else _NULL),

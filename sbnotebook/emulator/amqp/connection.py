@@ -31,7 +31,6 @@ from sbnotebook.emulator.amqp.frames import (
     HEADER_SIZE,
     MIN_MAX_FRAME_SIZE,
     SASL_FRAME,
-    Frame,
     FrameReader,
     FrameWriter,
 )
@@ -188,12 +187,13 @@ class AmqpConnection:
         frame = self._reader.next_frame()
         if frame is None:
             return False
-        if self._state is _State.SASL_INIT:
-            self._receive_sasl(frame)
-        elif frame.kind != AMQP_FRAME:
-            raise ProtocolViolationError(f"A frame of type {frame.kind} is not allowed here.")
-        elif frame.body:
-            self._receive_performative(frame)
+        kind, channel, body = frame
+        if kind != (SASL_FRAME if self._state is _State.SASL_INIT else AMQP_FRAME):
+            raise ProtocolViolationError(f"A frame of type {kind} is not allowed here.")
+        if kind == SASL_FRAME:
+            self._receive_sasl(body)
+        elif body:
+            self._receive_performative(channel, body)
         return True
 
     def _receive_header(self, header: bytes) -> None:
@@ -209,24 +209,22 @@ class AmqpConnection:
             self._writer.write_bytes(_SASL_HEADER)
             raise ProtocolViolationError("The peer does not speak AMQP 1.0.")
 
-    def _receive_sasl(self, frame: Frame) -> None:
-        if frame.kind != SASL_FRAME:
-            raise ProtocolViolationError(f"A frame of type {frame.kind} is not allowed here.")
-        answer, self._authenticated = sasl.answer_init(frame.body, self._log_in)
+    def _receive_sasl(self, body: bytes) -> None:
+        answer, self._authenticated = sasl.answer_init(body, self._log_in)
         self._writer.write(0, answer, kind=SASL_FRAME)
         if not self._authenticated:
             raise ProtocolViolationError("The peer chose a SASL mechanism that was not offered, or has no key.")
         self._state = _State.HEADER
 
-    def _receive_performative(self, frame: Frame) -> None:
-        performative, end = decode_composite(frame.body)
-        session = self._sessions.get(frame.channel)
+    def _receive_performative(self, channel: int, body: bytes) -> None:
+        performative, end = decode_composite(body)
+        session = self._sessions.get(channel)
         if session is not None and isinstance(performative, _OF_A_SESSION):
-            session.receive(performative, frame.body[end:])
+            session.receive(performative, body[end:])
         elif self._state is _State.OPEN:
             self._receive_open(performative)
         else:
-            self._receive_of_connection(frame.channel, performative)
+            self._receive_of_connection(channel, performative)
 
     def _receive_of_connection(self, channel: int, performative: object) -> None:
         match performative:

@@ -9,7 +9,7 @@ Source: AMQP 1.0 part 2, transport, section 2.3.
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from sbnotebook.errors import ProtocolViolationError
 
@@ -26,12 +26,8 @@ _MAX_PIECES: Final = 1024
 """Pieces of a frame that wait to be joined: each one costs more than a few bytes."""
 
 
-class Frame(NamedTuple):
-    """A frame. An empty ``body`` only shows that the peer is alive."""
-
-    kind: int
-    channel: int
-    body: bytes
+Frame = tuple[int, int, bytes]
+"""The type of a frame, its channel, and its body. An empty body only shows that the peer is alive."""
 
 
 class FrameReader:
@@ -88,7 +84,7 @@ class FrameReader:
                 return None
             start = self._offset
         end = self._offset = start + size
-        return Frame(kind, channel, self._buffer[start + 4 * words : end])
+        return kind, channel, self._buffer[start + 4 * words : end]
 
     def _has(self, size: int) -> bool:
         left = len(self._buffer) - self._offset

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from sbnotebook.emulator.entities.message import (
@@ -46,12 +46,8 @@ _TRANSFER_FAILURES: Final = {
 """Dead-letter reasons of messages that could not be forwarded; any other refusal is "ForwardingFailed"."""
 
 
-class Forwarded(NamedTuple):
-    """Fields of a forwarded message that its new entity keeps."""
-
-    enqueued_sequence_number: int
-    dead_letter_source: str | None
-    hops: int
+Forwarded = tuple[int, str | None, int]
+"""What a forwarded message keeps: its first number, where it was dead-lettered, and how often it was forwarded."""
 
 
 class Admission:
@@ -130,9 +126,7 @@ class Admission:
             session_id=sent.session_id if getattr(destination.options, "requires_session", True) else None,
         )
         if forwarded is not None:
-            message.enqueued_sequence_number = forwarded.enqueued_sequence_number
-            message.dead_letter_source = forwarded.dead_letter_source
-            message.hops = forwarded.hops
+            message.enqueued_sequence_number, message.dead_letter_source, message.hops = forwarded
         # A duplicate gets a number, too, but does not stay.
         if destination.options.requires_duplicate_detection and self._is_duplicate(sent, now):
             self.pass_on(message)
@@ -158,7 +152,7 @@ class Admission:
             return DeadLetterReason("ForwardingFailed", str(error))
         except RefusedError as error:
             return DeadLetterReason(_TRANSFER_FAILURES.get(error.condition, "ForwardingFailed"), str(error))
-        self.take(sent, now, Forwarded(message.enqueued_sequence_number, dead_letter_source, message.hops + 1))
+        self.take(sent, now, (message.enqueued_sequence_number, dead_letter_source, message.hops + 1))
         return None
 
     def transfer(self, sent: SentMessage, target: str, now: int) -> tuple[BrokeredMessage, DeadLetterReason | None]:
@@ -267,5 +261,5 @@ def _due(when: int, now: int, forwarded: Forwarded | None) -> int | None:
     The time that the action of a rule set counts where the message is forwarded to (Service Bus documentation, "Topic
     filters and actions"). Nothing is known about forwarded dead letters, which the emulator does not delay.
     """
-    is_dead = forwarded is not None and forwarded.dead_letter_source is not None
+    is_dead = forwarded is not None and forwarded[1] is not None
     return None if when <= now or is_dead else when

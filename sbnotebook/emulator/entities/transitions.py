@@ -38,13 +38,6 @@ class Place(_Key):
     """Is no longer in the entity."""
 
 
-class Actor(Enum):
-    SENDER = auto()
-    RECEIVER = auto()
-    CLOCK = auto()
-    BROKER = auto()
-
-
 class MessageEvent(_Key):
     ACTIVATE = auto()
     CANCEL = auto()
@@ -65,7 +58,7 @@ class Transition(NamedTuple):
     """One row: the next place, the cause of the event, and its condition."""
 
     to: Place
-    actor: Actor
+    actor: str  # the cause of the event
     condition: str  # what must be so; otherwise nothing happens
     counts: bool = False  # as a failed delivery; not in a dead-letter queue
 
@@ -75,47 +68,43 @@ _ENDED: Final = "the lock's end has come"
 
 TRANSITIONS: Final[dict[tuple[Place, MessageEvent], Transition]] = {
     (Place.SCHEDULED, MessageEvent.ACTIVATE): Transition(
-        Place.ACTIVE, Actor.CLOCK, "its time has come; it gets a new number"
+        Place.ACTIVE, "clock", "its time has come; it gets a new number"
     ),
-    (Place.SCHEDULED, MessageEvent.CANCEL): Transition(Place.GONE, Actor.SENDER, "always"),
-    (Place.ACTIVE, MessageEvent.RECEIVE): Transition(Place.LOCKED, Actor.RECEIVER, "it is the first active one"),
-    (Place.ACTIVE, MessageEvent.RECEIVE_AND_DELETE): Transition(
-        Place.GONE, Actor.RECEIVER, "it is the first active one"
-    ),
+    (Place.SCHEDULED, MessageEvent.CANCEL): Transition(Place.GONE, "sender", "always"),
+    (Place.ACTIVE, MessageEvent.RECEIVE): Transition(Place.LOCKED, "receiver", "it is the first active one"),
+    (Place.ACTIVE, MessageEvent.RECEIVE_AND_DELETE): Transition(Place.GONE, "receiver", "it is the first active one"),
     (Place.ACTIVE, MessageEvent.EXPIRE): Transition(
-        Place.DEAD_LETTERED, Actor.CLOCK, "its time to live has passed; gone where expired messages are dropped"
+        Place.DEAD_LETTERED, "clock", "its time to live has passed; gone where expired messages are dropped"
     ),
-    (Place.ACTIVE, MessageEvent.FORWARD): Transition(Place.GONE, Actor.BROKER, "the entity forwards"),
-    (Place.LOCKED, MessageEvent.COMPLETE): Transition(Place.GONE, Actor.RECEIVER, _HELD),
-    (Place.LOCKED, MessageEvent.ABANDON): Transition(Place.ACTIVE, Actor.RECEIVER, _HELD, counts=True),
-    (Place.LOCKED, MessageEvent.DEFER): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD, counts=True),
-    (Place.LOCKED, MessageEvent.DEAD_LETTER): Transition(Place.DEAD_LETTERED, Actor.RECEIVER, _HELD),
-    (Place.LOCKED, MessageEvent.RELEASE): Transition(Place.ACTIVE, Actor.RECEIVER, _HELD),
-    (Place.LOCKED, MessageEvent.LOCK_EXPIRED): Transition(Place.ACTIVE, Actor.CLOCK, _ENDED, counts=True),
-    (Place.LOCKED, MessageEvent.LOCK_DROPPED): Transition(Place.ACTIVE, Actor.BROKER, "the entity was changed"),
-    (Place.DEFERRED, MessageEvent.RECEIVE): Transition(Place.DEFERRED_LOCKED, Actor.RECEIVER, "by its number"),
-    (Place.DEFERRED, MessageEvent.RECEIVE_AND_DELETE): Transition(Place.GONE, Actor.RECEIVER, "by its number"),
+    (Place.ACTIVE, MessageEvent.FORWARD): Transition(Place.GONE, "broker", "the entity forwards"),
+    (Place.LOCKED, MessageEvent.COMPLETE): Transition(Place.GONE, "receiver", _HELD),
+    (Place.LOCKED, MessageEvent.ABANDON): Transition(Place.ACTIVE, "receiver", _HELD, counts=True),
+    (Place.LOCKED, MessageEvent.DEFER): Transition(Place.DEFERRED, "receiver", _HELD, counts=True),
+    (Place.LOCKED, MessageEvent.DEAD_LETTER): Transition(Place.DEAD_LETTERED, "receiver", _HELD),
+    (Place.LOCKED, MessageEvent.RELEASE): Transition(Place.ACTIVE, "receiver", _HELD),
+    (Place.LOCKED, MessageEvent.LOCK_EXPIRED): Transition(Place.ACTIVE, "clock", _ENDED, counts=True),
+    (Place.LOCKED, MessageEvent.LOCK_DROPPED): Transition(Place.ACTIVE, "broker", "the entity was changed"),
+    (Place.DEFERRED, MessageEvent.RECEIVE): Transition(Place.DEFERRED_LOCKED, "receiver", "by its number"),
+    (Place.DEFERRED, MessageEvent.RECEIVE_AND_DELETE): Transition(Place.GONE, "receiver", "by its number"),
     (Place.DEFERRED, MessageEvent.EXPIRE): Transition(
         Place.DEAD_LETTERED,
-        Actor.RECEIVER,
+        "receiver",
         "a receiver asks for it after its time to live; gone where expired messages are dropped",
     ),
-    (Place.DEFERRED_LOCKED, MessageEvent.COMPLETE): Transition(Place.GONE, Actor.RECEIVER, _HELD),
-    (Place.DEFERRED_LOCKED, MessageEvent.ABANDON): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD, counts=True),
-    (Place.DEFERRED_LOCKED, MessageEvent.DEFER): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD, counts=True),
-    (Place.DEFERRED_LOCKED, MessageEvent.DEAD_LETTER): Transition(Place.DEAD_LETTERED, Actor.RECEIVER, _HELD),
-    (Place.DEFERRED_LOCKED, MessageEvent.RELEASE): Transition(Place.DEFERRED, Actor.RECEIVER, _HELD),
-    (Place.DEFERRED_LOCKED, MessageEvent.LOCK_EXPIRED): Transition(Place.DEFERRED, Actor.CLOCK, _ENDED, counts=True),
-    (Place.DEFERRED_LOCKED, MessageEvent.LOCK_DROPPED): Transition(
-        Place.DEFERRED, Actor.BROKER, "the entity was changed"
-    ),
+    (Place.DEFERRED_LOCKED, MessageEvent.COMPLETE): Transition(Place.GONE, "receiver", _HELD),
+    (Place.DEFERRED_LOCKED, MessageEvent.ABANDON): Transition(Place.DEFERRED, "receiver", _HELD, counts=True),
+    (Place.DEFERRED_LOCKED, MessageEvent.DEFER): Transition(Place.DEFERRED, "receiver", _HELD, counts=True),
+    (Place.DEFERRED_LOCKED, MessageEvent.DEAD_LETTER): Transition(Place.DEAD_LETTERED, "receiver", _HELD),
+    (Place.DEFERRED_LOCKED, MessageEvent.RELEASE): Transition(Place.DEFERRED, "receiver", _HELD),
+    (Place.DEFERRED_LOCKED, MessageEvent.LOCK_EXPIRED): Transition(Place.DEFERRED, "clock", _ENDED, counts=True),
+    (Place.DEFERRED_LOCKED, MessageEvent.LOCK_DROPPED): Transition(Place.DEFERRED, "broker", "the entity was changed"),
 }
 """What happens to a message in a place; an event that has no row there is refused."""
 
 
 def as_table() -> str:
     rows = [
-        (_words(place), _words(event), _words(row.to), _words(row.actor), row.condition, "yes" if row.counts else "")
+        (_words(place), _words(event), _words(row.to), row.actor, row.condition, "yes" if row.counts else "")
         for (place, event), row in TRANSITIONS.items()
     ]
     heads = ("From", "What happens", "To", "By whom", "When", "Counts")

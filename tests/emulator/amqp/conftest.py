@@ -57,7 +57,7 @@ class Peer:
     def read_bodies(self) -> list[bytes]:
         """The bodies of the frames that the server sent since the last call."""
         self._reader.receive(self.connection.data_to_send())
-        return [each.body for each in iter(self._reader.next_frame, None)]
+        return [each[2] for each in iter(self._reader.next_frame, None)]
 
     def answers(self) -> list[Any]:
         return [performative for performative, _ in self.read()]

@@ -139,7 +139,7 @@ class RawClient:
             data = self.socket.recv(65_536)
             assert data, "the emulator has closed the connection"
             self._reader.receive(data)
-        return frame.body
+        return frame[2]
 
     def read(self, kind: type[T]) -> T:
         """The next performative of a kind, the others passed over."""

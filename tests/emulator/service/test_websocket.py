@@ -52,7 +52,7 @@ async def test_bytes_go_both_ways_and_an_end_is_an_end() -> None:
                 await socket.send_bytes(bytes((byte,)))
             reader.receive(b"".join([message.data async for message in socket]))
             assert reader.next_header() == HEADER
-            answers = [decode_composite(frame.body)[0] for frame in iter(reader.next_frame, None)]
+            answers = [decode_composite(frame[2])[0] for frame in iter(reader.next_frame, None)]
             assert [type(answer) for answer in answers] == [Open, Close]
             assert socket.closed
         await no_peers(server)
