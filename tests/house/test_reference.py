@@ -19,6 +19,7 @@ from sphinx.util.inventory import InventoryFile
 
 from sbnotebook.cli import app
 from sbnotebook.emulator import RunningEmulator, faults
+from sbnotebook.emulator.entities.options import option_table
 from sbnotebook.magics.current import SbMagics
 from sbnotebook.probe.run import PROBES
 from sbnotebook.testing import plugin
@@ -207,10 +208,14 @@ def test_the_options_of_spark_are_documented() -> None:
 
 
 def test_every_fault_is_documented() -> None:
-    text = page("how-to/emulator.md")
+    text = page("how-to/emulator-faults.md")
     assert faults.fault_table() in text
     assert faults.act_table() in text
     assert all(hasattr(RunningEmulator, name) for name in faults.ACTS)
+
+
+def test_every_option_of_entities_is_documented() -> None:
+    assert option_table() in page("reference/emulator-options.md")
 
 
 def test_every_azure_fact_names_its_probe() -> None:

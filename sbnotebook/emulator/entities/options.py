@@ -138,9 +138,11 @@ class Option(Generic[_Given, _Kept]):
         read: Callable[[str], Any] = str,
         write: Callable[[Any], str | None] = lambda value: value,
         *,
+        values: str = "",
         is_fixed: bool = False,
     ) -> None:
         self.name = name
+        self.values = values
         self.default = default
         self.is_fixed = is_fixed
         self.write = write
@@ -183,7 +185,8 @@ def _duration(name: str, default: int, least: int, most: int, refusal: str = "")
             raise ConfigurationError(_out_of_range(least, most, given, value))
         return value
 
-    return Option(name, default, check, parse_duration, format_duration)
+    values = f"{_words(least)} to {_words(most)}"
+    return Option(name, default, check, parse_duration, format_duration, values=values)
 
 
 def _life(name: str, least: int) -> Option[Duration | None, int | None]:
@@ -195,7 +198,8 @@ def _life(name: str, least: int) -> Option[Duration | None, int | None]:
             raise ConfigurationError(_out_of_range(least, None, given, value))
         return value
 
-    return Option(name, None, check, parse_duration, format_duration)
+    values = f"at least {_words(least)}; without a value, for ever"
+    return Option(name, None, check, parse_duration, format_duration, values=values)
 
 
 def _out_of_range(least: int, most: int | None, given: object, value: int) -> str:
@@ -240,7 +244,10 @@ def _number(name: str, default: _Kept, least: int, most: int) -> Option[_Kept, _
             raise ConfigurationError(f"must be a number from {least} to {most}, not {text[:40]!r}.")
         return int(text)
 
-    return Option(name, default, check, read, lambda value: None if value is None else str(value))
+    def write(value: Any) -> str | None:
+        return None if value is None else str(value)
+
+    return Option(name, default, check, read, write, values=f"{least:,} to {most:,}")
 
 
 def _flag(name: str, *, default: bool = False, is_fixed: bool = False) -> Option[bool, bool]:
@@ -255,10 +262,12 @@ def _flag(name: str, *, default: bool = False, is_fixed: bool = False) -> Option
             raise ConfigurationError(f"is neither true nor false: {text[:40]!r}.")
         return known[text.lower()]
 
-    return Option(name, default, check, read, lambda value: str(value).lower(), is_fixed=is_fixed)
+    return Option(
+        name, default, check, read, lambda value: str(value).lower(), values="`true` or `false`", is_fixed=is_fixed
+    )
 
 
-def _text(name: str, expect: Callable[[str], None]) -> Option[str | None, str | None]:
+def _text(name: str, expect: Callable[[str], None], values: str) -> Option[str | None, str | None]:
     def check(given: object) -> str | None:
         if not isinstance(given, str | None):
             raise ConfigurationError(f"is of the wrong type: {type(given).__name__}.")
@@ -266,7 +275,7 @@ def _text(name: str, expect: Callable[[str], None]) -> Option[str | None, str | 
             expect(given)
         return given
 
-    return Option(name, None, check)
+    return Option(name, None, check, values=values)
 
 
 def _expect_target(text: str) -> None:
@@ -301,11 +310,14 @@ _WINDOW: Final = _duration("DuplicateDetectionHistoryTimeWindow", DUPLICATE_WIND
 _MAX_DELIVERIES: Final = _number("MaxDeliveryCount", 10, 1, _MAX_INT)
 _BATCHED: Final = _flag("EnableBatchedOperations", default=True)
 _FILTERING: Final = _flag("FilteringMessagesBeforePublishing")
-_STATUS: Final[Option[EntityStatus | str, EntityStatus]] = Option("Status", EntityStatus.ACTIVE, _status)
-_FORWARD_TO: Final = _text("ForwardTo", _expect_target)
-_METADATA: Final = _text("UserMetadata", _expect_short)
+_STATUS: Final[Option[EntityStatus | str, EntityStatus]] = Option(
+    "Status", EntityStatus.ACTIVE, _status, values=", ".join(f"`{each}`" for each in EntityStatus)
+)
+_TARGET: Final = "the name or the address of a queue or topic"
+_FORWARD_TO: Final = _text("ForwardTo", _expect_target, _TARGET)
+_METADATA: Final = _text("UserMetadata", _expect_short, f"a text of at most {_MAX_METADATA:,} characters")
 _ORDERING: Final = _flag("SupportOrdering", default=True)
-_FORWARD_DEAD: Final = _text("ForwardDeadLetteredMessagesTo", _expect_target)
+_FORWARD_DEAD: Final = _text("ForwardDeadLetteredMessagesTo", _expect_target, _TARGET)
 _IDLE: Final = _life("AutoDeleteOnIdle", 5 * _MINUTE)
 _PARTITIONING: Final = _flag("EnablePartitioning", is_fixed=True)
 _EXPRESS: Final = _flag("EnableExpress")
@@ -443,3 +455,21 @@ def read_options(kind: type[_O], texts: Mapping[str, str], known: _O | None = No
                 text = f"The value for the {name} property of an existing {what} cannot be changed."
                 raise ConfigurationError(f"SubCode=40000. {text}")
     return kind(**values)
+
+
+def option_table() -> str:
+    """Return the options as a table in Markdown, for the documentation."""
+    kinds: dict[str, type[Options]] = {
+        "queue": QueueOptions,
+        "topic": TopicOptions,
+        "subscription": SubscriptionOptions,
+    }
+    found = {name: option for kind in kinds.values() for name, option in options_of(kind).items()}
+    rows = ["| In Service Bus and `Config.json` | In Python | Values | Default | Of |", "|---|---|---|---|---|"]
+    for name, option in sorted(found.items()):
+        owners = ", ".join(owner for owner, kind in kinds.items() if name in options_of(kind))
+        default = None if option.default is None else option.write(option.default)
+        fixed = "; fixed from the creation on" if option.is_fixed else ""
+        shown = "" if default is None else f"`{default}`"
+        rows.append(f"| `{name}` | `{option.attribute}` | {option.values}{fixed} | {shown} | {owners} |")
+    return "\n".join(rows)
