@@ -37,7 +37,6 @@ def pipeline(folder: Path, connection_string: str) -> Callable[..., None]:
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     settings = {
-        "spark.master": "local[2]",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.catalogImplementation": "hive",
@@ -75,7 +74,7 @@ def test_a_pipeline_browses_and_consumes_each_message_once(tmp_path: Path) -> No
         assert (len(orders.peek()), len(work.peek())) == (2, 0)
         assert bodies(tmp_path, "looked_at") == bodies(tmp_path, "taken") == bodies(tmp_path, "totals") == ["a", "b"]
 
-        # A full refresh of all reads again what was browsed, and keeps what was consumed.
+        # A full refresh of all browses again, and keeps the table that consumes.
         orders.receive_and_delete(1)
         work.send(["c"])
         run("run", "--full-refresh-all")
