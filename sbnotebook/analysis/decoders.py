@@ -10,17 +10,20 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import Parameter, signature
 from time import thread_time
 from typing import Any, Final, NamedTuple, cast
 
+import anyio.to_thread
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sbnotebook.analysis.arrays import array_of_values
+from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType
@@ -145,6 +148,13 @@ class Decoding:
             done = done.drop_columns([DECODE_ERROR])
         return done.append_column(DECODE_ERROR, array_of_values(errors, pa.string()))
 
+    async def tables(self, tables: AsyncGenerator[pa.Table]) -> AsyncGenerator[pa.Table]:
+        """Yield tables as :meth:`table` does, decoded in another thread; the first has no rows."""
+        async with aclosing(tables):
+            yield self.table(to_arrow(()))
+            async for table in tables:
+                yield await anyio.to_thread.run_sync(self.table, table)
+
     def columns(self, batch: pa.RecordBatch, kind: pa.DataType) -> tuple[Any, Any]:
         """Return the values of the bodies of a batch as an array of a type, and the errors."""
         found = [*self._values(batch)]
@@ -213,6 +223,11 @@ class Decoding:
         if found is None:
             return "the body is a text or an AMQP value, not bytes"
         return _too_large(found) if note or len(found) > DECODED_BYTES else found
+
+
+def columns_of(decoding: Decoding | None) -> pa.Table:
+    """Return an empty table with the columns of the messages, decoded or not."""
+    return to_arrow(()) if decoding is None else decoding.table(to_arrow(()))
 
 
 def _json_or_error(value: Any) -> tuple[str | None, str | None]:

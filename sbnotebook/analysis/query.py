@@ -121,9 +121,14 @@ async def first_matching(
     expression: str,
     count: int | None,
     limiter: anyio.CapacityLimiter | None = None,
+    columns: pa.Table | None = None,
 ) -> pa.Table:
-    """Collect the first messages for which an expression is true into a table, and read few pages behind them."""
-    found = [await anyio.to_thread.run_sync(filtered, to_arrow(()), expression, limiter=limiter)]
+    """Collect the first messages for which an expression is true into a table, and read few pages behind them.
+
+    ``columns`` is an empty table with those of the tables, by default the message columns.
+    """
+    columns = to_arrow(()) if columns is None else columns
+    found = [await anyio.to_thread.run_sync(filtered, columns, expression, limiter=limiter)]
     waiting: list[pa.Table] = []
     step, left = _FIRST_STEP, count
     async with aclosing(tables):

@@ -11,6 +11,8 @@ from typing import Any, Literal, cast
 import anyio
 
 from sbnotebook.analysis import query
+from sbnotebook.analysis.decoders import Decoding, columns_of
+from sbnotebook.analysis.decoding import Decode, decoder_for
 from sbnotebook.analysis.frames import messages_from, one_table, tables_of_pages, to_send
 from sbnotebook.client.async_batch import AsyncLockedBatch, AsyncLockedSession, Keeper
 from sbnotebook.client.async_deferred import AsyncDeferredMessages, deferred_messages
@@ -86,7 +88,7 @@ class AsyncEntity(SdkNames):
 
     # ---------------------------------------------------------------- looking
 
-    async def peek(
+    async def peek(  # noqa: PLR0913 (each option has a name)
         self,
         max_messages: int | None = None,
         *,
@@ -95,6 +97,7 @@ class AsyncEntity(SdkNames):
         to_sequence_number: int | None = None,
         state: str | None = None,
         session_id: str | None = None,
+        decode: Decode | None = None,
         show_progress: bool = True,
         unpacking: Allowance | None = None,
     ) -> Messages:
@@ -107,13 +110,16 @@ class AsyncEntity(SdkNames):
             to_sequence_number: where to stop, included; None for the end.
             state: ``active``, ``deferred`` or ``scheduled`` messages only.
             session_id: only messages of this session, which is not locked by that.
+            decode: decodes their bodies first, as :meth:`Messages.decode` does, so that ``where`` sees the values.
             show_progress: False for no bar.
             unpacking: what several calls may unpack together, see :mod:`sbnotebook.model.budget`; None for this call
                 alone.
 
         Raises:
-            ConfigurationError: the expression, the state or the number is wrong.
+            ConfigurationError: the expression, the state, the number or the decoder is wrong.
+            MissingExtraError: the extra of the decoder is missing.
         """
+        decoding = None if decode is None else Decoding(decoder_for(decode))
         if max_messages is not None:
             max_messages = whole_number(max_messages, "max_messages")
         if to_sequence_number is not None and to_sequence_number < from_sequence_number:
@@ -126,10 +132,12 @@ class AsyncEntity(SdkNames):
             cursor = PeekCursor(from_sequence_number, to_sequence_number, most, message_state(state), session_id)
             pages = self.place.unread_pages(cursor, session_id=session_id)
             tables = tables_of_pages(pages, cursor, advance, unpacking)
+            if decoding is not None:
+                tables = decoding.tables(tables)
             if where is None:
                 return Messages(await one_table(tables), where_from=str(self.address))
             seen = Present()
-            found = await query.first_matching(seen.noting(tables), where, max_messages)
+            found = await query.first_matching(seen.noting(tables), where, max_messages, columns=columns_of(decoding))
         return Messages(found, where_from=str(self.address), note="" if len(found) else str(seen))
 
     def parts(

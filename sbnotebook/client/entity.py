@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from sbnotebook.analysis.decoding import Decode
 from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.client.batch import LockedBatch, LockedSession
 from sbnotebook.client.choosing import Choice
@@ -54,7 +55,7 @@ class Entity(Twin):
         """Return its address."""
         return self._entity.address
 
-    def peek(
+    def peek(  # noqa: PLR0913 (each option has a name)
         self,
         max_messages: int | None = None,
         *,
@@ -63,6 +64,7 @@ class Entity(Twin):
         to_sequence_number: int | None = None,
         state: str | None = None,
         session_id: str | None = None,
+        decode: Decode | None = None,
         show_progress: bool = True,
         unpacking: Allowance | None = None,
     ) -> Messages:
@@ -75,13 +77,15 @@ class Entity(Twin):
             to_sequence_number: where to stop, included; None for the end.
             state: ``active``, ``deferred`` or ``scheduled`` messages only.
             session_id: only messages of this session, which is not locked by that.
+            decode: decodes their bodies first, as :meth:`Messages.decode` does, so that ``where`` sees the values.
             show_progress: False for no bar.
             unpacking: what several calls may unpack together, see :mod:`sbnotebook.model.budget`; None for this call
                 alone.
             where: only messages for which this SQL expression over the message columns is true.
 
         Raises:
-            ConfigurationError: the expression, the state or the number is wrong.
+            ConfigurationError: the expression, the state, the number or the decoder is wrong.
+            MissingExtraError: the extra of the decoder is missing.
         """
         return run(
             self._entity.peek,
@@ -91,6 +95,7 @@ class Entity(Twin):
             to_sequence_number=to_sequence_number,
             state=state,
             session_id=session_id,
+            decode=decode,
             show_progress=show_progress,
             unpacking=unpacking,
         )

@@ -223,6 +223,11 @@ DESTINATION: Final = argument("entity", metavar="DESTINATION", help="a queue or 
 INTO: Final = argument(
     "-i", "--into", metavar="NAME", type=_name, help="bind the result to a variable instead of showing it"
 )
+DECODE: Final = argument(
+    "--decode",
+    metavar="DECODER",
+    help="decode bodies: a name of sbnotebook.decoder, avro:FILE or protobuf:FILE#MESSAGE",
+)
 WHERE: Final = argument(
     "-w",
     "--where",

@@ -11,7 +11,18 @@ from IPython.core.magic_arguments import argument
 from sbnotebook.analysis.groups import CAUSE, TRAITS
 from sbnotebook.client import Entity, Messages
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.magics.arguments import COUNT, ENTITY, FROM, INTO, PEEK_COUNT, STATE, UP_TO, WHERE, MagicArguments
+from sbnotebook.magics.arguments import (
+    COUNT,
+    DECODE,
+    ENTITY,
+    FROM,
+    INTO,
+    PEEK_COUNT,
+    STATE,
+    UP_TO,
+    WHERE,
+    MagicArguments,
+)
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 from sbnotebook.model import SubQueue
@@ -26,6 +37,7 @@ class PeekMagics(PlanMagics):
         ENTITY,
         PEEK_COUNT,
         WHERE,
+        DECODE,
         STATE,
         FROM,
         UP_TO,
@@ -54,6 +66,7 @@ class PeekMagics(PlanMagics):
             %sb_peek orders/$dlq --where "dead_letter_reason = 'Invalid' and body_json->>'$.carrier' = 'UA'"
             letters = %sb_peek orders/$dlq -n all
             %sb_peek orders/$dlq --to letters.parquet
+            %sb_peek orders --decode avro:order.avsc --where "body_json->>'$.carrier' = 'UA'"
         """
         entity = self.current.namespace.entity(args.entity)
         if args.sequence_number is not None:
@@ -66,6 +79,7 @@ class PeekMagics(PlanMagics):
             to_sequence_number=args.to_sequence_number,
             state=args.state,
             session_id=args.session,
+            decode=args.decode,
         )
         if args.to_file is not None:
             path = found[:limit].export(args.to_file, overwrite=args.overwrite)
@@ -105,6 +119,7 @@ class PeekMagics(PlanMagics):
         ENTITY,
         COUNT,
         WHERE,
+        DECODE,
         STATE,
         FROM,
         UP_TO,
@@ -151,6 +166,7 @@ class PeekMagics(PlanMagics):
             from_sequence_number=args.from_sequence_number,
             to_sequence_number=args.to_sequence_number,
             state=args.state,
+            decode=args.decode,
         )
 
     @line_magic
@@ -158,6 +174,7 @@ class PeekMagics(PlanMagics):
         ENTITY,
         COUNT,
         argument("-w", "--where", metavar="EXPRESSION", help="only messages that match, in the SQL of Spark"),
+        DECODE,
         STATE,
         FROM,
         UP_TO,
@@ -188,6 +205,7 @@ class PeekMagics(PlanMagics):
             toSequenceNumber=args.to_sequence_number,
             state=args.state,
             partitions=args.partitions,
+            decode=args.decode,
         )
         shell: Any = self.shell
         shell.user_ns.setdefault("spark", frame.sparkSession)

@@ -57,6 +57,16 @@ def test_peek_with_where_looks_at_all_messages(shell: Shell) -> None:
     assert len(shell.run("""%sb_peek searched -n 10 -w "body_text = 'text 1099'" """).value) == 1
 
 
+def test_peek_and_groups_decode_bodies(shell: Shell) -> None:
+    send(shell, "lines", "UA|DL", "AA")
+    shell.run("import sbnotebook; _ = sbnotebook.decoder('lines', lambda body: body.decode().split('|'))")
+    found = shell.run("""%sb_peek lines --decode lines --where "body_json->>'$[1]' = 'DL'" """).value
+    assert found.to_arrow().column("body_text").to_pylist() == ['["UA","DL"]']
+    (group,) = shell.run("%sb_groups lines --decode lines --by schema").value
+    assert (group.count, group.schema) == (2, "as usual")
+    assert "There is no decoder 'linse': did you mean lines?" in shell.run("%sb_peek lines --decode linse").err
+
+
 def test_kernel_shows_an_escaped_table_and_text(kernel: Kernel, shell: Shell) -> None:
     send(shell, "hostile", "<script>alert(1)</script>", "\x1b[31mred")
     kernel.run("%sb_connect " + shell.variables["connection_string"])

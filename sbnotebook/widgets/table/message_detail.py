@@ -49,7 +49,11 @@ _SAMPLE, _MOST_CONTROLS = 1_000, 10
 _EXTENSIONS: Final = {"JSON": "json", "XML": "xml", "Text": "txt", "Hex": "bin"}
 
 
-def detail_of(message: ReceivedMessage) -> dict[str, Any]:
+Decoded = tuple[str | None, str | None]
+"""The text that a decoder made of a body, and why there is none."""
+
+
+def detail_of(message: ReceivedMessage, decoded: Decoded | None = None) -> dict[str, Any]:
     """Return what the pane shows of a message: less than a megabyte of JSON, every character of it visible.
 
     Example:
@@ -58,8 +62,9 @@ def detail_of(message: ReceivedMessage) -> dict[str, Any]:
         >>> detail["title"], detail["about"], detail["views"][0]["name"]
         ('Message 7 of orders', '17 bytes', 'JSON')
     """
-    text = message.body_text
+    text, error = (message.body_text, None) if decoded is None else decoded
     views, notes = _views(message, text)
+    notes += [visible(f"A decoder could not read the body: {_short(error)}.")] if error else []
     size = f"{len(message.body):,} byte{'' if len(message.body) == 1 else 's'}"
     entity = str(message.entity)
     fault = _fault_of(message)
@@ -77,7 +82,7 @@ def detail_of(message: ReceivedMessage) -> dict[str, Any]:
     }
 
 
-def body_part(message: ReceivedMessage, offset: int, *, as_text: bool = False) -> bytes:
+def body_part(message: ReceivedMessage, offset: int, *, as_text: bool = False, decoded: Decoded | None = None) -> bytes:
     """Return a piece of a body as it is, at most :data:`PART` bytes; fewer at its end.
 
     Example:
@@ -85,7 +90,8 @@ def body_part(message: ReceivedMessage, offset: int, *, as_text: bool = False) -
         >>> body_part(PeekedMessage(entity="orders", sequence_number=7, body=b"abc"), 1)
         b'bc'
     """
-    whole = (message.body_text or "").encode(errors="replace") if as_text else message.body
+    text = message.body_text if decoded is None else decoded[0]
+    whole = (text or "").encode(errors="replace") if as_text else message.body
     return whole[offset : offset + PART]
 
 

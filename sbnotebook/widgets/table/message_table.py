@@ -324,10 +324,11 @@ def answer(model: RowModel, name: str, data: Mapping[str, Any]) -> tuple[dict[st
         return {"causes": found[:MOST], "count": len(found)}, []
     if name == "search":
         return {}, list(matches(rows.long_texts, [str(word) for word in data["words"]], len(rows)))
-    message = rows.messages([int(data["row"])])[0]
+    number = int(data["row"])
+    message, decoded = rows.messages([number])[0], rows.decoded(number)
     if name == "body":
-        return {}, [body_part(message, int(data["offset"]), as_text=bool(data["as_text"]))]
-    return detail_of(message), []
+        return {}, [body_part(message, int(data["offset"]), as_text=bool(data["as_text"]), decoded=decoded)]
+    return detail_of(message, decoded), []
 
 
 def _packed_numbers(rows: Sequence[int] | np.ndarray[Any, Any]) -> bytes:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from sbnotebook.analysis import frames, tables
 from sbnotebook.analysis.arrays import array_of_flags, array_of_numbers
+from sbnotebook.analysis.decoders import DECODE_ERROR
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets.background import Callbacks
@@ -103,7 +104,7 @@ class Rows:
         known = self.numbers.get
         new = [row for row, key in enumerate(added.keys) if (at := known(key)) is None or self.removed[at]]
         taken = added.table if len(new) == len(added) else _taken(added.table, new)
-        both = Rows(pa.concat_tables([self.table, taken]))
+        both = Rows(pa.concat_tables([self.table, taken], promote_options="default"))
         both.extra = _joined(self, {name: _taken(values, new) for name, values in added.extra.items()}, len(new))
         # Numbers stay, so data by number stays, too.
         keys = [added.keys[row] for row in new]
@@ -125,6 +126,13 @@ class Rows:
         for name, cells in changed.items():
             self.patched.setdefault(name, {}).update(cells)
         return changed
+
+    def decoded(self, row: int) -> tuple[str | None, str | None] | None:
+        """Return the text that a decoder made of a body, and why there is none; None where no decoder was used."""
+        if DECODE_ERROR not in self.table.column_names:
+            return None
+        text, error = (self.table.column(name)[row].as_py() for name in ("body_text", DECODE_ERROR))
+        return text, error
 
     def messages(self, rows: Sequence[int] | None = None) -> Messages:
         """Return the messages at these row numbers; by default all that were not removed."""

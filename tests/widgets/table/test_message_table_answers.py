@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from sbnotebook.client import Messages
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.table.message_table import answer
 from sbnotebook.widgets.table.rows import RowModel
@@ -25,6 +26,17 @@ def test_the_detail_is_that_of_the_row(rows: RowModel) -> None:
     assert "orders" in str(detail["title"])
     assert BODY in str(detail["views"])
     assert buffers == []
+
+
+def test_the_detail_of_a_decoded_message_is_its_value() -> None:
+    entity = EntityAddress.parse("orders")
+    messages = Messages([PeekedMessage(entity=entity, sequence_number=n, body=bytes([n + 253])) for n in range(3)])
+    rows = RowModel(messages.decode(lambda body: {"n": 1 // (255 - body[0])}))
+    assert '"n": 1' in str(answer(rows, "detail", {"row": 1})[0]["views"])
+    assert answer(rows, "body", {"row": 1, "offset": 0, "as_text": True}) == ({}, [b'{"n":1}'])
+    assert "could not read the body: ZeroDivisionError" in str(answer(rows, "detail", {"row": 2})[0]["notes"])
+    rows.append(Messages([PeekedMessage(entity=entity, sequence_number=9, body=b"later")]), {})
+    assert "later" in str(answer(rows, "detail", {"row": 3})[0]["views"])
 
 
 def test_a_body_comes_in_parts(rows: RowModel) -> None:

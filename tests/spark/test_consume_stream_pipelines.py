@@ -75,7 +75,8 @@ def test_a_pipeline_browses_and_consumes_each_message_once(tmp_path: Path) -> No
         assert bodies(tmp_path, "looked_at") == bodies(tmp_path, "taken") == bodies(tmp_path, "totals") == ["a", "b"]
 
         # A full refresh of all browses again, and keeps the table that consumes.
-        orders.receive_and_delete(1)
+        with orders.lock(1) as batch:
+            batch.complete()
         work.send(["c"])
         run("run", "--full-refresh-all")
         assert len(work.peek()) == 0
