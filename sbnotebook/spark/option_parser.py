@@ -33,15 +33,23 @@ Choice = TypeVar("Choice", bound=StrEnum)
 T = TypeVar("T")
 Option: TypeAlias = str | Hidden | NamespaceTarget
 """The value of an option; a target is that of a registered connection string."""
-_SUBSCRIPTION: Final = ", where a subscription is TOPIC/subscriptions/NAME"
 _MOST_AT_ONCE: Final = ("maxMessagesPerTrigger", "maxMessages")
 _START: Final = (
     "startingOffsets startingOffset startingPosition startingPositions startingTimestamp startingVersion "
     "initialPosition eventhubs.startingPosition"
 )
-_READS_A_SUBSCRIPTION: Final = frozenset(
-    ("subscription", "subscriptionName", "consumerGroup", "eventhubs.consumerGroup", "kafka.group.id", "groupIdPrefix")
-)
+_READS_A_SUBSCRIPTION: Final[tuple[str, ...]] = (
+    "subscription", "subscriptionName", "consumerGroup", "eventhubs.consumerGroup", "kafka.group.id", "groupIdPrefix"
+)  # fmt: skip
+_READS_A_SUB_QUEUE: Final[tuple[str, ...]] = ("subQueue", "sub_queue", "deadLetter", "deadLetterQueue")
+_NOTES: Final = {
+    name: note
+    for names, note in (
+        (_READS_A_SUBSCRIPTION, ", where a subscription is TOPIC/subscriptions/NAME"),
+        (_READS_A_SUB_QUEUE, ", where a dead-letter queue is orders/$dlq"),
+    )
+    for name in names
+}
 _FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
     foreign: ours
     for ours, names in (
@@ -49,7 +57,7 @@ _FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
             ("entity",),
             "subscribe subscribePattern assign topic topicName queue queueName entityPath table eventhubs.name",
         ),
-        (("entity",), " ".join(_READS_A_SUBSCRIPTION)),
+        (("entity",), " ".join((*_READS_A_SUBSCRIPTION, *_READS_A_SUB_QUEUE))),
         (("fullyQualifiedNamespace",), "namespace host hostname endpoint kafka.bootstrap.servers"),
         (("connectionString",), "connection eventhubs.connectionString servicebus.connectionString"),
         (("fromSequenceNumber",), _START),
@@ -87,6 +95,10 @@ class OptionParser:
         for name in sorted(self._values.keys() - {each.lower() for each in known}):
             raise ConfigurationError(_sentence_about(name, " and ".join(here), known, elsewhere))
 
+    def count_others(self, names: Collection[str]) -> int:
+        """Return how many options are given that have none of these names, and are not allowed everywhere."""
+        return len(self._values.keys() - {each.lower() for each in (*_EVERYWHERE, *names)})
+
     @property
     def secrets(self) -> list[str]:
         """Return the texts that must not be shown."""
@@ -116,8 +128,11 @@ class OptionParser:
             Connection(value)  # refuses one that cannot be read
         if name != "target" and is_connection_string != (name in _CONNECTION_STRINGS):
             raise ConfigurationError(
-                "connectionString holds a whole connection string, Endpoint=sb://… and so on, "
-                "and fullyQualifiedNamespace a host name, NAME.servicebus.windows.net."
+                f"{name} holds a whole connection string, Endpoint=sb://… and so on; of a Databricks secret, give what "
+                "dbutils.secrets.get(SCOPE, KEY) returns."
+                if name in _CONNECTION_STRINGS
+                else f"{name} holds a host name, NAME.servicebus.windows.net; a connection string goes into "
+                "connectionString."
             )
         return NamespaceTarget(value)
 
@@ -290,7 +305,8 @@ def _sentence_about(name: str, here: str, known: Collection[str], elsewhere: Map
     for place, names in elsewhere.items():
         for each in names:
             if each.lower() == name:
-                return f"{each} is an option of {place}, and this is {here}: use {place}, or leave it out."
+                use = next((ours for ours in known if ours.startswith(each)), place)
+                return f"{each} is an option of {place}, and this is {here}: use {use}, or leave it out."
     if name in _SPELLED:
         return _about_foreign(_SPELLED[name], here, known, elsewhere)
     near = near_match(name, known)
@@ -301,7 +317,7 @@ def _sentence_about(name: str, here: str, known: Collection[str], elsewhere: Map
 
 def _about_foreign(name: str, here: str, known: Collection[str], elsewhere: Mapping[str, Collection[str]]) -> str:
     ours = _FOREIGN[name]
-    note = _SUBSCRIPTION if name in _READS_A_SUBSCRIPTION else ""
+    note = _NOTES.get(name, "")
     if (use := next((each for each in ours if each in known), None)) is not None:
         return f"There is no option {name!r} in {here}; use {use}{note}."
     use = " or ".join(f"{each} of {place}" for place, names in elsewhere.items() for each in ours if each in names)

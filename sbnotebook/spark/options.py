@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Annotated, ClassVar, Final, NamedTuple, Self, get_type_hints
 
 from sbnotebook.analysis.decoders import Decoder
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import transfers_in_flight
@@ -304,20 +304,22 @@ def _refuse_unless(option: Declared, is_meant: bool, where: str) -> None:
         raise ConfigurationError(f"{option.name} has no meaning with {where}: leave it out.")
 
 
-def check_names(options: Mapping[str, Option]) -> Decoder | None:
-    """Refuse an option that neither a read nor a stream has, and return the decoder.
-
-    Spark does not say which of the two it plans.
+def read_or_stream(options: Mapping[str, Option]) -> ReadOptions | StreamOptions:
+    """Read the options of a read or else of a stream: at ``load()``, Spark does not say which of the two it plans.
 
     Raises:
-        ConfigurationError: there is no such option, or the entity or the namespace is missing.
+        ConfigurationError: neither has such options.
     """
     options = hidden_options(options)
     given = OptionParser(options, [ReadOptions.PLACE, StreamOptions.PLACE], _PLACES)
-    with scrubbed(given.secrets):
-        given.entity()
-        given.namespace()
-        return given.read(DECODE.name, decoder) if DECODE.name in given else None
+    kinds = sorted((StreamOptions, ReadOptions), key=lambda kind: given.count_others(_PLACES[kind.PLACE]))
+    refused: list[ConfigurationError | InvalidEntityAddressError] = []
+    for kind in kinds:
+        try:
+            return kind.parse(options)
+        except (ConfigurationError, InvalidEntityAddressError) as error:
+            refused.append(error)
+    raise refused[0]  # of the one that has the most of these options
 
 
 def declared_by(options: type[_Options]) -> dict[str, Declared]:

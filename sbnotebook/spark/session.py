@@ -32,6 +32,7 @@ _LOCAL: Final = {
 }
 _REGISTERED: Final[dict[str, NamespaceTarget]] = {}
 """Connection strings by the lower case of their hosts."""
+_MANAGER: Final = "org.apache.spark.sql.execution.datasources.DataSourceManager"
 _CONNECT: Final = ("grpc", "grpc_status", "zstandard")
 _WHEEL: Final = re.compile(r"sbnotebook-[^/]*\.whl")
 _THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1", "[::1]")
@@ -129,7 +130,14 @@ def _check_cluster(spark: SparkSession) -> None:
 
     with suppress(Exception):  # a platform such as Databricks may forbid them, and reads work without
         _include_wheel(either.sparkContext)
+        _quieten(either)
         warn_of_unshared_sinks(either)
+
+
+def _quieten(spark: Any) -> None:
+    """Keep Spark from warning whenever a class takes the place of the one that it found by itself."""
+    logging = spark._jvm.org.apache.logging.log4j  # noqa: SLF001
+    logging.core.config.Configurator.setLevel(_MANAGER, logging.Level.ERROR)
 
 
 def _include_wheel(context: Any) -> None:

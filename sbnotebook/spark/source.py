@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import pyspark
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from sbnotebook.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, DataSourceStreamReader
+    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
     from pyspark.sql.types import StructType
 
     from sbnotebook.analysis.decoders import Decoder
@@ -47,6 +47,24 @@ def _with_clear_errors(
                 ) from None
 
     return run
+
+
+class RefusedStream(DataSourceStreamReader):
+    """A stream that cannot be: Spark hides an error of ``streamReader`` behind an UnboundLocalError of its own.
+
+    Source: ``pyspark.sql.streaming.python_streaming_source_runner`` of Spark 4.3, whose ``finally`` stops the reader.
+
+    Args:
+        error: why.
+    """
+
+    def __init__(self, error: ConfigurationError) -> None:
+        self._error = error
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise self._error
+
+    initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815 (Spark's names)  # pyright: ignore[reportAssignmentType]
 
 
 class ServiceBusDataSource(DataSource):
@@ -93,11 +111,14 @@ class ServiceBusDataSource(DataSource):
 
     @_with_clear_errors
     def schema(self) -> StructType:
-        """Return all message columns. Spark asks at ``load()``, so wrong options are refused there."""
-        from sbnotebook.spark.options import check_names
+        """Return all message columns. Spark asks at ``load()``, so wrong options and entities are refused there."""
+        from sbnotebook.spark.options import read_or_stream
         from sbnotebook.spark.schema import message_schema
+        from sbnotebook.spark.task_context import check_place
 
-        return message_schema(check_names(self.given()))
+        options = read_or_stream(self.given())
+        check_place(options)
+        return message_schema(options.decode)
 
     @_with_clear_errors
     def reader(self, schema: StructType) -> PeekReader:
@@ -109,13 +130,16 @@ class ServiceBusDataSource(DataSource):
 
     @_with_clear_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        """Return a stream that browses or consumes."""
+        """Return a stream that browses or consumes, or one that raises why it cannot."""
         from sbnotebook.spark.browse_stream import BrowseStream
         from sbnotebook.spark.consume_stream import ConsumeStream
         from sbnotebook.spark.options import Mode, StreamOptions
 
-        options = StreamOptions.parse(self.given())
-        return (ConsumeStream if options.mode is Mode.CONSUME else BrowseStream)(options, schema)
+        try:
+            options = StreamOptions.parse(self.given())
+            return (ConsumeStream if options.mode is Mode.CONSUME else BrowseStream)(options, schema)
+        except ConfigurationError as error:
+            return RefusedStream(error)
 
     @_with_clear_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -135,10 +159,10 @@ class ServiceBusDataSource(DataSource):
         from sbnotebook.spark.options import Operation, WriteOptions
         from sbnotebook.spark.send_writer import SendWriter
         from sbnotebook.spark.settle_writer import SettleWriter
-        from sbnotebook.spark.task_context import refuse_missing_entity
+        from sbnotebook.spark.task_context import check_place
 
         options = WriteOptions.parse(self.given())
         kind = SettleWriter if options.operation is Operation.SETTLE else SendWriter
         writer = kind(options, schema, is_stream=is_stream)
-        refuse_missing_entity(options)
+        check_place(options)
         return writer

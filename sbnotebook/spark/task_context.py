@@ -12,18 +12,24 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
+import anyio
 from pyspark import TaskContext
 
 from sbnotebook.client.portal import run
 from sbnotebook.client.targets import NamespaceTarget, ServiceCredential
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.settlement import AsyncNamespace, Failure
-from sbnotebook.spark.options import Operation, WriteOptions
+from sbnotebook.model import EntityAddress
+from sbnotebook.settlement import AsyncNamespace, Failure, sign_in
+from sbnotebook.spark.options import Operation, ReadOptions, StreamOptions, WriteOptions
 from sbnotebook.spark.scrubbing import scrubbed
 
 _LOCAL: Final = re.compile(r"local(?:\[(?P<cores>[0-9]+|\*)(?:, *[0-9]+)?\])?")
 _ON_THIS_MACHINE: Final = re.compile(r"local-cluster\[(?P<workers>[0-9]+),(?P<cores>[0-9]+),[0-9]+\]")
 _INITIAL: Final = ("spark.executor.instances", "spark.dynamicAllocation.initialExecutors")
+_CHECKED_WITHIN: Final = 5.0
+"""Seconds."""
+_NO_HOST: Final = "There is no host"
+_REACHED: Final[set[str]] = set()
 _KEPT: Final[dict[str, AsyncNamespace]] = {}
 """The namespace of the last task, by its connection string or host."""
 if hasattr(os, "register_at_fork"):
@@ -54,24 +60,30 @@ def refuse_speculation(options: WriteOptions) -> None:
         )
 
 
-def refuse_missing_entity(options: WriteOptions) -> None:
-    """Refuse to write where there is no such entity, or where this connection has no right to. Call it on the driver.
+def check_place(options: ReadOptions | StreamOptions | WriteOptions) -> None:
+    """Refuse an unknown host, a missing entity, or one that this connection has no right to. Call it on the driver.
 
-    If Service Bus does not answer now, the tasks ask again.
+    If Service Bus does not answer within some seconds, the tasks ask again.
     """
+    sends = isinstance(options, WriteOptions) and options.operation is Operation.SEND
     with scrubbed(options.namespace.secrets), warm_namespace(options.namespace) as namespace:
-        run(_open, namespace, options)
+        run(_check, namespace, options.entity, sends)
 
 
-async def _open(namespace: AsyncNamespace, options: WriteOptions) -> None:
-    try:
-        if options.operation is Operation.SEND:
-            await namespace.pool(options.entity).sizes()
-        else:
-            await namespace.entity(options.entity).peek(1)
-    except Exception as error:
-        if isinstance(error, SbNotebookError) or not Failure.of(error).is_transient:
-            raise
+async def _check(namespace: AsyncNamespace, entity: EntityAddress, sends: bool) -> None:
+    with anyio.move_on_after(_CHECKED_WITHIN):
+        try:
+            if namespace.host not in _REACHED:
+                await sign_in(namespace.connection)  # which says in a sentence why the host is not reached
+                _REACHED.add(namespace.host)
+            if sends:
+                await namespace.pool(entity).sizes()
+            else:
+                await namespace.entity(entity).peek(1)
+        except Exception as error:
+            may_pass = not isinstance(error, SbNotebookError) and Failure.of(error).is_transient
+            if not may_pass or _NO_HOST in str(error):
+                raise
 
 
 def attempt_number() -> int:

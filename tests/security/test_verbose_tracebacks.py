@@ -29,7 +29,7 @@ from sbnotebook.settlement import Connection
 from sbnotebook.settlement.administration import list_entities
 from sbnotebook.settlement.connecting.administration_clients import administration_client, async_administration_client
 from sbnotebook.spark import load, register
-from sbnotebook.spark.options import ReadOptions, StreamOptions, WriteOptions, check_names
+from sbnotebook.spark.options import ReadOptions, StreamOptions, WriteOptions, read_or_stream
 from sbnotebook.spark.source import ServiceBusDataSource
 secret = lambda name: os.environ[name]
 dbutils = SimpleNamespace(secrets=SimpleNamespace(get=lambda scope, key: os.environ[key]))
@@ -65,7 +65,7 @@ FAILING = [
     "Current().connect(secret('BROKEN'))",
     "register(None, secret('PLANTED'), secret('BROKEN'), secret('PLANTED'))",
     "load(connect(secret('PLANTED')), 'orders', fromSequenceNumber=-1)",
-    "check_names({'connectionString': secret('BROKEN'), 'entity': 'orders'})",
+    "read_or_stream({'connectionString': secret('BROKEN'), 'entity': 'orders'})",
     "ReadOptions.parse({'conectionString': secret('PLANTED'), 'entity': 'orders'})",
     "ReadOptions.parse({'fullyQualifiedNamespace': secret('PLANTED'), 'entity': 'orders'})",
     "StreamOptions.parse({'secret.connectionString': secret('PLANTED'), 'entity': 'orders', 'mode': 'x'})",

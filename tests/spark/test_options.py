@@ -7,7 +7,7 @@ import pytest
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.spark.option_parser import NamespaceTarget, secrets_in
-from sbnotebook.spark.options import Mode, Operation, Orphans, ReadOptions, StreamOptions, WriteOptions, check_names
+from sbnotebook.spark.options import Mode, Operation, Orphans, ReadOptions, StreamOptions, WriteOptions, read_or_stream
 
 KEY = "bXkta2V5LXRoYXQtbm9ib2R5LW1heS1zZWU="
 CONNECTION_STRING = f"Endpoint=sb://name.servicebus.windows.net/;SharedAccessKeyName=reader;SharedAccessKey={KEY}"
@@ -52,7 +52,10 @@ def test_options_are_read_in_any_spelling() -> None:
         ({"maxMessages": "5", "partitions": "2"}, r"maxMessages holds for one partition only"),
         ({"target": "emulator"}, r"Give exactly one of the options connectionString, secret.connectionString"),
         ({"connectionString": ""}, r"Give exactly one of the options"),
-        ({"connectionString": "name.servicebus.windows.net"}, r"connectionString holds a whole connection string"),
+        (
+            {"connectionString": "name.servicebus.windows.net"},
+            r"connectionString holds a whole connection string, ",
+        ),
         ({"connectionString": "Endpoint=sb://name"}, r"The connection string has neither a SharedAccessKey"),
     ],
 )
@@ -131,10 +134,20 @@ def test_settle_options_accept_a_sub_queue() -> None:
         WriteOptions.parse({**GIVEN, "archive": "false"})
 
 
-def test_check_names_knows_reads_and_streams() -> None:
-    check_names({**GIVEN, "mode": "consume", "maxMessages": "5"})
-    with pytest.raises(ConfigurationError, match="did you mean partitions"):
-        check_names({**GIVEN, "partition": "5"})
+def test_load_knows_the_options_of_reads_and_streams() -> None:
+    assert read_or_stream({**GIVEN, "maxMessages": "5"}) == ReadOptions.parse({**GIVEN, "maxMessages": "5"})
+    consuming = {**GIVEN, "mode": "consume", "partitions": "2"}
+    assert read_or_stream(consuming) == StreamOptions.parse(consuming)
+    for wrong, says in [
+        ({"partition": "5"}, r"in spark.read and spark.readStream; did you mean partitions\?"),
+        ({"subQueue": "deadletter"}, r"use entity, where a dead-letter queue is orders/\$dlq"),
+        ({"mode": "receive"}, "mode is browse or consume, not 'receive'"),
+        ({"mode": "consume", "maxMessages": "5"}, "is spark.readStream: use maxMessagesPerTrigger, or"),
+        ({"maxMessages": "many"}, "maxMessages is a whole number"),
+        ({"secret.connectionString": "scope/key", "connectionString": ""}, "of a Databricks secret, give what dbutils"),
+    ]:
+        with pytest.raises(ConfigurationError, match=says):
+            read_or_stream({**GIVEN, **wrong})
 
 
 @pytest.mark.parametrize("name", ["connectionString", "secret.connectionString", "target"])
@@ -148,7 +161,7 @@ def test_host_name_goes_with_a_credential() -> None:
     connection = ReadOptions.parse(given).namespace.connection()
     assert connection.host == "name.servicebus.windows.net"
     assert connection.credential is not None
-    with pytest.raises(ConfigurationError, match="fullyQualifiedNamespace a host name"):
+    with pytest.raises(ConfigurationError, match="fullyQualifiedNamespace holds a host name"):
         ReadOptions.parse({"entity": "orders", "fullyQualifiedNamespace": CONNECTION_STRING})
 
 

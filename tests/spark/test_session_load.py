@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
@@ -61,17 +63,23 @@ def test_load_refuses_a_wrong_option_first(namespace: Namespace, spark: SparkSes
     assert not said
 
 
-def test_load_without_a_connection_string_uses_credentials(spark: SparkSession) -> None:
+def test_load_of_an_unknown_host_is_refused_in_a_sentence(spark: SparkSession) -> None:
     class Credential:
         """None that Spark could use."""
 
         async def get_token(self, *_: str, **__: Any) -> Any:
             raise AssertionError("The driver asks for nothing.")
 
-    connection = Connection.with_credential("no-such-namespace.servicebus.windows.net", Credential())
-    with Namespace(Target(connection, "a test")) as namespace:
-        frame = load(namespace, "orders", spark=spark)
-    assert "sequence_number" in frame.columns
+    connection = Connection.with_credential("no-such-namespace.invalid", Credential())
+    began = time.monotonic()
+    with (
+        Namespace(Target(connection, "a test")) as namespace,
+        pytest.raises(
+            PySparkException, match=r"There is no host no-such-namespace\.invalid: check the namespace's name"
+        ),
+    ):
+        load(namespace, "orders", spark=spark)
+    assert time.monotonic() - began < 60, "no retry of the SDK, on a machine that has other work"
 
 
 def test_load_warns_of_an_emulator_out_of_reach(namespace: Namespace, spark: SparkSession) -> None:
