@@ -54,14 +54,7 @@ class _Received:
 
 @dataclass(slots=True)
 class BatchLocker:
-    """Locks and defers messages of one entity, over one batch that is open as long as the stream.
-
-    Args:
-        entity: of the messages.
-        batch: an open batch that keeps no bodies.
-        max_bytes: bytes of a micro-batch at most; a larger message comes alone.
-        until: the last number to take of each partition; None for all.
-    """
+    """Locks and defers messages of one entity, over one batch that is open as long as the stream."""
 
     entity: AsyncEntity
     batch: LockedBatch

@@ -55,13 +55,6 @@ class BrowseStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     The stream is pickled and sent to the workers, so it holds no connection until the driver asks for an offset.
 
-    Args:
-        options: what to stream, and how much at once.
-        schema: the message columns that the user chose.
-
-    Raises:
-        ConfigurationError: the schema has other columns than messages have.
-
     Example:
         >>> letters = spark.readStream.format("servicebus").options(entity="orders/$dlq", target="emulator").load()
         ... # doctest: +SKIP
@@ -170,16 +163,11 @@ class BrowseOffset:
 
     A later message of a partitioned entity may have a lower number than an earlier one of another partition, so the
     offset has a number for each partition. An entity without partitions has the partition 0.
-
-    Args:
-        entity: of the messages.
-        first: the number with which the stream began; those below are never read.
-        read: the last number that was read, by partition.
     """
 
     entity: EntityAddress
     first: int = 1
-    read: Mapping[int, int] = field(default_factory=dict[int, int])
+    read: Mapping[int, int] = field(default_factory=dict[int, int])  # the last number that was read, by partition
 
     def as_dict(self) -> dict[str, Any]:
         """Return the offset as Spark writes it; equal offsets are equal as text.
@@ -230,12 +218,7 @@ class BrowseOffset:
 
 @dataclass(slots=True)
 class Budget:
-    """Messages and bytes that a micro-batch may still take.
-
-    Args:
-        messages: at most.
-        size: bytes at most, None for no limit; a larger message comes alone.
-    """
+    """Messages and bytes that a micro-batch may still take; None for no limit of bytes."""
 
     messages: int
     size: int | None = None

@@ -18,13 +18,7 @@ _MOST: Final = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class BatchMessage:
-    """The facts that a micro-batch keeps of a message.
-
-    Args:
-        number: its sequence number.
-        size: about how many bytes it has.
-        enqueued: when it was enqueued, in ms since 1970; None when it does not say.
-    """
+    """The number, the size in bytes, and the enqueued time in ms of a message."""
 
     number: int
     size: int
@@ -41,25 +35,17 @@ class BatchMessage:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeOffset:
-    """The messages of a micro-batch, as Spark's checkpoint keeps them before they are deferred.
-
-    Args:
-        entity: whose messages they are.
-        batch: counts the micro-batches of the stream.
-        numbers: the sequence numbers of the last micro-batch, in order.
-        enqueued: when the first and the last of them came into the entity, in ms; it tells them from messages with the
-            same numbers in an entity that was made anew, or in another namespace. None where no message says it.
-        is_locked: whether the stream delivers at least once: the messages stay locked and are never deferred.
-        is_adopted: whether the messages were deferred before they came into a micro-batch. That they are deferred does
-            not say then that the micro-batch was read.
-    """
+    """The messages of a micro-batch, as Spark's checkpoint keeps them before they are deferred."""
 
     entity: EntityAddress
     batch: int = 0
     numbers: tuple[int, ...] = ()
     enqueued: tuple[int, int] | None = None
+    """The first and last times in ms: they tell the messages from those of an entity that was made anew."""
     is_locked: bool = False
+    """Whether the stream delivers at least once: the messages stay locked and are never deferred."""
     is_adopted: bool = False
+    """Whether the messages were deferred before: then it does not follow that the micro-batch was read."""
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], entity: EntityAddress, *, is_locked: bool = False) -> Self:

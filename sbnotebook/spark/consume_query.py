@@ -57,14 +57,7 @@ _REFUSALS: Final = {
 
 
 class ConsumeQuery:
-    """Connections and locks of one query, from its first micro-batch until it ends.
-
-    Args:
-        options: what to consume, and how.
-
-    Raises:
-        ConfigurationError: the entity cannot be consumed as a stream.
-    """
+    """Connections and locks of one query, from its first micro-batch until it ends."""
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
@@ -229,9 +222,6 @@ class OrphanScan:
     """One scan of an entity for messages that are deferred and belong to no micro-batch.
 
     Without the stream, no receiver gets these orphans, because a deferred message is received by its number only.
-
-    Args:
-        entity: a queue, a subscription, or a sub-queue.
     """
 
     def __init__(self, entity: AsyncEntity) -> None:

@@ -84,12 +84,7 @@ _ENDS_WITHIN: Final = 10.0
 
 @dataclass
 class DeferredRange(InputPartition):
-    """The messages that one task reads.
-
-    Args:
-        batch: the micro-batch, as the offset counts it.
-        ranges: of their sequence numbers, both ends included.
-    """
+    """The messages that one task reads."""
 
     batch: int
     ranges: list[tuple[int, int]]
@@ -105,13 +100,6 @@ class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     It is pickled and sent to the workers, which call :meth:`read` only. The other methods are called in one process
     for each query, which opens its connections at the first call and keeps them.
-
-    Args:
-        options: what to consume, and how much at once.
-        schema: the message columns that the user chose.
-
-    Raises:
-        ConfigurationError: the schema has other columns than messages have.
     """
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:

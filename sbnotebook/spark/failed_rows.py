@@ -43,14 +43,8 @@ _STREAM: Final = ("sql.streaming.queryId", "streaming.sql.batchId")
 class FailuresFolder:
     """A folder for rows that failed. It can be pickled.
 
-    Args:
-        path: a folder of this machine, or an address that pyarrow can write to.
-        is_stream: whether a stream writes, whose files are named by the micro-batch: a stream writes each one once.
-            Within foreachBatch there may be several writes of one micro-batch, and none may take another's place.
-        job: makes the names of one write's files different from those of others.
-
-    Raises:
-        ConfigurationError: there is no such kind of folder.
+    A stream names its files by the micro-batch, because it writes each one once. Within foreachBatch there may be
+    several writes of one micro-batch, and none may take another's place.
     """
 
     path: str
@@ -147,12 +141,7 @@ class FailuresFolder:
 
 
 class FailureFile:
-    """The rows of one task that failed.
-
-    Args:
-        file: where they are written.
-        job: what the files of one write have in common.
-    """
+    """The rows of one task that failed."""
 
     def __init__(self, file: _File, job: str) -> None:
         self.job = job

@@ -49,12 +49,7 @@ class _Locked:
 
 @dataclass(slots=True)
 class HeldBatches:
-    """The micro-batches of one entity: each is locked, read, and then completed.
-
-    Args:
-        entity: a queue, a subscription, or a sub-queue.
-        locker: locks its messages.
-    """
+    """The micro-batches of one entity: each is locked, read, and then completed."""
 
     entity: AsyncEntity
     locker: BatchLocker

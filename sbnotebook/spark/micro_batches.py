@@ -51,14 +51,7 @@ class Deleter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Locked:
-    """A micro-batch whose offset Spark has, and which it has not planned yet.
-
-    Args:
-        start: the offset before it.
-        end: its offset.
-        messages: those that are locked, and not deferred yet.
-        adopted: those that were deferred before.
-    """
+    """A micro-batch whose offset Spark has, and which it has not planned yet."""
 
     start: ConsumeOffset
     end: ConsumeOffset
@@ -68,14 +61,7 @@ class _Locked:
 
 @dataclass(slots=True)
 class MicroBatches:
-    """The micro-batches of one entity: each is locked, deferred, read, and then removed.
-
-    Args:
-        entity: a queue, a subscription, or a sub-queue.
-        locker: locks and defers its messages.
-        deleter: removes them.
-        fails_on_data_loss: whether messages that are gone are an error.
-    """
+    """The micro-batches of one entity: each is locked, deferred, read, and then removed."""
 
     entity: AsyncEntity
     locker: Locker
@@ -100,15 +86,7 @@ class MicroBatches:
         return planned + self.locker.held_count
 
     async def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
-        """Remove the durable messages, and lock the next micro-batch.
-
-        Args:
-            start: everything up to here is durable.
-            max_messages: of the next micro-batch.
-
-        Returns:
-            Its offset; start, when there are no messages.
-        """
+        """Remove the messages up to ``start``, which are durable; lock the next ones, and return their offset."""
         locked = self._locked
         if locked is not None and locked.start == start:
             return locked.end  # asked again
@@ -169,11 +147,7 @@ class MicroBatches:
         return messages
 
     async def plan(self, end: ConsumeOffset) -> tuple[int, ...]:
-        """Defer the messages of a micro-batch whose offset is in the checkpoint; return their numbers.
-
-        Raises:
-            SbNotebookError: some messages are gone, or it is not certain that they are deferred.
-        """
+        """Defer the messages of a micro-batch whose offset is in the checkpoint; return their numbers."""
         if self._planned is None or self._planned[0] != end:
             locked, self._locked = self._locked, None
             if locked is not None and locked.end == end and locked.messages:
@@ -241,12 +215,7 @@ class MicroBatches:
 
 
 async def pages_up_to(entity: AsyncEntity, lasts: Mapping[int, int]) -> AsyncIterator[Page]:
-    """Yield the messages of an entity, and end however quickly more of them come.
-
-    Args:
-        entity: a queue, a subscription, or a sub-queue.
-        lasts: where to end, by partition.
-    """
+    """Yield the messages of an entity, and end however quickly more of them come."""
     peeker = entity.namespace.peeker(entity.address)
     for partition, last in lasts.items():
         pages: Any = peeker.unread_pages(PeekCursor(start_of_partition(partition), last))
@@ -261,11 +230,7 @@ async def _peeked(entity: AsyncEntity, numbers: Collection[int]) -> Collection[P
 
 
 async def those_of(entity: AsyncEntity, offset: ConsumeOffset) -> dict[int, MessageState]:
-    """Return the messages of an offset that are in the entity: their numbers and states.
-
-    Raises:
-        ConfigurationError: the checkpoint is not that of this entity.
-    """
+    """Return the messages of an offset that are in the entity: their numbers and states."""
     found = await _peeked(entity, offset.numbers)
     for message in found:
         if not offset.is_of(message):
@@ -278,11 +243,7 @@ async def those_of(entity: AsyncEntity, offset: ConsumeOffset) -> dict[int, Mess
 
 
 def report_loss(entity: EntityAddress, numbers: Collection[int], batch: int, *, fails: bool) -> None:
-    """Raise or warn because messages of a micro-batch are gone; do nothing for no messages.
-
-    Raises:
-        SbNotebookError: the loss is an error, as it is by default.
-    """
+    """Raise or warn because messages of a micro-batch are gone; do nothing for no messages."""
     if not numbers:
         return
     text = (

@@ -75,16 +75,7 @@ _SPELLED: Final = {name.lower(): name for name in _FOREIGN}
 
 
 class OptionParser:
-    """The options of a user; their names are case-insensitive, as in Spark.
-
-    Args:
-        options: names and values.
-        here: where they are given: a key of ``places``, or several.
-        places: the options that are allowed in each place, beside the entity and the namespace.
-
-    Raises:
-        ConfigurationError: there is no such option.
-    """
+    """The options of a user; their names are case-insensitive, as in Spark."""
 
     def __init__(
         self, options: Mapping[str, Option], here: Sequence[str], places: Mapping[str, Collection[str]]

@@ -95,11 +95,7 @@ class _Options:
 
     @classmethod
     def parse(cls, options: Mapping[str, Option]) -> Self:
-        """Read options, whose names are case-insensitive.
-
-        Raises:
-            ConfigurationError: a name or a value is wrong, or one is missing.
-        """
+        """Read options, whose names are case-insensitive."""
         options = hidden_options(options)  # no traceback shows their values
         options = {name: value for name, value in options.items() if name not in cls.IGNORED}
         given = OptionParser(options, [cls.PLACE], _PLACES)
@@ -121,26 +117,17 @@ class ReadOptions(_Options):
     """The options of `spark.read`."""
 
     PLACE = "spark.read"
-    from_sequence_number: Annotated[
-        int,
-        Declared("fromSequenceNumber", whole(), "where to begin, included"),
-    ] = 1
+    from_sequence_number: Annotated[int, Declared("fromSequenceNumber", whole(), "where to begin, included")] = 1
     to_sequence_number: Annotated[
-        int | None,
-        Declared("toSequenceNumber", whole(), "where to stop, included; the end by default"),
+        int | None, Declared("toSequenceNumber", whole(), "where to stop, included; the end by default")
     ] = None
     max_messages: Annotated[
-        int | None,
-        Declared("maxMessages", whole(), "messages at most, of one partition only; all by default"),
+        int | None, Declared("maxMessages", whole(), "messages at most, of one partition only; all by default")
     ] = None
     partitions: Annotated[
-        int,
-        Declared("partitions", whole(_MOST_TASKS), "ranges of sequence numbers that are peeked in parallel"),
+        int, Declared("partitions", whole(_MOST_TASKS), "ranges of sequence numbers that are peeked in parallel")
     ] = 1
-    state: Annotated[
-        MessageState | None,
-        Declared("state", choice(MessageState), "messages in this state only"),
-    ] = None
+    state: Annotated[MessageState | None, Declared("state", choice(MessageState), "messages in this state only")] = None
     decode: Annotated[Decoder | None, DECODE] = None
 
     def _check(self, given: Iterable[Declared]) -> None:
@@ -168,10 +155,9 @@ class StreamOptions(_Options):
             "`browse` peeks and consumes nothing; `consume` takes messages out of the entity, each exactly once",
         ),
     ] = Mode.BROWSE
-    max_messages: Annotated[
-        int,
-        Declared("maxMessagesPerTrigger", whole(), "messages of a micro-batch at most"),
-    ] = DEFAULT_MAX_MESSAGES
+    max_messages: Annotated[int, Declared("maxMessagesPerTrigger", whole(), "messages of a micro-batch at most")] = (
+        DEFAULT_MAX_MESSAGES
+    )
     max_bytes: Annotated[
         int | None,
         Declared(
@@ -181,10 +167,7 @@ class StreamOptions(_Options):
             "consume, 256m by default; to browse, no limit, and with a limit the driver looks at each message",
         ),
     ] = None
-    partitions: Annotated[
-        int,
-        Declared("partitions", whole(_MOST_TASKS), "tasks that read a micro-batch"),
-    ] = 1
+    partitions: Annotated[int, Declared("partitions", whole(_MOST_TASKS), "tasks that read a micro-batch")] = 1
     from_sequence_number: Annotated[
         int | None,
         Declared(
@@ -276,8 +259,7 @@ class WriteOptions(_Options):
         ),
     ] = None
     allow_speculation: Annotated[
-        bool,
-        Declared("allowSpeculation", flag, "`true` writes although `spark.speculation` may send messages twice"),
+        bool, Declared("allowSpeculation", flag, "`true` writes although `spark.speculation` may send messages twice")
     ] = False
     batch_size: Annotated[
         int | None,
@@ -305,11 +287,7 @@ def _refuse_unless(option: Declared, is_meant: bool, where: str) -> None:
 
 
 def read_or_stream(options: Mapping[str, Option]) -> ReadOptions | StreamOptions:
-    """Read the options of a read or else of a stream: at ``load()``, Spark does not say which of the two it plans.
-
-    Raises:
-        ConfigurationError: neither has such options.
-    """
+    """Read the options of a read or else of a stream: at ``load()``, Spark does not say which of the two it plans."""
     options = hidden_options(options)
     given = OptionParser(options, [ReadOptions.PLACE, StreamOptions.PLACE], _PLACES)
     kinds = sorted((StreamOptions, ReadOptions), key=lambda kind: given.count_others(_PLACES[kind.PLACE]))

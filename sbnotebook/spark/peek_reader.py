@@ -57,13 +57,6 @@ class PeekReader(Shipped, DataSourceReader):
     them are missing. ``persist()`` keeps a frame as it was read.
 
     The reader is pickled and sent to the workers, so it holds no connection.
-
-    Args:
-        options: what to read.
-        schema: the message columns that the user chose.
-
-    Raises:
-        ConfigurationError: the schema has other columns than messages have.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -143,11 +136,7 @@ def prefetched(pages: AsyncIterator[T]) -> Generator[T]:
 
 
 class BatchBuilder:
-    """Collects messages for the next record batch.
-
-    Args:
-        batches: makes it.
-    """
+    """Collects messages for the next record batch."""
 
     def __init__(self, batches: MessageBatches) -> None:
         self._batches = batches
@@ -191,12 +180,7 @@ def _without_collection() -> Generator[None]:
 
 @dataclass
 class SequenceRange:
-    """Sequence numbers to peek.
-
-    Args:
-        first: where to begin, included.
-        last: where to stop, included.
-    """
+    """Sequence numbers to peek."""
 
     first: int
     last: int
@@ -204,11 +188,7 @@ class SequenceRange:
 
 @dataclass
 class RangesOfTask(InputPartition):
-    """The sequence numbers that one task peeks.
-
-    Args:
-        ranges: in their order.
-    """
+    """The sequence numbers that one task peeks."""
 
     ranges: list[SequenceRange]
 

@@ -79,15 +79,7 @@ def _decoded_fields(decoder: Decoder) -> list[StructField]:
 
 
 class MessageBatches:
-    """Arrow batches of messages with the columns that a user chose.
-
-    Args:
-        schema: all message columns, or those of them that the user wants.
-        decoder: reads bodies for the columns ``decoded`` and ``decode_error``.
-
-    Raises:
-        ConfigurationError: there is no such column, or it has another type.
-    """
+    """Arrow batches of messages with the columns that a user chose."""
 
     def __init__(self, schema: StructType, decoder: Decoder | None = None) -> None:
         fields = [*schema.fields]

@@ -91,13 +91,7 @@ class SendWriter(TaskWriter):
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """Rows of which some have no outcome yet.
-
-    Args:
-        first: the position of its first row among all that are sent.
-        rows: that become messages.
-        open: how many have no outcome yet.
-    """
+    """Rows of which some have no outcome yet."""
 
     first: int
     rows: pa.RecordBatch
@@ -109,11 +103,6 @@ class _RowsOnTheirWay(Tally):
 
     One thread pulls rows, and another one notes outcomes. The first writes the rows that failed, where that delays
     no transfer.
-
-    Args:
-        address: where they are sent.
-        result: counts them.
-        file: takes rows that failed; None when the first failure ends the task.
     """
 
     def __init__(self, address: EntityAddress, result: TaskResult, file: FailureFile | None) -> None:

@@ -56,13 +56,7 @@ Sessions = Mapping[str, Sequence[int]]
 
 @dataclass(slots=True)
 class SessionLocker:
-    """Chooses, defers and removes the messages of one entity that requires sessions.
-
-    Args:
-        entity: of the messages.
-        max_bytes: bytes of a micro-batch at most; a larger message comes alone.
-        until: the last number to take of each partition; None for all.
-    """
+    """Chooses, defers and removes the messages of one entity that requires sessions."""
 
     entity: AsyncEntity
     max_bytes: int

@@ -62,15 +62,7 @@ _TWO: Final = "Other rows decide otherwise on the same message: leave one row fo
 
 @dataclass(frozen=True)
 class TaskStorage:
-    """The journal and the archive that tasks write to, which is possible on the user's machine only. It can be pickled.
-
-    Args:
-        journal: the journal's file; None on a cluster, where tasks record nothing.
-        archive: the archive's file, None where nothing is archived.
-        retention: of the archive.
-        max_bytes: of the archive.
-        machine: the name of the user's machine.
-    """
+    """The journal and the archive that tasks write to, on the user's machine only; None on a cluster."""
 
     journal: Path | None = None
     archive: Path | None = None
@@ -111,22 +103,15 @@ class SettleTask(Shipped):
     """Settles deferred messages by the rows of one Spark task.
 
     It is pickled and sent to the workers, so it holds no connection.
-
-    Args:
-        target: the namespace.
-        max_in_flight: settlements that wait for their answer at once.
-        storage: of the task's records.
-        entity: of all messages; None if a column names it, in rows that were checked before.
-        archived: whether to refuse to complete messages where they cannot be archived.
-        is_repeated: whether a run before this one may have locked messages, which this one then waits for.
     """
 
     target: NamespaceTarget
     max_in_flight: InFlight
     storage: TaskStorage
-    entity: EntityAddress | None = None
+    entity: EntityAddress | None = None  # None: a column names it
     archived: bool = False
     is_repeated: bool = False
+    """Whether a run before this one may have locked messages, which this one then waits for."""
 
     def settle(self, batches: Iterable[pa.RecordBatch]) -> Generator[tuple[pa.RecordBatch, list[Outcome]]]:
         """Settle messages; yield some rows at a time, with an outcome for each."""

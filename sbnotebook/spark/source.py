@@ -53,9 +53,6 @@ class RefusedStream(DataSourceStreamReader):
     """A stream that cannot be: Spark hides an error of ``streamReader`` behind an UnboundLocalError of its own.
 
     Source: ``pyspark.sql.streaming.python_streaming_source_runner`` of Spark 4.3, whose ``finally`` stops the reader.
-
-    Args:
-        error: why.
     """
 
     def __init__(self, error: ConfigurationError) -> None:
@@ -71,10 +68,6 @@ class ServiceBusDataSource(DataSource):
     """``format("servicebus")``: its options are in :mod:`sbnotebook.spark.options`.
 
     This module is imported at the first look-up of any data source, so it imports the rest only when it is used.
-
-    Attributes:
-        connection_strings: those given to :func:`sbnotebook.spark.register`, by host.
-        decoders: those known in the process that called it, by name.
     """
 
     connection_strings: ClassVar[Mapping[str, NamespaceTarget]] = {}

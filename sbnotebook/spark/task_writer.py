@@ -30,23 +30,14 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass
 class TaskResult(WriterCommitMessage):
-    """The result of one task.
-
-    Args:
-        done: messages that were sent or settled, each confirmed.
-        gone: rows whose messages were gone when a task or a micro-batch was repeated.
-        failed: all other rows with an outcome.
-        unknown: those of them without an answer: they may be done.
-        first_failure: why the first of these failed.
-        job: that of :class:`sbnotebook.spark.failed_rows.FailureFile`; None without ``failuresPath``.
-    """
+    """The result of one task."""
 
     done: int = 0
-    gone: int = 0
-    failed: int = 0
-    unknown: int = 0
+    gone: int = 0  # messages that a repeated task or micro-batch did not find
+    failed: int = 0  # all other rows, also those that are unknown
+    unknown: int = 0  # without an answer: they may be done
     first_failure: str | None = None
-    job: str | None = None
+    job: str | None = None  # of the failure file
 
     def fail(self, outcome: Outcome) -> None:
         """Count a row that failed."""
@@ -63,14 +54,6 @@ class TaskWriter(Shipped, DataSourceArrowWriter, DataSourceStreamArrowWriter):
     Rows that fail are counted, and fail the job when its tasks have ended, unless ``failuresPath`` keeps them. Rows
     without an answer fail the task, which Spark may repeat. The writer is pickled and sent to the workers, so it holds
     no connection.
-
-    Args:
-        options: where and how.
-        schema: of the frame.
-        is_stream: whether Spark writes micro-batches of a stream.
-
-    Raises:
-        ConfigurationError: a column is missing or wrong, or ``failuresPath`` cannot be written.
     """
 
     DONE: ClassVar[str]

@@ -46,11 +46,7 @@ def warn_of_unshared_sinks(spark: SparkSession) -> None:
 
 
 class SinkWatch(StreamingQueryListener):
-    """Looks at each query when it starts: Spark waits for this before the query reads anything.
-
-    Args:
-        spark: the session.
-    """
+    """Looks at each query when it starts: Spark waits for this before the query reads anything."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

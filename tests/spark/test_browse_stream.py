@@ -17,7 +17,6 @@ from pyspark.sql.types import LongType, StringType, StructType
 from sbnotebook.client import Namespace
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import SubscriptionOptions
-from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
 from sbnotebook.spark.browse_stream import BrowseStream
 from sbnotebook.spark.options import StreamOptions
@@ -242,13 +241,3 @@ def test_bytes_are_limited(namespace: Namespace, queue: str, connection_string: 
     driven = Driven(connection_string, queue, maxBytesPerTrigger="3k")
     assert driven.to_the_end() == ids(6)
     assert list(map(len, driven.batches)) == [2, 2, 2]
-
-
-def test_browse_stream_refuses_the_checkpoint_of_another_entity(queue: str, connection_string: str) -> None:
-    stream = BrowseStream(Driven(connection_string, f"{queue}/$dlq").options, NARROW)
-    other = BrowseStream(Driven(connection_string, queue).options, NARROW).initialOffset()
-    says = f"The checkpoint is of a stream of {queue}, and this one reads {queue}/"
-    with pytest.raises(ConfigurationError, match=says):
-        stream.latestOffset(other, ReadAllAvailable())
-    with pytest.raises(ConfigurationError, match=says):
-        stream.partitions(other, other)

@@ -14,13 +14,6 @@ CONNECTION_STRING = f"Endpoint=sb://name.servicebus.windows.net/;SharedAccessKey
 GIVEN = {"entity": "orders", "connectionString": CONNECTION_STRING}
 
 
-def test_options_have_defaults() -> None:
-    options = ReadOptions.parse(GIVEN)
-    assert options == ReadOptions(entity=EntityAddress("orders"), namespace=NamespaceTarget(CONNECTION_STRING))
-    assert (options.from_sequence_number, options.to_sequence_number, options.partitions) == (1, None, 1)
-    assert WriteOptions.parse(GIVEN).max_in_flight == 10
-
-
 def test_options_are_read_in_any_spelling() -> None:
     reading = {"FROMSEQUENCENUMBER": "5", "tosequencenumber": "90", "Partitions": " 4 ", "state": "Deferred"}
     assert ReadOptions.parse({**GIVEN, **reading}) == ReadOptions(

@@ -73,11 +73,6 @@ def test_partitions_read_each_message_once(read: Read, namespace: Namespace, que
     assert read(queue, "sequence_number long").count() == 201
 
 
-def test_wrong_read_option_is_refused_at_load(read: Read, queue: str) -> None:
-    with pytest.raises(AnalysisException, match="There is no option 'maxMesages' in spark"):
-        read(queue, maxMesages=1)
-
-
 def test_read_starts_the_emulator_on_demand(spark: SparkSession) -> None:
     reader = spark.read.format("servicebus").options(entity="nowhere", target="emulator")
     try:

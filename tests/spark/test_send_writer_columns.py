@@ -14,7 +14,6 @@ from pyspark.sql.types import (
 )
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model.schema import COLUMNS, SENT_COLUMNS
 from sbnotebook.spark.schema import message_schema
 from sbnotebook.spark.send_writer import check_sent_columns
 
@@ -94,7 +93,3 @@ def test_what_fits_passes(schema: StructType) -> None:
 def test_wrong_columns_are_named(schema: StructType, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         check_sent_columns(schema)
-
-
-def test_sent_columns_are_message_columns() -> None:
-    assert {column.name for column in COLUMNS} > SENT_COLUMNS

@@ -20,7 +20,7 @@ from sbnotebook.analysis import frames
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import ServiceCredential
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.errors import ConfigurationError, SbNotebookError
+from sbnotebook.errors import SbNotebookError
 from sbnotebook.settlement import Connection
 from sbnotebook.spark.options import ReadOptions, WriteOptions
 from sbnotebook.spark.peek_reader import PeekReader
@@ -226,18 +226,6 @@ def test_send_task_to_a_missing_queue_raises_one_sentence(connection_string: str
     ) as error:
         task_to("nowhere", connection_string).write(texts(["a"]))
     assert secret[:20] not in str(error.value)
-
-
-def test_send_writer_checks_columns_and_folder_first(connection_string: str, queue: str, tmp_path: Path) -> None:
-    schema = StructType().add("message_id", "long").add("body", "string")
-    for is_stream in (True, False):
-        with pytest.raises(
-            ConfigurationError, match="The column message_id has the type bigint, but it must be a string"
-        ):
-            SendWriter(given(queue, connection_string), schema, is_stream=is_stream)
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match="failuresPath cannot be written"):
-        task_to(queue, connection_string, failuresPath=str(tmp_path / "file"))
 
 
 def test_send_writer_logs_commit_and_abort(

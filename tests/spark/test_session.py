@@ -13,7 +13,6 @@ from pyspark import SparkConf
 import sbnotebook
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.spark import register, session
-from sbnotebook.spark.session import is_elsewhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,10 +81,6 @@ def test_register_includes_our_wheel_of_py_files(spark: SparkSession, monkeypatc
     for _ in range(2):
         register(spark)
     assert included == [wheel]
-
-
-def test_is_elsewhere_is_false_for_a_local_session(spark: SparkSession) -> None:
-    assert not is_elsewhere(spark)
 
 
 def test_register_may_be_called_twice(spark: SparkSession) -> None:

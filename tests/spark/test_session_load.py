@@ -79,10 +79,10 @@ def test_load_of_an_unknown_host_is_refused_in_a_sentence(spark: SparkSession) -
         ),
     ):
         load(namespace, "orders", spark=spark)
-    assert time.monotonic() - began < 60, "no retry of the SDK, on a machine that has other work"
+    assert time.monotonic() - began < 15, "5 seconds, on a machine that may be busy"
 
 
-def test_load_warns_of_an_emulator_out_of_reach(namespace: Namespace, spark: SparkSession) -> None:
+def test_load_warns_of_an_emulator_out_of_reach(namespace: Namespace, spark: SparkSession, queue: str) -> None:
     class Elsewhere:
         """A session of Spark Connect, as far as it is asked where it is."""
 
@@ -94,7 +94,7 @@ def test_load_warns_of_an_emulator_out_of_reach(namespace: Namespace, spark: Spa
     away: Any = Elsewhere()
     assert is_elsewhere(away)
     said: list[str] = []
-    load(namespace, "orders", spark=away, say=said.append)
+    load(namespace, queue, spark=away, say=said.append)
     assert said == ["This emulator is on this machine only: Spark's workers on other machines do not reach it."]
 
 
@@ -112,18 +112,6 @@ def test_sb_spark_leaves_a_variable_spark_alone(shell: Shell, queue: str) -> Non
     shell.variables["spark"] = "mine"
     assert shell.run(f"%sb_spark {queue}").value.count() == 0
     assert shell.variables["spark"] == "mine"
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("orders --partitions x", "partitions is a whole number from 1 to 1,000, not 'x'."),
-        ("orders -p 2 -n 5", "maxMessages holds for one partition only: leave out one of the two options."),
-        ("orders -f 5 --to-sequence-number 4", "toSequenceNumber is not before fromSequenceNumber: exchange them."),
-    ],
-)
-def test_sb_spark_reports_errors_in_one_line(shell: Shell, line: str, says: str) -> None:
-    assert shell.error(f"%sb_spark {line}") == says
 
 
 @pytest.mark.usefixtures("spark")

@@ -2,11 +2,8 @@ from __future__ import annotations
 
 import gc
 import pickle
-import subprocess
-import sys
 import uuid
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,14 +12,12 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import Complete, DeadLetter, Decision, EntityAddress, Message, Outcome, OutcomeStatus
+from sbnotebook.model import Complete, DeadLetter, Decision, Message, Outcome, OutcomeStatus
 from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking.lock_table import Hold
 from sbnotebook.spark.settle_task import (
     MessageKey,
     TaskStorage,
-    outcome_table,
-    outcomes_of,
     settle_deferred_rows,
 )
 
@@ -48,19 +43,6 @@ def settle(
         run(namespace.close)
 
 
-def test_outcome_table_round_trips() -> None:
-    queue = EntityAddress.parse("events/subscriptions/audit/$dlq")
-    outcomes = [
-        Outcome(OutcomeStatus.SETTLED, "complete", queue, 7, "m7"),
-        Outcome(OutcomeStatus.FAILED, "dead-letter", queue, 8, None, "amqp:x", "refused", "tracking", retryable=False),
-        Outcome(OutcomeStatus.NOT_FOUND, "abandon", EntityAddress("orders")),
-    ]
-    table = outcome_table(outcomes)
-    assert list(outcomes_of(table)) == outcomes
-    assert table.column("entity").to_pylist()[0] == "events/subscriptions/audit/$dlq"
-    assert outcome_table([]).num_rows == 0
-
-
 def test_messages_do_not_wait_for_the_garbage_collector(
     shared_emulator: RunningEmulator, namespace: Namespace, tmp_path: Path
 ) -> None:
@@ -78,33 +60,6 @@ def test_messages_do_not_wait_for_the_garbage_collector(
         assert sum(isinstance(each, Hold) for each in gc.get_objects()) == before
     finally:
         gc.enable()
-
-
-# In a process of its own: work of other tests that still runs keeps the thresholds as they are.
-SELDOM = """
-import gc, sys
-import pyarrow as pa
-from sbnotebook.spark.settle_task import SettleTask, TaskStorage
-from sbnotebook.client.targets import NamespaceTarget
-
-def rows(*numbers):
-    columns = {"entity": [sys.argv[2]], "sequence_number": [], "decision": ["dead-letter"]}
-    return pa.RecordBatch.from_pydict(
-        {name: values * len(numbers) or [*numbers] for name, values in columns.items()}
-    )
-
-task = SettleTask(NamespaceTarget(sys.argv[1]), 10, TaskStorage())
-list(task.settle([rows(1)]))  # which imports much
-before = gc.get_stats()[0]["collections"]
-((_, outcomes),) = task.settle([rows(*range(2, 601))])
-print({outcome.status.name for outcome in outcomes}, gc.get_stats()[0]["collections"] - before < 5, gc.get_threshold())
-"""
-
-
-def test_tasks_seldom_look_for_garbage(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
-    arguments = [shared_emulator.connection_string, with_deferred(namespace, 600)]
-    done = subprocess.run([sys.executable, "-c", SELDOM, *arguments], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == f"{{'SETTLED'}} True {(700, 10, 10)}"
 
 
 def test_unreachable_entity_does_not_hide_other_outcomes(
@@ -151,18 +106,3 @@ def test_task_storage_refuses_another_machine(tmp_path: Path, shared_emulator: R
     elsewhere = replace(TaskStorage(tmp_path / "journal.sqlite"), machine="elsewhere.invalid")
     with pytest.raises(ConfigurationError, match="Spark runs on another machine"):
         elsewhere.namespace(Connection(shared_emulator.connection_string))
-
-
-def test_task_storage_opens_the_same_journal_and_archive(shared_emulator: RunningEmulator, tmp_path: Path) -> None:
-    archive = Archive(tmp_path / "own.sqlite", retention=timedelta(days=1), max_bytes=1_000_000)
-    journal = Journal(tmp_path / "journal.sqlite")
-    storage = TaskStorage.of(journal, archive)
-    own = storage.namespace(Connection(shared_emulator.connection_string))
-    assert own.journal.path == journal.path
-    assert own.archive is not None
-    assert (own.archive.path, own.archive.retention, own.archive.max_bytes) == (
-        archive.path,
-        timedelta(days=1),
-        1_000_000,
-    )
-    assert TaskStorage.of(journal, None).archive is None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from azure.servicebus import ServiceBusClient
-from pyspark.errors import AnalysisException, PySparkException, PythonException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -86,20 +86,6 @@ def test_failed_settle_rows_are_kept_in_failures_path(
     assert {row.outcome_status for row in failed.values()} == {"failed", "not found", "skipped"}
     assert {row.note for row in failed.values()} == {1}
     assert left(entity) == [2, 3, 4, 5, 6, 7, 8]
-
-
-def test_settle_writer_refuses_wrong_columns_and_options(
-    spark: SparkSession, write: Write, namespace: Namespace, queue: str
-) -> None:
-    entity = partly_deferred_queue(namespace, queue, 2, deferred=2)
-    frame = spark.createDataFrame([(1, "complete", None)], SCHEMA)
-    with pytest.raises((AnalysisException, PythonException), match="needs a column decision"):
-        write(frame.drop("decision"), queue, operation="settle")
-    with pytest.raises((AnalysisException, PythonException), match="holds whole numbers"):
-        write(frame.withColumn("sequence_number", f.lit("1")), queue, operation="settle")
-    with pytest.raises((AnalysisException, PythonException), match="rate has no meaning with operation=settle"):
-        write(frame, queue, operation="settle", rate=5)
-    assert left(entity) == [1, 2]
 
 
 def test_what_is_removed_for_good_is_not_archived(
