@@ -5,6 +5,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+from pyspark.errors import AnalysisException
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -60,10 +63,11 @@ def test_too_old_spark_is_refused_with_a_sentence() -> None:
     code = """
 import pyspark.sql.streaming.datasource as datasource
 del datasource.SupportsTriggerAvailableNow
+from sbnotebook.spark.schema import message_schema
 from sbnotebook.spark.source import ServiceBusDataSource
 source = ServiceBusDataSource({"entity": "orders", "target": "emulator"})
 try:
-    source.streamReader(schema=source.schema())
+    source.streamReader(schema=message_schema())
 except Exception as error:
     print(error)
 """
@@ -74,7 +78,8 @@ def test_sql_hides_a_signature_by_the_option_name(spark: SparkSession, event_log
     for name, signature in (("connectionString", "c2hvd24"), ("secret.connectionString", "aGlkZGVu")):
         text = f"Endpoint=sb://n/;SharedAccessSignature=SharedAccessSignature sr=x&sig={signature}&se=1"
         options = f"OPTIONS (entity 'orders', {name} '{text}')"
-        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW in_sql USING servicebus {options}")
+        with pytest.raises(AnalysisException, match="There is no host n:"):
+            spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW in_sql USING servicebus {options}")
     logged = events(spark, event_log)
     assert "c2hvd24" in logged, "Spark shows the value of the other name, and it would be seen here"
     assert "aGlkZGVu" not in logged
