@@ -145,7 +145,7 @@ class RecoveryMagics(PlanMagics):
         display(plans)
         count = sum(map(len, plans))
         places = ", ".join(str(plan.entity) for plan in plans)
-        on = plans[0].asynchronous.inner.on
+        on = plans[0].inner.on
         question = f"Finish {count:,} interrupted resubmit{'' if count == 1 else 's'} of {places}{on}?"
         self.confirm(question, count, args, leaves=bool(others))
         return self._apply_all(plans, args)

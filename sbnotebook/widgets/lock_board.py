@@ -352,7 +352,8 @@ class LockBoard(Panel):
         for part in reversed(self.children):  # first the actions, which stops the plan in progress
             close_all(part)
         super().close()
-        self.batch.close()
+        if self.batch.is_open:  # Python may collect a closed board on the loop's thread, which cannot wait for itself
+            self.batch.close()
 
     def __repr__(self) -> str:
         with self._lock:

@@ -103,7 +103,7 @@ class PlanTrial(widgets.VBox):
         """Offer to try a plan; nothing is shown for a plan that sends no clones."""
         self.forget()
         self._total = len(plan)
-        set_shown(self, shown=plan.asynchronous.with_ramp is not None and len(plan) > 0)
+        set_shown(self, shown=plan.inner.with_ramp is not None and len(plan) > 0)
 
     def forget(self) -> None:
         """Hide it, and choose no canary."""

@@ -138,7 +138,7 @@ def test_code_of_a_move_connects_to_the_other_namespace(shell: Shell) -> None:
 
 def same(one: Plan, other: Plan) -> bool:
     numbers = [[each.sequence_number for each in plan.messages] for plan in (one, other)]
-    options = [plan.asynchronous.inner.options for plan in (one, other)]
+    options = [plan.inner.options for plan in (one, other)]
     return (
         numbers[0] == numbers[1]
         and options[0] == options[1]
@@ -199,7 +199,7 @@ def test_code_of_a_pick_says_how_it_is_carried_out(shell: Shell, decision: Decis
         namespace.create_queue("pick-options")
         namespace.entity("pick-options").send(["x"] * 4, show_progress=False).raise_for_failures()
     plan = namespace.entity("pick-options").pick([2, 4], decision, show_progress=False, **options)
-    assert plan.asynchronous.inner.options == options
+    assert plan.inner.options == options
     assert same(again(shell, plan.as_cell()), plan)
     assert same(again(shell, plan.as_python()), plan)
 
