@@ -47,7 +47,6 @@ def measure() -> list[Result]:
         shell.user_ns["target"] = connection_string
         shell.run_cell("%sb_connect {target}", silent=True)
         magic, call = anyio.run(_both, shell, connection_string)
-        shell.run_cell("%sb_connect env:NOT_SET", silent=True)
     ratio = call / magic
     said = f"{ratio:.2f} x the time of %sb_groups ({call:.2f} s, {magic:.2f} s)"
     return [Result(f"an assistant's call for the causes of {COUNT:,} letters", said, f"{TARGET} x", ratio <= TARGET)]
