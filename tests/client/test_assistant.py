@@ -140,6 +140,7 @@ def test_hostile_messages_are_data_and_nothing_else_happens(namespace: Namespace
     assert place.peek().to_arrow().equals(before)
 
 
+@pytest.mark.thorough
 def test_results_are_limited(namespace: Namespace) -> None:
     letters(namespace, "large", [Message(body=b"x" * 10_000, subject="s" * 5_000) for _ in range(250)])
     text, _ = Assistant(lambda: namespace, show_bodies=True).call(
@@ -199,6 +200,7 @@ def test_a_plan_runs_only_if_its_messages_are_as_planned(namespace: Namespace, p
     assert len(namespace.entity("changing/$dlq").peek()) == 2
 
 
+@pytest.mark.thorough
 def test_a_plan_runs_only_in_its_own_namespace(namespace: Namespace) -> None:
     letters(namespace, "here")
     current = namespace
