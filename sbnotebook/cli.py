@@ -1,4 +1,4 @@
-"""The command line: ``sbnotebook demo | emulator | probe | lab | triage | report | mcp | doctor``.
+"""The command line: ``sbnotebook demo | emulator | probe | lab | triage | report | snapshot | compare | mcp | doctor``.
 
 What a command needs is imported when that command runs.
 """
@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -121,7 +122,11 @@ def demo(context: typer.Context) -> None:
 @app.command(context_settings=_PASS_ON)
 def emulator(context: typer.Context) -> None:
     """Start the emulator and print its connection string."""
-    _run("emulator.command", context)
+    option, _, file = (context.args or [""])[0].partition("=")
+    if option == "--from":
+        _serve_copy([*filter(None, [file]), *context.args[1:]])
+    else:
+        _run("emulator.command", context)
 
 
 @app.command(context_settings=_PASS_ON)
@@ -277,6 +282,53 @@ def config(
 
 
 @app.command()
+def snapshot(
+    file: Annotated[Path, typer.Argument(help="File to write, which ends in .sbcopy.")],
+    target: Annotated[
+        str | None,
+        typer.Argument(help="emulator, NAMESPACE.servicebus.windows.net or env:VARIABLE; as %sb_connect."),
+    ] = None,
+    *,
+    sample: Annotated[
+        int, typer.Option(min=0, help="Also the first N messages of each queue, subscription and dead-letter queue.")
+    ] = 0,
+    mask: Annotated[
+        list[str] | None, typer.Option(help="Value of these to replace, such as $.email. Repeatable.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
+) -> None:
+    """Write all entities with their options, rules and counts to a file, from which an emulator can start."""
+    from sbnotebook.client import connect
+    from sbnotebook.client.targets import refuse_secret
+
+    refuse_secret(target)
+    with connect(target, write=False) as namespace, namespace.snapshot(sample=sample, mask=mask or ()) as copy:
+        path = copy.save(file, overwrite=overwrite)
+        print(f"{path}: {copy.summary} Start it with sbnotebook emulator --from {path}.")  # noqa: T201
+
+
+@app.command()
+def compare(
+    one: Annotated[str, typer.Argument(help="A file of sbnotebook snapshot, or a target as %sb_connect takes.")],
+    other: Annotated[str, typer.Argument(help="What to compare it with.")],
+    *,
+    counts: Annotated[bool, typer.Option(help="Compare the numbers of messages, too.")] = True,
+) -> None:
+    """Show how two namespaces or snapshots differ in options, rules and counts, with exit code 1 if they do."""
+    from sbnotebook.client import connect, read_copy
+    from sbnotebook.client.targets import refuse_secret
+
+    refuse_secret(one)
+    refuse_secret(other)
+    is_file = one.lower().endswith(".sbcopy")
+    with read_copy(one) if is_file else connect(one, write=False) as namespace:
+        found = namespace.compare(other, counts=counts)
+    print(found.as_text(max_rows=len(found)))  # noqa: T201
+    if found:
+        raise typer.Exit(1)
+
+
+@app.command()
 def doctor() -> None:
     """Check Python, Java, PySpark, the widgets and the connection, and say how to install missing parts."""
     from rich.console import Console
@@ -304,6 +356,21 @@ def _run(module: str, context: typer.Context) -> None:
     command.command()(getattr(import_module(f"sbnotebook.{module}"), str(context.info_name)))
     code = command(context.args, prog_name=context.command_path, standalone_mode=False)
     raise typer.Exit(code or 0)
+
+
+def _serve_copy(words: list[str]) -> None:
+    """Run an emulator with the entities and messages of a copy until it is interrupted."""
+    from sbnotebook.client import read_copy
+
+    if len(words) != 1:
+        raise ConfigurationError("Write sbnotebook emulator --from FILE, without other options.")
+    with read_copy(words[0]) as copy:
+        print(copy.connection_string, flush=True)  # noqa: T201
+        print(copy.summary, file=sys.stderr)  # noqa: T201
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            return
 
 
 def _copy_tutorials(folder: Path) -> None:

@@ -29,6 +29,9 @@ MODULES: Final = {
     "plan": {"Plan": "_plan", "SendPlan": "_send", "Running": "_running"},
     "processing": {"Processing": "_processing"},
 }
+# Modules whose classes are written in several asynchronous ones.
+PARTS: Final = {"namespace": ("namespace", "namespace_copy")}
+APART: Final = {"NamespaceCopy": "namespace_copy"}
 HOMES: Final = {name: module for module, classes in MODULES.items() for name in classes}
 # Class methods of the asynchronous classes that are functions of the synchronous package.
 FUNCTIONS: Final = {"Namespace.connect": "connect", "NamespaceCopy.read": "read_copy"}
@@ -62,8 +65,9 @@ def main() -> None:
 
 def twin_module(module: str) -> str:
     """Return the text of the synchronous module of this name."""
-    source = (CLIENT / f"async_{module}.py").read_text(encoding="utf-8")
-    tree = ast.parse(source)
+    paths = [CLIENT / f"async_{part}.py" for part in PARTS.get(module, (module,))]
+    tree, *others = [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
+    tree.body += [each for other in others for each in other.body]
     classes = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}
     body = [_class(classes[f"Async{name}"], name, classes) for name in MODULES[module]]
     functions = [
@@ -80,11 +84,15 @@ def _imports(tree: ast.Module, module: str) -> str:
     """Return the imports of the asynchronous module with those of the twins; ruff removes those without a use."""
     own = [ast.unparse(each) for each in tree.body if isinstance(each, ast.Import | ast.ImportFrom)]
     own = [line for line in own if "__future__" not in line and "sbnotebook.client.async_" not in line]
-    typed = [
+    guarded = [
         ast.unparse(each) for each in tree.body if isinstance(each, ast.If) and "TYPE_CHECKING" in ast.unparse(each)
     ]
+    inside = [line for each in guarded for line in each.splitlines()[1:] if "sbnotebook.client.async_" not in line]
+    typed = ["if TYPE_CHECKING:", *inside] if inside else []
     twins = [
-        f"from sbnotebook.client.async_{home} import Async{name}" for name, home in HOMES.items() if home == module
+        f"from sbnotebook.client.async_{APART.get(name, home)} import Async{name}"
+        for name, home in HOMES.items()
+        if home == module
     ]
     aliases = [each for each in tree.body if isinstance(each, ast.AnnAssign) and "TypeAlias" in ast.unparse(each)]
     twins += [f"from sbnotebook.client.async_{module} import {ast.unparse(each.target)}" for each in aliases]

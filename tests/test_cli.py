@@ -96,6 +96,27 @@ def test_report_prints_writes_and_fails_above(tmp_path: Path) -> None:
     )
 
 
+def test_a_snapshot_is_compared_and_starts_an_emulator(tmp_path: Path) -> None:
+    file = tmp_path / "shop.sbcopy"
+    with running(queues=["orders"]) as emulator:
+        found = {"TARGET": emulator.connection_string, "XDG_DATA_HOME": str(tmp_path / "data")}
+        written = run("snapshot", str(file), "env:TARGET", **found)
+        same = run("compare", "env:TARGET", str(file), **found)
+        emulator.create_queue("invoices")
+        other = run("compare", "env:TARGET", str(file), **found)
+    assert (written.returncode, same.returncode, other.returncode) == (0, 0, 1)
+    assert written.stdout.endswith(f"Start it with sbnotebook emulator --from {file}.\n")
+    assert "No difference" in same.stdout
+    assert "invoices" in other.stdout
+    command = [str(SBNOTEBOOK), "emulator", f"--from={file}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        with connect(process.stdout.readline().strip()) as namespace:
+            assert [str(each.address) for each in namespace.entities()] == ["orders"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+
+
 def test_doctor_finds_this_machine_well() -> None:
     result = run("doctor")
     assert result.returncode == 0, result.stdout

@@ -3,7 +3,8 @@
 from sbnotebook.client.async_batch import AsyncLockedBatch, AsyncLockedSession
 from sbnotebook.client.async_deferred import AsyncDeferredMessages
 from sbnotebook.client.async_entity import AsyncEntity
-from sbnotebook.client.async_namespace import AsyncNamespace, AsyncNamespaceCopy
+from sbnotebook.client.async_namespace import AsyncNamespace
+from sbnotebook.client.async_namespace_copy import AsyncNamespaceCopy
 from sbnotebook.client.async_plan import AsyncPlan, AsyncRunning, AsyncSendPlan
 from sbnotebook.client.async_processing import AsyncProcessing
 from sbnotebook.client.batch import LockedBatch, LockedSession

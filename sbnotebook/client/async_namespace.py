@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import anyio
 import pyarrow as pa
 
-from sbnotebook.analysis.frames import table_to_pandas, to_arrow
+from sbnotebook.analysis.frames import table_to_pandas
 from sbnotebook.analysis.query import result_of, tables_in
-from sbnotebook.analysis.tables import printable
 from sbnotebook.client.about import About, about
 from sbnotebook.client.async_batch import close_batches
 from sbnotebook.client.async_entity import AsyncEntity
@@ -54,8 +53,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
+    from sbnotebook.client.async_namespace_copy import AsyncNamespaceCopy
     from sbnotebook.client.copying import Copied
     from sbnotebook.client.rehearsal import Consumer, Rehearsal
+    from sbnotebook.client.snapshots import Comparison
     from sbnotebook.spark.frame_plan import FramePlan
 
 
@@ -482,6 +483,7 @@ class AsyncNamespace(SdkNames):
             ...     await (await copy.entity("orders/$dlq").resubmit(copy.messages)).apply()
         """
         from sbnotebook.analysis.masks import Masks
+        from sbnotebook.client.async_namespace_copy import AsyncNamespaceCopy
         from sbnotebook.client.copying import copied, messages_to_copy  # it loads the emulator
 
         if target != EMULATOR:
@@ -493,6 +495,76 @@ class AsyncNamespace(SdkNames):
         meant = await messages_to_copy(messages, where, most, place.address, peek)
         copy = copied(self.resources.connection, place.address, meant, masks=masks)
         return await AsyncNamespaceCopy.of(copy, f"a copy of {place.address}")
+
+    async def snapshot(
+        self, *, sample: int = 0, mask: str | Iterable[str] = (), show_progress: bool = True
+    ) -> AsyncNamespaceCopy:
+        """Copy all entities with their options, rules and counts into a fresh emulator of this process.
+
+        It peeks. ``save`` writes a file, from which ``sbnotebook emulator --from FILE`` starts an emulator. Keys,
+        metadata and sizes are left out.
+
+        Args:
+            sample: also copy the first so many messages of each queue, subscription and dead-letter queue; 0 for none.
+            mask: values of these to replace, as for ``copy_to``.
+
+        Returns:
+            A namespace with the entities, which you close.
+
+        Raises:
+            DecisionError: these are more than 10,000 messages, or none has a value at a path of ``mask``.
+            azure.core.exceptions.AzureError: the options could not be read; it needs the right Manage.
+
+        Example:
+            >>> async with await namespace.snapshot(sample=10, mask="$.email") as copy:  # doctest: +SKIP
+            ...     await copy.save("shop.sbcopy")
+        """
+        from sbnotebook.analysis.masks import Masks
+        from sbnotebook.client.async_namespace_copy import AsyncNamespaceCopy
+        from sbnotebook.client.snapshots import snapshot_of  # it loads the emulator
+
+        most = whole_number(sample, "sample", least=0)
+
+        async def peek(place: EntityAddress) -> Messages:
+            return await self.entity(place).peek(most, show_progress=show_progress)
+
+        entities = await self.entities()
+        copy = await snapshot_of(self.resources.connection, entities, peek if most else None, Masks(mask))
+        return await AsyncNamespaceCopy.of(copy, f"a snapshot of {self.host}")
+
+    async def compare(self, other: AsyncNamespace | Path | str, *, counts: bool = True) -> Comparison:
+        """Compare the entities, options, rules and counts of this namespace with those of another, or of a snapshot.
+
+        Args:
+            other: a namespace, the file of a snapshot, or what :meth:`connect` takes.
+            counts: False to leave out the numbers of messages.
+
+        Returns:
+            The differences: none where the namespaces are the same.
+
+        Raises:
+            ConfigurationError: the file is not a copy, or there is no such target.
+            azure.core.exceptions.AzureError: the options could not be read; it needs the right Manage.
+
+        Example:
+            >>> await namespace.compare("shop.sbcopy")  # doctest: +SKIP
+            No difference between 127.0.0.1:5672 and the copy in shop.sbcopy.
+        """
+        from sbnotebook.client.async_namespace_copy import AsyncNamespaceCopy
+        from sbnotebook.client.snapshots import compared
+
+        async with AsyncExitStack() as stack:
+            if not isinstance(other, AsyncNamespace):
+                is_file = str(other).lower().endswith(".sbcopy")
+                read = AsyncNamespaceCopy.read(other) if is_file else AsyncNamespace.connect(str(other), write=False)
+                other = await stack.enter_async_context(await read)
+            (name, one), (there, copy) = [await each._described(stack) for each in (self, other)]  # noqa: SLF001
+            return compared(one, copy, (name, there), counts=counts)
+
+    async def _described(self, stack: AsyncExitStack) -> tuple[str, Copied]:
+        """Return the name of the namespace, and what its snapshot holds while the stack is open."""
+        snapshot: AsyncNamespace = await stack.enter_async_context(await self.snapshot())
+        return self.host, (await snapshot._described(stack))[1]
 
     async def unfinished(self, entity: str | EntityAddress | None = None) -> list[ResubmitEntry]:
         """List the resubmits in the journal that have not ended, oldest first: interrupted, or still running.
@@ -683,117 +755,6 @@ class AsyncNamespace(SdkNames):
 
     def __repr__(self) -> str:
         return f"<Namespace {self.host}, source: {self.found_by}{', read-only' if self.read_only else ''}>"
-
-
-class AsyncNamespaceCopy(AsyncNamespace):
-    """A copy of messages and of the entities that hold them, in an emulator of this process: a namespace of its own.
-
-    Work in it as in any namespace. Its journal and its archive are its own. Closing it removes all of it.
-    ``await namespace.copy_to(…)`` makes it.
-
-    Args:
-        copied: the messages and the emulator.
-        removal: removes them.
-        found_by: the origin of the messages, in words.
-    """
-
-    def __init__(self, copied: Copied, removal: AsyncExitStack, found_by: str) -> None:
-        super().__init__(Target(copied.connection, found_by), journal=copied.journal)
-        self._copied, self._removal = copied, removal
-
-    @classmethod
-    async def of(cls, copied: AbstractAsyncContextManager[Copied], found_by: str) -> AsyncNamespaceCopy:
-        """Make a copy, which :meth:`close` removes."""
-        async with AsyncExitStack() as stack:
-            copy = await stack.enter_async_context(copied)
-            return cls(copy, stack.pop_all(), found_by)
-
-    @classmethod
-    async def read(cls, path: Path | str) -> AsyncNamespaceCopy:
-        """Read a copy that :meth:`save` wrote into a fresh emulator of this process. It needs no namespace.
-
-        Args:
-            path: the file, which may come from a stranger: its size is limited, and nothing in it is evaluated.
-
-        Returns:
-            A namespace with the copies, which you close.
-
-        Raises:
-            ConfigurationError: the file cannot be read, or is not a copy.
-
-        Example:
-            >>> async with await AsyncNamespaceCopy.read("orders.sbcopy") as copy:  # doctest: +SKIP
-            ...     copy.messages.groups()
-        """
-        from sbnotebook.client.copy_file import read_copy_file  # it loads the emulator
-
-        return await cls.of(read_copy_file(path), f"the copy in {Path(path).name}")
-
-    @cached_property
-    def messages(self) -> Messages:
-        """Return the copied messages as they were at first."""
-        return Messages(to_arrow(self._copied.messages), where_from=str(self._copied.entity))
-
-    @property
-    def unreadable(self) -> dict[int, str]:
-        """Return the sequence numbers of chosen messages that could not be read, nor copied, with the reason."""
-        return dict(self._copied.unreadable)
-
-    @property
-    def masked(self) -> dict[str, int]:
-        """Return in how many messages each masked path had a value."""
-        return dict(self._copied.masked)
-
-    @property
-    def masked_whole(self) -> int:
-        """Return the number of bodies that were masked as a whole, because they are not JSON."""
-        return self._copied.masked_whole
-
-    async def save(self, path: Path | str, *, overwrite: bool = False) -> Path:
-        """Write the messages as they were copied, and the entities, to one file that only its owner can read.
-
-        :func:`sbnotebook.read_copy` reads it, also on another machine. It has the messages without loss, with their
-        masks, and no keys.
-
-        Args:
-            path: the file, which ends in ``.sbcopy``.
-            overwrite: True to replace an existing file.
-
-        Returns:
-            The path of the file.
-
-        Raises:
-            ConfigurationError: the file has another ending, it exists, or there is no such folder.
-
-        Example:
-            >>> async with await namespace.copy_to("emulator", "orders/$dlq", mask="$.email") as copy:  # doctest: +SKIP
-            ...     await copy.save("orders.sbcopy")
-        """
-        from sbnotebook.client.copy_file import write_copy_file
-
-        return await blocking(write_copy_file, self._copied, path, overwrite=overwrite)
-
-    async def close(self) -> None:
-        """Close all connections, and end the emulator with all its messages."""
-        try:
-            await super().close()
-        finally:
-            await self._removal.aclose()
-
-    def __repr__(self) -> str:
-        return f"<NamespaceCopy at {self.host}: {self.summary}>"
-
-    @property
-    def summary(self) -> str:
-        """Return the number of messages and masked values, in sentences."""
-        count = len(self._copied.messages)
-        said = [f"{count:,} message{'s' if count != 1 else ''} of {self._copied.entity}."]
-        if self.masked:
-            paths = ", ".join(f"{printable(path[:60])} in {found:,}" for path, found in self.masked.items())
-            said.append(f"Masked: {paths}; {self.masked_whole:,} bodies as a whole.")
-        if self.unreadable:
-            said.append(f"{len(self.unreadable):,} could not be read, nor copied.")
-        return " ".join(said)
 
 
 def _outcomes(report: Iterable[Outcome] | DataFrame | None) -> Iterable[Outcome] | None:

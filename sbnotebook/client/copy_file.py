@@ -38,6 +38,8 @@ _MOST_VALUES: Final = 1_000_000
 _MOST_OBJECTS: Final = 50_000
 """Objects in the first line: entities and rules, of which each has two or more."""
 _MOST_PATHS: Final = 1_000
+_COUNTS: Final = 4
+"""Numbers for each entity of a snapshot."""
 _SHOWN: Final = 200
 
 
@@ -49,7 +51,8 @@ def write_copy_file(copy: Copied, path: Path | str, *, overwrite: bool = False) 
     head = {
         _MARK: _VERSION,
         "tier": copy.tier.value,
-        "entity": str(copy.entity),
+        "entity": None if copy.entity is None else str(copy.entity),
+        "counts": dict(copy.counts),
         "masked": copy.masked,
         "masked_whole": copy.masked_whole,
         "entities": copy.configuration,
@@ -69,7 +72,7 @@ async def read_copy_file(path: Path | str) -> AsyncGenerator[Copied]:
     async with empty_emulator(head.tier) as (emulator, folder):
         try:
             await blocking(emulator.configure, head.entities)
-            unreadable = await blocking(put, emulator, head.entity, messages)
+            unreadable = await blocking(put, emulator, messages)
         except (EmulatorError, ConfigurationError, TypeError, OverflowError) as error:
             raise _no_copy(place, str(error)) from None
         yield Copied(
@@ -82,6 +85,7 @@ async def read_copy_file(path: Path | str) -> AsyncGenerator[Copied]:
             unreadable,
             head.masked,
             head.masked_whole,
+            head.counts,
         )
 
 
@@ -90,10 +94,11 @@ class _Head:
     """The first line of a file."""
 
     tier: Tier
-    entity: EntityAddress
+    entity: EntityAddress | None
     entities: Mapping[str, Any]
     masked: Mapping[str, int]
     masked_whole: int
+    counts: Mapping[str, Sequence[int]]
 
 
 @dataclass(slots=True)
@@ -146,7 +151,7 @@ def _head_of(line: bytes, place: Path) -> _Head:
         head: Any = json.loads(line)
         version = head[_MARK]
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise _no_copy(place, "copy.save(…) and %sb_sample --to write copies") from None
+        raise _no_copy(place, "copy.save(…), %sb_sample --to and sbnotebook snapshot write copies") from None
     if version != _VERSION:
         raise ConfigurationError(f"{place} is a copy of another version of sbnotebook: use a later one.")
     try:
@@ -159,14 +164,22 @@ def _checked(head: dict[str, Any]) -> _Head:
     entities, masked, whole = head["entities"], head["masked"], head["masked_whole"]
     if type(whole) is not int or len(masked) > _MOST_PATHS or any(type(each) is not int for each in masked.values()):
         raise TypeError("masked")
-    return _Head(Tier(head["tier"]), EntityAddress.parse(head["entity"]), entities, dict(masked), whole)  # pyright: ignore[reportUnknownArgumentType]
+    entity = None if head["entity"] is None else EntityAddress.parse(head["entity"])
+    return _Head(Tier(head["tier"]), entity, entities, dict(masked), whole, _counts(head["counts"]))  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _check(messages: Sequence[PeekedMessage], entity: EntityAddress) -> None:
-    numbers = [message.sequence_number for message in messages]
-    if len({*numbers}) < len(numbers) or min(numbers, default=1) < 1:
+def _counts(found: dict[str, Any]) -> dict[str, list[int]]:
+    counts = {str(EntityAddress.parse(path)): list(each) for path, each in found.items()}
+    if any(len(each) != _COUNTS or any(type(count) is not int for count in each) for each in counts.values()):
+        raise TypeError("counts")
+    return counts
+
+
+def _check(messages: Sequence[PeekedMessage], entity: EntityAddress | None) -> None:
+    places = [(message.entity, message.sequence_number) for message in messages]
+    if len({*places}) < len(places) or min((number for _, number in places), default=1) < 1:
         raise ConfigurationError("two messages have the same sequence number, or one has none")
-    if any(message.entity != entity for message in messages):
+    if entity is not None and any(message.entity != entity for message in messages):
         raise ConfigurationError(f"a message is not of {entity}")
     if any(message.delivery_count < 0 for message in messages):
         raise ConfigurationError("a delivery count is below 0")

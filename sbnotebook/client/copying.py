@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 import tempfile
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import anyio
@@ -49,22 +51,25 @@ class Copied:
         folder: for the journal and the archive of the copy; it is removed with the emulator.
         tier: of the namespace, and of the emulator.
         configuration: the entities with their options and rules, as in a ``Config.json``.
-        entity: that holds the messages.
+        entity: that holds the messages; None for a snapshot of a namespace, with messages of any.
         messages: those that were copied.
         unreadable: sequence numbers of the messages that could not be read, and so not be copied, with the reason.
         masked: in how many messages each masked path had a value.
         masked_whole: bodies that were masked as a whole, because they are not JSON.
+        counts: the messages of each entity of a snapshot: active, scheduled, dead-lettered, and those of its transfer
+            dead-letter queue.
     """
 
     emulator: RunningEmulator
     folder: Path
     tier: Tier
     configuration: Mapping[str, Any]
-    entity: EntityAddress
+    entity: EntityAddress | None
     messages: Sequence[ReceivedMessage]
     unreadable: Mapping[int, str]
     masked: Mapping[str, int]
     masked_whole: int
+    counts: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
 
     @property
     def places(self) -> dict[EntityAddress, bool]:
@@ -110,11 +115,12 @@ async def messages_to_copy(
 @asynccontextmanager
 async def copied(
     source: Connection,
-    entity: EntityAddress,
+    entity: EntityAddress | None,
     messages: Sequence[ReceivedMessage],
     *,
     beside: Iterable[str] = (),
     masks: Masks | None = None,
+    counts: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> AsyncGenerator[Copied]:
     """Copy messages into a fresh emulator of this process, which ends with the block.
 
@@ -125,12 +131,12 @@ async def copied(
     messages = await blocking(_masked, messages, masks)
     tier = Tier(await namespace_tier(source))
     async with empty_emulator(tier) as (emulator, folder):
-        names = dict.fromkeys((entity.name, *beside))
+        names = dict.fromkeys((*([entity.name] if entity else ()), *beside))
         await replicate_entities(source, Connection(emulator.connection_string), names)
-        unreadable = await blocking(put, emulator, entity, messages)
+        unreadable = await blocking(put, emulator, messages)
         readable = [message for message in messages if message.sequence_number not in unreadable]
-        found = dict(masks.found)
-        yield Copied(emulator, folder, tier, emulator.configuration(), entity, readable, unreadable, found, masks.whole)
+        told = readable, unreadable, dict(masks.found), masks.whole, counts
+        yield Copied(emulator, folder, tier, emulator.configuration(), entity, *told)
 
 
 @asynccontextmanager
@@ -157,16 +163,17 @@ def _stage(tier: Tier) -> Generator[tuple[RunningEmulator, Path]]:
         yield emulator, Path(folder)
 
 
-def put(emulator: RunningEmulator, entity: EntityAddress, messages: Iterable[ReceivedMessage]) -> dict[int, str]:
-    """Put copies of messages into an entity of an emulator."""
+def put(emulator: RunningEmulator, messages: Iterable[ReceivedMessage]) -> dict[int, str]:
+    """Put copies of messages into their entities in an emulator."""
     unreadable: dict[int, str] = {}
-    copies: list[BrokeredMessage] = []
+    copies: defaultdict[EntityAddress, list[BrokeredMessage]] = defaultdict(list)
     for message in messages:
         try:
-            copies.append(_copy(message))
+            copies[message.entity].append(_copy(message))
         except AmqpDecodeError as error:
             unreadable[message.sequence_number] = str(error)
-    emulator.put(str(entity), sorted(copies, key=lambda each: each.sequence_number))
+    for entity, found in copies.items():
+        emulator.put(str(entity), sorted(found, key=lambda each: each.sequence_number))
     return unreadable
 
 

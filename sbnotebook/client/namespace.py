@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sbnotebook.client.about import About
-from sbnotebook.client.async_namespace import AsyncNamespace, AsyncNamespaceCopy
+from sbnotebook.client.async_namespace import AsyncNamespace
+from sbnotebook.client.async_namespace_copy import AsyncNamespaceCopy
 from sbnotebook.client.choosing import Choice
 from sbnotebook.client.dead_letters import SAMPLE, DeadLetters
 from sbnotebook.client.difference import MessageDifference
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sbnotebook.client.rehearsal import Consumer, Rehearsal
+    from sbnotebook.client.snapshots import Comparison
     from sbnotebook.spark.frame_plan import FramePlan
 
 
@@ -425,6 +427,50 @@ class Namespace(Twin):
                 show_progress=show_progress,
             )
         )
+
+    def snapshot(self, *, sample: int = 0, mask: str | Iterable[str] = (), show_progress: bool = True) -> NamespaceCopy:
+        """Copy all entities with their options, rules and counts into a fresh emulator of this process.
+
+        It peeks. ``save`` writes a file, from which ``sbnotebook emulator --from FILE`` starts an emulator. Keys,
+        metadata and sizes are left out.
+
+        Args:
+            sample: also copy the first so many messages of each queue, subscription and dead-letter queue; 0 for none.
+            mask: values of these to replace, as for ``copy_to``.
+            show_progress: False for no bar.
+
+        Returns:
+            A namespace with the entities, which you close.
+
+        Raises:
+            DecisionError: these are more than 10,000 messages, or none has a value at a path of ``mask``.
+            azure.core.exceptions.AzureError: the options could not be read; it needs the right Manage.
+
+        Example:
+            >>> with namespace.snapshot(sample=10, mask="$.email") as copy:  # doctest: +SKIP
+            ...     copy.save("shop.sbcopy")
+        """
+        return NamespaceCopy(run(self._namespace.snapshot, sample=sample, mask=mask, show_progress=show_progress))
+
+    def compare(self, other: Namespace | Path | str, *, counts: bool = True) -> Comparison:
+        """Compare the entities, options, rules and counts of this namespace with those of another, or of a snapshot.
+
+        Args:
+            other: a namespace, the file of a snapshot, or what :func:`connect` takes.
+            counts: False to leave out the numbers of messages.
+
+        Returns:
+            The differences: none where the namespaces are the same.
+
+        Raises:
+            ConfigurationError: the file is not a copy, or there is no such target.
+            azure.core.exceptions.AzureError: the options could not be read; it needs the right Manage.
+
+        Example:
+            >>> namespace.compare("shop.sbcopy")  # doctest: +SKIP
+            No difference between 127.0.0.1:5672 and the copy in shop.sbcopy.
+        """
+        return run(self._namespace.compare, twin_of(other), counts=counts)
 
     def unfinished(self, entity: str | EntityAddress | None = None) -> list[ResubmitEntry]:
         """List the resubmits in the journal that have not ended, oldest first: interrupted, or still running.

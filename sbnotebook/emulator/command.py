@@ -45,6 +45,9 @@ def emulator(  # noqa: PLR0913 - one for each option
         int | None, typer.Option(min=0, max=65535, help="Additional port for HTTP; Microsoft's emulator uses 5300.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A Config.json of Microsoft's emulator.")] = None,
+    snapshot: Annotated[
+        Path | None, typer.Option("--from", help="A file of sbnotebook snapshot: all of it, and no other option.")
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Directory for messages. Default: your user data directory.")
     ] = None,
@@ -58,6 +61,8 @@ def emulator(  # noqa: PLR0913 - one for each option
     end_after_unused: Annotated[float | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run the emulator until it is interrupted. It prints its connection string when it is ready."""
+    if snapshot is not None:  # the command line reads it, where it comes first
+        raise ConfigurationError("Write sbnotebook emulator --from FILE, without other options.")
     if in_memory and data_dir is not None:
         raise ConfigurationError("Say either --in-memory or --data-dir.")
     entities = [] if config is None else read_config(config)
