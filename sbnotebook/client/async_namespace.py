@@ -564,7 +564,7 @@ class AsyncNamespace(SdkNames):
     async def _described(self, stack: AsyncExitStack) -> tuple[str, Copied]:
         """Return the name of the namespace, and what its snapshot holds while the stack is open."""
         snapshot: AsyncNamespace = await stack.enter_async_context(await self.snapshot())
-        _, found = await snapshot._described(stack)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        _, found = await snapshot._described(stack)  # pyright: ignore[reportPrivateUsage]
         return self.host, found
 
     async def unfinished(self, entity: str | EntityAddress | None = None) -> list[ResubmitEntry]:
