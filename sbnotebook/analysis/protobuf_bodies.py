@@ -24,6 +24,10 @@ _MOST_STEPS: Final = 32
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _GOOGLE: Final = "google.protobuf."
 _WRAPPED: Final = "Value"
+_WELL_KNOWN: Final = frozenset(
+    f"{_GOOGLE}{name}" for name in ("Any", "Duration", "FieldMask", "Struct", "Value", "ListValue")
+)
+"""The messages for which the JSON of Protobuf has a form of its own."""
 _TYPES: Final[dict[int, Any]] = {
     # The numbers of FieldDescriptor.CPPTYPE_…
     1: pa.int32(),
@@ -234,7 +238,7 @@ def _message_reader(descriptor: Any, known: dict[str, Read]) -> Read:
         return lambda message: message.ToDatetime(tzinfo=UTC)
     if _is_wrapper(descriptor):
         return lambda message: message.value
-    if name.startswith(_GOOGLE):
+    if name in _WELL_KNOWN:
         return _as_google_writes
     fields: list[tuple[str, bool, Read]] = []
 
@@ -310,7 +314,7 @@ def _arrow_type(descriptor: Any, above: frozenset[str]) -> Any:
         return pa.timestamp("us", tz="UTC")
     if _is_wrapper(descriptor):
         return _type_of(descriptor.fields_by_name["value"], above)
-    if name in above or name.startswith(_GOOGLE):
+    if name in above or name in _WELL_KNOWN:
         return pa.string()
     return pa.struct([(field.name, _type_of_field(field, above | {name})) for field in descriptor.fields])
 
