@@ -37,8 +37,8 @@ CELL: Final = """
 %sb_triage orders/$dlq
 """
 CANCEL: Final = """async () => {
-    const button = [...document.querySelectorAll('.sbn-acting button')].find((each) => each.textContent === 'Cancel');
-    const isEnded = () => document.querySelector('.sbn-acting .sbn-prose').textContent.includes('was cancelled');
+    const button = [...document.querySelectorAll('.sbn-actions button')].find((each) => each.textContent === 'Cancel');
+    const isEnded = () => document.querySelector('.sbn-words').textContent.includes('was cancelled');
     const started = performance.now();
     button.click();
     while (!isEnded()) await new Promise((resolve) => setTimeout(resolve, 5));
@@ -83,7 +83,7 @@ def _fill(namespace: Namespace) -> None:
 
 def _cancelled(page: Page) -> float:
     """Resubmit all messages, and return the seconds that a cancel of it takes."""
-    panel = page.locator(".jp-OutputArea-output .sbn-panel:not(.sbn-acting)").filter(has_text="Triage of").first
+    panel = page.locator(".jp-OutputArea-output .sbn-panel").filter(has_text="Triage of").first
     panel.get_by_role("button", name=re.compile("^Select .* shown$")).click(timeout=60_000)
     panel.locator(".sbn-selection").get_by_role("button", name="Resubmit…", exact=True).click()
     panel.get_by_role("button", name="Show the plan").click()

@@ -185,7 +185,7 @@ def _triage(browser: Browser, lab: Lab) -> None:
     _keep(notebook, "edit-form", panel.locator(".sbn-form"))
     panel.get_by_role("button", name="Show the plan").click()
     expect(panel.get_by_role("button", name="Carry out")).to_be_visible()
-    _keep(notebook, "action-panel", panel.locator(".sbn-acting"))
+    _keep(notebook, "action-panel", panel.locator(".sbn-actions"))
     panel.get_by_role("button", name="Show all").click()
     panel.get_by_role("button", name="Example").first.click()
     expect(panel.locator(".sbn-detail-fault")).to_be_visible()

@@ -135,7 +135,7 @@ class DeadLetters(Shown, Sequence[DeadLetterQueue]):
 
     def to_markdown(self) -> str:
         """Return a report in Markdown. Texts of messages are escaped, so they have no effect on its format."""
-        headers, rows = self._cells()
+        headers, rows = self.cells()
         lines = [
             f"# {_TITLE.format(_markdown(self.host))}",
             "",
@@ -148,7 +148,7 @@ class DeadLetters(Shown, Sequence[DeadLetterQueue]):
 
     def to_html(self) -> str:
         """Return a report as a page in HTML, which loads nothing from elsewhere. Texts of messages are escaped."""
-        headers, rows = self._cells()
+        headers, rows = self.cells()
         title = html.escape(_TITLE.format(self.host))
         table = tables.html_table(headers, rows) if rows else ""
         return (
@@ -193,9 +193,10 @@ class DeadLetters(Shown, Sequence[DeadLetterQueue]):
         return " ".join(said)
 
     def _table(self, most: int) -> Table:  # noqa: ARG002 (all rows)
-        return *self._cells(), self.summary
+        return *self.cells(), self.summary
 
-    def _cells(self) -> tuple[list[str], list[list[Any]]]:
+    def cells(self) -> tuple[list[str], list[list[Any]]]:
+        """Return the columns that are not empty, and a row for each queue."""
         rows = [
             [
                 queue.address,

@@ -11,8 +11,6 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final
 
-import ipywidgets as widgets
-
 from sbnotebook.client import Namespace
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import Interrupts
@@ -22,7 +20,9 @@ from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import InFlight, Limits, Preview
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks, must_wait
-from sbnotebook.widgets.box_panel import Panel, button, close_all, panel_style, row, set_shown
+from sbnotebook.widgets.blocks import Block, Button, Column, Menu, Progress, Row, Table, Text, Title
+from sbnotebook.widgets.fields import Entry, as_it_is
+from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.plan_run import PlanEnd, PlanRun, key_of, status_of
 from sbnotebook.widgets.plan_text import (
     REMOVING,
@@ -34,19 +34,20 @@ from sbnotebook.widgets.plan_text import (
     report_blocks,
 )
 from sbnotebook.widgets.plan_trial import PlanTrial, canary_blocks, rehearsal_blocks
-from sbnotebook.widgets.table.message_view import MessageView
-from sbnotebook.widgets.table.rows import Table
-from sbnotebook.widgets.text_view import Block, TextView, cell, heading, paragraph
+from sbnotebook.widgets.pretty import cell
+from sbnotebook.widgets.renderers.terminal import text_of
+from sbnotebook.widgets.table.rows import MessageRows
 
 _ROWS: Final = 5
 _MAX_AGAIN: Final = 4
+_CANCEL: Final = "Begin nothing more, and give the rest back"
 _UNDO, _TWICE = "Undo", "Restore the originals (duplicates)"
 """The second sends back originals of a resubmit, whose clones remain."""
 """Reasons for which the messages can be selected again, each by a button."""
-_WAITING: Final = paragraph(
+_WAITING: Final = Text(
     "While a cell runs, Pause and Cancel wait for its end. To have them answered at once, interrupt the cell.", "quiet"
 )
-_IDLE: Final = paragraph(
+_IDLE: Final = Text(
     "Nothing is planned. Choose messages and what to do with them: the plan is shown here first.", "quiet"
 )
 
@@ -76,16 +77,18 @@ class ActionPanel(Panel):
         >>> panel.propose(lambda: namespace.entity("orders/$dlq").purge(show_progress=False))  # doctest: +SKIP
     """
 
-    def __init__(self, namespace: Namespace, *, table: Table | None = None, is_editing: bool = True) -> None:
+    def __init__(self, namespace: Namespace, *, table: MessageRows | None = None, is_editing: bool = True) -> None:
+        super().__init__()
         self._namespace = namespace
         self._table = table
         self._lock = threading.RLock()
         self._quiet = threading.Event()
-        self._stage = _Stage.IDLE
         self._turn = 0
+        self._forward = 0
         self._plan: Plan | None = None
         self._limits = Limits()
         self._work: PlanRun | None = None
+        self._is_cancelled = False
         self._rehearsal: Interrupts | None = None
         self._report: Report | None = None
         self._proposed: tuple[Block, ...] = ()
@@ -93,38 +96,16 @@ class ActionPanel(Panel):
         self._carried_out: tuple[Block, ...] = ()
         self.record: list[Block] = []
         """All plans that were carried out, and their reports, in words; without the rows of messages."""
-        self._on_report = Callbacks(lambda why: self._add(paragraph(why, "error")))
-        self._text = TextView(keeps_focus=True)
-        if isinstance(table, MessageView):
-            # What does not load of the table does not load of this.
-            table.on_swap(self._text.use_plain)
-        self._make_controls(is_editing=is_editing)
-        super().__init__([panel_style(), self._text, self._progress, self._buttons], layout={"min_width": "0"})
-        self.add_class("sbn-panel")
-        self.add_class("sbn-acting")
+        self._on_report = Callbacks(lambda why: self._add(Text(why, "error")))
+        self._trial = PlanTrial(self._rehearse, self._offer_code, is_naming=is_editing)
+        self._code = PlanCode()
+        self._to = Entry("Send back to", as_it_is, hint="a queue or topic")
         self._enter(_Stage.IDLE, _IDLE)
 
-    def _make_controls(self, *, is_editing: bool) -> None:
-        self._bar = widgets.FloatProgress(min=0.0, max=1.0, layout={"width": "320px"})
-        self._status = widgets.Label()
-        self._progress = row(self._bar, self._status)
-        self._carry_out = self._confirmation(0)
-        self._not_now = button("Not now", "Forget the plan: nothing is done", self._dismissed)
-        self._pause = button("Pause", "Begin nothing more, and keep the locks", self._paused, icon="pause")
-        self._cancel = button("Cancel", "Begin nothing more, and give the rest back", self.cancel, icon="stop")
-        self._undo = button("Undo", "Plan to send removed messages back", self._undone, icon="undo")
-        self._resume = button("Resume", "Plan to finish interrupted resubmits", self._resumed, icon="forward")
-        self._again = row()
-        self._code = PlanCode()
-        self._trial = PlanTrial(self._rehearse, self._offer_code, is_naming=is_editing)
-        self._close = button("Done", "Put the report away", self._put_away)
-        self._to = widgets.Text(
-            description="Send back to",
-            placeholder="a queue or topic",
-            style={"description_width": "initial"},
-            layout={"width": "320px"},
-        )
-        self._buttons = row()
+    def blocks(self) -> list[Block]:
+        """Return the words of the plan or the report, and its buttons."""
+        words = Column(self._words, look="words", forward=self._forward, key="words")
+        return [Column([words, *self._controls()], look="actions", key="actions")]
 
     # ------------------------------------------------------------ what others use
 
@@ -140,12 +121,12 @@ class ActionPanel(Panel):
         """Show a plan, to be confirmed. While another is being carried out it is refused, with a word."""
         with self._lock:
             if self._stage is _Stage.RUNNING:
-                self._add(paragraph("Another plan is being carried out: wait for its end, or cancel it.", "warning"))
+                self._add(Text("Another plan is being carried out: wait for its end, or cancel it.", "warning"))
                 return lambda _: None
             self._end_rehearsal()
             self._turn += 1
             turn = self._turn
-            self._enter(_Stage.MAKING, *_heading(title), paragraph("Looking which messages it is for …", "quiet"))
+            self._enter(_Stage.MAKING, *_heading(title), Text("Looking which messages it is for …", "quiet"))
 
         def look() -> tuple[Plan, Preview, Limits]:
             limits = Limits(max_in_flight, rate)
@@ -164,6 +145,11 @@ class ActionPanel(Panel):
         return self._on_report.add(callback)
 
     @property
+    def is_open(self) -> bool:
+        """Tell whether there is a plan or a report."""
+        return self._stage is not _Stage.IDLE
+
+    @property
     def busy(self) -> bool:
         """Tell whether a plan is being made or carried out."""
         return not self._quiet.is_set()
@@ -177,13 +163,13 @@ class ActionPanel(Panel):
         with self._lock:
             if self._stage is _Stage.REHEARSING:
                 self._end_rehearsal()
-                self._enter(_Stage.PROPOSED, *self._proposed, paragraph("The rehearsal was cancelled.", "quiet"))
+                self._enter(_Stage.PROPOSED, *self._proposed, Text("The rehearsal was cancelled.", "quiet"))
                 return
         work = self._work
         if work is not None:
-            self._cancel.description = "Cancelling …"
-            self._cancel.disabled = self._pause.disabled = True
+            self._is_cancelled = True
             work.running.cancel()
+            self.redraw()
 
     @property
     def report(self) -> Report | None:
@@ -200,14 +186,11 @@ class ActionPanel(Panel):
             self._quiet.set()
         if work is not None:
             work.running.cancel()
-        controls = (self._carry_out, self._not_now, self._pause, self._cancel, self._undo, self._resume, self._again)
-        for part in (*controls, self._code, self._trial, self._close, self._to):  # not all of them are on the screen
-            close_all(part)
         super().close()
 
     def __repr__(self) -> str:
-        running = f"\n{self._status.value}" if self._stage is _Stage.RUNNING else ""
-        return f"{self._text}{running}"
+        running = [Text(self._status)] if self._stage is _Stage.RUNNING else []
+        return text_of([*self._words, *running])
 
     # ------------------------------------------------------------ before
 
@@ -216,14 +199,11 @@ class ActionPanel(Panel):
         with self._lock:
             if turn == self._turn:
                 self._plan, self._limits = plan, limits
-                self._carry_out.close()
-                self._carry_out = self._confirmation(turn, "danger" if plan.verb in REMOVING else "primary")
-                self._carry_out.disabled = self._namespace.read_only or not len(plan)
                 self._trial.offer(plan)
                 self._offer_code()
                 self._proposed = tuple(blocks)
+                self._forward += 1
                 self._enter(_Stage.PROPOSED, *blocks)
-                self._text.come_forward()
 
     def _offer_code(self) -> None:
         """Offer the plan as code, with the canary that is chosen now."""
@@ -237,25 +217,21 @@ class ActionPanel(Panel):
         canary = self._trial.canary
         return plan if canary is None else plan.with_ramp(**asdict(canary))
 
-    def _confirmation(self, turn: int, kind: str = "") -> widgets.Button:
-        """Return a button for one plan alone: a late click on it does nothing when another plan is shown."""
-        return button("Carry out", "Do what the plan says", lambda: self._confirmed(turn), kind=kind)
-
     def _take_back(self, turn: int, why: str) -> None:
         with self._lock:
             if turn == self._turn and self._stage in (_Stage.MAKING, _Stage.PROPOSED, _Stage.REHEARSING):
                 self._end_rehearsal()
                 self._turn += 1
                 self._plan = None
-                self._enter(_Stage.ENDED if self._report else _Stage.IDLE, paragraph(why, "warning"))
+                self._enter(_Stage.ENDED if self._report else _Stage.IDLE, Text(why, "warning"))
 
     def _fail(self, turn: int, why: str, title: str = "") -> None:
         with self._lock:
             if turn == self._turn:
                 # An earlier report can still be undone.
                 stage = _Stage.ENDED if self._report else _Stage.IDLE
-                self._enter(stage, *_heading(title), paragraph(why, "error"))
-                self._text.come_forward()
+                self._forward += 1
+                self._enter(stage, *_heading(title), Text(why, "error"))
 
     def _dismissed(self) -> None:
         """Forget the plan, and go back to the report before it."""
@@ -285,10 +261,9 @@ class ActionPanel(Panel):
                 consumer = self._trial.named_consumer()
             except SbNotebookError:  # the form shows its fault
                 return
-            self._cancel.description, self._cancel.disabled = "Cancel", False
             interrupts = self._rehearsal = Interrupts()
             words = f"Rehearsing {len(plan):,} message{'s' if len(plan) != 1 else ''} on copies …"
-            self._enter(_Stage.REHEARSING, *self._proposed, paragraph(words, "quiet"))
+            self._enter(_Stage.REHEARSING, *self._proposed, Text(words, "quiet"))
 
         def work() -> list[Block]:
             with interrupts:
@@ -297,15 +272,15 @@ class ActionPanel(Panel):
         background.start(
             work,
             done=partial(self._rehearsed, interrupts),
-            failed=lambda why: self._rehearsed(interrupts, [paragraph(f"The rehearsal failed: {why}", "error")]),
+            failed=lambda why: self._rehearsed(interrupts, [Text(f"The rehearsal failed: {why}", "error")]),
         )
 
     def _rehearsed(self, interrupts: Interrupts, blocks: Iterable[Block]) -> None:
         with self._lock:
             if interrupts is self._rehearsal:  # else it was cancelled
                 self._rehearsal = None
+                self._forward += 1
                 self._enter(_Stage.PROPOSED, *self._proposed, *blocks)
-                self._text.come_forward()
 
     def _end_rehearsal(self) -> None:
         interrupts, self._rehearsal = self._rehearsal, None
@@ -318,23 +293,23 @@ class ActionPanel(Panel):
         with self._lock:
             plan = self._plan
             # A second click of a double click comes here, too.
-            if turn != self._turn or self._stage is not _Stage.PROPOSED or plan is None or self._carry_out.disabled:
+            if turn != self._turn or self._stage is not _Stage.PROPOSED or plan is None or not self._can_confirm:
                 return
             try:
                 plan = self._chosen(plan)
             except SbNotebookError:  # the form shows its fault
                 return
             self._plan = None
-            self._bar.value = 0.0
-            self._status.value = f"0 of {len(plan):,}"
-            self._pause.description, self._pause.icon = "Pause", "pause"
-            self._cancel.description = "Cancel"
-            self._pause.disabled = self._cancel.disabled = False
+            self._done, self._status = 0.0, f"0 of {len(plan):,}"
+            self._is_cancelled = False
             # What it does has been looked at; from now on the rows of the table say more.
-            said = [block for block in self._text.blocks if "rows" not in block]
+            said = [block for block in self._words if not isinstance(block, Table)]
             if plan.ramp is not None:
-                said.append(paragraph(plan.ramp.sentence(len(plan))))
-            self._carried_out = (heading(f"Carried out at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"), *said)
+                said.append(Text(plan.ramp.sentence(len(plan))))
+            self._carried_out = (
+                Title(f"Carried out at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", is_small=True),
+                *said,
+            )
             self._enter(_Stage.RUNNING, *said, *([_WAITING] if must_wait() else []))
             try:
                 self._work = PlanRun(
@@ -346,8 +321,8 @@ class ActionPanel(Panel):
     def _ticked(self, work: PlanRun) -> None:
         if self._stage is _Stage.RUNNING:
             total = max(work.plan.total, 1)
-            self._bar.value = min(1.0, work.running.done / total)
-            self._status.value = status_of(work)
+            self._done, self._status = min(1.0, work.running.done / total), status_of(work)
+            self.redraw()
 
     def _paused(self) -> None:
         work = self._work
@@ -355,11 +330,9 @@ class ActionPanel(Panel):
             return
         if work.running.is_paused:
             work.running.resume()
-            self._pause.description, self._pause.icon = "Pause", "pause"
         else:
             work.running.pause()
-            self._pause.description, self._pause.icon = "Continue", "play"
-        self._status.value = status_of(work)
+        self._status = status_of(work)
 
     # ------------------------------------------------------------ afterwards
 
@@ -369,25 +342,19 @@ class ActionPanel(Panel):
                 return
             work, self._work = self._work, None
             self._report = ended.report
-            problems = [paragraph(each, "error") for each in (ended.problem, ended.table_problem) if each]
+            problems = [Text(each, "error") for each in (ended.problem, ended.table_problem) if each]
             blocks: list[Block] = []
             if work is not None and (ended.report or not ended.problem):
-                blocks = report_blocks(ended.report, work.plan, cancelled=self._cancel.disabled)
+                blocks = report_blocks(ended.report, work.plan, cancelled=self._is_cancelled)
                 blocks += canary_blocks(ended.report)
             self._reported = (*blocks, *problems)
             self.record += [*self._carried_out, *self._reported]
-            self._offer_again(ended.report)
+            self._forward += 1
             self._enter(_Stage.ENDED, *self._reported)
         self._on_report(ended.report)
-        self._text.come_forward()
+        self.redraw()
 
-    def _offer_again(self, report: Report) -> None:
-        """Offer to select the messages that were not settled, by reason."""
-        old, self._again.children = self._again.children, tuple(self._selecting(report))
-        for each in old:
-            each.close()
-
-    def _selecting(self, report: Report) -> Iterable[widgets.Button]:
+    def _selecting(self, report: Report) -> Iterable[Button]:
         table = self._table
         if table is None:
             return
@@ -397,10 +364,10 @@ class ActionPanel(Panel):
             keys = [key_of(each) for each in group.outcomes if each.sequence_number is not None]
             name = "Select these again" if len(groups) == 1 else f"Select {len(keys):,} again: {cell(group.why, 40)}"
             if keys:
-                yield button(name, f"Select the messages that ended as {group.status}", partial(table.select, keys))
+                yield Button(name, partial(table.select, keys), f"Select the messages that ended as {group.status}")
 
     def _undone(self) -> None:
-        report, to = self._report, self._to.value.strip() or None
+        report, to = self._report, self._to.read() or None
         if report is not None:
             # The button of a report with a resubmit says that it doubles the messages.
             is_twice = _is_resubmit(report)
@@ -422,49 +389,78 @@ class ActionPanel(Panel):
 
     # ------------------------------------------------------------ display
 
-    def _enter(self, stage: _Stage, *blocks: Block) -> None:
-        self._stage = stage
-        self._text.show(*blocks)
-        set_shown(self._progress, shown=stage is _Stage.RUNNING)
-        self._buttons.children = self._controls(stage)
+    def _enter(self, stage: _Stage, *words: Block) -> None:
+        self._stage, self._words = stage, words
         if stage in (_Stage.MAKING, _Stage.REHEARSING, _Stage.RUNNING):
             self._quiet.clear()
         else:
             self._quiet.set()
+        self.redraw()
 
-    def _controls(self, stage: _Stage) -> tuple[widgets.Widget, ...]:
-        match stage:
+    @property
+    def _can_confirm(self) -> bool:
+        return self._plan is not None and len(self._plan) > 0 and not self._namespace.read_only
+
+    def _controls(self) -> list[Block]:
+        """Return the buttons of the stage."""
+        not_now = Button("Not now", self._dismissed, "Forget the plan: nothing is done")
+        match self._stage:
             case _Stage.MAKING:
-                return (self._not_now,)
+                return [Row([not_now])]
             case _Stage.PROPOSED:
-                return (self._carry_out, self._not_now, self._trial, self._code)
+                return [Row([self._confirmation(), not_now]), *self._trial.blocks(), *self._code.blocks()]
             case _Stage.REHEARSING:
-                return (self._cancel,)
+                return [Row([Button("Cancel", self.cancel, "End the rehearsal", icon="stop")])]
             case _Stage.RUNNING:
-                return (self._pause, self._cancel)
+                return self._progress()
             case _Stage.ENDED:
-                return (*self._offers(self._report or Report()), self._again, self._close)
+                done = Button("Done", self._put_away, "Put the report away")
+                return [Row([*self._offers(self._report or Report()), done, *self._seldom()])]
             case _Stage.IDLE:
-                return ()
+                return []
 
-    def _offers(self, report: Report) -> tuple[widgets.Widget, ...]:
-        found: list[widgets.Widget] = []
+    def _confirmation(self) -> Button:
+        """Return a button for one plan alone: a late click on it does nothing when another plan is shown."""
+        turn, plan = self._turn, self._plan
+        tone = "danger" if plan is not None and plan.verb in REMOVING else "primary"
+        confirm = partial(self._confirmed, turn)
+        key = f"carry-out-{turn}"
+        return Button("Carry out", confirm, "Do what the plan says", tone, is_enabled=self._can_confirm, key=key)
+
+    def _progress(self) -> list[Block]:
+        is_free = not self._is_cancelled
+        is_paused = self._work is not None and self._work.running.is_paused
+        pause = ("Continue", "play") if is_paused else ("Pause", "pause")
+        cancel = "Cancel" if is_free else "Cancelling …"
+        hint = "Begin nothing more, and keep the locks"
+        return [
+            Row([Progress(self._done), Text(self._status, key="status")]),
+            Row([
+                Button(pause[0], self._paused, hint, icon=pause[1], is_enabled=is_free, key="pause"),
+                Button(cancel, self.cancel, _CANCEL, icon="stop", is_enabled=is_free, key="cancel"),
+            ]),
+        ]  # fmt: skip
+
+    def _offers(self, report: Report) -> Iterable[Block]:
         if can_resume(report):
-            found.append(self._resume)
+            yield Button("Resume", self._resumed, "Plan to finish interrupted resubmits", "primary", "forward")
         if can_undo(report, self._namespace):
-            is_twice = _is_resubmit(report)
-            self._undo.description = _TWICE if is_twice else _UNDO
-            self._undo.button_style = "danger" if is_twice else ""
-            found.append(self._undo)
+            if not _is_resubmit(report):
+                yield Button(_UNDO, self._undone, "Plan to send removed messages back", icon="undo")
             # Sent to the topic, all subscriptions would get them.
             if any(each.entity.subscription for each in report[:1]):
-                found.append(self._to)
-        return tuple(found)
+                yield self._to.block()
+        yield from self._selecting(report)
+
+    def _seldom(self) -> list[Block]:
+        report = self._report or Report()
+        is_twice = _is_resubmit(report) and can_undo(report, self._namespace)
+        return [Menu("More", [Button(_TWICE, self._undone, "Plan to send the originals once more")])] * is_twice
 
     def _add(self, block: Block) -> None:
         with self._lock:
-            if block not in self._text.blocks:
-                self._text.show(*self._text.blocks, block)
+            if block not in self._words:
+                self._enter(self._stage, *self._words, block)
 
 
 def _is_resubmit(report: Report) -> bool:
@@ -473,4 +469,4 @@ def _is_resubmit(report: Report) -> bool:
 
 
 def _heading(text: str) -> list[Block]:
-    return [heading(text)] if text else []
+    return [Title(text, is_small=True)] if text else []

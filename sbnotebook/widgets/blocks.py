@@ -201,7 +201,8 @@ def nodes_of(blocks: Sequence[Block], *, is_plain: bool = False) -> dict[str, tu
         inner: Sequence[Block] | None = getattr(block, "blocks", None)
         if isinstance(block, Grid):
             if not is_plain:
-                node["widget"] = f"IPY_MODEL_{block.widget.model_id}"
+                comm = block.widget.comm
+                node["widget"] = f"IPY_MODEL_{comm.comm_id}" if comm is not None else ""  # it was closed meanwhile
                 return
             node["kind"], inner = "column", block.plain()
             node |= {"name": "", "look": "", "forward": 0}

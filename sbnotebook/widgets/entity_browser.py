@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-import ipywidgets as widgets
-
 from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace
 from sbnotebook.client.dead_letters import DeadLetters
@@ -14,15 +12,18 @@ from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.box_panel import NO_MATHEMATICS, Panel, button, panel_style, row, set_shown, text
+from sbnotebook.widgets.blocks import Block, Button, Column, Grid, Row, Table, Text, Title
 from sbnotebook.widgets.entity_messages import EntityMessages
-from sbnotebook.widgets.entity_tree import EntityList, EntityTree
+from sbnotebook.widgets.entity_tree import EntityTree
 from sbnotebook.widgets.forms.send_form import SendForm
-from sbnotebook.widgets.table.message_view import MessageView
+from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.table.message_table import MessageTable
 
 _CHOOSE: Final = "Choose a queue, a subscription or its dead letters at the left."
 _TOPIC: Final = "A topic keeps no messages of its own: choose one of its subscriptions, or send a message to it."
 _OPEN, _CLOSE = "Send a message…", "Close the form"
+_SEND: Final = "Open a form for a message to send or schedule"
+_LETTERS: Final = "Show all dead-letter queues with their growth and causes"
 _SHOW, _HIDE = "All dead letters", "Hide dead letters"
 
 
@@ -46,38 +47,39 @@ class Browser(Panel):
 
     def __init__(self, namespace: Namespace, entity: str | EntityAddress | None = None) -> None:
         self._namespace = namespace
+        self._problem = ""
+        self._is_sending = False
         self.tree = EntityTree(namespace, str(entity or ""))
-        self.table = MessageView(label="Messages", facets=())
+        self.table = MessageTable(label="Messages", facets=())
         self.actions = ActionPanel(namespace, table=self.table)
         self.messages = EntityMessages(self.actions, self.table, self.choose)
         self.form = SendForm(namespace, self.actions)
         self.dead_letters = DeadLetterView(namespace)
-        self._title = text(_CHOOSE, "title")
-        self._note = text("", "quiet")
-        self._problem = text("", "problem")
-        self.sending = button(
-            _OPEN, "Open a form for a message to send or schedule", self._switch_form, icon="envelope"
-        )
-        self.template = button("Copy the selected one", "Put the selected message into the form", self._fill_form)
-        self._left = widgets.VBox([self.tree], layout={"flex": "0 1 310px", "min_width": "0", "margin": "0 12px 0 0"})
-        super().__init__([panel_style(), self._laid_out()])
-        self.add_class("sbn-panel")
+        super().__init__(self.actions, self.messages, self.form, self.dead_letters)
         self._ends = [self.tree.on_choose(self._opened), self.actions.on_report(lambda _: self.tree.refresh())]
-        # What the browser does not load of the table it does not load of the tree.
-        self._ends.append(self.table.on_swap(self._use_plain))
-        self._use_plain(self.table.is_plain)
-        self.tree.observe(self._counted, "as_of")
-        self._show_form(shown=False)
-        set_shown(self.messages, shown=False)
+        self.tree.observe(lambda _: self.redraw(), ("as_of", "problem", "chosen"))
         if self.tree.chosen:
             self._opened(self.tree.chosen)
 
-    def _laid_out(self) -> widgets.Widget:
-        send_row = row(self.sending, self.template, self._problem)
-        parts = [self.dead_letters, self._title, self._note, self.messages, send_row, self.form, self.actions]
-        right = widgets.VBox(parts, layout={"flex": "1 1 560px", "min_width": "0"})
-        # Below each other where there is no room for both.
-        return widgets.HBox([self._left, right], layout={"flex_flow": "row wrap"})
+    def blocks(self) -> list[Block]:
+        """Return the entities, the messages of the one that is chosen, and the form for a message."""
+        chosen = self.tree.chosen
+        is_topic = bool(chosen) and self._is_topic(EntityAddress.parse(chosen))
+        send = [Button(_CLOSE if self._is_sending else _OPEN, self._switch_form, _SEND, icon="envelope", key="send")]
+        if self._is_sending:
+            send.append(Button("Copy the selected one", self._fill_form, "Put the selected message into the form"))
+        right = [
+            *self.dead_letters.blocks(),
+            Title(chosen or _CHOOSE, key="title"),
+            *([Text(_TOPIC, "quiet", key="topic")] if is_topic else []),
+            *(self.messages.blocks() if chosen and not is_topic else []),
+            Row(send, key="sending"),
+            *([Text(self._problem, "error", key="problem")] if self._problem else []),
+            *(self.form.blocks() if self._is_sending else []),
+            *self.actions.blocks(),
+        ]
+        left = Column([Grid(self.tree, self.tree.blocks)], look="left", key="left")
+        return [Row([left, Column(right, key="right")], key="sides")]
 
     def choose(self, entity: str | EntityAddress) -> None:
         """Choose an entity, and peek at its first messages in the background.
@@ -105,112 +107,77 @@ class Browser(Panel):
         """Remove it from the screen, and stop peeking and the plan in progress."""
         for end in self._ends:
             end()
-        self._use_plain(False)
+        super().close()
         for part in (self.messages, self.form, self.dead_letters, self.actions, self.table, self.tree):
             part.close()
-        super().close()
-
-    def _use_plain(self, plain: bool) -> None:
-        old = self._left.children
-        self._left.children = (EntityList(self.tree) if plain else self.tree,)
-        for each in old:
-            if each not in (self.tree, *self._left.children):
-                each.close()
 
     def _is_topic(self, address: EntityAddress) -> bool:
         return any(each.kind == "topic" and each.address == address for each in self.tree.counts)
 
-    def _counted(self, _change: object) -> None:
-        # An entity chosen before its kind was known may be a topic.
-        if self.tree.chosen and not self._note.value and self._is_topic(EntityAddress.parse(self.tree.chosen)):
-            self._opened(self.tree.chosen)
-
     def _opened(self, path: str) -> None:
         address = EntityAddress.parse(path)
-        is_topic = self._is_topic(address)
-        self._title.value, self._note.value = path, _TOPIC if is_topic else ""
         self.form.to.value = str(address.sends_to)
-        set_shown(self.messages, shown=not is_topic)
-        if is_topic:
+        if self._is_topic(address):
             self.messages.stop()
         else:
             self.messages.look_into(self._namespace.entity(address))
+        self.redraw()
 
     def _switch_form(self) -> None:
-        self._show_form(shown=self.sending.description == _OPEN)
-
-    def _show_form(self, *, shown: bool) -> None:
-        for part in (self.form, self.template):
-            set_shown(part, shown=shown)
-        self.sending.description = _CLOSE if shown else _OPEN
-        self._problem.value = ""
+        self._is_sending = not self._is_sending
+        self._problem = ""
 
     def _fill_form(self) -> None:
         selected = self.table.selected
-        self._problem.value = ""
+        self._problem = ""
         try:
             if len(selected) != 1:
                 raise DecisionError("Select one message in the table first.")
             self.form.fill(selected[0])
         except SbNotebookError as error:
-            self._problem.value = background.sentence(error)
+            self._problem = background.sentence(error)
 
 
-class DeadLetterView(widgets.VBox):
+class DeadLetterView(Panel):
     """A button that shows the table of :meth:`sbnotebook.client.Namespace.dead_letters`, and hides it again.
 
     Args:
         namespace: whose queues.
-
-    Example:
-        >>> view = DeadLetterView(namespace)  # doctest: +SKIP
-        >>> view.look()  # doctest: +SKIP
     """
 
     def __init__(self, namespace: Namespace) -> None:
+        super().__init__()
         self._namespace = namespace
-        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._problem = ""
         self.letters: DeadLetters | None = None
-        self.switch = button(
-            _SHOW, "Show all dead-letter queues with their growth and causes", self._switch, icon="list"
-        )
-        self.status = text("", "quiet")
-        self.problem = text("", "problem")
-        self.table = widgets.HTML(layout={"max_height": "420px", "overflow": "auto"})
-        for name in NO_MATHEMATICS:
-            self.table.add_class(name)
-        super().__init__([row(self.switch, self.status), self.problem, self.table])
-        set_shown(self.table, shown=False)
+        """The queues in the table; None where there is none."""
 
-    def look(self) -> None:
-        """Look at the queues in the background, and show them."""
-        self._ended.clear()
-        self.switch.disabled = True
-        self.status.value, self.problem.value = "Looking at all dead-letter queues…", ""
-        background.start(self._namespace.dead_letters, done=self._show, failed=self._fail)
+    def blocks(self) -> list[Block]:
+        """Return the button, and the table."""
+        is_looking = self._thread is not None and self._thread.is_alive()
+        name = _SHOW if self.letters is None else _HIDE
+        switch = Button(name, self._switch, _LETTERS, icon="list", is_enabled=not is_looking, key="switch")
+        status = [Text("Looking at all dead-letter queues…", "quiet")] if is_looking else []
+        found = [] if self.letters is None else [Table(*self.letters.cells(), self.letters.summary)]
+        problem = [Text(self._problem, "error")] if self._problem else []
+        return [Column([Row([switch, *status]), *problem, *found], key="dead-letters")]
 
     def wait(self, seconds: float = 60.0) -> bool:
         """Wait until a look has ended; tells whether that is so."""
-        return self._ended.wait(seconds)
+        if self._thread is not None:
+            self._thread.join(seconds)
+        return self._thread is None or not self._thread.is_alive()
 
     def _switch(self) -> None:
-        if self.switch.description == _SHOW:
-            self.look()
-            return
-        self.switch.description, self.table.value, self.status.value = _SHOW, "", ""
-        set_shown(self.table, shown=False)
+        self._problem = ""
+        if self.letters is None:
+            self._thread = self.in_background(self._namespace.dead_letters, self._show, self._fail)
+        else:
+            self.letters = None
 
     def _show(self, letters: DeadLetters) -> None:
-        self.letters = letters
-        self.table.value = letters.as_html()
-        set_shown(self.table, shown=True)
-        self.switch.description = _HIDE
-        self._end()
+        self._thread, self.letters = None, letters
 
     def _fail(self, problem: str) -> None:
-        self.problem.value = problem
-        self._end()
-
-    def _end(self) -> None:
-        self.status.value, self.switch.disabled = "", False
-        self._ended.set()
+        self._thread, self._problem = None, problem

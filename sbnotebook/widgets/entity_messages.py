@@ -9,9 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final, TypeVar
-
-import ipywidgets as widgets
+from typing import Any, Final
 
 from sbnotebook.client import Entity
 from sbnotebook.client.deferred import DeferredMessages
@@ -20,15 +18,17 @@ from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.box_panel import THROUGH, button, row, set_shown, text
+from sbnotebook.widgets.blocks import Block, Button, Field, Grid, Row, Text
+from sbnotebook.widgets.fields import Entry, as_it_is, choice_entry, number_entry, watch
 from sbnotebook.widgets.forms.message_actions import Action, deferred_actions, scheduled_actions
 from sbnotebook.widgets.front_end import is_in_marimo
+from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.selection_bar import SelectionBar
-from sbnotebook.widgets.table.message_view import MessageView
+from sbnotebook.widgets.table.message_table import MessageTable
+from sbnotebook.widgets.table.plain_table import PlainTable
 
-_T = TypeVar("_T")
 _DEFAULT_COUNT: Final = 250
 _MOST: Final = 100_000
 _MAX_SESSION: Final = 80
@@ -38,7 +38,8 @@ _COUNTED: Final = 10_000
 """Messages that are peeked at to count those of each session: Service Bus has no such counts."""
 _NO_SESSION: Final = "Choose a session to see its messages; looking does not lock it."
 _DIGITS: Final = re.compile(r"(\d+)")
-_SMALL: Final = {"description_width": "initial"}
+_WHERE: Final = "subject = 'UA' and body_json->>'$.flight' = '1545'"
+_ONWARD: Final = "Look at the messages behind the last one"
 
 
 class View(StrEnum):
@@ -55,7 +56,7 @@ class View(StrEnum):
 _STATES: Final = {View.ACTIVE: "active", View.SCHEDULED: "scheduled"}
 
 
-class PeekBar(widgets.VBox):
+class PeekBar:
     """Chooses messages of an entity: by state, session, expression, and where to begin.
 
     Args:
@@ -65,61 +66,75 @@ class PeekBar(widgets.VBox):
     """
 
     def __init__(self, changed: Callable[[], object], onward: Callable[[], object], stop: Callable[[], object]) -> None:
-        self._changed = changed
-        self._quiet = False
+        self._changed, self._onward, self._stop = changed, onward, stop
         self._ids: list[str] = []
-        self._listed: list[str] = []
         self._counts: Mapping[str, int] = {}
-        self._counted_all = False
-        self.views = widgets.ToggleButtons(
-            options=[View.ALL.value], style={"button_width": "auto"}, tooltip="Which messages are shown"
-        )
-        self.where = widgets.Text(
-            description="Where",
-            placeholder="subject = 'UA' and body_json->>'$.flight' = '1545'",
-            continuous_update=False,
-            style=_SMALL,
-            layout={"width": "480px"},
-        )
-        self.first = widgets.Text("1", description="From #", style=_SMALL, layout={"width": "160px"})
-        self.count = widgets.BoundedIntText(
-            _DEFAULT_COUNT, min=1, max=_MOST, description="At most", style=_SMALL, layout={"width": "150px"}
-        )
-        self.find = widgets.Text(placeholder="Find in sessions", description="Find", style=_SMALL)
-        self.sessions = widgets.Select(description="Session", rows=6, style=_SMALL, layout={"width": "480px"})
-        self.problem = text("", "problem")
-        self.status = text("", "quiet")
-        self.peek = button("Peek", "Look at messages; none is locked or changed", changed, kind="primary")
-        self.onward = button("Peek onward", "Look at the messages behind the last one", onward)
-        self.stop = button("Stop", "Look no further", stop)
-        self.views.observe(lambda _: self._tell(), "value")
-        self.where.observe(lambda _: self._tell(), "value")
-        self.sessions.observe(lambda _: self._tell(), "index")
-        self.find.observe(lambda _: self._quietly(self._list_sessions, self.session), "value")
-        buttons = row(self.first, self.count, self.peek, self.onward, self.stop)
-        super().__init__([self.views, self.find, self.sessions, self.where, self.problem, buttons, self.status])
-        self.say("")
+        self._counted_all = self._is_busy = self._follows = False
+        self.status = self.problem = ""
+        self.session: str | None = None
+        """The chosen session, None for none."""
+        self.views = choice_entry("Which messages are shown", [View.ALL.value], "toggles")
+        self.options = [View.ALL.value]
+        """The views that the entity has."""
+        self.where = Entry("Where", as_it_is, hint=_WHERE, size="wide")
+        self.first = Entry("From #", as_it_is, "1", size="short")
+        self.count = number_entry("At most", _DEFAULT_COUNT, _MOST)
+        self.find = Entry("Find", as_it_is, hint="Find in sessions")
+        watch([self.views], self._switched)
+        watch([self.where], changed)
+
+    def blocks(self) -> list[Block]:
+        """Return the controls."""
+        buttons = [
+            Button("Peek", self._changed, "Look at messages; none is locked or changed", "primary"),
+            Button("Peek onward", self._onward, _ONWARD, is_enabled=not self._is_busy and self._follows),
+            *([Button("Stop", self._stop, "Look no further")] if self._is_busy else []),
+        ]
+        return [
+            self.views.block(options=self.options),
+            *self._session_fields(),
+            self.where.block(),
+            *([Text(self.problem, "error", key="problem")] if self.problem else []),
+            Row([self.first.block(), self.count.block(), *buttons], key="peek"),
+            *([Text(self.status, "quiet", key="status")] if self.status else []),
+        ]
+
+    def _session_fields(self) -> list[Block]:
+        if self.view is not View.SESSIONS or not self._ids:
+            return []
+        names = self.sessions
+        chosen = next((name for name, session in names.items() if session == self.session), "")
+
+        def choose(name: str) -> None:
+            self.session = names[name]
+            self._changed()
+
+        listed = Field("Session", chosen, choose, "list", list(names), size="wide")
+        return [*(self.find.blocks() if len(self._ids) > _FEW_SESSIONS else []), listed]
+
+    @property
+    def sessions(self) -> dict[str, str]:
+        """Return the sessions that the search finds, by their names in the list; the chosen one stays."""
+        words = self.find.value.lower()
+        found = [each for each in self._ids if words in each.lower() or each == self.session][:_LISTED_SESSIONS]
+        named: dict[str, str] = {}
+        for each in found:
+            name = self._name_of(each)
+            named[name if name not in named else f"{name} ({len(named) + 1:,})"] = each
+        return named
 
     @property
     def view(self) -> View:
         """Return which messages are shown."""
         return View(self.views.value)
 
-    @property
-    def session(self) -> str | None:
-        """Return the chosen session, None for none."""
-        place = self.sessions.index
-        return self._listed[place] if self.view is View.SESSIONS and place is not None else None
-
     def read(self) -> PeekRequest:
         """Return which messages to peek at."""
         first = self.first.value.strip() or "1"
         if not first.isdecimal():
             raise ConfigurationError("From # is a sequence number, such as 1.")
-        where = self.where.value.strip() or None
-        return PeekRequest(self.count.value, int(first), _STATES.get(self.view), where, self.session)
-
-    # ------------------------------------------------------------ display
+        session = self.session if self.view is View.SESSIONS else None
+        return PeekRequest(self.count.read(), int(first), _STATES.get(self.view), self.where.read() or None, session)
 
     def show_views(self, address: EntityAddress) -> None:
         """Offer the views that an entity has, and show all of its messages."""
@@ -128,38 +143,23 @@ class PeekBar(widgets.VBox):
             views.remove(View.SCHEDULED)  # which are in the topic
         if address.sub_queue is not None:
             views = [View.ALL, View.ACTIVE, View.DEFERRED]
-        self._quietly(self._set_views, [view.value for view in views])
-
-    def _set_views(self, views: Sequence[str]) -> None:
-        self.views.options = views
-        self.views.value = View.ALL.value
-        self.first.value = "1"
+        self.options = [view.value for view in views]
+        watch([self.views], lambda: None)
+        self.views.value, self.first.value = View.ALL.value, "1"
+        watch([self.views], self._switched)
         self.show_sessions([])
 
     def show_sessions(self, ids: Sequence[str]) -> None:
         """Offer these sessions, of which none is chosen."""
         self._ids = sorted(ids, key=_by_number)
-        self._counts, self._counted_all = {}, False
+        self._counts, self._counted_all, self.session = {}, False, None
         self.find.value = ""
-        self._quietly(self._list_sessions, None)
-        is_shown = self.view is View.SESSIONS and bool(ids)
-        set_shown(self.sessions, shown=is_shown)
-        set_shown(self.find, shown=is_shown and len(ids) > _FEW_SESSIONS)
         if self.view is View.SESSIONS:
             self.say(_NO_SESSION if ids else "No session has active messages or a state.")
 
     def count_sessions(self, counts: Mapping[str, int], *, is_end: bool) -> None:
         """Show how many messages each session has."""
         self._counts, self._counted_all = counts, is_end
-        self._quietly(self._list_sessions, self.session)
-
-    def _list_sessions(self, chosen: str | None) -> None:
-        """List the sessions that the search finds; the chosen one stays chosen."""
-        words = self.find.value.lower()
-        self._listed = [each for each in self._ids if words in each.lower() or each == chosen][:_LISTED_SESSIONS]
-        names = [self._name_of(each) for each in self._listed]
-        self.sessions.options = list(zip(names, range(len(names)), strict=True))
-        self.sessions.index = self._listed.index(chosen) if chosen in self._listed else None
 
     def _name_of(self, session: str) -> str:
         name = visible(session if len(session) <= _MAX_SESSION else f"{session[:_MAX_SESSION]}…") or "(empty)"
@@ -171,21 +171,12 @@ class PeekBar(widgets.VBox):
 
     def say(self, words: str, problem: str = "", *, is_busy: bool = False, follows: bool = False) -> None:
         """Say how far looking is."""
-        self.status.value, self.problem.value = words, problem
-        set_shown(self.problem, shown=bool(problem))
-        set_shown(self.stop, shown=is_busy)
-        self.onward.disabled = is_busy or not follows
+        self.status, self.problem = words, problem
+        self._is_busy, self._follows = is_busy, follows
 
-    def _tell(self) -> None:
-        if not self._quiet:
-            self._changed()
-
-    def _quietly(self, change: Callable[[_T], object], value: _T) -> None:
-        before, self._quiet = self._quiet, True
-        try:
-            change(value)
-        finally:
-            self._quiet = before
+    def _switched(self) -> None:
+        self.session = None
+        self._changed()
 
 
 _ORPHANS: Final = "(not in this journal: deferred by another program, or before the journal was lost)"
@@ -206,7 +197,7 @@ class _Question:
         return (view, ask) == (self.view, self.ask)
 
 
-class EntityMessages(widgets.VBox):
+class EntityMessages(Panel):
     """The messages of an entity, which are peeked at: nothing is locked or changed by looking.
 
     Args:
@@ -215,7 +206,8 @@ class EntityMessages(widgets.VBox):
         go: is called with the address of another entity that is to be opened in its place.
     """
 
-    def __init__(self, actions: ActionPanel, table: MessageView, go: Callable[[EntityAddress], object]) -> None:
+    def __init__(self, actions: ActionPanel, table: MessageTable, go: Callable[[EntityAddress], object]) -> None:
+        super().__init__()
         self._actions = actions
         self._go = go
         self._lock = threading.RLock()
@@ -224,11 +216,17 @@ class EntityMessages(widgets.VBox):
         self._looked = PeekProgress()
         self._thread: threading.Thread | None = None
         self.table = table
+        self._plain = PlainTable(table.model, self.redraw)
         self.bar = PeekBar(self.peek, self.peek_onward, self.stop)
-        self._hint = text("", "quiet")
-        self._selected = widgets.VBox()
-        self._selected.add_class(THROUGH)
-        super().__init__([self.bar, self.table, self._hint, self._selected], layout={"min_width": "0"})
+        self._hint = ""
+        self.selection: SelectionBar | None = None
+        """The actions on selected messages; None where there are none."""
+
+    def blocks(self) -> list[Block]:
+        """Return the controls, the messages, and the actions on them."""
+        actions = self.selection.blocks() if self.selection is not None else []
+        table = Grid(self.table, self._plain.blocks)
+        return [*self.bar.blocks(), table, Text(self._hint, "quiet", key="hint"), *actions]
 
     def look_into(self, entity: Entity) -> None:
         """Show an entity's messages, the first ones at first."""
@@ -236,7 +234,7 @@ class EntityMessages(widgets.VBox):
             self.stop()
             self._entity = entity
             triage = f'Triage(namespace, "{entity.address}")' if is_in_marimo() else f"%sb_triage {entity.address}"
-            self._hint.value = f"Looking changes nothing. To repair, move or remove messages: {triage}"
+            self._hint = f"Looking changes nothing. To repair, move or remove messages: {triage}"
             self.table.show(Messages())
             self.bar.show_views(entity.address)
             self._begin(self.bar.read())
@@ -252,7 +250,7 @@ class EntityMessages(widgets.VBox):
             try:
                 ask = self.bar.read()
             except SbNotebookError as error:
-                self.bar.say(self.bar.status.value, background.sentence(error))
+                self.bar.say(self.bar.status, background.sentence(error))
                 return
             # To leave the field of the expression for the button asks for the same twice.
             if not self._is_looking or self._question is None or not self._question.is_same(self.bar.view, ask):
@@ -280,15 +278,14 @@ class EntityMessages(widgets.VBox):
     @property
     def words(self) -> str:
         """Return the progress of peeking, and its fault."""
-        return "\n".join(filter(None, (self.bar.status.value, self.bar.problem.value)))
+        return "\n".join(filter(None, (self.bar.status, self.bar.problem)))
 
     def close(self) -> None:
         """Take it from the screen; looking ends."""
         with self._lock:
             self.stop()
             self._question = None
-        for part in (*self._selected.children, self.bar):
-            part.close()
+        self._offer([])
         super().close()
 
     # ------------------------------------------------------------ questions and answers
@@ -307,7 +304,7 @@ class EntityMessages(widgets.VBox):
         if not is_onward:
             self._offer([])
         answer = self._answer_to(question)
-        self._thread = background.start(
+        self._thread = self.in_background(
             partial(answer, question), done=lambda _: None, failed=partial(self._failed, question)
         )
 
@@ -332,6 +329,7 @@ class EntityMessages(widgets.VBox):
             with self._lock:
                 if question is self._question:
                     self.bar.say(f"Looking: {_found(looked)}…", is_busy=True)
+                    self.redraw()
 
         looked = peek_in_steps(question.entity, question.ask, part, advance=advance, stop=question.stop)
         with self._lock:
@@ -340,8 +338,8 @@ class EntityMessages(widgets.VBox):
             self._looked = looked
             if not looked.found and not question.is_onward:
                 self.table.show(Messages())
-            self.bar.say(_words(looked, len(self.table.messages)), follows=not looked.is_end)
-            if question.view is View.SCHEDULED and self.table.messages:
+            self.bar.say(_words(looked, self.table.model.count), follows=not looked.is_end)
+            if question.view is View.SCHEDULED and self.table.model.count:
                 self._offer(scheduled_actions(question.entity))
 
     def _see_deferred(self, question: _Question) -> None:
@@ -378,6 +376,7 @@ class EntityMessages(widgets.VBox):
             with self._lock:
                 if question is self._question:
                     self.bar.say(f"{_NO_SESSION} Counting: {_found(looked)}…", is_busy=True)
+                    self.redraw()
 
         ask = PeekRequest(_COUNTED)
         looked = peek_in_steps(question.entity, ask, part, advance=show, stop=question.stop)
@@ -395,9 +394,13 @@ class EntityMessages(widgets.VBox):
 
     def _offer(self, actions: list[Action]) -> None:
         """Offer actions on selected messages."""
-        for old in self._selected.children:
+        old, self.selection = self.selection, None
+        if old is not None:
             old.close()
-        self._selected.children = (SelectionBar(self.table, actions, self._actions),) if actions else ()
+        if actions:
+            self.selection = SelectionBar(self.table, actions, self._actions)
+            self.selection.outer = self
+        self.redraw()
 
 
 def _by_number(session: str) -> list[tuple[int, str]]:

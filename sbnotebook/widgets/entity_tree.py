@@ -1,4 +1,4 @@
-"""The entities of a tree as a plain list, for where the tree is not displayed."""
+"""Entities and their counts as a tree in the browser, or as a plain list where it is not loaded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import anywidget
-import ipywidgets as widgets
 import traitlets
 
 from sbnotebook.analysis import tables
@@ -18,7 +17,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import EntityCounts
 from sbnotebook.widgets import background
-from sbnotebook.widgets.box_panel import button, row, text
+from sbnotebook.widgets.blocks import Block, Button, Field, Row, Text
 from sbnotebook.widgets.front_end import module, style
 
 _EVERY: Final = 30.0
@@ -27,6 +26,8 @@ _SHARE: Final = 20
 """The counts are asked for once in so many times as long as the answer takes: a slow service is asked less often."""
 _MOST: Final = 2_500
 """Entities in the tree: so many stay under a megabyte, also with the longest names."""
+_INDENT: Final = "\u2003"  # an ordinary space at the beginning would not be seen
+_TOLD_APART: Final = " "
 _HEADERS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter")
 
 
@@ -46,7 +47,7 @@ class EntityTree(anywidget.AnyWidget):
     """
 
     _esm = module("focused.js", "entity_tree.js")
-    _css = style("entity_tree.css", "vscode.css")
+    _css = style("look.css", "entity_tree.css")
 
     rows = traitlets.List(traitlets.Dict()).tag(sync=True)
     expanded = traitlets.List(traitlets.Unicode()).tag(sync=True)
@@ -103,6 +104,22 @@ class EntityTree(anywidget.AnyWidget):
         """Wait until the first counts are there or have failed; tells whether that is so."""
         return self._loaded.wait(seconds)
 
+    def blocks(self) -> list[Block]:
+        """Return the entities as a plain list, with all topics open, for where the tree is not loaded."""
+        closed = [str(each.address) for each in self.counts if each.kind == "topic"]
+        closed = [path for path in closed if path not in self.expanded]
+        if closed:
+            self.expanded = [*self.expanded, *closed]
+        lines = [line for counts in self.counts for line in _lines_of(counts)]
+        # Sub-queues of two entities have the same words.
+        paths = {f"{words}{_TOLD_APART * place}": path for place, (path, words) in enumerate(lines)}
+        chosen = next((words for words, path in paths.items() if path == self.chosen), "")
+        when = f"as of {datetime.fromtimestamp(self.as_of / 1000, UTC):%H:%M:%S} UTC" if self.as_of else "Asking…"
+        return [
+            Row([Button("Refresh", self.refresh, "Ask for the counts"), Text(self.problem or when, "quiet")]),
+            Field("Entities", chosen, lambda words: self.set_trait("chosen", paths[words]), "list", list(paths)),
+        ]
+
     def __repr__(self) -> str:
         if self.problem and not self.counts:
             return self.problem
@@ -154,58 +171,6 @@ def _row_of(counts: EntityCounts) -> dict[str, object]:
         "dead": None if is_topic else counts.dead_letter,
         "transfer": None if is_topic else counts.transfer_dead_letter,
     }
-
-
-_ROWS: Final = 16
-_INDENT: Final = "\u2003"  # an ordinary space at the beginning would not be seen
-_WATCHED: Final = ("as_of", "problem", "chosen")
-
-
-class EntityList(widgets.VBox):
-    """The entities of a tree, in widgets that every notebook has. All topics are open.
-
-    Args:
-        tree: with the entities; both have the same selection.
-    """
-
-    def __init__(self, tree: EntityTree) -> None:
-        self._tree = tree
-        self._paths: list[str] = []
-        self._is_filling = False
-        self.select = widgets.Select(rows=_ROWS, layout={"width": "100%"})
-        self.select.tooltip = "Queues, topics and subscriptions"
-        self._status = text("", "quiet")
-        refresh = button("Refresh", "Ask for the counts", tree.refresh)
-        super().__init__([row(refresh, self._status), self.select])
-        tree.observe(self._fill, _WATCHED)
-        self.select.observe(self._chosen, "index")
-        self._fill()
-
-    def close(self) -> None:
-        """Take it from the screen; the tree stays."""
-        self._tree.unobserve(self._fill, _WATCHED)
-        super().close()
-
-    def _fill(self, _change: object = None) -> None:
-        tree = self._tree
-        when = f"as of {datetime.fromtimestamp(tree.as_of / 1000, UTC):%H:%M:%S} UTC" if tree.as_of else "Asking…"
-        self._status.value = tree.problem or when
-        lines = [line for counts in tree.counts for line in _lines_of(counts)]
-        self._is_filling = True
-        try:
-            self._paths = [path for path, _ in lines]
-            self.select.options = [(words, place) for place, (_, words) in enumerate(lines)]
-            self.select.index = self._paths.index(tree.chosen) if tree.chosen in self._paths else None
-        finally:
-            self._is_filling = False
-        closed = [str(each.address) for each in tree.counts if each.kind == "topic"]
-        closed = [path for path in closed if path not in tree.expanded]
-        if closed:
-            tree.expanded = [*tree.expanded, *closed]
-
-    def _chosen(self, change: Any) -> None:
-        if change["new"] is not None and not self._is_filling:
-            self._tree.chosen = self._paths[change["new"]]
 
 
 def _lines_of(counts: EntityCounts) -> Iterator[tuple[str, str]]:

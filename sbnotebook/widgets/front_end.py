@@ -1,18 +1,14 @@
-"""What each front end can draw: the widgets' JavaScript and CSS, the plain widgets in their place, and marimo.
+"""What each front end can draw: the widgets' JavaScript and CSS, the time to wait for them, and marimo.
 
 The scripts and styles are plain files in ``static``. A widget is sent to the browser as one ES module, so that it needs
 no server for its parts. The files are ES modules, too, which editors and browsers understand as they are; joined, they
 share one scope, so their top-level names differ.
-
-marimo keeps the models of all ipywidgets and shows anywidgets only. There, a panel is one anywidget that draws its
-parts: see ``static/panel_view.js``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import re
 import sys
 import threading
@@ -22,15 +18,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import anywidget
-import ipywidgets
 
 _FOLDER: Final = Path(__file__).with_name("static")
 _IMPORT: Final = re.compile(r"""^import\s[^;"']{0,300}+["']\./[^"'\n]++["'];?[ \t]*\n""", re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?!default\b)", re.MULTILINE)
 _TICK: Final = 0.5
 """Seconds."""
-_PLAIN_AFTER: Final = 15.0
-"""Seconds of an idle kernel, in which nothing is seen where the front end has no views of ours."""
 
 
 @cache
@@ -153,50 +146,3 @@ class Rich(anywidget.AnyWidget):
 
     def _note(self, _widget: object, _content: object, _buffers: object) -> None:
         self.is_ready = True
-
-
-class RichOrPlain(ipywidgets.VBox):
-    """Shows a view of our own, or a plain widget.
-
-    The plain one is shown where the browser does not say that it has loaded the other, although the kernel could have
-    heard it, and where the environment has ``SBNOTEBOOK_WIDGETS=plain``. If the browser answers later, the other
-    returns.
-
-    Args:
-        rich: the view.
-        plain: the widget in its place.
-        options: of the box.
-    """
-
-    def __init__(self, rich: Rich, plain: ipywidgets.Widget, **options: Any) -> None:
-        self._rich, self._plain = rich, plain
-        super().__init__(**options)
-        self._patience: Patience | None = None
-        self._is_always_plain = os.environ.get("SBNOTEBOOK_WIDGETS") == "plain"
-        self.use_plain(self._is_always_plain)
-        if not self._is_always_plain:
-            self._patience = Patience(_PLAIN_AFTER, lambda: self.use_plain(not rich.is_ready))
-            rich.on_msg(self._heard)
-            if rich.is_ready:  # the browser answered on another thread before this
-                self._heard(rich, None, None)
-
-    def use_plain(self, plain: bool) -> None:
-        """Show the plain widget, or the view."""
-        self.children = (self._plain if plain or self._is_always_plain else self._rich,)
-
-    def _heard(self, _widget: object, _content: object, _buffers: object) -> None:
-        """Show the view, because the browser has loaded it."""
-        if self._patience is not None:
-            self._patience.stop()
-        is_new = self.children != (self._rich,)
-        self.use_plain(False)
-        if not is_new:  # a page that was being loaded may have missed the change
-            self.send_state("children")
-
-    def close(self) -> None:
-        """Take it from the screen; the plain widget stays open."""
-        if self._patience is not None:
-            self._patience.stop()
-        for part in (self._rich.layout, self._rich, self.layout):
-            part.close()
-        super().close()

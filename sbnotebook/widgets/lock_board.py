@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-import ipywidgets as widgets
-
 from sbnotebook.analysis import tables
 from sbnotebook.client import LockedBatch, LockedSession, Namespace, Plan
+from sbnotebook.client.coercions import duration
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Decision, LockedMessage, Release, Report
@@ -18,12 +17,14 @@ from sbnotebook.model.body import json_letters
 from sbnotebook.settlement import LockEventKind, number_list
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.box_panel import Panel, button, close_all, panel_style, row, set_shown, text
+from sbnotebook.widgets.blocks import Block, Button, Grid, Row, Text, Title
+from sbnotebook.widgets.fields import Entry, number_entry
 from sbnotebook.widgets.forms.message_actions import lock_actions
 from sbnotebook.widgets.front_end import thread_class
-from sbnotebook.widgets.pretty import visible
+from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.selection_bar import SelectionBar
-from sbnotebook.widgets.table.message_view import MessageView
+from sbnotebook.widgets.table.message_table import MessageTable
+from sbnotebook.widgets.table.plain_table import PlainTable
 from sbnotebook.widgets.table.rows import MessageKey, keys_of
 
 HELD: Final = "held"
@@ -135,6 +136,7 @@ _PAUSE: Final = 0.1
 """Seconds between two changes of the screen at least."""
 _MAX_MORE: Final = 10_000
 _MAX_WAIT: Final = 2.0
+_RELEASE: Final = "Give back all that is held"
 _NOTHING: Final = "No message is held. Lock some."
 _LOST: Final = "The session is lost: lock it again to continue."
 _CLOSED: Final = "The batch is closed, and its messages were released. Lock messages again to continue."
@@ -162,50 +164,52 @@ class LockBoard(Panel):
         self._locks = LockFollower(batch)
         self._lock = threading.RLock()
         self._is_locking = False
+        self._said = ""
         self._news = threading.Event()
         self._closed = threading.Event()
-        self.table = MessageView(columns=_COLUMNS, facets=(), countdown=True, label=f"Messages held in {batch.address}")
+        self.table = MessageTable(
+            columns=_COLUMNS, facets=(), countdown=True, label=f"Messages held in {batch.address}"
+        )
+        self._plain = PlainTable(self.table.model, self.redraw)
         self.actions = ActionPanel(namespace, table=self.table)
         self.actions.on_report(self._reported)
         self.bar = SelectionBar(self.table, lock_actions(batch.address, self._plan), self.actions)
-        self._state = text("", "strong")
-        self._trouble = text("", "problem")
-        self._said = text()
-        self._make_controls()
-        place = f"on {namespace.host}{' (the emulator)' if namespace.is_emulator else ''}"
-        super().__init__(
-            [
-                panel_style(),
-                row(text(f"Held in {batch.address}", "title"), text(place, "quiet")),
-                self._state,
-                self._trouble,
-                self._controls,
-                self._said,
-                self.table,
-                self.bar,
-                self.actions,
-            ]
-        )
-        self.add_class("sbn-panel")
+        self._count = number_entry("More messages", 10, _MAX_MORE)
+        self._for = Entry("Renew for", duration, "30m", size="short")
+        super().__init__(self.actions, self.bar)
         self._end_watch = batch.watch(lambda _: self._news.set())
         self.refresh()
         thread_class()(target=self._follow, name="sbnotebook lock board", daemon=True).start()
 
-    def _make_controls(self) -> None:
-        fitting = {"description_width": "initial"}
-        self._count = widgets.BoundedIntText(
-            10, min=1, max=_MAX_MORE, description="More messages", style=fitting, layout={"width": "190px"}
-        )
-        self._for = widgets.Text(
-            "30m", description="Renew for", style=fitting, layout={"width": "150px", "margin": "2px 2px 2px 16px"}
-        )
-        self._more = button("Lock more", "Lock so many more messages, and hold them, too", self._lock_more, icon="lock")
-        self._extend = button("Renew", "Renew the locks for so long from now", self._renew_longer, icon="refresh")
-        self._release = button("Release all", "Give back all that is held", self._release_all, icon="unlock")
-        self._put_away = button(
-            "Remove rows of messages that are not held", "Take these rows out of the table", self._put_ended_away
-        )
-        self._controls = row(self._count, self._more, self._for, self._extend, self._release, self._put_away)
+    def blocks(self) -> list[Block]:
+        """Return the state of the batch, its messages, and the actions on them."""
+        place = f"on {self._namespace.host}{' (the emulator)' if self._namespace.is_emulator else ''}"
+        trouble = self._trouble_words()
+        rows = [Grid(self.table, self._plain.blocks), *self.bar.blocks()] if self._locks.rows() else []
+        return [
+            Row([Title(f"Held in {self.batch.address}"), Text(place, "quiet")], key="head"),
+            Text(self._words(), is_strong=True, key="state"),
+            *([Text(trouble, "error", key="trouble")] if trouble else []),
+            Row(self._controls(), key="controls"),
+            *([Text(self._said, key="said")] if self._said else []),
+            *rows,
+            *self.actions.blocks(),
+        ]
+
+    def _controls(self) -> list[Block]:
+        usable = self.batch.is_open and not self._is_lost
+        more, renew = "Lock so many more messages, and hold them, too", "Renew the locks for so long from now"
+        found: list[Block] = [
+            self._count.block(is_enabled=usable),
+            Button("Lock more", self._lock_more, more, icon="lock", is_enabled=usable and not self._is_locking),
+            self._for.block(is_enabled=usable),
+            Button("Renew", self._renew_longer, renew, icon="refresh", is_enabled=usable),
+            Button("Release all", self._release_all, _RELEASE, icon="unlock", is_enabled=bool(self.batch.messages)),
+        ]
+        if self._locks.numbers(LOST, ENDED):
+            away = "Take these rows out of the table"
+            found.append(Button("Remove rows of messages that are not held", self._put_ended_away, away))
+        return found
 
     # ------------------------------------------------------------ following the batch
 
@@ -230,24 +234,11 @@ class LockBoard(Panel):
             self.table.remove(news.again)
             if news.new:
                 # The first rows say which columns there are, and in which order.
-                add = self.table.append if len(self.table.messages) else self.table.show
+                add = self.table.append if self.table.model.count else self.table.show
                 add(news.new, self._locks.cells(news.new))
             if news.changed:
                 self.table.patch(news.changed)
-            self._show_state()
-
-    def _show_state(self) -> None:
-        is_usable = self.batch.is_open and not self._is_lost
-        self._state.value = self._words()
-        self._trouble.value = visible(self._trouble_words())
-        for control in (self._extend, self._count, self._for):
-            control.disabled = not is_usable
-        self._more.disabled = self._is_locking or not is_usable
-        self._release.disabled = not self.batch.messages
-        set_shown(self._trouble, shown=bool(self._trouble.value))
-        set_shown(self._put_away, shown=bool(self._locks.numbers(LOST, ENDED)))
-        for part in (self.table, self.bar):
-            set_shown(part, shown=bool(self._locks.rows()))
+        self.redraw()
 
     @property
     def _is_lost(self) -> bool:
@@ -264,8 +255,8 @@ class LockBoard(Panel):
         session = f" Session {self.batch.session_id!r}." if isinstance(self.batch, LockedSession) else ""
         left = until - datetime.now(UTC)
         if left <= timedelta():
-            return visible(f"{held}{session} Locks are no longer renewed since {until:%H:%M:%S} UTC.")
-        return visible(f"{held}{session} Locks are renewed until {until:%H:%M:%S} UTC, {_minutes(left)} from now.")
+            return f"{held}{session} Locks are no longer renewed since {until:%H:%M:%S} UTC."
+        return f"{held}{session} Locks are renewed until {until:%H:%M:%S} UTC, {_minutes(left)} from now."
 
     def _trouble_words(self) -> str:
         """Return the faults of the locks; none if all is well."""
@@ -297,7 +288,7 @@ class LockBoard(Panel):
     def _lock_more(self) -> None:
         if self._is_locking:  # the second click of a double click
             return
-        count = self._count.value
+        count, renew_for = self._count.read(), self._for.read()
 
         def ended(words: str) -> None:
             self._is_locking = False
@@ -309,19 +300,20 @@ class LockBoard(Panel):
 
         def lock() -> int:
             if self.batch.renew_until <= datetime.now(UTC):
-                self.batch.extend(self._for.value)
+                self.batch.extend(renew_for)
             return len(self.batch.receive(count, max_wait=_MAX_WAIT))
 
-        self._is_locking = self._more.disabled = True
+        self._is_locking = True
         self._say("Locking…")
-        background.start(lock, done=done, failed=ended)
+        self.in_background(lock, done=done, failed=ended)
 
     def _renew_longer(self) -> None:
         def done(until: datetime) -> None:
             self._news.set()
             self._say(f"Locks are renewed until {until:%H:%M:%S} UTC.")
 
-        background.start(lambda: self.batch.extend(self._for.value), done=done, failed=self._say)
+        renew_for = self._for.read()
+        self.in_background(lambda: self.batch.extend(renew_for), done=done, failed=self._say)
 
     def _reported(self, report: Report) -> None:
         """Remove the rows of released and deferred messages."""
@@ -337,10 +329,11 @@ class LockBoard(Panel):
     def _put_away_rows(self, numbers: list[int]) -> None:
         self._locks.forget(numbers)
         self.table.remove([(str(self.batch.address), number) for number in numbers])
-        self._show_state()
+        self.redraw()
 
     def _say(self, words: str) -> None:
-        self._said.value = visible(words)
+        self._said = words
+        self.redraw()
 
     # ------------------------------------------------------------ the end
 
@@ -349,10 +342,10 @@ class LockBoard(Panel):
         self._closed.set()
         self._news.set()
         self._end_watch()
-        for part in reversed(self.children):  # first the actions, which stops the plan in progress
-            close_all(part)
         super().close()
-        if self.batch.is_open:  # Python may collect a closed board on the loop's thread, which cannot wait for itself
+        for part in (self.actions, self.bar, self.table):  # first the actions, which stops the plan in progress
+            part.close()
+        if self.batch.is_open:
             self.batch.close()
 
     def __repr__(self) -> str:
@@ -361,7 +354,7 @@ class LockBoard(Panel):
                 (message.sequence_number, lock, _left(end), message.subject, message.message_id, _beginning(message))
                 for message, lock, end in self._locks.rows()
             ]
-            words = [self._state.value, self._trouble.value]
+            words = [self._words(), self._trouble_words()]
         title = f"Held in {self.batch.address} on {self._namespace.host}: {' '.join(filter(None, words))}"
         if not rows:
             return tables.printable(title)

@@ -43,7 +43,7 @@ class Panel:
         self.outer: Panel | None = None
         for part in parts:
             part.outer = self
-        self._shown: PanelWidget | None = None
+        self._front: PanelWidget | None = None
         self._fault = ""
 
     def blocks(self) -> Sequence[Block]:
@@ -52,8 +52,8 @@ class Panel:
 
     def redraw(self) -> None:
         """Draw the changes; any thread may."""
-        if self._shown is not None:
-            self._shown.draw()
+        if self._front is not None:
+            self._front.draw()
         if self.outer is not None:
             self.outer.redraw()
 
@@ -101,10 +101,10 @@ class Panel:
     @property
     def widget(self) -> ipywidgets.VBox:
         """Return what a front end with widgets shows; to put the panel into other widgets."""
-        if self._shown is None:
-            self._shown = PanelWidget(self)
-            self._shown.begin()
-        return self._shown
+        if self._front is None:
+            self._front = PanelWidget(self)
+            self._front.begin()
+        return self._front
 
     @property
     def view(self) -> BrowserView:
@@ -115,7 +115,7 @@ class Panel:
     @property
     def is_plain(self) -> bool:
         """Tell whether plain ipywidgets are shown."""
-        return self._shown is not None and self._shown.is_plain
+        return self._front is not None and self._front.is_plain
 
     def use_plain(self, plain: bool = True) -> None:
         """Show plain ipywidgets, or the view in the browser."""
@@ -124,8 +124,9 @@ class Panel:
 
     def close(self) -> None:
         """Take it from the screen."""
-        if self._shown is not None:
-            self._shown.close()
+        front, self._front = self._front, None
+        if front is not None:
+            front.close()
 
     def to_text(self) -> str:
         """Return the panel as text, when it has loaded; by default its ``repr``, which does not wait."""

@@ -15,8 +15,8 @@ from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement import Limits
 from sbnotebook.widgets import background
 from sbnotebook.widgets.plan_text import REMOVING
-from sbnotebook.widgets.table.rows import MessageKey, Table
-from sbnotebook.widgets.text_view import cell
+from sbnotebook.widgets.pretty import cell
+from sbnotebook.widgets.table.rows import MessageKey, MessageRows
 
 _TICK: Final = 0.1
 """Seconds between two looks, so that nothing on the screen changes more than ten times a second."""
@@ -97,7 +97,7 @@ class PlanRun:
         self,
         plan: Plan,
         *,
-        table: Table | None,
+        table: MessageRows | None,
         ticked: Callable[[PlanRun], object],
         ended: Callable[[PlanEnd], object],
         limits: Limits,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
-
-import ipywidgets as widgets
 
 from sbnotebook.amqp import AmqpValue
 from sbnotebook.analysis.descriptions import masked
@@ -18,10 +18,9 @@ from sbnotebook.model.body import json_letters
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.property_text import text_and_type
 from sbnotebook.settlement import EditChange, Preview
-from sbnotebook.widgets.box_panel import button, row, set_shown
-from sbnotebook.widgets.pretty import json_layout, weight
+from sbnotebook.widgets.blocks import Block, Button, Code, Row, Table, Text, Title
+from sbnotebook.widgets.pretty import cell, json_layout, weight
 from sbnotebook.widgets.table.row_packing import title_of
-from sbnotebook.widgets.text_view import Block, TextView, cell, code_block, heading, paragraph, rows_block
 
 REMOVING: Final = frozenset({"cancel", "complete", "dead-letter", "purge", "resubmit"})
 """Verbs after which a message has left its entity."""
@@ -59,6 +58,22 @@ _MAX_CHANGES: Final = 200_000
 """Bytes of all changes, of the megabyte that a message to the browser may have."""
 _MAX_LAYOUT: Final = 20_000
 _CONTEXT: Final = 2
+_READ_ONLY: Final = (
+    "It cannot be carried out: writing is off on the connection to {}. Turn it on with %sb_connect --write, or "
+    "connect(…, write=True)."
+)
+_PAST: Final = {
+    "abandon": "Abandoned",
+    "cancel": "Cancelled",
+    "complete": "Completed",
+    "dead-letter": "Dead-lettered",
+    "defer": "Deferred",
+    "purge": "Purged",
+    "release": "Released",
+    "resubmit": "Resubmitted",
+    "send": "Sent",
+    "undo": "Sent back",
+}
 _MEANING: Final = {
     OutcomeStatus.SETTLED: "The service confirmed it.",
     OutcomeStatus.LOCK_LOST: "The lock had ended: nothing was done, and the message is delivered again.",
@@ -94,27 +109,19 @@ def plan_blocks(
     rate: float | None = None,
 ) -> list[Block]:
     """Describe the plan in words and numbers, with its first messages and what an edit changes in them."""
-    blocks = [heading(title)] if title else []
-    blocks.append(paragraph(f"{preview.sentence[:1].upper()}{preview.sentence[1:]}"))
+    sentence = f"{preview.sentence[:1].upper()}{preview.sentence[1:]}"
+    blocks: list[Block] = [*([Title(title, is_small=True)] if title else []), Text(sentence, is_strong=True)]
     if rate is not None:
         least = duration_text(len(plan) / rate, rounded=True)
-        blocks.append(paragraph(f"At most {rate:,g} messages a second, so it takes {least} or longer."))
+        blocks.append(Text(f"At most {rate:,g} messages a second, so it takes {least} or longer."))
+    if not namespace.is_emulator:
+        blocks.append(Text(f"It is carried out in {namespace.host}, which is not an emulator.", "warning"))
     if hidden:
         are = "is" if hidden == 1 else "are"
-        blocks.append(
-            paragraph(f"{hidden:,} of them {are} hidden by the filter, and not seen in the table.", "warning")
-        )
-    if not namespace.is_emulator:
-        blocks.append(paragraph(f"It is carried out in {namespace.host}, which is not an emulator.", "warning"))
+        blocks.append(Text(f"{hidden:,} of them {are} hidden by the filter, and not seen in the table.", "warning"))
     blocks += _of_return(plan.verb, namespace)
     if namespace.read_only:
-        blocks.append(
-            paragraph(
-                f"It cannot be carried out: writing is off on the connection to {namespace.host}. Turn it on with "
-                "%sb_connect --write, or connect(…, write=True).",
-                "warning",
-            )
-        )
+        blocks.append(Text(_READ_ONLY.format(namespace.host), "warning"))
     if preview.changes:
         blocks.append(changes_table(preview.changes, f"What changes in the first {len(preview.messages):,}"))
     if preview.messages:
@@ -130,11 +137,11 @@ def _of_return(verb: str, namespace: Namespace) -> list[Block]:
     if verb not in _ARCHIVED:
         return []
     if namespace.archive is None:
-        return [paragraph("There is no archive, so this cannot be undone.", "warning")]
+        return [Text("There is no archive, so this cannot be undone.", "warning")]
     days = namespace.archive.retention.days
     if verb == Resubmit.verb:
-        return [paragraph(f"Their originals are kept for {days:,} days. The clones cannot be taken back.", "quiet")]
-    return [paragraph(f"Their originals are kept for {days:,} days, so that it can be undone.", "quiet")]
+        return [Text(f"Their originals are kept for {days:,} days. The clones cannot be taken back.", "quiet")]
+    return [Text(f"Their originals are kept for {days:,} days, so that it can be undone.", "quiet")]
 
 
 def _messages(messages: Sequence[Message], columns: Sequence[str], caption: str, *, is_open: bool) -> Block:
@@ -145,7 +152,7 @@ def _messages(messages: Sequence[Message], columns: Sequence[str], caption: str,
     if same:
         caption += f". Each of these {len(values):,} has {', '.join(same).removesuffix('.')}."
     rows = [[_short(row[place]) for place in told] for row in values]
-    return rows_block([title_of(columns[place]) for place in told], rows, caption, is_open=is_open)
+    return Table([title_of(columns[place]) for place in told], rows, caption, is_open=is_open)
 
 
 def _is_one_short_text(values: Sequence[object]) -> bool:
@@ -179,7 +186,7 @@ def changes_table(changes: Sequence[EditChange], caption: str = "") -> Block:
             rows.append(["", "…", [(" ", f"{len(changes) - len(rows):,} more changes")]])
             break
         rows.append([change.sequence_number, change.field, lines])
-    return rows_block(["message", "field", "change"], rows, caption)
+    return Table(["message", "field", "change"], rows, caption)
 
 
 def _lines(before: str, after: str) -> list[tuple[str, str]]:
@@ -206,29 +213,34 @@ def _laid_out(text: str) -> list[str]:
 def report_blocks(report: Report, plan: Plan, *, cancelled: bool = False) -> list[Block]:
     """Say how many messages ended in which way, what remains, and what to do about it."""
     tone = "good" if report.ok else "warning"
+    verb = plan.verb.capitalize()
     if cancelled and not report:
-        return [heading(f"{plan.verb.capitalize()} was cancelled"), paragraph("Nothing was done yet.")]
+        return [Title(f"{verb} was cancelled", is_small=True), Text("Nothing was done yet.")]
     ended = "is done" if report.ok else "was cancelled" if cancelled else "has ended"
-    blocks = [
-        heading(f"{plan.verb.capitalize()} {ended}"),
-        paragraph(f"{report.settled:,} of {_counted(len(report), 'message')} {_done(plan)}.", tone),
-    ]
+    blocks: list[Block] = [Title(f"{verb} {ended}", is_small=True), Text(_done(plan, report), tone)]
     if report.speed is not None:
-        blocks.append(paragraph(f"It ended {report.speed}.", "quiet"))
+        blocks.append(Text(f"It ended {report.speed}.", "quiet"))
     if report.ok:
         return blocks
     counts = [[str(status), count, _MEANING[status]] for status, count in report.counts.items()]
-    blocks.append(rows_block(["status", "messages", "what it means"], counts))
-    blocks += [paragraph(sentence, "warning") for sentence in _advice(report, plan.verb)]
+    blocks.append(Table(["status", "messages", "what it means"], counts))
+    blocks += [Text(sentence, "warning") for sentence in _advice(report, plan.verb)]
     blocks.append(_failures(failure_groups(report)))
     return blocks
 
 
-def _done(plan: Plan) -> str:
-    if plan.verb == Undo.verb:
-        return "sent back, and confirmed"
-    # Messages to send are in no entity yet.
-    return f"of {plan.entity} settled" if plan.messages else f"sent to {plan.entity}, and confirmed"
+def _done(plan: Plan, report: Report) -> str:
+    """Say how many messages ended as they should, and where."""
+    done, total = report.settled, len(report)
+    count = _counted(total, "message") if done == total else f"{done:,} of {_counted(total, 'message')}"
+    place = f" of {plan.entity}"
+    if isinstance(plan.decision, Resubmit) and plan.inner.describe is None:
+        place = f" to {plan.decision.to or plan.entity.sends_to}"
+    elif plan.verb == Send.verb:
+        place = f" to {plan.entity}"
+    elif plan.verb == Undo.verb:
+        place = ""
+    return f"{_PAST.get(plan.verb, 'Settled')} {count}{place}."
 
 
 def _advice(report: Report, verb: str) -> Iterable[str]:
@@ -295,7 +307,7 @@ def _failures(groups: Sequence[FailureGroup]) -> Block:
     total = sum(len(group.outcomes) for group in groups)
     is_open = groups[0].status is not OutcomeStatus.SKIPPED
     caption = f"Not settled: {_counted(total, 'message')}, by reason{more}"
-    return rows_block(["messages", "status", "why", title_of(name)], rows, caption, is_open=is_open)
+    return Table(["messages", "status", "why", title_of(name)], rows, caption, is_open=is_open)
 
 
 def _first(group: FailureGroup, name: str) -> str:
@@ -308,44 +320,29 @@ def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-class PlanCode(widgets.VBox):
-    """Copies a plan as a cell or as Python, for a runbook, and shows the text.
-
-    Example:
-        >>> code = PlanCode()
-        >>> code.shown
-        ''
-    """
+class PlanCode:
+    """Copies a plan as a cell or as Python, for a runbook, and shows the text."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
-        self.cell = button("Copy as cell", "Copy the plan as a cell, and show it", lambda: self._show("cell"))
-        self.python = button("Copy as Python", "Copy the plan as Python, and show it", lambda: self._show("python"))
-        self.view = TextView()
-        # On a line of its own, below the buttons of the plan.
-        super().__init__([row(self.cell, self.python), self.view], layout={"width": "100%"})
-        self.forget()
-
-    @property
-    def shown(self) -> str:
-        """Return the code that is shown."""
-        return "".join(block.get("text", "") for block in self.view.blocks)
+        self._copies = 0
+        self.shown = ""
+        """The code that is shown."""
 
     def offer(self, plan: Plan, *, target: str | None, rate: float | None) -> None:
-        """Offer the code of a plan; nothing is shown for a plan without code."""
-        self.forget()
-        try:
-            self._texts = {"cell": plan.as_cell(rate=rate), "python": plan.as_python(target=target, rate=rate)}
-        except DecisionError:
-            return
-        set_shown(self, shown=True)
+        """Offer the code of a plan; nothing for a plan without code."""
+        self._texts, self.shown = {}, ""
+        with suppress(DecisionError):
+            self._texts = {"cell": plan.as_cell(rate=rate), "Python": plan.as_python(target=target, rate=rate)}
 
-    def forget(self) -> None:
-        """Hide the code of an earlier plan."""
-        self._texts = {}
-        self.view.show()
-        set_shown(self, shown=False)
+    def blocks(self) -> list[Block]:
+        """Return a button for each form of the code, and the one that was chosen."""
+        if not self._texts:
+            return []
+        names = {kind: f"Copy the plan as {'a cell' if kind == 'cell' else kind}, and show it" for kind in self._texts}
+        buttons = [Button(f"Copy as {kind}", partial(self._show, kind), tip) for kind, tip in names.items()]
+        return [Row(buttons, key="copy"), *([Code(self.shown, self._copies)] if self.shown else [])]
 
     def _show(self, kind: str) -> None:
-        self.view.show(code_block(self._texts.get(kind, "")))
-        self.view.copy_code()
+        self.shown = self._texts[kind]
+        self._copies += 1

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
-
-import ipywidgets as widgets
 
 from sbnotebook.analysis.descriptions import masked
 from sbnotebook.client.coercions import duration
@@ -16,9 +15,8 @@ from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import FateStatus, Report
 from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement import Ramp, RampReport
-from sbnotebook.widgets.box_panel import button, row, set_shown, text
-from sbnotebook.widgets.pretty import visible
-from sbnotebook.widgets.text_view import Block, heading, paragraph, rows_block
+from sbnotebook.widgets.blocks import Block, Button, Row, Table, Text, Title
+from sbnotebook.widgets.fields import Entry, as_it_is, check_entry, number_entry, watch
 
 if TYPE_CHECKING:
     from sbnotebook.client.rehearsal import Consumer, Rehearsal, Rehearsed
@@ -26,14 +24,15 @@ if TYPE_CHECKING:
 _DEFAULT: Final = Ramp()
 _MOST: Final = 10_000
 """Messages of a canary at most."""
-_FITTING: Final = {"description_width": "initial"}
+_CANARY: Final = "Send the first messages, and the others only if the consumer completes these"
+_REHEARSE: Final = "Carry it out on copies, in an emulator of this kernel; the namespace stays as it is"
 _SHOWN: Final = 200
 """Messages of a rehearsal in its table."""
 _NAMED: Final = 5
 _MOST_NAME: Final = 60
 
 
-class PlanTrial(widgets.VBox):
+class PlanTrial:
     """Asks whether a canary goes first, and offers to rehearse.
 
     Args:
@@ -51,106 +50,61 @@ class PlanTrial(widgets.VBox):
     def __init__(
         self, rehearse: Callable[[], object], changed: Callable[[], object], *, is_naming: bool = True
     ) -> None:
-        self._changed = changed
+        self._rehearse = rehearse
         self._is_naming = is_naming
         self._total = 0
-        self._make_fields(rehearse)
-        self._words = text("", "quiet")
-        self._problem = text("", "problem")
-        self._choice = row(self.count, self.watch, self.most)
-        rehearsing = row(self.rehearse, *([self.consumer] if is_naming else []))
-        parts = [rehearsing, self.wants_canary, self._choice, self._words, self._problem]
-        super().__init__(parts, layout={"width": "100%"})
-        for each in (self.wants_canary, self.count, self.watch, self.most):
-            each.observe(lambda _: self._choose(), "value")
-        self.forget()
+        self._problem = ""
+        self.wants_canary = check_entry("Send a canary first", tooltip=_CANARY)
+        self.count = number_entry("First", _DEFAULT.batches[0], _MOST)
+        self.watch = Entry(
+            "then watch them for", duration, duration_text(_DEFAULT.watch), hint="such as 10m", size="short"
+        )
+        self.most = number_entry("May come back", 0, _MOST)
+        self.consumer = Entry("Consumer", as_it_is, hint="a function of this notebook; empty for none")
+        watch([self.wants_canary, self.count, self.watch, self.most], changed)
 
-    def _make_fields(self, rehearse: Callable[[], object]) -> None:
-        self.wants_canary = widgets.Checkbox(
-            description="Send a canary first",
-            indent=False,
-            tooltip="Send the first messages, and the others only if the consumer completes these",
-            layout={"width": "auto"},
-        )
-        self.count = widgets.BoundedIntText(
-            _DEFAULT.batches[0], min=1, max=_MOST, description="First", style=_FITTING, layout={"width": "110px"}
-        )
-        self.watch = widgets.Text(
-            duration_text(_DEFAULT.watch),
-            description="then watch them for",
-            placeholder="such as 10m",
-            continuous_update=False,
-            style=_FITTING,
-            layout={"width": "210px"},
-        )
-        self.most = widgets.BoundedIntText(
-            0, min=0, max=_MOST, description="May come back", style=_FITTING, layout={"width": "160px"}
-        )
-        self.rehearse = button(
-            "Rehearse",
-            "Carry it out on copies, in an emulator of this kernel; the namespace stays as it is",
-            rehearse,
-            icon="copy",
-        )
-        self.consumer = widgets.Text(
-            description="Consumer",
-            placeholder="a function of this notebook; empty for none",
-            style=_FITTING,
-            layout={"width": "380px"},
-        )
+    def blocks(self) -> list[Block]:
+        """Return the offers; nothing for a plan that sends no clones."""
+        if not self._total:
+            return []
+        consumer = self.consumer.blocks() if self._is_naming else []
+        found: list[Block] = [
+            Row([Button("Rehearse", self._rehearse, _REHEARSE, icon="copy"), *consumer], key="rehearse"),
+            *([Text(self._problem, "error", key="trial-problem")] if self._problem else []),
+            self.wants_canary.block(),
+        ]
+        if self.wants_canary.value:
+            found.append(Row([self.count.block(), self.watch.block(), self.most.block()], key="canary"))
+            with suppress(SbNotebookError):
+                found.append(Text(str(self.canary and self.canary.sentence(self._total)), "quiet", key="sentence"))
+        return found
 
     def offer(self, plan: Plan) -> None:
-        """Offer to try a plan; nothing is shown for a plan that sends no clones."""
-        self.forget()
-        self._total = len(plan)
-        set_shown(self, shown=plan.inner.with_ramp is not None and len(plan) > 0)
-
-    def forget(self) -> None:
-        """Hide it, and choose no canary."""
+        """Offer to try a plan, with no canary at first."""
+        self._problem = ""
         self.wants_canary.value = False
-        self._show("")
-        set_shown(self, shown=False)
+        self._total = len(plan) if plan.inner.with_ramp is not None else 0
 
     @property
     def canary(self) -> Ramp | None:
         """Return the chosen canary; None for none."""
         if not self.wants_canary.value:
             return None
-        try:
-            count, most = self.count.value, self.most.value
-            share = (most + 0.5) / count if most else 0.0  # between so many and one more
-            return Ramp((count,), duration(self.watch.value.strip()), share)
-        except SbNotebookError as error:
-            self._show(str(error))
-            raise
+        count, most = self.count.read(), self.most.read()
+        share = (most + 0.5) / count if most else 0.0  # between so many and one more
+        return Ramp((count,), self.watch.read(), share)
 
     def named_consumer(self) -> Consumer | None:
         """Return the function or the command that the user named; None for none."""
-        name = self.consumer.value.strip() if self._is_naming else ""
+        self._problem = ""
+        name = self.consumer.read() if self._is_naming else ""
         if not name:
             return None
         found = notebook_variable(name)
         if callable(found) or isinstance(found, (str, list, tuple)):
             return found
-        problem = f"The notebook has no function or command {name[:_MOST_NAME]!r}: run the cell that defines it."
-        self._show(problem)
-        raise ConfigurationError(problem)
-
-    def _choose(self) -> None:
-        self._show("")
-        try:
-            canary = self.canary
-        except SbNotebookError:
-            canary = None
-        self._words.value = canary.sentence(self._total) if canary else ""
-        set_shown(self._words, shown=canary is not None)
-        self._changed()
-
-    def _show(self, problem: str) -> None:
-        self._problem.value = visible(problem)
-        set_shown(self._problem, shown=bool(problem))
-        set_shown(self._choice, shown=self.wants_canary.value)
-        set_shown(self._words, shown=self.wants_canary.value and not problem)
+        self._problem = f"The notebook has no function or command {name[:_MOST_NAME]!r}: run the cell that defines it."
+        raise ConfigurationError(self._problem)
 
 
 def rehearsal_blocks(rehearsal: Rehearsal) -> list[Block]:
@@ -165,13 +119,13 @@ def rehearsal_blocks(rehearsal: Rehearsal) -> list[Block]:
     ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
     shown = f", the first {_SHOWN} shown" if len(rehearsal) > _SHOWN else ""
     return [
-        heading("Rehearsed on copies"),
-        paragraph(f"{counts}. The namespace is as it was.", "good" if is_good else "warning"),
-        rows_block(
+        Title("Rehearsed on copies", is_small=True),
+        Text(f"{counts}. The namespace is as it was.", "good" if is_good else "warning"),
+        Table(
             ["messages", "result", "reason", "description", "numbers"],
             [[len(found), *key, _numbers(found)] for key, found in ordered],
         ),
-        rows_block(
+        Table(
             ["number", "message id", "result", "reason", "description"],
             [
                 [each.sequence_number, each.message_id, str(each.result), each.reason, each.description]
@@ -195,8 +149,8 @@ def canary_blocks(report: Report) -> list[Block]:
     counts = Counter((fate.status, fate.reason or "", fate.description or "") for fate in report.fates)
     said = [[count, *key] for key, count in counts.most_common()]
     is_good = all(fate.status is FateStatus.CONSUMED for fate in report.fates)
-    words = [] if report.stopped is None else [paragraph(report.stopped, "warning")]
+    words: list[Block] = [] if report.stopped is None else [Text(report.stopped, "warning")]
     if len(report.steps) > 1:
-        words.append(paragraph(f"The ramp: {' → '.join(map(str, report.steps))}."))
+        words.append(Text(f"The ramp: {' → '.join(map(str, report.steps))}."))
     caption = "The fate of the canaries, as it was seen last"
-    return [*words, rows_block(["canaries", "fate", "reason", "description"], said, caption, is_open=not is_good)]
+    return [*words, Table(["canaries", "fate", "reason", "description"], said, caption, is_open=not is_good)]

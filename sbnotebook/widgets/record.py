@@ -7,7 +7,6 @@ browser draw the panel again. A style in it hides it while the panel above it is
 
 from __future__ import annotations
 
-import html
 import sys
 import threading
 import uuid
@@ -15,17 +14,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-import ipywidgets as widgets
 import pyarrow as pa
 import pyarrow.compute as pc
 from IPython.display import display
 
-from sbnotebook.analysis import tables
 from sbnotebook.analysis.arrays import array_of_flags, array_of_values
-from sbnotebook.settlement import scrub
-from sbnotebook.widgets.box_panel import Panel
+from sbnotebook.widgets.blocks import Block, Table, Text
+from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.pretty import cell
+from sbnotebook.widgets.renderers.page import html_of
 from sbnotebook.widgets.table.rows import RowModel
-from sbnotebook.widgets.text_view import Block, cell, paragraph, rows_block
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_CAUSES: Final = 50
@@ -36,7 +34,6 @@ _COLUMNS: Final = ("count", "reason", "cause", "frame", "first seen", "last seen
 _NO_KERNEL: Final = (
     "This panel needs a running kernel: run the cell to open it. If it had loaded its messages, its record is below."
 )
-_TAGS: Final = {"title": "h4", "said": "p"}
 
 
 class Record:
@@ -44,7 +41,7 @@ class Record:
 
     Example:
         >>> record = Record()
-        >>> record.show([paragraph("2 messages <b>")])
+        >>> record.show([Text("2 messages <b>")])
         >>> "<p>2 messages &lt;b&gt;</p>" in record.as_html()
         True
     """
@@ -53,7 +50,7 @@ class Record:
         self._id = uuid.uuid4().hex
         self._html = ""
         self._is_displayed = False
-        self._part: widgets.HTML | None = None
+        self._panel: Panel | None = None
         self._lock = threading.Lock()
 
     @property
@@ -72,6 +69,7 @@ class Record:
         """Display a panel, and the record below it."""
         if "ipykernel" not in sys.modules:
             raise NotImplementedError
+        panel.widget.add_class(self.owner)
         bundle: Any = panel._repr_mimebundle_()  # pyright: ignore[reportPrivateUsage]
         display(bundle | {"text/plain": _NO_KERNEL}, raw=True)
         with self._lock:
@@ -81,12 +79,10 @@ class Record:
     def join(self, panel: Panel) -> None:
         """Become a part of a panel, for front ends whose pages keep widgets and no later outputs, such as marimo.
 
-        The panel shows it in pages without a kernel only: see ``static/panel_view.css``.
+        The panel shows it in pages without a kernel only: see ``static/blocks.js``.
         """
-        self._part = widgets.HTML()
-        self._part.add_class("sbn-record")
+        self._panel = panel
         self._is_displayed = True
-        panel.children = (*panel.children, self._part)
 
     def show(self, blocks: Sequence[Block]) -> None:
         """Replace the record, wherever it is displayed; any thread may."""
@@ -98,8 +94,8 @@ class Record:
                     self._publish(is_update=True)
 
     def _publish(self, *, is_update: bool) -> None:
-        if self._part is not None:
-            self._part.value = self.as_html()
+        if self._panel is not None:
+            self._panel.view.record = self.as_html()
             return
         bundle = {"text/html": self.as_html(), "text/plain": "The record of the panel, as HTML"}
         display(bundle, raw=True, display_id=f"sbn-record-{self._id}", update=is_update)
@@ -109,27 +105,15 @@ def _html(blocks: Sequence[Block]) -> str:
     parts: list[str] = []
     room = _MAX_CHARACTERS
     for block in blocks:
-        part = _block_html(block)
+        part = html_of([block])
         room -= len(part)
         if room < 0:
-            return "".join([*parts, _block_html(paragraph(_CUT))])
+            return "".join([*parts, html_of([Text(_CUT)])])
         parts.append(part)
     return "".join(parts)
 
 
-def _block_html(block: Block) -> str:
-    if "rows" in block:
-        rows = [[_scrubbed(value) for value in row] for row in block["rows"]]
-        return tables.html_table(block.get("columns", []), rows, scrub(block.get("caption", "")))
-    tag = _TAGS[block.get("kind", "said")]
-    return f"<{tag}>{html.escape(scrub(block.get('text', '')))}</{tag}>"
-
-
-def _scrubbed(value: object) -> object:
-    return scrub(value) if isinstance(value, str) else value
-
-
-def causes_block(model: RowModel) -> Block | None:
+def causes_block(model: RowModel) -> Table | None:
     """Return a table of the causes, with the number of messages that are left, the first and last time, and notes."""
     with model.lock:
         rows, found, notes, resubmits = model.rows, model.causes, model.notes, model.resubmits.copy()
@@ -159,4 +143,4 @@ def causes_block(model: RowModel) -> Block | None:
     if others:
         lines.append([others, f"{len(counts) - len(listed):,} more causes", *[""] * (len(_COLUMNS) - 2)])
     used = [place for place in range(len(_COLUMNS)) if any(line[place] != "" for line in lines)]
-    return rows_block([_COLUMNS[place] for place in used], [[line[place] for place in used] for line in lines])
+    return Table([_COLUMNS[place] for place in used], [[line[place] for place in used] for line in lines])

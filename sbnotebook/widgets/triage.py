@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Final
 
-import ipywidgets as widgets
 import pyarrow as pa
 
 from sbnotebook.client import Namespace, Plan
@@ -17,19 +16,18 @@ from sbnotebook.client.messages import Messages
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, Report, Resubmit, SubQueue
 from sbnotebook.settlement import EntityCounts, ResubmitEntry, Resubmitted
-from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.box_panel import Panel, button, panel_style, row, set_shown, text
+from sbnotebook.widgets.blocks import Block, Button, Grid, Notice, Progress, Row, Text, Title
 from sbnotebook.widgets.forms.message_actions import triage_actions
 from sbnotebook.widgets.front_end import is_in_marimo
+from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.plan_run import key_of, removed_by
-from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.record import Record, causes_block
 from sbnotebook.widgets.selection_bar import SelectionBar
-from sbnotebook.widgets.table.message_view import MessageView
+from sbnotebook.widgets.table.message_table import MessageTable
+from sbnotebook.widgets.table.plain_table import PlainTable
 from sbnotebook.widgets.table.rows import MessageKey
-from sbnotebook.widgets.text_view import heading, paragraph
 
 _READ_ONLY: Final = (
     "Writing is off: you can make plans, but not carry them out. To act, turn it on with %sb_connect --write, with "
@@ -37,106 +35,71 @@ _READ_ONLY: Final = (
 )
 _REFRESH: Final = "Peek at all messages again; the selection stays"
 _ONWARD: Final = "Look for messages behind the last one that is shown"
+_FINISH: Final = "Shows what became of each of them, and what would be done; nothing is done yet"
 _STOP: Final = "Peek no further; the messages that are here stay"
 
 
-class TriageHeader(widgets.VBox):
-    """Describes the view, and has the buttons to peek again.
+class TriageHeader:
+    """Says how far peeking is, and when it was done.
 
     Args:
-        entity: of the messages.
-        host: the namespace's host name.
-        is_emulator: whether it is an emulator.
-        is_read_only: whether nothing can be changed.
-        refresh: peeks at all again.
-        onward: peeks behind the last message.
-        stop: peeks no further.
+        redraw: has it drawn again; any thread may change it.
     """
 
-    def __init__(
-        self,
-        entity: str,
-        host: str,
-        *,
-        is_emulator: bool,
-        is_read_only: bool,
-        refresh: Callable[[], object],
-        onward: Callable[[], object],
-        stop: Callable[[], object],
-    ) -> None:
+    def __init__(self, redraw: Callable[[], object]) -> None:
+        self._redraw = redraw
         self._about = 0
+        self._done = 0.0
         self._peeked_at = ""
-        self._count = text()
-        self._problem = text("", "problem")
-        self._refresh = button("Refresh", _REFRESH, refresh, icon="refresh")
-        self._onward = button("Peek onward", _ONWARD, onward, icon="forward")
-        self._stop = button("Stop", _STOP, stop, icon="stop")
-        self._bar = widgets.IntProgress(layout=widgets.Layout(width="200px"))
-        place = text(f"on {host}{' (the emulator)' if is_emulator else ''}", "quiet")
-        read_only = [_read_only()] if is_read_only else []
-        super().__init__(
-            [
-                row(text(f"Triage of {entity}", "title"), place),
-                *read_only,
-                row(self._count, self._bar, self._stop, self._refresh, self._onward),
-                self._problem,
-            ]
-        )
+        self._count = self._problem = ""
+        self.is_loading = False
+
+    def blocks(self, buttons: Sequence[Button]) -> list[Block]:
+        """Return its words, with buttons beside them."""
+        bar = [Progress(self._done)] if self.is_loading and self._about else []
+        problem = [Text(self._problem, "error", key="peek-problem")] if self._problem else []
+        return [Row([Text(self._count, key="count"), *bar, *buttons], key="peeking"), *problem]
 
     def begin(self) -> None:
         """Show that peeking has begun."""
-        self.say_problem("")
-        self.expect(0)
+        self._problem, self._about, self.is_loading = "", 0, True
         self.advance(0)
-        self._switch(is_loading=True)
 
     def expect(self, about: int) -> None:
-        """Say about how many messages there are by the service's count; any thread may."""
+        """Say about how many messages there are by the service's count."""
         self._about = about
-        self._bar.max = max(about, 1)
 
     def advance(self, count: int) -> None:
         """Show how many messages have come until now."""
         is_known = self._about >= count and self._about > 0
-        self._count.value = f"Peeking… {count:,} {f'of about {self._about:,} ' if is_known else ''}messages"
-        self._bar.value = min(count, self._bar.max)
-        set_shown(self._bar, shown=is_known)
+        self._count = f"Peeking… {count:,} {f'of about {self._about:,} ' if is_known else ''}messages"
+        self._done = min(1.0, count / max(1, self._about))
+        self._redraw()
 
     def end(self, words: str, *, is_fresh: bool = True) -> None:
         """Show that peeking has ended."""
         if is_fresh:
             self._peeked_at = f"{datetime.now(UTC):%H:%M:%S}"
+        self.is_loading = False
         self.say(words)
-        self._switch(is_loading=False)
 
     def say(self, words: str) -> None:
         """Show other words for the last peek."""
-        self._count.value = f"{words}, peeked at {self._peeked_at} UTC" if self._peeked_at else words
+        self._count = f"{words}, peeked at {self._peeked_at} UTC" if self._peeked_at else words
+        self._redraw()
 
     def say_problem(self, sentence: str) -> None:
         """Show what went wrong; nothing where the sentence is empty."""
-        self._problem.value = visible(sentence)
-        set_shown(self._problem, shown=bool(sentence))
+        self._problem = sentence
+        self._redraw()
 
     @property
     def words(self) -> str:
         """Return what the header says, for those who see text only."""
-        return " ".join(filter(None, (self._count.value, self._problem.value)))
-
-    def _switch(self, *, is_loading: bool) -> None:
-        for widget in (self._stop, self._bar):
-            set_shown(widget, shown=is_loading)
-        for widget in (self._refresh, self._onward):
-            set_shown(widget, shown=not is_loading)
+        return " ".join(filter(None, (self._count, self._problem)))
 
 
-def _read_only() -> widgets.Label:
-    label = text(_READ_ONLY)
-    label.add_class("sbn-notice")
-    return label
-
-
-class UnfinishedBanner(widgets.VBox):
+class UnfinishedBanner(Panel):
     """Says which resubmits of an entity are unfinished, and offers the plan that finishes them.
 
     Args:
@@ -148,37 +111,33 @@ class UnfinishedBanner(widgets.VBox):
     def __init__(
         self, namespace: Namespace, entity: EntityAddress, propose: Callable[[Callable[[], Plan]], object]
     ) -> None:
+        super().__init__()
         self._namespace = namespace
         self._entity = entity
-        self._words = text()
-        look = button(
-            "Look at the plan",
-            "Shows what became of each of them, and what would be done; nothing is done yet",
-            lambda: propose(self._plan),
-            icon="eye",
-            kind="warning",
-        )
-        super().__init__([row(self._words, look)])
-        self.add_class("sbn-notice")
-        set_shown(self, shown=False)
+        self._propose = propose
+        self._words = ""
+
+    def blocks(self) -> list[Block]:
+        """Return the notice; nothing where all resubmits have ended."""
+        look = Button("Look at the plan", lambda: self._propose(self._plan), _FINISH, "warning", "eye")
+        return [Notice(self._words, [look], key="unfinished")] if self._words else []
 
     def look(self) -> None:
         """Ask the journal, in the background."""
-        background.start(lambda: self._namespace.unfinished(self._entity), done=self._show, failed=self._say)
+        self.in_background(lambda: self._namespace.unfinished(self._entity), self._show, self._say)
 
     def _show(self, entries: list[ResubmitEntry]) -> None:
         count = len({entry.key for entry in entries})
+        self._words = ""
         if entries and entries[0].changed is not None:
-            self._words.value = (
+            self._words = (
                 f"{count:,} {'resubmit' if count == 1 else 'resubmits'} from here, begun on "
                 f"{entries[0].changed:%Y-%m-%d at %H:%M} UTC, did not end: they were interrupted, or still run "
                 "elsewhere. You can finish them, and nothing is sent twice."
             )
-        set_shown(self, shown=bool(entries))
 
     def _say(self, problem: str) -> None:
-        self._words.value = f"The journal cannot be read: {problem}"
-        set_shown(self, shown=True)
+        self._words = f"The journal cannot be read: {problem}"
 
     def _plan(self) -> Plan:
         plans = self._namespace.resume(self._entity)
@@ -236,33 +195,15 @@ class Triage(Panel):
         self._has_peeked = threading.Event()
         address = self._entity.address
         label = f"Messages of {address}"
-        self.table = MessageView(columns=_COLUMNS, timeline=True, causes=True, label=label, cause_action=_CAUSE_ACTION)
+        self.table = MessageTable(columns=_COLUMNS, timeline=True, causes=True, label=label, cause_action=_CAUSE_ACTION)
+        self._plain = PlainTable(self.table.model, self.redraw)
         self.actions = ActionPanel(namespace, table=self.table, is_editing=is_editing)
-        self.actions.layout.margin = "8px 0 0 0"
-        self._header = TriageHeader(
-            str(address),
-            namespace.host,
-            is_emulator=namespace.is_emulator,
-            is_read_only=namespace.read_only,
-            refresh=self.refresh,
-            onward=self.peek_onward,
-            stop=self.stop,
-        )
+        self._header = TriageHeader(self.redraw)
         self._banner = UnfinishedBanner(namespace, address, self._resume)
-        self._empty = text()
         is_archived, place = namespace.archive is not None, (self._entity, namespace.entity(address.entity))
         actions = triage_actions(*place, self.table, is_archived=is_archived, is_editing=is_editing)
         self.bar = SelectionBar(self.table, actions, self.actions)
-        super().__init__([
-            panel_style(), self._header, self._banner, self._empty, self.table, self.bar, self.actions
-        ])  # fmt: skip
-        self.add_class("sbn-panel")
-        self._listen()
-        self._read_notes()
-        self.refresh()
-
-    def _listen(self) -> None:
-        self.add_class(self.record.owner)
+        super().__init__(self.actions, self._banner, self.bar)
         if is_in_marimo():
             self.record.join(self)
             self.table.model.find_causes()
@@ -270,13 +211,41 @@ class Triage(Panel):
         self.table.model.on_causes.add(self._write_record)
         self.table.model.on_act.add(self.bar.begin)
         self._end_notes = self.table.on_note(self._write_note)
+        self._read_notes()
+        self.refresh()
+
+    def blocks(self) -> list[Block]:
+        """Return the head, the messages by cause, and the actions on them."""
+        address, namespace = self._entity.address, self._namespace
+        place = f"on {namespace.host}{' (the emulator)' if namespace.is_emulator else ''}"
+        is_empty = not self._is_looking and self.table.model.count == 0
+        nothing = _NO_LETTERS if address.sub_queue is SubQueue.DEAD_LETTER else _NO_MESSAGES
+        table = [] if is_empty else [Grid(self.table, self._plain.blocks), *self.bar.blocks()]
+        is_acting = not is_empty or self.actions.is_open
+        return [
+            Row([Title(f"Triage of {address}"), Text(place, "quiet")], key="head"),
+            *([Notice(_READ_ONLY, key="read-only")] if namespace.read_only else []),
+            *self._header.blocks(self._peek_buttons()),
+            *self._banner.blocks(),
+            *([Text(nothing, key="nothing")] if is_empty and self._is_end else []),
+            *table,
+            *(self.actions.blocks() if is_acting else []),
+        ]
+
+    def _peek_buttons(self) -> list[Button]:
+        if self._header.is_loading:
+            return [Button("Stop", self.stop, _STOP, icon="stop")]
+        return [
+            Button("Refresh", self.refresh, _REFRESH, icon="refresh"),
+            Button("Peek onward", self.peek_onward, _ONWARD, icon="forward"),
+        ]
 
     # ------------------------------------------------------------ looking
 
     def refresh(self) -> None:
         """Peek at all messages again; the selection stays. Returns at once."""
         self._banner.look()
-        if not self.table.messages:  # then each part is shown as it comes
+        if not self.table.model.count:  # then each part is shown as it comes
             self._look(1, self.table.append)
             return
         parts: list[pa.Table] = [Messages().to_arrow()]
@@ -343,9 +312,9 @@ class Triage(Panel):
                     complete()
                 return looked
 
-            self._thread = background.start(work, done=self._looked, failed=self._failed)
+            self._thread = self.in_background(work, self._looked, self._failed)
         if first == 1:
-            background.start(self._expected, done=self._header.expect, failed=lambda _: None)
+            self.in_background(self._expected, self._header.expect, lambda _: None)
 
     def _advance(self, looked: PeekProgress) -> None:
         self._header.advance(looked.looked_at)
@@ -373,21 +342,14 @@ class Triage(Panel):
         return min(_count_in(counts, address.sub_queue), self._limit or sys.maxsize)
 
     def _count_messages(self) -> str:
-        """Return how many messages are shown, in words, and hide controls that need messages."""
-        count = len(self.table.messages)
-        is_letters = self._entity.address.sub_queue is SubQueue.DEAD_LETTER
-        self._empty.value = _NO_LETTERS if is_letters else _NO_MESSAGES
-        for widget in (self.table, self.bar):
-            set_shown(widget, shown=count > 0)
-        set_shown(self.actions, shown=count > 0 or self.actions.report is not None)
-        set_shown(self._empty, shown=count == 0 and self._is_end)
+        """Return how many messages are shown, in words."""
+        count = self.table.model.count
         more = "" if self._is_end else " (there may be more)"
         return f"{count:,} {'message' if count == 1 else 'messages'}{more}"
 
     # ------------------------------------------------------------ acting
 
     def _resume(self, make: Callable[[], Plan]) -> None:
-        set_shown(self.actions, shown=True)
         self.actions.propose(make, title="Finish interrupted resubmits")
 
     def _reported(self, report: Report) -> None:
@@ -411,7 +373,7 @@ class Triage(Panel):
             change()
             return self._namespace.notes(), self._namespace.counted_resubmits(place)
 
-        background.start(work, done=self._show_notes, failed=self._header.say_problem)
+        self.in_background(work, self._show_notes, self._header.say_problem)
 
     def _show_notes(self, known: tuple[dict[str, str], dict[str, Resubmitted]]) -> None:
         notes, resubmits = known
@@ -433,8 +395,8 @@ class Triage(Panel):
         if not self._has_peeked.is_set():
             return
         place = f"Triage of {self._entity.address} on {self._namespace.host}, {datetime.now(UTC):%Y-%m-%d}"
-        blocks = [heading(place), paragraph(self._header.words)]
-        if self.table.messages and (causes := causes_block(self.table.model)):
+        blocks: list[Block] = [Title(place), Text(self._header.words)]
+        if self.table.model.count and (causes := causes_block(self.table.model)):
             blocks.append(causes)
         self.record.show([*blocks, *self.actions.record])
 
@@ -444,15 +406,15 @@ class Triage(Panel):
         """Remove it from the screen, and stop peeking and the plan in progress."""
         self.stop()
         self._end_notes()
-        for part in (self.actions, self.bar, self.table, self._banner, self._header):
-            part.close()
         super().close()
+        for part in (self.actions, self.bar, self.table):
+            part.close()
 
     def to_text(self) -> str:
         """Return the causes as text, when peeking has ended, and how to continue without buttons."""
         self.wait()
         lines = self._lines()
-        if self.table.messages:
+        if self.table.model.count:
             lines.append(
                 f"Continue with %sb_resubmit {self._entity.address} --where …, or with %sb_pick to settle them; "
                 "both show "
@@ -461,7 +423,7 @@ class Triage(Panel):
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return "\n".join([*self._lines(), *([self.bar.words] if self.table.messages else []), repr(self.actions)])
+        return "\n".join([*self._lines(), *([self.bar.words] if self.table.model.count else []), repr(self.actions)])
 
     def _lines(self) -> list[str]:
         lines = [f"Triage of {self._entity.address} on {self._namespace.host}: {self._header.words}"]

@@ -118,7 +118,7 @@ def use(panel: Locator, name: str) -> None:
 def test_triage_finds_edits_and_resubmits_a_cause(tmp_path: Path, theme: str) -> None:
     with served(APP, tmp_path, theme) as address, opened() as page:
         page.goto(address)
-        panel = page.locator(".sbn-panel-view").first
+        panel = page.locator(".sbn-panel").first
         expect(panel).to_contain_text("150 messages, peeked at", timeout=RUN_TIMEOUT)
         use(panel, "Select 100")
         expect(panel).to_contain_text("100 messages are selected.")
@@ -131,11 +131,11 @@ def test_triage_finds_edits_and_resubmits_a_cause(tmp_path: Path, theme: str) ->
         expect(panel).to_contain_text("carrier")
         use(panel, "Show the plan")
         expect(panel.get_by_role("button", name="Carry out")).to_be_enabled(timeout=RUN_TIMEOUT)
-        words = panel.locator(".sbn-acting .sbn-prose").first
+        words = panel.locator(".sbn-words").first
         expect(words).to_be_focused()
         page.screenshot(path=tmp_path / "plan.png", full_page=True)
         use(panel, "Carry out")
-        expect(panel).to_contain_text("100 of 100 messages of orders/$dlq settled.", timeout=RUN_TIMEOUT)
+        expect(panel).to_contain_text("Resubmitted 100 messages to orders.", timeout=RUN_TIMEOUT)
         expect(words).to_be_focused()
         expect(panel).to_contain_text("50 messages, peeked at")
         page.screenshot(path=tmp_path / "report.png", full_page=True)
@@ -144,7 +144,7 @@ def test_triage_finds_edits_and_resubmits_a_cause(tmp_path: Path, theme: str) ->
 def test_focus_returns_to_the_opener_of_a_detail(tmp_path: Path) -> None:
     with served(APP, tmp_path) as address, opened() as page:
         page.goto(address)
-        panel = page.locator(".sbn-panel-view").first
+        panel = page.locator(".sbn-panel").first
         expect(panel).to_contain_text("150 messages, peeked at", timeout=RUN_TIMEOUT)
         opener = panel.get_by_role("button", name="Example", exact=True).first
         opener.press("Enter")
@@ -159,7 +159,7 @@ def test_the_other_panels_act_in_marimo(tmp_path: Path, theme: str) -> None:
     with served(app_of(tmp_path, PANELS), tmp_path, theme) as address, opened(3600) as page:
         page.goto(address)
         expect(page.get_by_text("bills: 5 messages").first).to_be_visible(timeout=RUN_TIMEOUT)
-        views = page.locator(".sbn-panel-view")
+        views = page.locator(".sbn-panel")
         expect(views).to_have_count(4, timeout=RUN_TIMEOUT)
         monitor, entities, locks, actions = (views.nth(place) for place in range(4))
         _watch(monitor)
@@ -184,7 +184,7 @@ def _complete_deferred(entities: Locator) -> None:
     use(entities, "Complete…")
     use(entities, "Show the plan")
     use(entities, "Carry out")
-    expect(entities).to_contain_text("3 of 3 messages of bills settled.")
+    expect(entities).to_contain_text("Completed 3 messages of bills.")
     use(entities, "All dead letters")
     expect(entities).to_contain_text("PriceMissing")
 
@@ -195,12 +195,12 @@ def _complete_held(locks: Locator) -> None:
     use(locks, "Complete…")
     use(locks, "Show the plan")
     use(locks, "Carry out")
-    expect(locks).to_contain_text("5 of 5 messages of held settled.")
+    expect(locks).to_contain_text("Completed 5 messages of held.")
 
 
 def _purge_and_undo(actions: Locator) -> None:
     use(actions, "Carry out")
-    expect(actions).to_contain_text("15 of 15 messages of orders settled.")
+    expect(actions).to_contain_text("Purged 15 messages of orders.")
     use(actions, "Undo")
     use(actions, "Carry out")
     expect(actions).to_contain_text("Undo is done")
@@ -225,7 +225,7 @@ def test_an_exported_page_shows_the_record(tmp_path: Path) -> None:
     with opened() as page:
         page.route(EVERYTHING, serve)
         page.goto(f"{SAVED}/")
-        panel = page.locator(".sbn-panel-view")
+        panel = page.locator(".sbn-panel")
         record = panel.locator(".sbn-record")
         expect(record).to_contain_text("5 messages, peeked at", timeout=RUN_TIMEOUT)
         expect(record.get_by_role("cell", name="PriceMissing")).to_be_visible()

@@ -126,13 +126,13 @@ def test_the_triage_works_in_webkit(lab: Lab, hand: Hand, tmp_path: Path) -> Non
     hand.expect("Nothing is planned.")
     hand.click("Show the plan")
     hand.click("Carry out")
-    hand.expect("12 of 12 messages of orders/$dlq settled.")
+    hand.expect("Completed 12 messages of orders/$dlq.")
     driver.save_screenshot(str(tmp_path / "done.png"))
 
     hand.run(SAVE)
-    assert "12 of 12 messages of orders/$dlq settled." in notebook.read_text()
+    assert "Completed 12 messages of orders/$dlq." in notebook.read_text()
     assert driver.execute_script("return window.faults;") == []
     hand.run(SHUT_DOWN)
     driver.refresh()
-    hand.expect("12 of 12 messages of orders/$dlq settled.", where="[class^=sbn-record-]")
+    hand.expect("Completed 12 messages of orders/$dlq.", where="[class^=sbn-record-]")
     driver.save_screenshot(str(tmp_path / "record.png"))

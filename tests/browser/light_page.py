@@ -31,8 +31,6 @@ from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 from traitlets.config import Config
 
-from sbnotebook.widgets.box_panel import SCRIPTS, Panel
-from sbnotebook.widgets.front_end import module, style
 from sbnotebook.widgets.panel import PanelWidget
 
 _untyped: Any = widgets
@@ -40,8 +38,6 @@ _instances: dict[str, Any] = _untyped._instances  # noqa: SLF001 (the widgets of
 
 _FILES: Final = {
     "/": ("text/html", lambda: Path(__file__).with_suffix(".html").read_text()),
-    "/view.js": ("text/javascript", lambda: module(*SCRIPTS)),
-    "/view.css": ("text/css", lambda: style("parts.css", "panel_view.css")),
 }
 _WIDGET: Final = "application/vnd.jupyter.widget-view+json"
 
@@ -126,8 +122,8 @@ class Kernel:
         try:
             yield
         finally:
-            for widget in [each for each in map(_instances.get, self._comms) if isinstance(each, (Panel, PanelWidget))]:
-                (widget.panel if isinstance(widget, PanelWidget) else widget).close()
+            for widget in [each for each in map(_instances.get, self._comms) if isinstance(each, PanelWidget)]:
+                widget.panel.close()
             self._clicks.shutdown()
             for widget in filter(None, map(_instances.get, self._comms)):
                 widget.close()

@@ -39,7 +39,7 @@ PANELS = ".jp-OutputArea-output .sbn-panel"
 # The table of messages scrolls by itself.
 TOO_WIDE = """(panels) => [...document.querySelectorAll(panels)]
     .flatMap((panel) => [panel, ...panel.querySelectorAll(
-        '.widget-box, .sbn-table, .sbn-prose, input, button')])
+        '.sbn-panel, .sbn-table, .sbn-beside, .sbn-column, input, button')])
     .filter((part) => part.checkVisibility() && !part.closest('.sbn-grid'))
     .filter((part) => part.scrollWidth > part.clientWidth + 2 && !part.matches('input, button')
         || part.getBoundingClientRect().right > part.closest('.jp-OutputArea-output').getBoundingClientRect().right + 2)
@@ -99,7 +99,7 @@ GO_ON = """(panel, name) => new MutationObserver((_, observer) => {
 def test_the_focus_moves_to_what_is_new(run: Run) -> None:
     notebook = run(CELLS[:2])
     triage = notebook.page.locator(PANELS).filter(has_text="Triage of orders/$dlq").first
-    words = triage.locator(".sbn-acting .sbn-prose").first
+    words = triage.locator(".sbn-words").first
     triage.get_by_role("button", name="Select 12", exact=True).click()
 
     def press(name: str, then: Locator, key: str = "Enter") -> None:

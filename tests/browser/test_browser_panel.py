@@ -98,7 +98,7 @@ def cancel_what_is_scheduled(panel: Locator, notebook: Notebook) -> None:
     panel.get_by_role("button", name="Show the plan").click()
     expect(panel.get_by_text("Cancel 2 messages of orders.")).to_be_visible()
     panel.get_by_role("button", name="Carry out").click()
-    expect(panel.get_by_text("2 of 2 messages of orders settled.")).to_be_visible()
+    expect(panel.get_by_text("Cancelled 2 messages of orders.")).to_be_visible()
     expect(panel.get_by_text("No messages are shown.")).to_be_visible()
     assert notebook.kernel("print(len(orders.scheduled()))") == "0"
     panel.get_by_role("button", name="Done").click()
@@ -118,6 +118,6 @@ def send(panel: Locator, notebook: Notebook) -> None:
     panel.get_by_role("button", name="Show what will be sent").click()
     expect(panel.get_by_text("Send 1 message to orders.")).to_be_visible()
     panel.get_by_role("button", name="Carry out").click()
-    expect(panel.get_by_text("1 of 1 message sent to orders, and confirmed.")).to_be_visible()
+    expect(panel.get_by_text("Sent 1 message to orders.")).to_be_visible()
     sent = "(m,) = orders.peek(where=\"subject = 'new'\"); print(m.body, dict(m.application_properties))"
     assert notebook.kernel(sent) == "b'{\"flight\": 1545}' {'attempt': 2}"

@@ -43,7 +43,7 @@ def see(panel: Locator, text: str) -> None:
 def carry_out(panel: Locator) -> None:
     """Show a plan, which takes the focus, and carry it out."""
     use(panel, "Show the plan")
-    expect(panel.locator(".sbn-acting .sbn-prose").first).to_be_focused()
+    expect(panel.locator(".sbn-words").first).to_be_focused()
     use(panel, "Carry out")
 
 
@@ -94,14 +94,14 @@ def browse(panel: Locator) -> None:
     use(panel, "Select 3 shown")
     use(panel, "Complete…")
     carry_out(panel)
-    see(panel, "3 of 3 messages of bills settled.")
+    see(panel, "Completed 3 messages of bills.")
 
 
 @pytest.mark.browser
 @pytest.mark.thorough
 def test_all_controls_answer_while_a_cell_sleeps(browser: Browser, lab: Lab, tmp_path: Path) -> None:
     notebook = run_notebook(browser, lab, [SET_UP, "display(triage, monitor, browser)"])
-    panels = notebook.page.locator(".jp-OutputArea-output .sbn-panel:not(.sbn-acting)")
+    panels = notebook.page.locator(".jp-OutputArea-output .sbn-panel")
     triage = panels.filter(has_text="Triage of orders/$dlq").first
     see(triage, "120 messages, peeked at")
     with notebook.busy(tmp_path):

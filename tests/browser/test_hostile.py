@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -32,12 +33,10 @@ orders.send(hostile_messages())""",
     "%sb_resubmit orders/$dlq --dry-run",
     """\
 from sbnotebook import Browser, LockBoard, MessageTable, Monitor, Triage
-from sbnotebook.widgets.table.plain_table import PlainTable
-from sbnotebook.widgets.table.rows import RowModel
 triage = Triage(namespace, "orders/$dlq")
 triage""",
     "messages = namespace.entity('orders/$dlq').peek(show_progress=False)\nMessageTable(messages)",
-    "PlainTable(RowModel(messages, causes=True))",
+    "plain = Triage(namespace, 'orders/$dlq')\nplain.use_plain()\nplain",
     "board = LockBoard(namespace, orders.lock(100))\nboard",
     "browser = Browser(namespace, 'orders/$dlq')\nbrowser",
     "Monitor(namespace, ['orders'])",
@@ -117,7 +116,7 @@ def _edit_and_resubmit(panel: Locator) -> None:
     expect(panel.get_by_text(f"Message 1 of {COUNT}")).to_be_visible()
     panel.get_by_role("button", name="Show the plan").click()
     panel.get_by_role("button", name="Carry out").click()
-    expect(panel.get_by_text("messages of orders/$dlq settled.")).to_be_visible()
+    expect(panel.get_by_text(re.compile(r"Resubmitted \d+"))).to_be_visible()
 
 
 def _is_inert(page: Page) -> None:

@@ -14,10 +14,11 @@ COUNT = 10_000
 
 MESSAGES = f"""
 from datetime import UTC, datetime, timedelta
-import ipywidgets
 from IPython.display import HTML
 from sbnotebook import PeekedMessage
 from sbnotebook.client import Messages
+from sbnotebook.widgets.blocks import Button
+from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.table.message_table import MessageTable
 
 def message(number):
@@ -35,8 +36,10 @@ def message(number):
 messages = Messages([message(number) for number in range({COUNT})])
 table = MessageTable(messages, facets=(), label="Dead letters")
 seen = []
-button = ipywidgets.Button(description="Look")
-button.on_click(lambda _: seen.append([table.selected_keys, table.hidden]))
+class Look(Panel):
+    def blocks(self):
+        return [Button("Look", lambda: seen.append([table.selected_keys, table.hidden]))]
+button = Look()
 """
 
 
@@ -278,6 +281,8 @@ def half_a_million(view: Locator) -> None:
 LOCKED = """
 from datetime import UTC, datetime, timedelta
 from sbnotebook import PeekedMessage
+from sbnotebook.widgets.blocks import Button
+from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.table.message_table import MessageTable
 
 now = datetime.now(UTC)

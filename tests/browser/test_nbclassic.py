@@ -80,4 +80,4 @@ def _complete_all(panel: Locator) -> None:
     panel.get_by_role("button", name="Complete…").click()
     panel.get_by_role("button", name="Show the plan").click()
     panel.get_by_role("button", name="Carry out").click()
-    expect(panel.get_by_text("40 of 40 messages of orders/$dlq settled.")).to_be_visible()
+    expect(panel.get_by_text("Completed 40 messages of orders/$dlq.")).to_be_visible()

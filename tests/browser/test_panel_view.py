@@ -23,7 +23,7 @@ orders = filled_client_queue(namespace, "orders", 5)
 orders.process(reject, show_progress=False)
 triage = Triage(namespace, "orders/$dlq")
 triage.record.join(triage)
-display({"application/vnd.jupyter.widget-view+json": {"model_id": triage.model_id}}, raw=True)""",
+display({"application/vnd.jupyter.widget-view+json": {"model_id": triage.view.model_id}}, raw=True)""",
 ]
 
 
@@ -34,9 +34,9 @@ def test_triage_in_a_shadow_root_resubmits_a_cause(run_here: Callable[..., Light
     page.get_by_role("button", name="Select 5", exact=True).click()
     expect(page.get_by_text("5 messages are selected.")).to_be_visible()
     bar = page.locator(".sbn-selection")
-    expect(bar.locator("button > svg > path")).to_have_count(int(notebook.kernel("print(len(triage.bar.buttons))")))
+    expect(bar.locator("button > svg > path")).to_have_count(int(notebook.kernel("print(len(triage.bar.actions))")))
     bar.get_by_role("button", name="Resubmit…", exact=True).click()
-    rate, words = page.get_by_label("Rate, a second"), page.locator(".sbn-acting .sbn-prose").first
+    rate, words = page.get_by_label("Rate, a second"), page.locator(".sbn-words").first
     expect(page.locator(".sbn-form input").first).to_be_focused()
     rate.fill("many")
     page.get_by_role("button", name="Show the plan").click()
@@ -45,7 +45,7 @@ def test_triage_in_a_shadow_root_resubmits_a_cause(run_here: Callable[..., Light
     page.get_by_role("button", name="Show the plan").click()
     expect(words).to_be_focused()
     page.get_by_role("button", name="Carry out").click()
-    expect(words).to_contain_text("5 of 5 messages of orders/$dlq settled.")
+    expect(words).to_contain_text("Resubmitted 5 messages to orders.")
     expect(words).to_be_focused()
     expect(page.get_by_text("Nothing is dead-lettered here")).to_be_visible()
     assert notebook.kernel("print(len(orders.peek(show_progress=False)))") == "5"
@@ -55,6 +55,6 @@ def test_triage_in_a_shadow_root_resubmits_a_cause(run_here: Callable[..., Light
     expect(record).to_be_hidden()
     page.add_init_script("window.__MARIMO_STATIC__ = {}")
     page.reload()
-    expect(record.get_by_text("5 of 5 messages of orders/$dlq settled.")).to_be_visible()
+    expect(record.get_by_text("Resubmitted 5 messages to orders.")).to_be_visible()
     expect(page.get_by_role("button")).to_have_count(0)
     assert notebook.errors == []

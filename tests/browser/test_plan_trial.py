@@ -64,7 +64,7 @@ def _rehearsed(notebook: Notebook, panel: Locator) -> None:
     panel.get_by_role("button", name="Select 12 shown").click()
     panel.get_by_role("button", name="Resubmit…", exact=True).last.click()
     panel.get_by_role("button", name="Show the plan").click()
-    words = panel.locator(".sbn-acting .sbn-prose").first
+    words = panel.locator(".sbn-words").first
     expect(words).to_contain_text("Resubmit 12 messages of orders/$dlq to orders.")
     consumer = panel.get_by_label("Consumer")
     consumer.fill("ship")
@@ -82,7 +82,7 @@ def _copied(page: Page, panel: Locator) -> None:
     expect(panel.get_by_text("Canary: 3 first, watched for 10m at most.")).to_be_visible()
     panel.get_by_role("button", name="Copy as cell").click()
     code = "%sb_resubmit orders/$dlq --messages 1-12 --to orders --ramp 3 --watch 10m\n"
-    expect(panel.locator(".sbn-prose-code")).to_have_text(code)
+    expect(panel.locator(".sbn-code")).to_have_text(code)
     expect(panel.get_by_text("Copied.", exact=True)).to_be_visible()
     assert page.evaluate("() => navigator.clipboard.readText()") == code
     # Where the browser does not let the page copy, the text is selected.
@@ -99,7 +99,7 @@ def _sent_first(notebook: Notebook, panel: Locator) -> None:
     expect(panel.get_by_text("3 of 12, watching these: 3 sent, 0 consumed")).to_be_visible()
     assert notebook.kernel(LETTERS) == "9 3"
     panel.get_by_role("button", name="Cancel").click()
-    words = panel.locator(".sbn-acting .sbn-prose").first
+    words = panel.locator(".sbn-words").first
     expect(words).to_contain_text("Resubmit was cancelled")
     expect(words).to_contain_text("The fate of the canaries, as it was seen last")
     assert notebook.kernel(LETTERS) == "9 3"

@@ -63,9 +63,9 @@ def _complete(page: Page) -> None:
     panel = page.locator(".jp-OutputArea-output .sbn-panel").filter(has_text="Triage of orders/$dlq").first
     for name in ("Select 12", "Complete…", "Show the plan", "Carry out"):
         panel.get_by_role("button", name=name, exact=True).click()
-    expect(panel.get_by_text("12 of 12 messages of orders/$dlq settled.")).to_be_visible()
+    expect(panel.get_by_text("Completed 12 messages of orders/$dlq.")).to_be_visible()
     record = page.locator("[class^=sbn-record-]")
-    expect(record).to_contain_text("12 of 12 messages of orders/$dlq settled.")
+    expect(record).to_contain_text("Completed 12 messages of orders/$dlq.")
     expect(record).to_be_hidden()
 
 
@@ -75,6 +75,6 @@ def _shows_what_was_done(page: Page) -> None:
     cells = record.locator("tbody td")
     expect(cells.nth(0)).to_have_text("18")
     expect(cells.nth(2)).to_have_text("no price")
-    expect(record.get_by_text("12 of 12 messages of orders/$dlq settled.")).to_be_visible()
+    expect(record.get_by_text("Completed 12 messages of orders/$dlq.")).to_be_visible()
     expect(page.locator("body")).not_to_contain_text("Peeking…")
     expect(record).not_to_contain_text("secret")  # a saved notebook has no bodies

@@ -106,7 +106,7 @@ def _by_mouse(notebook: Notebook, panel: Locator) -> None:
     expect(panel.get_by_text("Resubmit 12 messages of orders/$dlq to repaired, edited.")).to_be_visible()
     assert notebook.kernel("print(len(bodies('orders/$dlq')), len(bodies('repaired')))") == "30 0"
     panel.get_by_role("button", name="Carry out").click()
-    expect(panel.get_by_text("12 of 12 messages of orders/$dlq settled.")).to_be_visible()
+    expect(panel.get_by_text("Resubmitted 12 messages to repaired.")).to_be_visible()
     expect(panel.get_by_text("18 messages, peeked at")).to_be_visible()
     panel.get_by_role("button", name="Done").click()
     expect(panel.get_by_text("Nothing is planned.")).to_be_visible()  # the panel is shorter now, so the page may move
@@ -137,7 +137,7 @@ def _by_keyboard(notebook: Notebook, panel: Locator) -> None:
     assert notebook.kernel("print(len(bodies('bills/$dlq')))") == "30"
     _tab_to(page, "Carry out")
     page.keyboard.press("Enter")
-    expect(panel.get_by_text("12 of 12 messages of bills/$dlq settled.")).to_be_visible()
+    expect(panel.get_by_text("Completed 12 messages of bills/$dlq.")).to_be_visible()
     assert notebook.kernel("print(len(bodies('bills/$dlq')), len(bodies('bills')))") == "18 0"
     _tab_to(page, "Undo")
     page.keyboard.press("Enter")

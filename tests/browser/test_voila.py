@@ -99,7 +99,7 @@ def test_a_group_is_sent_back_in_a_page_of_its_own(app: App, browser: Browser, t
     _follows_the_browser_to_dark(page, tmp_path)
     with _listening_to_what_is_shown(app) as home:
         _resubmit(page, "12")
-        expect(page.get_by_text("12 of 12 messages of orders/$dlq settled.")).to_be_visible()
+        expect(page.get_by_text("Resubmitted 12 messages to orders.")).to_be_visible()
     assert (len(app.peek("orders")), len(app.peek("orders/$dlq"))) == (12, 18 + HOSTILE)
     expect(page.get_by_text(f"{18 + HOSTILE} messages, peeked at")).to_be_visible()
     page.get_by_role("button", name="Done").click()

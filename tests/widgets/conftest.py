@@ -7,15 +7,15 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-import ipywidgets as widgets
 import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.settlement import Connection, Journal
-from sbnotebook.widgets.blocks import Block, Button, Field, nodes_of
+from sbnotebook.widgets.blocks import CHOICES, Block, Button, Column, Field, Form, Grid, Menu, Row, nodes_of
 from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.renderers.terminal import text_of
 
 TIMEOUT = 60.0
 
@@ -41,75 +41,57 @@ def until(condition: Callable[[], object], what: str = "") -> None:
         sleep(0.01)
 
 
-def shown(widget: Any) -> Iterator[Any]:
-    """A widget and all in it that can be seen."""
-    if widget.layout.display != "none":
-        yield widget
-        for child in getattr(widget, "children", ()):
-            yield from shown(child)
-
-
 def parts(widget: Any) -> Iterator[Any]:
-    """A widget and all in it, hidden or not."""
+    """A widget of ipywidgets and all in it."""
     yield widget
     for child in getattr(widget, "children", ()):
         yield from parts(child)
 
 
-def named(widget: Any, name: str) -> Any:
-    """The first part of this name."""
-    return next(each for each in parts(widget) if getattr(each, "description", None) == name)
-
-
-def buttons(panel: widgets.Widget) -> list[str]:
-    """Return the labels of enabled buttons."""
-    return [each.description for each in shown(panel) if isinstance(each, widgets.Button) and not each.disabled]
-
-
-def click(panel: widgets.Widget, name: str) -> None:
-    """Click the button of this name."""
-    (found,) = [each for each in shown(panel) if isinstance(each, widgets.Button) and each.description == name]
-    found.click()
-
-
-def write(panel: widgets.Widget, name: str, value: Any) -> None:
-    """Write into the field of this name."""
-    (field,) = [each for each in shown(panel) if getattr(each, "description", None) == name]
-    field.value = value
-
-
-def said(panel: widgets.Widget) -> str:
-    """Return the visible text, line by line."""
-    return "\n".join(each.value for each in shown(panel) if isinstance(each, widgets.Label))
-
-
-# ------------------------------------------------------------ panels of blocks
-
-
 def blocks(panel: Panel) -> list[Block]:
-    """All blocks of a panel."""
+    """All blocks of a panel, without the rows of its tables of messages."""
+    return [block for block, _ in nodes_of(panel.shown_blocks).values()]
+
+
+def plain_blocks(panel: Panel) -> list[Block]:
+    """All blocks of a panel where no script of ours is loaded."""
     return [block for block, _ in nodes_of(panel.shown_blocks, is_plain=True).values()]
 
 
-def find(panel: Panel, name: str, kind: type[Block] = Block) -> Any:
-    """The one block of a panel with this name."""
-    (found,) = [each for each in blocks(panel) if isinstance(each, kind) and getattr(each, "name", None) == name]
-    return found
+def find(panel: Panel, name: str, among: Callable[[Panel], list[Block]] = blocks) -> Any:
+    """The one button or field of a panel with this name, as soon as it is there."""
+
+    def found() -> list[Block]:
+        return [each for each in among(panel) if isinstance(each, (Button, Field)) and each.name == name]
+
+    until(found, name)
+    (one,) = found()
+    return one
 
 
-def press(panel: Panel, name: str) -> None:
+def click(panel: Panel, name: str, among: Callable[[Panel], list[Block]] = blocks) -> None:
     """Click the button of this name."""
-    button = find(panel, name, Button)
+    button = find(panel, name, among)
     assert button.is_enabled, name
     panel.act(button)
 
 
-def fill(panel: Panel, name: str, value: Any) -> None:
+def write(panel: Panel, name: str, value: Any, among: Callable[[Panel], list[Block]] = blocks) -> None:
     """Write into the field of this name, or choose one of its options."""
-    field = find(panel, name, Field)
-    panel.act(field, field.options.index(value) if field.type in ("choice", "list", "toggles") else value)
+    field = find(panel, name, among)
+    panel.act(field, field.options.index(value) if field.type in CHOICES else value)
 
 
-def enabled(panel: Panel) -> list[str]:
+def buttons(panel: Panel) -> list[str]:
     """The names of the buttons that can be clicked."""
     return [each.name for each in blocks(panel) if isinstance(each, Button) and each.is_enabled]
+
+
+def names(panel: Panel) -> list[str]:
+    """The names of all buttons and fields."""
+    return [each.name for each in blocks(panel) if isinstance(each, (Button, Field))]
+
+
+def said(panel: Panel) -> str:
+    """What the panel says, without the rows of its tables of messages."""
+    return text_of([each for each in blocks(panel) if not isinstance(each, (Grid, Row, Column, Form, Menu))])

@@ -4,8 +4,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import ipywidgets as widgets
-
 from sbnotebook.client import Namespace
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.plan import Plan
@@ -16,7 +14,7 @@ from sbnotebook.settlement import Connection
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.rows import keys_of
-from tests.widgets.conftest import buttons, click, shown, until
+from tests.widgets.conftest import buttons, click, find, until, write
 
 RESEND = "Restore the originals (duplicates)"
 
@@ -31,10 +29,6 @@ def queue_of(count: int, name: str, namespace: Namespace) -> Entity:
 
 COPY = ("Copy as cell", "Copy as Python")
 TRIAL = "Rehearse"
-
-
-def enabled(panel: ActionPanel) -> list[widgets.Button]:
-    return [each for each in shown(panel) if isinstance(each, widgets.Button) and not each.disabled]
 
 
 def proposed(panel: ActionPanel, make: Callable[[], Plan], **options: Any) -> str:
@@ -68,17 +62,17 @@ def test_action_panel_carries_a_plan_out_and_undoes_it(namespace: Namespace) -> 
     assert buttons(panel) == ["Carry out", "Not now", TRIAL, *COPY]
     assert len(queue.peek()) == 12, "nothing was done until now"
 
-    confirm = enabled(panel)[0]
+    confirm = find(panel, "Carry out")
     confirm.click()
     confirm.click()  # the second of a double click
     until(lambda: reports)
     end()
-    assert "Resubmit is done\n7 of 7 messages of acted-on settled." in repr(panel)
+    assert "Resubmit is done\nResubmitted 7 messages to acted-on." in repr(panel)
     assert [report.settled for report in reports] == [7]
     assert panel.report == reports[0]
     assert keys_of(table.messages) == [("acted-on", number) for number in range(8, 13)]
     assert [message.subject for message in queue.peek()].count("fixed") == 7
-    assert buttons(panel) == [RESEND, "Done"]
+    assert buttons(panel) == ["Done", RESEND]
 
     click(panel, RESEND)
     until(lambda: not panel.busy)
@@ -123,7 +117,7 @@ def test_what_is_not_wanted_is_forgotten(namespace: Namespace) -> None:
     queue = queue_of(3, "unwanted", namespace)
     panel = ActionPanel(namespace)
     proposed(panel, purge(queue))
-    confirm = enabled(panel)[0]
+    confirm = find(panel, "Carry out")
     click(panel, "Not now")
     confirm.click()  # it is not on the screen any more
     assert not panel.busy
@@ -137,7 +131,7 @@ def test_a_click_that_comes_late_is_for_the_plan_that_was_seen(namespace: Namesp
     panel = ActionPanel(namespace)
     few, all_of_them = queue.peek()[:1], queue.peek()
     proposed(panel, lambda: queue.pick(few, Complete(), show_progress=False))
-    confirm = enabled(panel)[0]
+    confirm = find(panel, "Carry out")
     proposed(panel, lambda: queue.pick(all_of_them, Complete(), show_progress=False))
     confirm.click()  # made while a cell was running, and the other plan was not there yet
     assert not panel.busy
@@ -237,7 +231,7 @@ def test_two_panels_work_at_once(namespace: Namespace) -> None:
         click(panel, "Carry out")
     until(lambda: not any(panel.busy for panel in panels))
     assert [len(queue.peek()) for queue in queues] == [0, 0]
-    assert all("150 of 150" in repr(panel) for panel in panels)
+    assert all("Completed 150 messages" in repr(panel) for panel in panels)
 
 
 def test_what_nobody_knows_is_told_and_can_be_finished(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
@@ -269,11 +263,10 @@ def test_an_undo_that_needs_a_destination_asks_for_it(namespace: Namespace) -> N
     proposed(panel, purge(namespace.entity("events/subscriptions/audit")))
     click(panel, "Carry out")
     until(lambda: not panel.busy)
-    (to,) = [each for each in shown(panel) if isinstance(each, widgets.Text)]
     click(panel, "Undo")
     until(lambda: not panel.busy)
     assert "Choose a destination" in repr(panel)
-    to.value = "sent-back"
+    write(panel, "Send back to", "sent-back")
     click(panel, "Undo")
     until(lambda: not panel.busy)
     assert "Send back 3 messages" in repr(panel)

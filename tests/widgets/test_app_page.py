@@ -36,7 +36,7 @@ def test_a_page_that_only_looks_has_no_field_for_code(tmp_path: Path, monkeypatc
         for write in (True, False):
             TriageRequest("orders", emulator.connection_string, write=write, folder=str(tmp_path)).keep()
             panel = app_page.show()
-            names = list(panel.bar.buttons)
+            names = list(panel.bar.actions)
             assert "Export…" in names
             assert ("Edit and resubmit…" in names) is write
             panel.close()

@@ -20,6 +20,7 @@ from sbnotebook import Message, connect
 from sbnotebook.emulator import running
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.monitor import Monitor
+from sbnotebook.widgets.renderers.terminal import text_of
 from sbnotebook.widgets.triage import Triage
 server = running(queues=["orders"])
 namespace = connect(server.__enter__().connection_string)
@@ -27,26 +28,23 @@ orders = namespace.entity("orders")
 _ = orders.send([Message(body=b"x")] * 500)
 panel = ActionPanel(namespace)
 
-def comm_of(widget, name):
-    if getattr(widget, "description", None) == name:
-        return widget.comm.comm_id
-    return next(filter(None, (comm_of(child, name) for child in getattr(widget, "children", ()))), None)
+def place_of(panel, name):
+    return next((place for place, node in panel.view.whole()["nodes"].items() if node.get("name") == name), None)
 
-def words_of(widget):
-    own = [widget.value] if isinstance(getattr(widget, "value", None), str) else []
-    return own + [each for child in getattr(widget, "children", ()) for each in words_of(child)]
+def words_of(panel):
+    return text_of(panel.blocks())
 """
 # The browser learns of the button before its user can click on it.
 CARRY_OUT = """
 panel.propose(lambda: orders.purge(show_progress=False), rate=5)
-while not comm_of(panel, "Carry out") or panel.busy:
+while not place_of(panel, "Carry out") or panel.busy:
     time.sleep(0.01)
-print(comm_of(panel, "Carry out"))
+print(panel.view.comm.comm_id, place_of(panel, "Carry out"), sep=":")
 """
 CANCEL = """
-while not comm_of(panel, "Cancel"):
+while not place_of(panel, "Cancel"):
     time.sleep(0.01)
-print(comm_of(panel, "Cancel"))
+print(panel.view.comm.comm_id, place_of(panel, "Cancel"), sep=":")
 """
 BUSY = """
 print("The cell runs.")
@@ -97,8 +95,9 @@ print(shell_of(), shell_of("ours"), shell_of(None), sep=", ")
 """
 
 
-def click(client: BlockingKernelClient, comm: str) -> None:
-    data = {"method": "custom", "content": {"event": "click"}}
+def click(client: BlockingKernelClient, button: str) -> None:
+    comm, _, place = button.partition(":")
+    data = {"method": "custom", "content": {"kind": "act", "place": place}}
     client.shell_channel.send(client.session.msg("comm_msg", {"comm_id": comm, "data": data}))
 
 

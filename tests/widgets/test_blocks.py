@@ -103,7 +103,7 @@ def test_a_renderer_answers_with_the_block_and_the_chosen_option() -> None:
     ]
     plain = PlainView(answer)
     plain.draw(tree)
-    go, which, count, never = plain.children
+    _, go, which, count, never = plain.children
     go.click()
     which.index = 0
     count.value = 5

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from sbnotebook.model import Message
 from sbnotebook.settlement import Connection, Journal
 from sbnotebook.widgets import entity_messages
 from sbnotebook.widgets.entity_browser import Browser
-from tests.widgets.conftest import named, parts, until
+from tests.widgets.conftest import click, find, names, said, until, write
 
 
 @pytest.fixture
@@ -36,11 +35,11 @@ def ids(browser: Browser) -> list[str | None]:
 
 
 def sessions_of(browser: Browser) -> list[str]:
-    return [name for name, _ in browser.messages.bar.sessions.options]
+    return list(find(browser, "Session").options)
 
 
 def see(browser: Browser, view: str) -> list[str | None]:
-    browser.messages.bar.views.value = view
+    write(browser, "Which messages are shown", view)
     assert browser.wait()
     return ids(browser)
 
@@ -48,22 +47,19 @@ def see(browser: Browser, view: str) -> list[str | None]:
 def confirm(browser: Browser, words: str) -> None:
     """Carry out the plan that says this."""
     until(lambda: words in repr(browser.actions), words)
-    carry_out: Any = browser.actions._carry_out  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (its button)
-    carry_out.click()
+    click(browser.actions, "Carry out")
     until(lambda: not browser.actions.busy and browser.actions.report)
 
 
 def test_browser_shows_all_dead_letters_and_hides_them(namespace: Namespace, queue: str) -> None:
     browser = Browser(namespace)
-    view = browser.dead_letters
-    view.switch.click()
-    assert view.wait()
-    assert view.letters is not None
-    assert f"{queue}/$dlq" in {str(each.address) for each in view.letters}
-    assert f"{queue}/$dlq" in view.table.value
-    assert (view.problem.value, view.switch.description) == ("", "Hide dead letters")
-    view.switch.click()
-    assert (view.table.value, view.switch.description) == ("", "All dead letters")
+    click(browser, "All dead letters")
+    assert browser.dead_letters.wait()
+    until(lambda: browser.dead_letters.letters)
+    assert f"{queue}/$dlq" in said(browser)
+    click(browser, "Hide dead letters")
+    assert f"{queue}/$dlq" not in said(browser)
+    assert "All dead letters" in names(browser)
     browser.close()
 
 
@@ -72,32 +68,32 @@ def test_looking_by_state_expression_and_page(namespace: Namespace, queue: str) 
     bar = browser.messages.bar
     assert browser.wait()
     assert ids(browser) == ["m1", "m2", "m3", "m4", "m5", "m6", "later"]
-    assert "That is the end" in bar.status.value
+    assert "That is the end" in bar.status
     assert see(browser, "Active") == ["m2", "m3", "m4", "m5", "m6"]
     assert see(browser, "Scheduled") == ["later"]
     assert see(browser, "Deferred") == ["m1"]
 
-    bar.where.value = "nothing = 1"
+    write(browser, "Where", "nothing = 1")
     assert browser.wait()
-    assert "nothing" in bar.problem.value
-    bar.where.value = "subject = 'even'"
+    assert "nothing" in bar.problem
+    write(browser, "Where", "subject = 'even'")
     assert see(browser, "All") == ["m2", "m4", "m6"]
-    bar.where.value = ""
+    write(browser, "Where", "")
     assert browser.wait()
 
-    bar.count.value = 3
-    bar.peek.click()
+    write(browser, "At most", 3)
+    click(browser, "Peek")
     assert browser.wait()
     assert ids(browser) == ["m1", "m2", "m3"]
-    assert "peek onward" in bar.status.value
-    bar.onward.click()
+    assert "peek onward" in bar.status
+    click(browser, "Peek onward")
     assert browser.wait()
     assert ids(browser) == ["m1", "m2", "m3", "m4", "m5", "m6"]
-    bar.first.value = "x"
-    bar.peek.click()
-    assert "From # is a sequence number" in bar.problem.value
+    write(browser, "From #", "x")
+    click(browser, "Peek")
+    assert "From # is a sequence number" in bar.problem
 
-    bar.views.value = "Dead letters"
+    write(browser, "Which messages are shown", "Dead letters")
     until(lambda: ids(browser) == ["m0"])
     assert browser.tree.chosen == "browsed/$dlq"
     assert "m0" in browser.to_text()
@@ -117,7 +113,7 @@ def test_browser_cancels_scheduled_and_settles_deferred(namespace: Namespace, qu
     assert len(namespace.entity(queue).scheduled()) == 0
 
     assert see(browser, "Deferred") == ["m1"]
-    assert "1 of 1 deferred message" in browser.messages.bar.status.value
+    assert "1 of 1 deferred message" in browser.messages.bar.status
     browser.table.select([("browsed", browser.table.messages[0].sequence_number)])
     act(browser, "Complete…")
     confirm(browser, "Complete 1 message of browsed")
@@ -133,11 +129,9 @@ def test_plan_goes_with_the_view_that_it_was_made_in(namespace: Namespace, queue
     browser.table.select([("browsed", browser.table.messages[0].sequence_number)])
     act(browser, "Complete…")
     until(lambda: "Complete 1 message of browsed" in repr(browser.actions))
-    carry_out: Any = browser.actions._carry_out  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (its button)
-    until(lambda: carry_out in parts(browser.actions))  # the buttons come after the words
     see(browser, "Active")
     assert "The form of this plan was closed" in repr(browser.actions)
-    assert carry_out not in parts(browser.actions)
+    assert "Carry out" not in names(browser)
     browser.close()
     namespace.delete_queue(queue)
 
@@ -150,8 +144,8 @@ def test_what_somebody_else_has_deferred_is_an_orphan(
         batch.defer().raise_for_failures()
     browser = Browser(namespace, queue)
     assert see(browser, "Deferred") == ["m1", "m2"]
-    assert "2 of 2 deferred messages; 1 of them is an orphan" in browser.messages.bar.status.value
-    browser.messages.bar.where.value = "message_id = 'm2'"
+    assert "2 of 2 deferred messages; 1 of them is an orphan" in browser.messages.bar.status
+    write(browser, "Where", "message_id = 'm2'")
     assert browser.wait()
     assert ids(browser) == ["m2"]
     browser.close()
@@ -160,9 +154,8 @@ def test_what_somebody_else_has_deferred_is_an_orphan(
 
 def act(browser: Browser, name: str) -> None:
     """Click an action on the selected messages, and the button of its form."""
-    (selection,) = browser.messages._selected.children  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-    selection.buttons[name].click()
-    named(selection, "Show the plan").click()
+    click(browser, name)
+    click(browser, "Show the plan")
 
 
 def test_sessions_are_listed_and_looked_into(namespace: Namespace) -> None:
@@ -172,7 +165,7 @@ def test_sessions_are_listed_and_looked_into(namespace: Namespace) -> None:
     browser = Browser(namespace, "in-sessions")
     assert see(browser, "Sessions") == []
     assert sessions_of(browser) == ["a · 2 messages", "b · 2 messages"]
-    browser.messages.bar.sessions.index = 1
+    write(browser, "Session", "b · 2 messages")
     assert browser.wait()
     assert ids(browser) == ["m1", "m3"]
     browser.close()
@@ -188,12 +181,12 @@ def test_sessions_are_counted_sorted_and_found(namespace: Namespace, monkeypatch
     assert see(browser, "Sessions") == []
     assert sessions_of(browser)[:3] == ["cart-9 · 1 message", "cart-10 · 2 messages", "other-0 · 1 message"]
     assert sessions_of(browser)[-1] == "⟨U+202E⟩ · 1 message"
-    bar.find.value = "CART"
+    write(browser, "Find", "CART")
     assert sessions_of(browser) == ["cart-9 · 1 message", "cart-10 · 2 messages"]
-    bar.sessions.index = 1
+    write(browser, "Session", "cart-10 · 2 messages")
     assert browser.wait()
     assert {message.session_id for message in browser.table.messages} == {"cart-10"}
-    bar.find.value = "other-3"
+    write(browser, "Find", "other-3")
     assert sessions_of(browser) == ["cart-10 · 2 messages", "other-3 · 1 message"], "the chosen one stays"
     assert bar.session == "cart-10"
     monkeypatch.setattr(entity_messages, "_COUNTED", 3)
@@ -201,7 +194,7 @@ def test_sessions_are_counted_sorted_and_found(namespace: Namespace, monkeypatch
     browser = Browser(namespace, "carts")
     see(browser, "Sessions")
     assert "cart-10 · at least 2 messages" in sessions_of(browser)
-    assert browser.messages.bar.status.value.endswith("The counts are of the first 3 messages.")
+    assert browser.messages.bar.status.endswith("The counts are of the first 3 messages.")
     browser.close()
     namespace.delete_queue("carts")
 
@@ -210,18 +203,18 @@ def test_topics_entities_that_are_not_there_and_no_entity(namespace: Namespace) 
     browser = Browser(namespace)
     assert "events" in browser.to_text()
     browser.tree.chosen = "events"
-    assert browser.messages.layout.display == "none"
+    assert "Peek" not in names(browser)
     assert browser.form.to.value == "events"
     browser.choose("events/subscriptions/audit")
     assert browser.wait()
     assert "There are no messages here" in repr(browser)
-    assert "Scheduled" not in browser.messages.bar.views.options
+    assert "Scheduled" not in find(browser, "Which messages are shown").options
     at_first = Browser(namespace, "events")
-    until(lambda: at_first.messages.layout.display == "none")
+    until(lambda: "Peek" not in names(at_first))
     at_first.close()
     browser.choose("nowhere")
     assert browser.wait()
-    assert "nowhere" in browser.messages.bar.problem.value
+    assert "nowhere" in browser.messages.bar.problem
     with pytest.raises(InvalidEntityAddressError):
         browser.choose("//")
     browser.close()
@@ -229,18 +222,18 @@ def test_topics_entities_that_are_not_there_and_no_entity(namespace: Namespace) 
 
 def test_a_message_is_sent_and_another_is_made_of_one(namespace: Namespace, queue: str) -> None:
     browser = Browser(namespace, queue)
-    browser.sending.click()
+    click(browser, "Send a message…")
     assert browser.wait()
-    browser.template.click()
-    assert "Select one message in the table first." in [getattr(part, "value", "") for part in parts(browser)]
+    click(browser, "Copy the selected one")
+    assert "Select one message in the table first." in said(browser)
     browser.table.select([("browsed", browser.table.messages[1].sequence_number)])
-    browser.template.click()
+    click(browser, "Copy the selected one")
     assert browser.form.texts["subject"].value == "even"
-    browser.form.submit.click()
+    click(browser, "Show what will be sent")
     confirm(browser, "Send 1 message to browsed.")
-    browser.sending.click()
-    assert browser.form.layout.display == "none"
-    browser.messages.bar.peek.click()
+    click(browser, "Close the form")
+    assert "Show what will be sent" not in names(browser)
+    click(browser, "Peek")
     assert browser.wait()
     assert len(browser.table.messages) == 8
     browser.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -14,8 +13,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import LockedMessage, Message
 from sbnotebook.widgets.lock_board import LockBoard
 from tests.filled_queues import filled_client_queue
-from tests.widgets.conftest import said, until
-from tests.widgets.conftest import shown as visible
+from tests.widgets.conftest import click, find, names, said, until, write
 
 EVIL = "<img src=x onerror=alert(1)> \x1b[31m"
 
@@ -23,16 +21,6 @@ EVIL = "<img src=x onerror=alert(1)> \x1b[31m"
 def hostile_messages(count: int, session_id: str | None = None) -> list[Message]:
     """Return messages of which the first has a hostile subject."""
     return [Message(body=b"%d" % n, subject=EVIL if n == 0 else f"S{n}", session_id=session_id) for n in range(count)]
-
-
-def named(board: LockBoard, description: str) -> Any:
-    """Return a button or field, as soon as it is on the screen: news of a selection or a plan may come in between."""
-
-    def found() -> list[Any]:
-        return [each for each in visible(board) if getattr(each, "description", None) == description]
-
-    until(lambda: bool(found()), description)
-    return found()[0]
 
 
 def shown(board: LockBoard) -> str:
@@ -45,11 +33,11 @@ def select(board: LockBoard, *numbers: int) -> None:
 
 def act(board: LockBoard, name: str, **fields: str) -> None:
     """Open a form, fill it in, look at the plan, and carry it out."""
-    named(board, name).click()
+    click(board, name)
     for field, value in fields.items():
-        named(board, field.replace("_", " ")).value = value
-    named(board, "Show the plan").click()
-    named(board, "Carry out").click()
+        write(board, field.replace("_", " "), value)
+    click(board, "Show the plan")
+    click(board, "Carry out")
     until(lambda: board.actions.report is not None and not board.actions.busy, "the report")
 
 
@@ -71,18 +59,18 @@ def test_messages_are_shown_with_their_locks_and_settled(namespace: Namespace, b
     assert "held" in told
     assert "\x1b" not in told
     assert "Held in settled on" in told
-    named(board, "Lock more").click()
+    click(board, "Lock more")
     until(lambda: len(board.table.messages) == 6, "two more")
     until(lambda: " locked." in shown(board), shown(board))
-    named(board, "Lock more").click()
+    click(board, "Lock more")
     until(lambda: "There is no more to lock now." in shown(board))
     before = board.batch.renew_until
-    named(board, "Renew").click()
+    click(board, "Renew")
     until(lambda: board.batch.renew_until > before)
     until(lambda: "29 min from now" in shown(board) or "30 min from now" in shown(board), shown(board))
 
-    named(board, "Complete…").click()
-    named(board, "Show the plan").click()
+    click(board, "Complete…")
+    click(board, "Show the plan")
     assert "No message is selected" in shown(board)
     select(board, 1)
     act(board, "Complete…")
@@ -102,12 +90,12 @@ def test_messages_are_shown_with_their_locks_and_settled(namespace: Namespace, b
     (letter,) = namespace.entity("settled/$dlq").peek(show_progress=False)
     assert (letter.dead_letter_reason, letter.dead_letter_error_description) == ("Odd", "it is")
 
-    named(board, "Release all").click()
-    until(lambda: any(getattr(each, "description", "") == "Carry out" for each in visible(board)))
-    named(board, "Carry out").click()
+    click(board, "Release all")
+    until(lambda: "Carry out" in names(board))
+    click(board, "Carry out")
     until(lambda: "No message is held. Lock some." in shown(board), shown(board))
-    assert len(board.table.messages) == 0
-    named(board, "Lock more").click()
+    until(lambda: len(board.table.messages) == 0, "the last row to go")
+    click(board, "Lock more")
     until(lambda: len(board.table.messages) == 3, "they can be locked again")
 
 
@@ -124,7 +112,7 @@ def test_lock_board_urges_only_while_messages_are_held(
         act(board, "Complete…")
         until(lambda: board.actions.report is not None and not board.actions.busy)
         if number == 1:
-            named(board, "Done").click()
+            click(board, "Done")
     until(lambda: "before they end" not in shown(board), shown(board))
     assert "2 locks are lost" in shown(board)
 
@@ -140,11 +128,11 @@ def test_lock_board_shows_lost_locks_at_once(
     act(board, "Complete…")
     until(lambda: "lock is lost: #1. Leave" in shown(board), shown(board))
     assert "lost" in repr(board)
-    assert "1 message is held." in shown(board)
-    named(board, "Complete…").click()
-    named(board, "Show the plan").click()
+    until(lambda: "1 message is held." in shown(board), shown(board))
+    click(board, "Complete…")
+    click(board, "Show the plan")
     until(lambda: "None of the selected messages is held any more" in shown(board), shown(board))
-    named(board, "Lock more").click()
+    click(board, "Lock more")
     until(lambda: "lost" not in repr(board).replace("Held in lost", ""), "number 1 is locked again, and number 3")
     assert {each.sequence_number for each in board.table.messages} == {1, 2, 3}
 
@@ -156,11 +144,11 @@ def test_a_batch_that_is_closed_elsewhere_says_so(namespace: Namespace, boards: 
     boards.append(board)
     batch.complete(batch.messages[:1])
     until(lambda: "no longer held" in repr(board), repr(board))
-    named(board, "Remove rows of messages that are not held").click()
+    click(board, "Remove rows of messages that are not held")
     assert [each.sequence_number for each in board.table.messages] == [2]
     batch.close()
     until(lambda: "The batch is closed" in shown(board), shown(board))
-    assert named(board, "Lock more").disabled
+    assert not find(board, "Lock more").is_enabled
     assert [each.delivery_count for each in queue.peek(show_progress=False)] == [0]
 
 
@@ -178,8 +166,8 @@ def test_a_double_click_locks_no_more_than_is_said(
         return receive(count, max_wait=max_wait)
 
     monkeypatch.setattr(board.batch, "receive", received)
-    named(board, "More messages").value = 2
-    more = named(board, "Lock more")
+    write(board, "More messages", 2)
+    more = find(board, "Lock more")
     more.click()
     more.click()
     clicked.set()
@@ -192,8 +180,8 @@ def test_more_locks_are_renewed_after_the_time_of_the_first(namespace: Namespace
     board = LockBoard(namespace, queue.lock(1, renew_for="100ms"))
     boards.append(board)
     until(lambda: "Locks are no longer renewed since" in shown(board), shown(board))
-    named(board, "More messages").value = 2
-    named(board, "Lock more").click()
+    write(board, "More messages", 2)
+    click(board, "Lock more")
     until(lambda: "2 messages are locked." in shown(board), shown(board))
     assert board.batch.renew_until > datetime.now(UTC) + timedelta(minutes=29)
     until(lambda: "Locks are renewed until" in shown(board), shown(board))
@@ -217,15 +205,15 @@ def test_a_session_has_one_lock_for_all(
     board = LockBoard(namespace, session)
     boards.append(board)
     assert "No message is held. Lock some. Session 'a'." in shown(board)
-    named(board, "Lock more").click()
+    click(board, "Lock more")
     until(lambda: len(board.table.messages) == 3, "its messages")
     select(board, 1)
     act(board, "Complete…")
     until(lambda: "2 messages are held. Session 'a'." in shown(board), shown(board))
     shared_emulator.close_links("in-session")
     until(lambda: "The session is lost: lock it again to continue." in shown(board), shown(board))
-    assert "2 locks are lost: #2, #3" in shown(board)
-    assert named(board, "Lock more").disabled
+    until(lambda: "2 locks are lost: #2, #3" in shown(board), shown(board))
+    assert not find(board, "Lock more").is_enabled
 
 
 def test_a_dead_letter_queue_has_nothing_to_dead_letter_to(namespace: Namespace, boards: list[LockBoard]) -> None:
@@ -234,6 +222,5 @@ def test_a_dead_letter_queue_has_nothing_to_dead_letter_to(namespace: Namespace,
         batch.dead_letter(reason="Bad")
     board = LockBoard(namespace, namespace.entity("letters/$dlq").lock(1))
     boards.append(board)
-    names = [getattr(each, "description", "") for each in visible(board)]
-    assert "Complete…" in names
-    assert "Dead-letter…" not in names
+    assert "Complete…" in names(board)
+    assert "Dead-letter…" not in names(board)

@@ -10,7 +10,7 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
 from sbnotebook.widgets.monitor import Monitor, pause_after
 from sbnotebook.widgets.renderers.terminal import text_of
-from tests.widgets.conftest import parts, press, until
+from tests.widgets.conftest import click, parts, until
 
 
 def told(monitor: Monitor, kind: str, view: str = "one") -> None:
@@ -24,13 +24,13 @@ def test_it_is_stopped_and_started_and_kept_as_a_frame(namespace: Namespace) -> 
     monitor = Monitor(namespace, ["kept"], every=0.1)
     monitor.start()
     until(lambda: len(monitor.to_pandas()) >= 2)
-    press(monitor, "Stop")
+    click(monitor, "Stop")
     until(lambda: not monitor.is_sampling)
     assert "Stopped." in text_of(monitor.blocks())
     told(monitor, "here")
     assert not monitor.is_sampling, "it was stopped"
     taken = len(monitor.to_pandas())
-    press(monitor, "Start")
+    click(monitor, "Start")
     until(lambda: len(monitor.to_pandas()) > taken)
     monitor.close()
 

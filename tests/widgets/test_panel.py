@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ipywidgets.widgets.widget import _instances  # pyright: ignore[reportPrivateUsage]
 
-from sbnotebook.widgets.box_panel import Panel
+from sbnotebook.widgets.blocks import Block
 from sbnotebook.widgets.entity_browser import Browser
 from sbnotebook.widgets.lock_board import LockBoard
 from sbnotebook.widgets.monitor import Monitor
+from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.triage import Triage
 from tests.filled_queues import filled_client_queue
 
@@ -23,6 +24,9 @@ VIEW: Final = "application/vnd.jupyter.widget-view+json"
 
 
 class Long(Panel):
+    def blocks(self) -> list[Block]:
+        return []
+
     def __repr__(self) -> str:
         return "short"
 

@@ -10,6 +10,7 @@ from sbnotebook.client.entity import Entity
 from sbnotebook.client.targets import Target
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report
 from sbnotebook.settlement import Connection, EditChange
+from sbnotebook.widgets.blocks import Block, Table
 from sbnotebook.widgets.plan_text import (
     can_resume,
     can_undo,
@@ -18,7 +19,6 @@ from sbnotebook.widgets.plan_text import (
     plan_blocks,
     report_blocks,
 )
-from sbnotebook.widgets.text_view import Block
 from tests.filled_queues import filled_client_queue
 
 AZURE = "Endpoint=sb://somewhere.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0"
@@ -31,7 +31,12 @@ def report_of(verb: str, *statuses: OutcomeStatus) -> Report:
 
 
 def words(blocks: list[Block]) -> str:
-    return "\n".join(block.get("text", "") for block in blocks)
+    return "\n".join(getattr(block, "text", "") for block in blocks if not isinstance(block, Table))
+
+
+def rows_of(block: Block) -> Any:
+    assert isinstance(block, Table)
+    return block.rows
 
 
 @pytest.fixture
@@ -50,16 +55,16 @@ def test_a_plan_is_told_in_words_and_numbers(namespace: Namespace, queue: Entity
     assert said.startswith(f"Tidy up\nPurge 7 messages of {queue.address}")
     assert "1 of them is hidden by the filter" in said
     assert "can be undone" in said
-    (table,) = [block for block in blocks if block.get("kind") == "table"]
-    assert table.get("caption") == "The first 5 of 7 messages. Each of these 5 has subject <b>$x$</b>."
-    assert table.get("columns") == ["sequence", "enqueued", "message id"]
+    (table,) = [block for block in blocks if isinstance(block, Table)]
+    assert table.caption == "The first 5 of 7 messages. Each of these 5 has subject <b>$x$</b>."
+    assert table.columns == ["sequence", "enqueued", "message id"]
     assert "emulator" not in said
 
 
 def test_a_shared_text_with_a_full_stop_gets_no_other(namespace: Namespace) -> None:
     queue = filled_client_queue(namespace, "shared-stop", [Message(body=b"", subject="Too late.")] * 2)
     plan = queue.purge()
-    captions = [block.get("caption") for block in plan_blocks(plan, plan.preview(5), namespace) if "rows" in block]
+    captions = [each.caption for each in plan_blocks(plan, plan.preview(5), namespace) if isinstance(each, Table)]
     assert captions == ["2 messages. Each of these 2 has subject Too late."]
 
 
@@ -91,34 +96,34 @@ def test_a_report_says_what_is_not_done_and_what_to_do_about_it(queue: Entity) -
     plan = queue.purge()
     settled = OutcomeStatus.SETTLED
     assert words(report_blocks(report_of("purge", settled), plan)) == (
-        f"Purge is done\n1 of 1 message of {queue.address} settled."
+        f"Purge is done\nPurged 1 message of {queue.address}."
     )
     blocks = report_blocks(
         report_of("purge", OutcomeStatus.SKIPPED, settled, OutcomeStatus.UNCONFIRMED), plan, cancelled=True
     )
     said = words(blocks)
-    assert said.startswith("Purge was cancelled\n1 of 3 messages")
+    assert said.startswith("Purge was cancelled\nPurged 1 of 3 messages")
     assert "Of 1 message it is unknown whether it happened. Load them again" in said
     assert "Skipped messages are unchanged" in said
-    failures = blocks[-1].get("rows", [])
+    failures = rows_of(blocks[-1])
     assert [row[3] for row in failures] == ["3", "1"], "what is unknown stands before what was not attempted"
     assert words(report_blocks(Report(), plan, cancelled=True)) == "Purge was cancelled\nNothing was done yet."
     timed = report_of("purge", *[settled] * 500).timed(4.0, 40)
     assert words(report_blocks(timed, plan)).endswith("in 4s, 125 messages a second, at most 40 in flight.")
     sent = queue.plan_send(["a"])
-    assert f"1 of 1 message sent to {queue.address}, and confirmed." in words(report_blocks(sent.apply(), sent))
+    assert f"Sent 1 message to {queue.address}." in words(report_blocks(sent.apply(), sent))
     resubmitted = words(report_blocks(report_of("resubmit", OutcomeStatus.UNCONFIRMED), plan))
     assert "it is unknown whether the clone was sent. Resume looks" in resubmitted
-    assert resubmitted.startswith("Purge has ended\n0 of 1"), "it is not done"
+    assert resubmitted.startswith("Purge has ended\nPurged 0 of 1"), "it is not done"
     sent_once = words(report_blocks(report_of("send", OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED), sent))
-    assert sent_once.startswith("Send has ended\n0 of 2 messages sent to")
+    assert sent_once.startswith("Send has ended\nSent 0 of 2 messages to")
     assert "Look for it before you send it once more" in sent_once
     assert "Skipped messages were not sent." in sent_once
     assert "Load them again" not in sent_once, "it is in no table, and what is not there was not sent"
     many = report_blocks(report_of("purge", *[OutcomeStatus.FAILED] * 200), plan)
-    assert many[-1].get("rows") == [[200, "failed", "", "1, 2, 3, 4, 5, …"]]
-    assert many[-1].get("caption") == "Not settled: 200 messages, by reason"
-    assert many[2].get("rows") == [["failed", 200, "Nothing was done; the list below says why."]]
+    assert rows_of(many[-1]) == [[200, "failed", "", "1, 2, 3, 4, 5, …"]]
+    assert getattr(many[-1], "caption", "") == "Not settled: 200 messages, by reason"
+    assert rows_of(many[2]) == [["failed", 200, "Nothing was done; the list below says why."]]
 
 
 def test_failures_are_grouped_by_reason() -> None:
@@ -139,22 +144,22 @@ def test_failures_are_grouped_by_reason() -> None:
 
 def test_what_changes_is_shown_line_by_line() -> None:
     before = '{"code": "??", "legs": [{"to": "IAH"}], "a": 1, "b": 2, "c": 3, "fare": 1.10}'
-    rows = changes_table([EditChange(7, "body", before, before.replace("IAH", "EWR"))]).get("rows", [])
+    rows = rows_of(changes_table([EditChange(7, "body", before, before.replace("IAH", "EWR"))]))
     ((number, field, lines),) = rows
     assert (number, field) == (7, "body")
     assert ("-", '      "to": "IAH"') in lines
     assert ("+", '      "to": "EWR"') in lines
     assert ("+", '  "fare": 1.10') not in lines
     assert len(lines) < 10, "what stays is left out but for a few lines"
-    ((_, _, short),) = changes_table([EditChange(7, "subject", "a", "b\u202e")]).get("rows", [])
+    ((_, _, short),) = rows_of(changes_table([EditChange(7, "subject", "a", "b\u202e")]))
     assert short == [("-", "a"), ("+", "b⟨U+202E⟩")]
-    ((_, _, spaces),) = changes_table([EditChange(7, "body", '{"a":1}', '{ "a":1}')]).get("rows", [])
+    ((_, _, spaces),) = rows_of(changes_table([EditChange(7, "body", '{"a":1}', '{ "a":1}')]))
     assert spaces == [("-", '{"a":1}'), ("+", '{ "a":1}')]
     many = [EditChange(7, f"property {n}", "\u202e" * 2_000, "x") for n in range(5_000)]
-    rows = changes_table(many).get("rows", [])
+    rows = rows_of(changes_table(many))
     assert len(json.dumps(rows, ensure_ascii=False).encode()) < 500_000
     assert rows[-1][2] == [(" ", f"{5_001 - len(rows):,} more changes")]
     long = "\n".join(map(str, range(400)))
-    ((_, _, lines),) = changes_table([EditChange(7, "body", "", long)]).get("rows", [])
+    ((_, _, lines),) = rows_of(changes_table([EditChange(7, "body", "", long)]))
     assert len(lines) == 41
     assert "more lines" in lines[-1][1]

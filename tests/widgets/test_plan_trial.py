@@ -18,8 +18,8 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Message, OutcomeStatus, ReceivedMessage
 from sbnotebook.settlement import Connection, RejectMessage
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.plan_text import PlanCode
-from tests.widgets.conftest import buttons, click, said, shown, until, write
+from sbnotebook.widgets.blocks import Code
+from tests.widgets.conftest import blocks, buttons, click, names, said, until, write
 
 COPY = ["Copy as cell", "Copy as Python"]
 
@@ -50,8 +50,8 @@ def propose(panel: ActionPanel, letters: Entity) -> None:
 
 def code_of(panel: ActionPanel, name: str) -> str:
     click(panel, name)
-    (found,) = [each for each in shown(panel) if isinstance(each, PlanCode)]
-    return found.shown
+    (found,) = [each for each in blocks(panel) if isinstance(each, Code)]
+    return found.text
 
 
 def _emulators() -> int:
@@ -119,7 +119,7 @@ def test_a_rehearsal_is_cancelled_while_a_consumer_works(namespace: Namespace, n
     assert "6 arrived. The namespace is as it was." in repr(panel)
     click(panel, "Carry out")
     assert panel.wait()
-    assert "6 of 6 messages of cut-off/$dlq settled." in repr(panel)
+    assert "Resubmitted 6 messages to cut-off." in repr(panel)
 
 
 def test_a_namespace_without_the_destination_ends_the_rehearsal(namespace: Namespace) -> None:
@@ -127,7 +127,7 @@ def test_a_namespace_without_the_destination_ends_the_rehearsal(namespace: Names
     panel = ActionPanel(namespace, is_editing=False)
     panel.propose(lambda: letters.resubmit(letters.peek(show_progress=False), to="nowhere"))
     assert panel.wait()
-    assert "Consumer" not in [getattr(each, "description", "") for each in shown(panel)]
+    assert "Consumer" not in names(panel)
     click(panel, "Rehearse")
     assert panel.wait()
     assert "The rehearsal failed: " in repr(panel)
@@ -139,7 +139,7 @@ def test_a_canary_goes_first_and_the_others_follow(namespace: Namespace) -> None
     letters = letters_of(namespace, "watched")
     panel = ActionPanel(namespace)
     propose(panel, letters)
-    assert "First" not in [getattr(each, "description", "") for each in shown(panel)]
+    assert "First" not in names(panel)
     write(panel, "Send a canary first", True)
     write(panel, "First", 2)
     write(panel, "then watch them for", "50s")
@@ -184,7 +184,7 @@ def test_a_cancelled_or_failed_canary_holds_the_others_back(namespace: Namespace
         raise RejectMessage("StillLate", "no carrier")
 
     propose(panel, letters)
-    assert "First" not in [getattr(each, "description", "") for each in shown(panel)], "each plan has its own"
+    assert "First" not in names(panel), "each plan has its own"
     write(panel, "Send a canary first", True)
     write(panel, "First", 1)
     consumer = namespace.entity("held-back").start_processing(fails)

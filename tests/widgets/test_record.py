@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sbnotebook import EntityAddress, PeekedMessage
+from sbnotebook.widgets.blocks import Table, Text, Title
 from sbnotebook.widgets.record import Record, causes_block
 from sbnotebook.widgets.table.rows import RowModel
-from sbnotebook.widgets.text_view import heading, paragraph, rows_block
 from tests.widgets.conftest import until
 
 SECRET = "Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=c2VjcmV0"
@@ -21,7 +21,7 @@ IMAGE = "<img src=x onerror=alert(1)>"
 
 def test_texts_of_messages_are_escaped_and_secrets_hidden() -> None:
     record = Record()
-    record.show([heading(IMAGE), paragraph(SECRET), rows_block([IMAGE], [[IMAGE, 7], [SECRET, 8]], IMAGE)])
+    record.show([Title(IMAGE), Text(SECRET), Table([IMAGE], [[IMAGE, 7], [SECRET, 8]], IMAGE)])
     html = record.as_html().replace("<wbr>", "")
     assert "<img" not in html
     assert "c2VjcmV0" not in html
@@ -31,14 +31,14 @@ def test_texts_of_messages_are_escaped_and_secrets_hidden() -> None:
 
 def test_a_record_needs_nothing_from_elsewhere() -> None:
     record = Record()
-    record.show([paragraph("text")])
+    record.show([Text("text")])
     assert re.findall(r"<(\w+)", record.as_html()) == ["div", "style", "p"]
     assert "http" not in record.as_html()
 
 
 def test_a_long_record_is_cut() -> None:
     record = Record()
-    record.show([paragraph(f"{number} {'x' * 900}") for number in range(1_000)])
+    record.show([Text(f"{number} {'x' * 900}") for number in range(1_000)])
     assert len(record.as_html()) < 310_000
     assert "The record is cut here." in record.as_html()
 
@@ -53,23 +53,24 @@ def test_causes_say_how_many_messages_are_left_and_came_back() -> None:
     model.find_causes()
     until(lambda: causes_block(model))
     model.remove([("o/$dlq", 3), ("o/$dlq", 5)])
-    block = causes_block(model) or {}
-    assert block.get("columns") == ["count", "reason", "came back"]
-    assert block.get("rows") == [[2, "B", 1], [1, "A", ""]]
+    block: Any = causes_block(model)
+    assert block.columns == ["count", "reason", "came back"]
+    assert block.rows == [[2, "B", 1], [1, "A", ""]]
 
     noon = datetime(2026, 11, 20, 12, tzinfo=UTC)
     (cause, count) = model.count_causes([("o/$dlq", 3), ("o/$dlq", 99), ("o/$dlq", 4)]).popitem()
     assert count == 2
     model.set_resubmits({cause: (noon, 3)})
-    block = causes_block(model) or {}
-    assert block.get("columns") == ["count", "reason", "resubmitted", "came back"]
-    assert block.get("rows") == [[2, "B", "3, 2026-11-20 12:00:00Z", 1], [1, "A", "", ""]]
+    block = causes_block(model)
+    assert block.columns == ["count", "reason", "resubmitted", "came back"]
+    assert block.rows == [[2, "B", "3, 2026-11-20 12:00:00Z", 1], [1, "A", "", ""]]
 
 
 WITHOUT_PANDAS = """
 import sys
 from datetime import UTC, datetime
 from sbnotebook import PeekedMessage
+from sbnotebook.widgets.blocks import Table, Text, Title
 from sbnotebook.widgets.record import causes_block
 from sbnotebook.widgets.table.rows import RowModel
 
@@ -78,7 +79,7 @@ letters = [PeekedMessage(entity="o/$dlq", sequence_number=time.day, enqueued_tim
 model = RowModel(letters, causes=True)
 model.find_causes()
 model.wait_for_causes(10)
-print(causes_block(model)["rows"], "pandas" in sys.modules)
+print(causes_block(model).rows, "pandas" in sys.modules)
 """
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import ipywidgets as widgets
 import pytest
 
 from sbnotebook import read_messages
@@ -14,8 +13,9 @@ from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Message
 from sbnotebook.settlement import Connection, Journal
+from sbnotebook.widgets.renderers.terminal import text_of
 from sbnotebook.widgets.triage import Triage
-from tests.widgets.conftest import buttons, click, said, shown, until, write
+from tests.widgets.conftest import buttons, click, find, plain_blocks, said, until, write
 
 SHOW = "Show the plan"
 
@@ -74,15 +74,13 @@ def test_triage_resubmits_and_completes_live_session_messages(namespace: Namespa
     triage.close()
 
 
-def test_it_works_with_plain_widgets_too(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SBNOTEBOOK_WIDGETS", "plain")
+def test_it_works_with_plain_widgets_too(namespace: Namespace) -> None:
     letters = letters_of(6, "plain", namespace)
     triage = opened(namespace, "plain/$dlq")
-    (causes,) = [each for each in shown(triage) if getattr(each, "description", None) == "Cause"]
-    until(lambda: len(causes.options) == 3)  # all, and the two
-    causes.value = causes.options[2][1]
-    until(lambda: "1 to 2 of 2 found (6 in all)" in said(triage))
-    click(triage, "Select all of these")
+    until(lambda: len(find(triage, "Cause", plain_blocks).options) == 3, "all, and the two")
+    write(triage, "Cause", find(triage, "Cause", plain_blocks).options[2], plain_blocks)
+    assert "1 to 2 of 2 found (6 in all)" in text_of(plain_blocks(triage))
+    click(triage, "Select all of these", plain_blocks)
     assert "2 messages are selected." in said(triage)
     click(triage, "Complete…")
     click(triage, SHOW)
@@ -101,21 +99,6 @@ def test_nothing_is_planned_for_no_messages(namespace: Namespace) -> None:
     click(triage, "Close")
     assert said(triage).count("No message is selected.") == 1
     assert SHOW not in buttons(triage)
-    triage.close()
-
-
-def test_the_kernel_keeps_no_forms_that_were_closed(namespace: Namespace) -> None:
-    def open_and_close(triage: Triage, *names: str) -> list[widgets.Widget]:
-        click(triage, names[0])
-        opened = [each for each in shown(triage.bar) if isinstance(each, widgets.Widget)]
-        click(triage, names[1])
-        return [each for each in opened if each.comm is None]
-
-    letters_of(1, "tidy", namespace)
-    triage = opened(namespace, "tidy/$dlq")
-    assert len(open_and_close(triage, "Edit and resubmit…", "Resubmit…")) > 20
-    assert len(open_and_close(triage, "Complete…", "Close")) > 5
-    assert all(each.comm is not None for each in triage.bar.buttons.values())
     triage.close()
 
 

@@ -9,7 +9,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.model import Complete, Message
 from sbnotebook.widgets import triage as module
 from sbnotebook.widgets.triage import Triage
-from tests.widgets.conftest import until
+from tests.widgets.conftest import click, until
 
 if TYPE_CHECKING:
     import pytest
@@ -38,8 +38,7 @@ def test_what_is_removed_while_it_looks_is_not_shown_again(
     monkeypatch.setattr(module, "peek_in_steps", look_slowly)  # many messages take their time
     triage.refresh()
     peeked.wait()
-    carry_out: Any = triage.actions._carry_out  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (its button)
-    carry_out.click()
+    click(triage.actions, "Carry out")
     until(lambda: triage.actions.report)
     go_on.set()
     assert triage.wait()

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-import ipywidgets as widgets
-
 from sbnotebook.client import Entity, Plan
 from sbnotebook.client.coercions import duration
 from sbnotebook.client.deferred import DeferredMessages
@@ -30,15 +28,29 @@ from sbnotebook.model import (
 from sbnotebook.model.decision import AUTO
 from sbnotebook.model.decision import AUTO as DEFAULT_LIMIT
 from sbnotebook.settlement import DEFAULT_MAX_HELD, Edit, Limits
-from sbnotebook.widgets import background
-from sbnotebook.widgets.box_panel import row
+from sbnotebook.widgets.blocks import Block, Table, Text
+from sbnotebook.widgets.fields import (
+    Entry,
+    FormPart,
+    as_it_is,
+    check_entry,
+    number,
+    number_entry,
+    optional,
+    queue_or_topic,
+    required,
+    whole_number,
+)
 from sbnotebook.widgets.forms.edit_form import EditForm
-from sbnotebook.widgets.forms.fields import Field, as_it_is, number, optional, queue_or_topic, required, whole_number
-from sbnotebook.widgets.table.rows import Table, keys_of
-from sbnotebook.widgets.text_view import Block, TextView, paragraph, rows_block
+from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.table.rows import MessageRows, keys_of
 
 _KEPT: Final = "They are kept in the archive on this machine first, so that this can be undone."
 _LOST: Final = "There is no archive, so this cannot be undone."
+_HELD: Final = (
+    "Locks the messages before the selected ones for a while, and releases them: at most this many, with about a "
+    "kilobyte of memory each."
+)
 _MOST_DIFFERENCES: Final = 100
 """Differences that are shown."""
 _PAIR: Final = 2
@@ -71,7 +83,7 @@ class PlanForm:
 
     title: str
     words: str
-    fields: tuple[widgets.Widget, ...]
+    fields: tuple[FormPart, ...]
     read: Callable[[], Proposal] = field(repr=False)
 
 
@@ -90,7 +102,7 @@ class TaskForm:
 
     title: str
     words: str
-    fields: tuple[widgets.Widget, ...]
+    fields: tuple[FormPart, ...]
     read: Callable[[], Callable[[Messages], str]] = field(repr=False)
     submit: str
     on_all: bool = False
@@ -103,12 +115,12 @@ class ViewForm:
     Args:
         title: what it shows.
         words: what that means.
-        fields: the widgets that show it.
+        fields: the parts that show it.
     """
 
     title: str
     words: str
-    fields: tuple[widgets.Widget, ...]
+    fields: tuple[FormPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +148,7 @@ Planner = Callable[[Decision, Messages], Plan]
 
 
 def triage_actions(
-    entity: Entity, whole: Entity, table: Table, *, is_archived: bool, is_editing: bool = True
+    entity: Entity, whole: Entity, table: MessageRows, *, is_archived: bool, is_editing: bool = True
 ) -> list[Action]:
     """Return the actions on messages that were peeked at."""
     complete = (
@@ -182,7 +194,7 @@ def lock_actions(address: EntityAddress, plan: Planner) -> list[Action]:
     release = "The messages are given back as if they had not been delivered: their delivery count stays."
 
     def abandon_form() -> PlanForm:
-        delay = Field("After", optional(duration), placeholder="such as 2m; empty for at once")
+        delay = Entry("After", optional(duration), hint="such as 2m; empty for at once")
         return _decision_form("Abandon", abandon, plan, delay, decide=lambda: Abandon(delay.read()))
 
     actions = [
@@ -252,7 +264,7 @@ def _plain_form(title: str, words: str, make: Callable[[Messages], Plan]) -> Pla
 
 
 def _decision_form(
-    title: str, words: str, plan: Planner, *fields: widgets.Widget, decide: Callable[[], Decision]
+    title: str, words: str, plan: Planner, *fields: FormPart, decide: Callable[[], Decision]
 ) -> PlanForm:
     """Return a form for a decision, which ``decide`` reads from the fields."""
 
@@ -263,15 +275,13 @@ def _decision_form(
     return PlanForm(title, words, fields, read)
 
 
-def _dead_letter_form(
-    address: EntityAddress, plan: Planner, *more: widgets.Widget, title: str = "Dead-letter"
-) -> PlanForm:
-    reason = Field(
+def _dead_letter_form(address: EntityAddress, plan: Planner, *more: FormPart, title: str = "Dead-letter") -> PlanForm:
+    reason = Entry(
         "Reason",
         required("Give a reason: dead letters are found and grouped by it."),
-        placeholder="short, and the same for the same cause",
+        hint="short, and the same for the same cause",
     )
-    description = Field("Description", as_it_is, placeholder="what happened to these messages")
+    description = Entry("Description", as_it_is, hint="what happened to these messages")
     letters = EntityAddress(address.name, address.subscription, SubQueue.DEAD_LETTER)
     words = f"The messages move to {letters}, with a reason."
     return _decision_form(
@@ -283,9 +293,9 @@ def _dead_letter_form(
     )
 
 
-def _defer_form(address: EntityAddress, plan: Planner, *more: widgets.Widget) -> PlanForm:
-    after = Field("Wake up after", optional(duration), placeholder="such as 2h; empty for no wake-up message")
-    to = Field("Wake-up goes to", optional(EntityAddress.parse), placeholder="a queue or topic")
+def _defer_form(address: EntityAddress, plan: Planner, *more: FormPart) -> PlanForm:
+    after = Entry("Wake up after", optional(duration), hint="such as 2h; empty for no wake-up message")
+    to = Entry("Wake-up goes to", optional(EntityAddress.parse), hint="a queue or topic")
     # A sub-queue cannot be sent to, and of a topic all subscriptions would get the wake-up.
     is_sent_to = address == address.sends_to
 
@@ -302,21 +312,12 @@ def _defer_form(address: EntityAddress, plan: Planner, *more: widgets.Widget) ->
     return _decision_form("Defer", words, plan, *(after, to, *more), decide=decide)
 
 
-def _picking(entity: Entity) -> tuple[Planner, widgets.BoundedIntText]:
+def _picking(entity: Entity) -> tuple[Planner, FormPart]:
     """Return what plans to settle messages in the middle of an entity, and the field that limits it."""
-    held = widgets.BoundedIntText(
-        DEFAULT_MAX_HELD,
-        min=1,
-        max=10_000_000,
-        description="Lock at most",
-        tooltip="Locks the messages before the selected ones for a while, and releases them: at most this many, with "
-        "about a kilobyte of memory each.",
-        style={"description_width": "120px"},
-        layout={"width": "260px"},
-    )
+    held = number_entry("Lock at most", DEFAULT_MAX_HELD, 10_000_000, tooltip=_HELD)
 
     def plan(decision: Decision, messages: Messages) -> Plan:
-        return entity.pick(messages, decision, show_progress=False, max_held=held.value)
+        return entity.pick(messages, decision, show_progress=False, max_held=held.read())
 
     return plan, held
 
@@ -324,7 +325,7 @@ def _picking(entity: Entity) -> tuple[Planner, widgets.BoundedIntText]:
 # ------------------------------------------------------------ forms of resubmits
 
 
-class ResubmitForm(widgets.VBox):
+class ResubmitForm:
     """Asks how to resubmit messages: where to, how much later, how often at most, and how fast.
 
     Args:
@@ -340,27 +341,12 @@ class ResubmitForm(widgets.VBox):
 
     def __init__(self, address: EntityAddress) -> None:
         whom = ", whose subscriptions get them by their rules" if address.subscription else ""
-        self.to = Field("To", optional(queue_or_topic), placeholder=f"{address.sends_to}{whom}", label=140)
-        self.delay = Field(
-            "Delay",
-            optional(duration),
-            placeholder="such as 5m or 2h: they become active that much later",
-            label=140,
-        )
-        self.cap = Field(
-            "How often at most",
-            whole_number,
-            placeholder="a number of resubmits; empty for 5 of dead letters",
-            label=140,
-        )
-        self.rate = Field("Rate, a second", number, placeholder="messages a second at most, such as 20", label=140)
-        self.in_flight = Field(
-            "In flight at once",
-            whole_number,
-            placeholder="empty for as many as the network bears",
-            label=140,
-        )
-        super().__init__([self.to, self.delay, self.cap, self.rate, self.in_flight])
+        self.to = Entry("To", optional(queue_or_topic), hint=f"{address.sends_to}{whom}")
+        self.delay = Entry("Delay", optional(duration), hint="such as 5m or 2h: they become active that much later")
+        self.cap = Entry("How often at most", whole_number, hint="a number of resubmits; empty for 5 of dead letters")
+        self.rate = Entry("Rate, a second", number, hint="messages a second at most, such as 20")
+        self.in_flight = Entry("In flight at once", whole_number, hint="empty for as many as the network bears")
+        self.fields = (self.to, self.delay, self.cap, self.rate, self.in_flight)
 
     def read(self) -> tuple[Resubmit, Limits]:
         """Return the decision, and the limits for carrying it out."""
@@ -382,7 +368,7 @@ class ResubmitForm(widgets.VBox):
 def resubmit_form(entity: Entity) -> PlanForm:
     """Return a form that sends the selected messages again."""
     options = ResubmitForm(entity.address)
-    return PlanForm("Resubmit", _resubmit_words(entity.address), (options,), partial(options.proposal, entity))
+    return PlanForm("Resubmit", _resubmit_words(entity.address), options.fields, partial(options.proposal, entity))
 
 
 def _edit_form(entity: Entity, selected: Callable[[], Messages]) -> PlanForm:
@@ -396,7 +382,7 @@ def _edit_form(entity: Entity, selected: Callable[[], Messages]) -> PlanForm:
             raise DecisionError("Nothing is changed: add a change, or choose Resubmit to send them as they are.")
         return options.proposal(entity, edit)
 
-    return PlanForm("Edit and resubmit", _resubmit_words(entity.address), (changes, options), read)
+    return PlanForm("Edit and resubmit", _resubmit_words(entity.address), (changes, *options.fields), read)
 
 
 def _resubmit_words(address: EntityAddress) -> str:
@@ -412,13 +398,11 @@ def _resubmit_words(address: EntityAddress) -> str:
 def _export_form(entity: Entity) -> TaskForm:
     """Return a form that writes the selected messages to a file."""
     name = str(entity.address).replace("/$", "-").replace("/", "-")
-    path = Field(
-        "File", as_it_is, placeholder="a path that ends with .parquet, .jsonl or .csv", value=f"{name}.parquet"
-    )
-    overwrite = widgets.Checkbox(description="replace it if it exists", indent=False)
+    path = Entry("File", as_it_is, hint="a path that ends with .parquet, .jsonl or .csv", value=f"{name}.parquet")
+    overwrite = check_entry("replace it if it exists")
 
     def read() -> Callable[[Messages], str]:
-        place, is_replaced = path.read(), overwrite.value
+        place, is_replaced = path.read(), overwrite.read()
 
         def export(messages: Messages) -> str:
             written = messages.export(place, overwrite=is_replaced).resolve()
@@ -431,25 +415,34 @@ def _export_form(entity: Entity) -> TaskForm:
         "A copy in a file; the messages stay where they are. Parquet and JSON lines keep everything, types included; "
         "CSV is for a spreadsheet."
     )
-    return TaskForm("Export", words, (row(path, overwrite),), read, "Write the file")
+    return TaskForm("Export", words, (path, overwrite), read, "Write the file")
 
 
 def _compare_form(entity: Entity, whole: Entity, selected: Messages) -> ViewForm:
     """Return a form that shows what differs between the selected messages."""
     words = "Fields, properties and values in JSON bodies that differ; places, ids and times are left out."
-    return ViewForm("Compare", words, (comparison_view(selected, entity, whole),))
+    return ViewForm("Compare", words, (Comparison(selected, entity, whole),))
 
 
-def comparison_view(selected: Messages, entity: Entity, whole: Entity) -> TextView:
-    """Return a view of what differs between the selected messages; it shows that when it is found."""
-    view = TextView()
-    view.show(paragraph("Comparing …", "quiet"))
-    background.start(
-        partial(_compared, selected, entity, whole),
-        done=lambda found: view.show(*_blocks(found)),
-        failed=lambda why: view.show(paragraph(why, "error")),
-    )
-    return view
+class Comparison(Panel):
+    """Shows the differences between the selected messages when they are found."""
+
+    def __init__(self, selected: Messages, entity: Entity, whole: Entity) -> None:
+        super().__init__()
+        self.on_change: Callable[[], object] = lambda: None
+        self._found: list[Block] = [Text("Comparing …", "quiet")]
+        self.thread = self.in_background(
+            partial(_compared, selected, entity, whole),
+            done=lambda found: self._show(_blocks(found)),
+            failed=lambda why: self._show([Text(why, "error")]),
+        )
+
+    def blocks(self) -> list[Block]:
+        """Return the differences."""
+        return self._found
+
+    def _show(self, found: list[Block]) -> None:
+        self._found = found
 
 
 def _compared(selected: Messages, entity: Entity, whole: Entity) -> MessageDifference:
@@ -463,18 +456,18 @@ def _compared(selected: Messages, entity: Entity, whole: Entity) -> MessageDiffe
 
 def _blocks(found: MessageDifference) -> list[Block]:
     if not found:
-        return [paragraph(found.summary)]
+        return [Text(found.summary)]
     rows = [[_ABSENT if value is None else value for value in row] for row in found.rows(_MOST_DIFFERENCES)]
     more = f" The first {_MOST_DIFFERENCES}:" if len(found) > _MOST_DIFFERENCES else ""
-    return [paragraph(f"{found.summary}{more}"), rows_block(found.headers, rows)]
+    return [Text(f"{found.summary}{more}"), Table(found.headers, rows)]
 
 
-def _select_form(table: Table) -> TaskForm:
+def _select_form(table: MessageRows) -> TaskForm:
     """Return a form that selects messages by an expression."""
-    where = Field(
+    where = Entry(
         "Where",
         required("Write an expression, such as delivery_count > 3."),
-        placeholder="subject = 'order' and body_json->>'$.carrier' = 'UA'",
+        hint="subject = 'order' and body_json->>'$.carrier' = 'UA'",
     )
 
     def read() -> Callable[[Messages], str]:

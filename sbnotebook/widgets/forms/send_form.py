@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
-
-import ipywidgets as widgets
 
 from sbnotebook.amqp import AmqpValue
 from sbnotebook.client import Namespace
@@ -19,8 +17,9 @@ from sbnotebook.model.body import BodyType, Marks, body_of_text, read_form
 from sbnotebook.model.property_text import from_text, property_type, to_text
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.box_panel import button, row, set_shown, text
-from sbnotebook.widgets.forms.fields import FORM_CHANGED, Field, as_it_is, on_change, queue_or_topic
+from sbnotebook.widgets.blocks import Block, Button, Form, Row, Text
+from sbnotebook.widgets.fields import FORM_CHANGED, Entry, as_it_is, choice_entry, queue_or_topic, watch
+from sbnotebook.widgets.panel import Panel
 
 _T = TypeVar("_T")
 
@@ -43,38 +42,26 @@ _TEXTS: Final = {
     "session_id": ("Session id", "where there are sessions"),
     "correlation_id": ("Correlation id", ""),
 }
-_STYLE: Final = {"description_width": "95px"}
-_HALF: Final = "305px"
-_WIDE: Final = "620px"
 _MAX_BODY: Final = 100_000
 """The most characters of a body in the form: a browser's text area is slow with more."""
 
 
-class _Property(widgets.HBox):
-    """One application property: its name, type and value.
+class _Property:
+    """One application property: its name, type and value."""
 
-    Args:
-        remove: is given it when it is taken away.
-    """
+    def __init__(self, name: str = "", kind: str = "string", value: str = "") -> None:
+        label = next(label for label, known in _TYPES if known == kind)
+        self.name = Entry("Property", as_it_is, name, hint="name", size="short")
+        self.kind = Entry("Type", as_it_is, label, type="choice", options=[label for label, _ in _TYPES])
+        self.value = Entry("Value", as_it_is, value, hint="value")
 
-    def __init__(
-        self, remove: Callable[[_Property], object], name: str = "", kind: str = "string", value: str = ""
-    ) -> None:
-        fitting = {"description_width": "initial"}
-        self.name = widgets.Text(
-            name, description="Property", placeholder="name", style=fitting, layout={"width": "220px"}
-        )
-        self.kind = widgets.Dropdown(
-            options=_TYPES, value=kind, description="Type", style=fitting, layout={"width": "200px"}
-        )
-        self.value = widgets.Text(
-            value, description="Value", placeholder="value", style=fitting, layout={"width": "280px"}
-        )
-        away = button("✕", "Leave this property out", lambda: remove(self))
-        super().__init__([self.name, self.kind, self.value, away], layout={"flex_flow": "row wrap"})
+    @property
+    def entries(self) -> tuple[Entry[str], ...]:
+        """Return its fields."""
+        return (self.name, self.kind, self.value)
 
 
-class SendForm(widgets.VBox):
+class SendForm(Panel):
     """Asks for a message, and has a plan shown that sends it.
 
     Args:
@@ -87,61 +74,58 @@ class SendForm(widgets.VBox):
     """
 
     def __init__(self, namespace: Namespace, panel: ActionPanel, to: str = "") -> None:
+        super().__init__()
         self._namespace = namespace
         self._panel = panel
         self._take_back: Callable[[str], object] = lambda _: None
-        self.body_problem, self.properties_problem = text("", "problem"), text("", "problem")
-        self.to = _field("Send to", queue_or_topic, "a queue or a topic", to)
-        self.body = widgets.Textarea(
-            description="Body", placeholder='{"flight": 1545}', rows=6, style=_STYLE, layout={"width": _WIDE}
-        )
-        self.content_type = widgets.Combobox(
-            description="Content type", options=_CONTENT_TYPES, style=_STYLE, layout={"width": _HALF}
-        )
-        self.texts = {name: _field(words, as_it_is, hint) for name, (words, hint) in _TEXTS.items()}
-        self.properties = widgets.VBox()
-        self.when = widgets.Dropdown(
-            description="When", options=[_NOW, _AFTER, _AT], style=_STYLE, layout={"width": _HALF}
-        )
-        self.delay = _field("Delay", duration, "such as 90s, 5m or 1h30m")
-        self.at = _field("Time", _time, "2030-01-31 07:30+00:00")
-        self.when.observe(lambda _: self._show_when(), "value")
-        self.submit = button(
-            "Show what will be sent", "Show the plan; nothing is sent yet", self._submit, kind="primary"
-        )
-        super().__init__(self._laid_out())
-        self.add_class("sbn-form")
-        for problem in (self.body_problem, self.properties_problem):
-            set_shown(problem, shown=False)
-        self._show_when()
-        on_change(self, lambda: self._take_back(FORM_CHANGED))
+        self.body_problem = self.properties_problem = ""
+        self.to = Entry("Send to", queue_or_topic, to, hint="a queue or a topic")
+        self.body = Entry("Body", as_it_is, type="area", hint='{"flight": 1545}', size="wide")
+        self.content_type = Entry("Content type", as_it_is, type="suggest", options=_CONTENT_TYPES)
+        self.texts = {name: Entry(words, as_it_is, hint=hint) for name, (words, hint) in _TEXTS.items()}
+        self.properties: tuple[_Property, ...] = ()
+        self.when = choice_entry("When", [_NOW, _AFTER, _AT])
+        self.delay = Entry("Delay", duration, hint="such as 90s, 5m or 1h30m")
+        self.at = Entry("Time", _time, hint="2030-01-31 07:30+00:00")
+        entries = (self.to, self.body, self.content_type, *self.texts.values(), self.when, self.delay, self.at)
+        watch(entries, self._changed)
 
-    def _laid_out(self) -> list[widgets.Widget]:
+    def blocks(self) -> list[Block]:
+        """Return the form."""
         subject, message_id, session_id, correlation_id = self.texts.values()
-        add = button("Add a property", "One more application property", self.add_property, icon="plus")
-        return [
-            row(self.to, self.content_type),
-            self.body,
-            self.body_problem,
-            row(subject, message_id),
-            row(session_id, correlation_id),
-            self.properties,
-            self.properties_problem,
-            row(add),
-            row(self.when, self.delay, self.at),
-            row(self.submit),
-        ]
+        times = {_NOW: [], _AFTER: self.delay.blocks(), _AT: self.at.blocks()}
+        add = Button("Add a property", self.add_property, "One more application property", icon="plus")
+        fields = (
+            *(_row(each) for each in ((self.to, self.content_type), (self.body,))),
+            *_fault(self.body_problem, "body-problem"),
+            *(_row(each) for each in ((subject, message_id), (session_id, correlation_id))),
+            *(self._property(item) for item in self.properties),
+            *_fault(self.properties_problem, "properties-problem"),
+            Row([add], key="add"),
+            Row([self.when.block(), *times[self.when.value]], key="when"),
+            Row([Button("Show what will be sent", self.submit, "Show the plan; nothing is sent yet", "primary")]),
+        )
+        return [Form("", fields)]
+
+    def _property(self, item: _Property) -> Block:
+        away = Button("✕", partial(self._remove, item), "Leave this property out")
+        return Row([*(entry.block() for entry in item.entries), away], key=f"{id(item)}")
+
+    def _changed(self) -> None:
+        self._take_back(FORM_CHANGED)
 
     # ------------------------------------------------------------ content
 
     def add_property(self, name: str = "", kind: str = "string", value: str = "") -> None:
         """Add an application property to the form."""
+        item = _Property(name, kind, value)
+        watch(item.entries, self._changed)
+        self.properties = (*self.properties, item)
+        self._changed()
 
-        def remove(item: _Property) -> None:
-            self.properties.children = [child for child in self.properties.children if child is not item]
-            item.close()
-
-        self.properties.children = (*self.properties.children, _Property(remove, name, kind, value))
+    def _remove(self, gone: _Property) -> None:
+        self.properties = tuple(item for item in self.properties if item is not gone)
+        self._changed()
 
     def fill(self, message: Message) -> None:
         """Put a message into the form; what the form has no field for is left out, and so is its id."""
@@ -159,9 +143,7 @@ class SendForm(widgets.VBox):
         self.body.value, self.content_type.value = body, message.content_type or ""
         for name, field in self.texts.items():
             field.value = "" if name == "message_id" else getattr(message, name) or ""
-        for child in self.properties.children:
-            child.close()
-        self.properties.children = ()
+        self.properties = ()
         for each in properties:
             self.add_property(*each)
 
@@ -191,16 +173,17 @@ class SendForm(widgets.VBox):
 
     def _properties(self) -> Mapping[str, AmqpValue]:
         found: dict[str, AmqpValue] = {}
-        for item in self.properties.children:
+        kinds = dict(_TYPES)
+        for item in self.properties:
             name, value = item.name.value.strip(), item.value.value
             if not name and not value:
                 continue
             if not name or name in found:
                 raise ConfigurationError("Each property has a name, and no two have the same.")
             try:
-                found[name] = from_text(value, None if item.kind.value == "string" else item.kind.value)
+                found[name] = from_text(value, None if kinds[item.kind.value] == "string" else kinds[item.kind.value])
             except ConfigurationError:
-                raise ConfigurationError(f"The value of {name[:40]!r} is not a {item.kind.label}.") from None
+                raise ConfigurationError(f"The value of {name[:40]!r} is not a {item.kind.value}.") from None
         return found
 
     def _when(self) -> tuple[datetime | None, timedelta | None]:
@@ -211,14 +194,15 @@ class SendForm(widgets.VBox):
 
     # ------------------------------------------------------------ the plan
 
-    def _submit(self) -> None:
-        _say(self.body_problem, "")
+    def submit(self) -> None:
+        """Show the plan that sends the message, or the faults of the form."""
+        self.body_problem = ""
         # Read all fields before the first error ends it, so that each field shows its fault.
         to, message, when = _read(self.to.read), self._read_message(), _read(self._when)
         if to is None or message is None or when is None:
             return
         if message.content_type == _JSON and not _is_json(self.body.value):
-            _say(self.body_problem, "The body is not JSON, although its content type says so.")
+            self.body_problem = "The body is not JSON, although its content type says so."
         entity, (at, delay) = self._namespace.entity(to), when
         make = partial(entity.plan_send, [message], at=at, delay=delay)
         self._take_back = self._panel.propose(make, title="Send")
@@ -227,14 +211,10 @@ class SendForm(widgets.VBox):
         try:
             message = self.message()
         except SbNotebookError as error:
-            _say(self.properties_problem, background.sentence(error))
+            self.properties_problem = background.sentence(error)
             return None
-        _say(self.properties_problem, "")
+        self.properties_problem = ""
         return message
-
-    def _show_when(self) -> None:
-        set_shown(self.delay, shown=self.when.value == _AFTER)
-        set_shown(self.at, shown=self.when.value == _AT)
 
 
 def _read(read: Callable[[], _T]) -> _T | None:
@@ -254,9 +234,12 @@ def _time(value: str) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def _say(label: widgets.Label, words: str) -> None:
-    label.value = words
-    set_shown(label, shown=bool(words))
+def _row(entries: Sequence[Entry[Any]]) -> Row:
+    return Row([entry.block() for entry in entries], key=entries[0].block().name)
+
+
+def _fault(problem: str, key: str) -> list[Block]:
+    return [Text(problem, "error", key=key)] if problem else []
 
 
 def _encoded(text: str, content_type: str | None, properties: Mapping[str, AmqpValue]) -> bytes:
@@ -264,10 +247,6 @@ def _encoded(text: str, content_type: str | None, properties: Mapping[str, AmqpV
         return body_of_text(text, content_type, None, properties)
     except UnicodeEncodeError as error:
         raise ConfigurationError(f"The charset of the body has no {text[error.start]!a}.") from None
-
-
-def _field(name: str, read: Callable[[str], _T], placeholder: str, value: str = "") -> Field[_T]:
-    return Field(name, read, placeholder=placeholder, value=value, label=95, width=305)
 
 
 def _is_json(body: str) -> bool:

@@ -22,7 +22,7 @@ SCRIPTS: Final = tuple(
         *("chart", "fields", "blocks"),
     )
 )
-STYLES: Final = ("look.css", "blocks.css", "vscode.css")
+STYLES: Final = ("look.css", "blocks.css")
 _LONG: Final = 20
 """Values of a list from which only a new end is sent."""
 

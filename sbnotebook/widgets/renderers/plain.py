@@ -8,6 +8,7 @@ from typing import Any, Final
 import ipywidgets as widgets
 
 from sbnotebook.widgets.blocks import CHOICES, Block, Node, nodes_of
+from sbnotebook.widgets.front_end import style
 from sbnotebook.widgets.renderers.page import node_html
 
 # Jupyter would render text between two dollar signs as mathematics: orders/$dlq and events/$dlq.
@@ -35,7 +36,8 @@ class PlainView(widgets.VBox):
     """
 
     def __init__(self, act: Callable[[Block, object], object]) -> None:
-        super().__init__(_dom_classes=("sbn-panel", "sbn-plain", *_NO_MATHEMATICS))
+        super().__init__(_dom_classes=("sbn-panel", *_NO_MATHEMATICS))
+        self._looks = widgets.HTML(f"<style>{style('look.css')}</style>", layout={"display": "none"})
         self._act = act
         self._blocks: dict[str, Block] = {}
         self._nodes: dict[str, Node] = {}
@@ -63,7 +65,7 @@ class PlainView(widgets.VBox):
 
     def _fill(self, place: str, parts: list[Any]) -> None:
         box = self._parts[place]
-        own = box.children[:1] if isinstance(box, _Said) else ()
+        own = (self._looks,) if box is self else box.children[:1] if isinstance(box, _Said) else ()
         if (*own, *parts) != box.children:
             box.children = (*own, *parts)
 
@@ -115,6 +117,7 @@ class PlainView(widgets.VBox):
             if place:
                 close_all(part)
         self._parts = {"": self}
+        close_all(self._looks)
         super().close()
 
 

@@ -84,8 +84,6 @@ class PanelView {
     this.end = new AbortController();
     this.root = made("div", { class: "sbn-panel" });
     keepKeys(this.root);
-    tree.views.add(this);
-    this.draw([...tree.nodes.keys()]);
     const { model } = tree;
     const live = () => {
       this.root.classList.toggle("jupyter-widgets-disconnected", model.comm_live === false);
@@ -94,6 +92,12 @@ class PanelView {
     model.on("comm_live_update", live);
     this.end.signal.addEventListener("abort", () => model.off("comm_live_update", live));
     live();
+  }
+
+  /** Draw all, where the root is in the page. */
+  begin() {
+    this.tree.views.add(this);
+    this.draw([...this.tree.nodes.keys()]);
   }
 
   draw(places) {
@@ -120,7 +124,7 @@ class PanelView {
       this.parts.delete(place);
     }
     const top = this.parts.get("");
-    if (top && !top.element.isConnected) this.root.append(top.element);
+    if (top) arrange(this.root, [top.element]);
     for (const act of this.after.splice(0)) act();
   }
 
@@ -160,7 +164,7 @@ function drawText(view) {
 
 function drawNotice() {
   const words = made("p", { class: "sbn-text" });
-  const inner = made("div", { class: "sbn-row" });
+  const inner = made("div", { class: "sbn-beside" });
   return { element: made("div", { class: "sbn-notice" }, words, inner), inner, update: ({ text }) => (words.textContent = text) };
 }
 
@@ -229,7 +233,7 @@ function drawProgress() {
 // ------------------------------------------------------------ boxes
 
 function drawRow() {
-  const element = made("div", { class: "sbn-row" });
+  const element = made("div", { class: "sbn-beside" });
   return { element, inner: element };
 }
 
@@ -354,6 +358,7 @@ export default () => {
       }
       const view = new PanelView(tree, host);
       el.replaceChildren(view.root);
+      view.begin();
       watchSight(tree, view.root, view.end.signal);
       return () => view.dispose();
     },

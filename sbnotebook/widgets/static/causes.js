@@ -65,7 +65,8 @@ class CauseItem {
     this.act.hidden = !action;
     this.show = pressable("Example", () => this.next(), { title: "Show a message of this cause; again for the next one" });
     this.write = pressable("Note", () => this.edit(), { title: "Write down what is known of this cause" });
-    const actions = made("span", { class: "sbn-cause-actions" }, this.select, this.canary, this.act, this.show, this.write);
+    const rest = made("span", { class: "sbn-cause-rest" }, this.select, this.canary, this.show, this.write);
+    const actions = made("span", { class: "sbn-cause-actions" }, this.act, rest);
     this.note = made("div", { class: "sbn-cause-note", hidden: true });
     this.element = made("li", { class: "sbn-cause" }, this.main, this.trend, this.seen, actions, this.note);
   }

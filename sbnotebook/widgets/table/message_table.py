@@ -6,7 +6,7 @@ other side. The browser sends its selection before any click that follows it, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -20,18 +20,18 @@ from sbnotebook.analysis.arrays import array_of_values
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.widgets import background
-from sbnotebook.widgets.background import Callbacks, answer_at_once
+from sbnotebook.widgets.background import answer_at_once
 from sbnotebook.widgets.front_end import module, style
 from sbnotebook.widgets.table.body_values import checked_path
 from sbnotebook.widgets.table.cause_finder import MOST
 from sbnotebook.widgets.table.message_detail import body_part, detail_of
 from sbnotebook.widgets.table.row_packing import TableColumn, packets, patch_column, table_columns
-from sbnotebook.widgets.table.rows import RowModel, Table, matches
+from sbnotebook.widgets.table.rows import MessageRows, RowModel, matches
 
 _VIEWS: Final = ("clipboard", "drawing", "facets", "timeline", "cause_rows", "causes", "detail", "filters")
 _BASE: Final = ("transport", "columns", "slices", "row_set", "sorting", "shown_rows", "store", "focused")
 _SCRIPTS: Final = (*_BASE, "header", "grid", "search", "toolbar", *_VIEWS, "index")
-_STYLES: Final = ("message_table", "facets", "timeline", "causes", "detail", "vscode")
+_STYLES: Final = ("look", "message_table", "facets", "timeline", "causes", "detail")
 _PATCH: Final = 10_000
 """Rows in one message of changes, far below a megabyte."""
 _MAX_NOTE: Final = 10_000
@@ -39,7 +39,7 @@ _MAX_FILTERS: Final = 50_000
 _CAUSE: Final = TableColumn("cause", "text", hidden=True)
 
 
-class MessageTable(Table, anywidget.AnyWidget):
+class MessageTable(MessageRows, anywidget.AnyWidget):
     """Messages as a table in the browser.
 
     Args:
@@ -79,11 +79,9 @@ class MessageTable(Table, anywidget.AnyWidget):
         is_shared = isinstance(messages, RowModel)
         self.model = messages if is_shared else RowModel(messages, columns=columns, causes=causes)
         self._columns: list[TableColumn] = []
-        self._hidden = 0
         self._filters: list[dict[str, Any]] = []  # as the browser made them, for the next page
         self._causes_sent = 0
         self._pages: dict[str, int] = {}  # the browser pages that show the table, and how many selections each was sent
-        self._on_ready = Callbacks(self.say_problem)
         super().__init__(
             options={
                 "label": label,
@@ -104,29 +102,11 @@ class MessageTable(Table, anywidget.AnyWidget):
         self.on_msg(self._receive)
         super().open()
 
-    @property
-    def hidden(self) -> int:
-        """Return how many of the selected messages a filter hides now."""
-        return self._hidden
-
-    @property
-    def is_ready(self) -> bool:
-        """Tell whether a browser has shown that it can draw the table."""
-        return bool(self._pages)
-
-    def on_ready(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call a function each time that a browser has loaded the table and asks for the rows.
-
-        Returns:
-            A function that ends it.
-        """
-        return self._on_ready.add(callback)
-
     # ------------------------------------------------------------ changes of the rows
 
     def rows_shown(self) -> None:
         """Send other rows."""
-        self._hidden = self._causes_sent = 0
+        self.model.hidden = self._causes_sent = 0
         rows = self.model.rows
         self._columns = table_columns(rows.table, rows.extra, self.model.columns)
         self._send_rows()
@@ -274,7 +254,6 @@ class MessageTable(Table, anywidget.AnyWidget):
                 self._emit("filters", page, filters=self._filters)
         if not self.model.causes.told:
             self.model.find_causes()
-        self._on_ready()
 
     def _take_selection(self, content: Mapping[str, Any], bits: memoryview) -> None:
         model = self.model
@@ -283,7 +262,7 @@ class MessageTable(Table, anywidget.AnyWidget):
             if content["turn"] != self._pages.get(page):
                 return  # the page has not yet received other rows, or another selection: that one counts
             flags = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little", count=len(model.rows))
-            self._hidden = int(content["hidden"])
+            model.hidden = int(content["hidden"])
             model.set_selection(np.flatnonzero(flags.astype(bool) & ~model.rows.removed).tolist(), source=self)
             if len(self._pages) > 1:
                 self._send_selection(but=page)

@@ -227,13 +227,13 @@ class RowView(Protocol):
     def rows_shown(self) -> None:
         """Draw other rows."""
 
-    def rows_added(self, first: int) -> None:
+    def rows_added(self, first: int, /) -> None:
         """Draw the rows from number ``first`` on, which are new."""
 
-    def rows_removed(self, numbers: Sequence[int]) -> None:
+    def rows_removed(self, numbers: Sequence[int], /) -> None:
         """Take rows away."""
 
-    def cells_changed(self, changes: Mapping[str, Mapping[int, object]]) -> None:
+    def cells_changed(self, changes: Mapping[str, Mapping[int, object]], /) -> None:
         """Draw changed cells, given by column and row number."""
 
     def selection_changed(self) -> None:
@@ -245,7 +245,7 @@ class RowView(Protocol):
     def notes_changed(self) -> None:
         """Draw the notes."""
 
-    def say_problem(self, sentence: str) -> None:
+    def say_problem(self, sentence: str, /) -> None:
         """Show an error that would be seen nowhere else."""
 
 
@@ -279,6 +279,8 @@ class RowModel:
         """Counts how often all rows were replaced."""
         self.selection: tuple[int, ...] = ()
         """The selected row numbers, in ascending order."""
+        self.hidden = 0
+        """How many of these a filter hides, in the view that was used last."""
         self.causes = _NO_CAUSES
         self.notes: dict[str, str] = {}
         self.resubmits: dict[str, tuple[datetime, int]] = {}
@@ -334,6 +336,11 @@ class RowModel:
         for name, path in self._body_columns.items():
             rows.extra[name] = _values_at(table, path)
         return rows
+
+    @property
+    def count(self) -> int:
+        """Return how many messages there are, without those that were removed."""
+        return len(self.rows) - int(self.rows.removed.sum())
 
     def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
         """Change cells."""
@@ -432,7 +439,7 @@ def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:
 # ------------------------------------------------------------ what every table can do
 
 
-class Table:
+class MessageRows:
     """The methods of every table of messages, however it is drawn."""
 
     model: RowModel
@@ -480,7 +487,7 @@ class Table:
     @property
     def hidden(self) -> int:
         """Return how many of the selected messages a filter hides now."""
-        raise NotImplementedError
+        return self.model.hidden
 
     def on_selection(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Call a function whenever the selection changes."""

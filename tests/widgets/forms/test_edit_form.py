@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import ipywidgets as widgets
 import pytest
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, PeekedMessage
+from sbnotebook.widgets.blocks import Button
 from sbnotebook.widgets.forms.edit_form import EditForm
 from sbnotebook.widgets.forms.edits import StepKind
-from tests.widgets.conftest import until
+from tests.widgets.conftest import blocks, names, until
 
 ORDERS = EntityAddress("orders")
 MESSAGES = [
@@ -19,13 +18,9 @@ MESSAGES = [
 ]
 
 
-def button(widget: Any, name: str) -> widgets.Button:
-    def all_of(each: Any) -> Iterator[Any]:
-        yield each
-        for child in getattr(each, "children", ()):
-            yield from all_of(child)
-
-    return next(b for b in all_of(widget) if isinstance(b, widgets.Button) and name in (b.description, b.tooltip))
+def button(form: EditForm, name: str) -> Button:
+    found = (each for each in blocks(form) if isinstance(each, Button) and name in (each.name, each.tooltip))
+    return next(found)
 
 
 def tried(form: EditForm, name: str = "Try it") -> str:
@@ -56,7 +51,7 @@ def test_edit_form_previews_changes_and_gives_an_edit() -> None:
     assert edit(MESSAGES[0]).body == b'{"carrier": "UA"}'
     second.value.value = "c"
     until(lambda: "+ c" in repr(form))  # the preview shows the edit that is written
-    button(second, "Leave this change out").click()
+    [each for each in blocks(form) if isinstance(each, Button) and each.name == "Remove"][1].click()
     assert form.steps == (first,)
     until(lambda: "+ c" not in repr(form))
     form.close()
@@ -100,12 +95,12 @@ def test_edit_form_runs_typed_code_on_a_click_only() -> None:
 
 
 def test_a_function_of_the_notebook_can_be_named() -> None:
-    names: dict[str, Any] = {"__name__": "__main__"}
-    exec("def fix(m): return m.with_changes(subject='fixed')", names)  # noqa: S102
-    form = EditForm(lambda: MESSAGES, names=lambda: names)
+    known: dict[str, Any] = {"__name__": "__main__"}
+    exec("def fix(m): return m.with_changes(subject='fixed')", known)  # noqa: S102
+    form = EditForm(lambda: MESSAGES, names=lambda: known)
     form.way.value = "By a Python function"
     form.function.value = "fix"
-    assert form.code.layout.display == "none"
+    assert "Code" not in names(form)
     assert "+ fixed" in tried(form)
     edit = form.edit
     assert edit is not None

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 from sbnotebook.client import Namespace
 from sbnotebook.model import Message
-from sbnotebook.widgets.forms.message_actions import comparison_view
-from sbnotebook.widgets.text_view import TextView
+from sbnotebook.widgets.forms.message_actions import Comparison
 from tests.filled_queues import filled_client_queue
 from tests.widgets.conftest import until
 
 
-def words(view: TextView) -> str:
+def words(view: Comparison) -> str:
     until(lambda: "Comparing" not in repr(view))
     return repr(view)
 
@@ -21,13 +20,13 @@ def test_two_messages_are_compared_value_by_value(namespace: Namespace) -> None:
     ]
     queue = filled_client_queue(namespace, "compared", sent)
     found = queue.peek()
-    said = words(comparison_view(found[:2], queue, queue))
+    said = words(Comparison(found[:2], queue, queue))
     assert "compared #1 and compared #2 have 1 difference besides their places, ids and times." in said
     assert "body_json.order.total" in said
     assert "Ann" not in said
-    alike = words(comparison_view(found.where("sequence_number <> 2"), queue, queue))
+    alike = words(Comparison(found.where("sequence_number <> 2"), queue, queue))
     assert alike == "compared #1 and compared #3 have no difference besides their places, ids and times."
-    assert words(comparison_view(found, queue, queue)) == "Select two messages; 3 are selected."
+    assert words(Comparison(found, queue, queue)) == "Select two messages; 3 are selected."
 
 
 def test_a_dead_letter_is_compared_with_the_last_good_message(namespace: Namespace) -> None:
@@ -36,10 +35,10 @@ def test_a_dead_letter_is_compared_with_the_last_good_message(namespace: Namespa
     with queue.lock(1) as batch:
         batch.dead_letter(reason="Late").raise_for_failures()
     letters = namespace.entity("good/$dlq")
-    said = words(comparison_view(letters.peek(), letters, queue))
+    said = words(Comparison(letters.peek(), letters, queue))
     assert "good/$dlq #1 and good #3 have 3 differences" in said
     assert "(absent)" in said, "the good one has no reason"
-    nothing = words(comparison_view(letters.peek(where="false"), letters, queue))
+    nothing = words(Comparison(letters.peek(where="false"), letters, queue))
     assert nothing == (
         "Select two messages, or one dead letter to compare it with the last good message; 0 are selected."
     )

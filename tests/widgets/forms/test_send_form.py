@@ -15,7 +15,7 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.forms.send_form import SendForm
-from tests.widgets.conftest import until
+from tests.widgets.conftest import click, until
 
 
 def test_send_form_withdraws_a_plan_after_a_change(namespace: Namespace) -> None:
@@ -23,16 +23,16 @@ def test_send_form_withdraws_a_plan_after_a_change(namespace: Namespace) -> None
     panel = ActionPanel(namespace)
     form = SendForm(namespace, panel, "typed-late")
     form.body.value = "0"
-    form.submit.click()
+    form.submit()
     form.body.value = "012345"  # while the kernel is busy, it comes after the click on the button
     assert "The form was changed" in repr(panel)
-    form.submit.click()
+    form.submit()
     until(lambda: "012345" in repr(panel))
     form.add_property("attempt", "long", "2")
     assert "The form was changed" in repr(panel)
-    form.submit.click()
+    form.submit()
     until(lambda: "attempt = 2" in repr(panel))
-    form.properties.children[0].value.value = "3"
+    form.properties[0].value.value = "3"
     assert "The form was changed" in repr(panel)
     namespace.delete_queue("typed-late")
 
@@ -43,14 +43,13 @@ def test_a_message_is_scheduled(namespace: Namespace) -> None:
     form = SendForm(namespace, panel, "timed")
     form.when.value = "at a time"
     form.at.value = "2050-01-31 07:30"
-    form.submit.click()
+    form.submit()
     until(lambda: "Send 1 message to timed, active at 2050-01-31 07:30:00+00:00." in repr(panel))
     form.when.value = "after a delay"
     form.delay.value = "1h"
-    form.submit.click()
+    form.submit()
     until(lambda: "active 1h later" in repr(panel))
-    carry_out: Any = panel._carry_out  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (its button)
-    carry_out.click()
+    click(panel, "Carry out")
     until(lambda: panel.report)
     assert len(namespace.entity("timed").scheduled()) == 1
     namespace.delete_queue("timed")
@@ -64,10 +63,10 @@ def test_send_form_says_which_subscriptions_take_the_message(
     shared_emulator.create_subscription("form-events", "large", SubscriptionOptions(), rules=rules)
     panel = ActionPanel(namespace)
     form = SendForm(namespace, panel, "form-events")
-    form.submit.click()
+    form.submit()
     until(lambda: "WARNING: no subscription of form-events takes 1 of 1 message" in repr(panel))
     form.add_property("size", "long", "9")
-    form.submit.click()
+    form.submit()
     until(lambda: "form-events/subscriptions/large takes 1." in repr(panel))
     assert "WARNING" not in repr(panel)
 
@@ -78,17 +77,17 @@ def test_send_form_shows_problems_at_their_fields(namespace: Namespace) -> None:
     form.add_property("count", "int", "many")
     form.when.value = "after a delay"
     form.delay.value = "soon"
-    form.submit.click()
+    form.submit()
     assert form.to.problem == "A message cannot be sent to orders/$dlq: name a queue or a topic."
-    assert form.properties_problem.value == "The value of 'count' is not a whole number, 32 bits."
+    assert form.properties_problem == "The value of 'count' is not a whole number, 32 bits."
     assert "soon" in form.delay.problem
     assert not panel.busy
-    for child in form.properties.children:
+    for child in form.properties:
         child.name.value = ""
-    form.submit.click()
-    assert form.properties_problem.value == "Each property has a name, and no two have the same."
+    form.submit()
+    assert form.properties_problem == "Each property has a name, and no two have the same."
     form.when.value = "at a time"
-    form.submit.click()
+    form.submit()
     assert form.at.problem == "Write the time as 2030-01-31 07:30+00:00."
 
 
@@ -97,8 +96,8 @@ def test_send_form_warns_of_a_body_that_is_not_json(namespace: Namespace) -> Non
     form = SendForm(namespace, panel, "orders")
     form.content_type.value = "application/json"
     form.body.value = "{broken"
-    form.submit.click()
-    assert "not JSON" in form.body_problem.value
+    form.submit()
+    assert "not JSON" in form.body_problem
     until(lambda: "Send 1 message to orders." in repr(panel))
 
 

@@ -1,0 +1,193 @@
+"""The typed fields of forms: an entry keeps the text that was written, reads its value, and shows its fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+
+from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
+from sbnotebook.model import EntityAddress
+from sbnotebook.widgets.blocks import Block, Field, Value
+
+T = TypeVar("T")
+
+FORM_CHANGED: Final = "The form was changed after this plan was asked for, so it was put away: show the plan again."
+_MOST_DIGITS: Final = 9
+
+
+class FormPart(Protocol):
+    """A part of a form: an entry, or a panel with several."""
+
+    on_change: Callable[[], object]
+    """Called when the user has written something."""
+
+    def blocks(self) -> Sequence[Block]:
+        """Return what it is now."""
+        ...
+
+
+class Entry(Generic[T]):
+    """A field with its value.
+
+    Args:
+        name: of the field.
+        read: takes the text, without spaces around it; raises an error of ours that says what to write instead.
+        value: at first.
+        options: further ones of the block :class:`~sbnotebook.widgets.blocks.Field`.
+
+    Example:
+        >>> entry = Entry("At most", whole_number, "3")
+        >>> entry.read()
+        3
+        >>> entry.value = "many"
+        >>> entry.problem
+        'Write a whole number from 1, or nothing.'
+    """
+
+    def __init__(self, name: str, read: Callable[[Any], T], value: Value = "", **options: Any) -> None:
+        self._name = name
+        self._read = read
+        self._value = value
+        self._options = options
+        self._is_checked = bool(value)
+        self.on_change: Callable[[], object] = lambda: None
+
+    @property
+    def value(self) -> Any:
+        """Return the value as it was written."""
+        return self._value
+
+    @value.setter
+    def value(self, value: Value) -> None:
+        self._value, self._is_checked = value, True
+        self.on_change()
+
+    @property
+    def problem(self) -> str:
+        """Return the fault of the text, in a sentence; "" for none, and before something was written."""
+        try:
+            if self._is_checked:
+                self._read(self._given)
+        except SbNotebookError as error:
+            return str(error)
+        return ""
+
+    def read(self) -> T:
+        """Return the input."""
+        self._is_checked = True
+        return self._read(self._given)
+
+    @property
+    def _given(self) -> Value:
+        return self._value.strip() if isinstance(self._value, str) else self._value
+
+    def blocks(self) -> list[Field]:
+        """Return the field."""
+        return [self.block()]
+
+    def block(self, **options: Any) -> Field:
+        """Return the field, with other options."""
+        return Field(self._name, self._value, self._write, problem=self.problem, **self._options | options)
+
+    def _write(self, value: Value) -> None:
+        self.value = value
+
+
+def number_entry(name: str, value: int, most: int, **options: Any) -> Entry[int]:
+    """Return an entry for a whole number from 0 or 1."""
+    return Entry(name, int, value, type="number", limits=(min(1, value), most), size="short", **options)
+
+
+def check_entry(name: str, *, value: bool = False, tooltip: str = "") -> Entry[bool]:
+    """Return an entry for yes or no."""
+    return Entry(name, bool, value, type="check", tooltip=tooltip)
+
+
+def choice_entry(name: str, options: Sequence[str], type: Literal["choice", "toggles"] = "choice") -> Entry[str]:  # noqa: A002
+    """Return an entry for one of some options, the first one at first."""
+    return Entry(name, as_it_is, options[0], type=type, options=options)
+
+
+def watch(parts: Iterable[FormPart], changed: Callable[[], object]) -> None:
+    """Call a function whenever something is written in parts of a form."""
+    for part in parts:
+        part.on_change = changed
+
+
+def problems_of(parts: Iterable[object]) -> set[str]:
+    """Return the faults that entries show now.
+
+    Example:
+        >>> sorted(problems_of([Entry("Rate", number, "many")]))
+        ['Write a number above 0, such as 20 or 0.5, or nothing.']
+    """
+    return {each.problem for each in parts if isinstance(each, Entry) and each.problem}
+
+
+# ------------------------------------------------------------ how a text is read
+
+
+def as_it_is(value: str) -> str:
+    """Return the text."""
+    return value
+
+
+def optional(read: Callable[[str], T]) -> Callable[[str], T | None]:
+    """Return a reader that gives None for an empty text.
+
+    Example:
+        >>> optional(queue_or_topic)("") is None
+        True
+    """
+    return lambda value: read(value) if value else None
+
+
+def required(problem: str) -> Callable[[str], str]:
+    """Return a reader that refuses an empty text."""
+
+    def read(value: str) -> str:
+        if not value:
+            raise DecisionError(problem)
+        return value
+
+    return read
+
+
+def queue_or_topic(value: str) -> EntityAddress:
+    """Return the address of a queue or topic."""
+    address = EntityAddress.parse(value)
+    if address != address.sends_to:
+        raise DecisionError(f"A message cannot be sent to {address}: name a queue or a topic.")
+    return address
+
+
+def whole_number(value: str) -> int | None:
+    """Return a whole number from 1; None for an empty text.
+
+    Example:
+        >>> whole_number("12"), whole_number("")
+        (12, None)
+    """
+    if not value:
+        return None
+    if not (value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS and int(value)):
+        raise ConfigurationError("Write a whole number from 1, or nothing.")
+    return int(value)
+
+
+def number(value: str) -> float | None:
+    """Return a number above 0; None for an empty text.
+
+    Example:
+        >>> number("0.5"), number("")
+        (0.5, None)
+    """
+    if not value:
+        return None
+    try:
+        found = float(value)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise ConfigurationError("Write a number above 0, such as 20 or 0.5, or nothing.")
+    return found
