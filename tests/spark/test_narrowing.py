@@ -110,15 +110,12 @@ def test_narrowed_frame_keeps_the_rows_of_each_filter(spark: SparkSession, names
     assert entity.defer_all(to_sequence_number=10, show_progress=False).apply(show_progress=False).ok
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        everything = load(namespace, queue, spark=spark)
-        for where in ("sequence_number > 36", "state = 'deferred' AND sequence_number >= 4", "subject = 's1'"):
-            narrow = load(namespace, queue, spark=spark, where=where)
-            expected = {row.sequence_number for row in everything.where(where).collect()}
-            assert {row.sequence_number for row in narrow.collect()} == expected != set()
+        where = "state = 'deferred' AND sequence_number >= 4 AND subject <> 's1'"
+        expected = load(namespace, queue, spark=spark).where(where).collect()
+        assert load(namespace, queue, spark=spark, where=where).collect() == expected != []
         narrow = load(namespace, queue, spark=spark, where="sequence_number > 20", fromsequencenumber=5)
         low, high = narrow.where("sequence_number <= 22"), narrow.where("sequence_number > 39")
         assert (low.count(), high.count(), low.union(high).count(), narrow.count()) == (2, 1, 3, 20)
-        assert everything.count() == 40
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
