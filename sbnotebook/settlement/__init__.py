@@ -51,10 +51,9 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.locking.sessions import SessionBatch, SessionState
     from sbnotebook.settlement.locking.wake_up import receive_deferred_of
     from sbnotebook.settlement.memory.archive import Archive, ArchivedCount, ArchiveState, archive_of
-    from sbnotebook.settlement.memory.assistant_calls import AssistantCalls
     from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
     from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
-    from sbnotebook.settlement.memory.notes import Resubmitted
+    from sbnotebook.settlement.memory.notes import AssistantCalls, Resubmitted
     from sbnotebook.settlement.namespace import AsyncNamespace
     from sbnotebook.settlement.pace import InFlight, Pause, Window, transfers_in_flight
     from sbnotebook.settlement.parallel import in_parallel
@@ -248,10 +247,9 @@ _NAMES: Final = {
     "locking.sessions": ("SessionBatch", "SessionState"),
     "locking.wake_up": ("receive_deferred_of",),
     "memory.archive": ("Archive", "ArchiveState", "ArchivedCount", "archive_of"),
-    "memory.assistant_calls": ("AssistantCalls",),
     "memory.deferral_ledger": ("DeferralEntry",),
     "memory.journal": ("Journal", "ResubmitEntry", "ResubmitState"),
-    "memory.notes": ("Resubmitted",),
+    "memory.notes": ("AssistantCalls", "Resubmitted"),
     "namespace": ("AsyncNamespace",),
     "pace": ("InFlight", "Pause", "Window", "transfers_in_flight"),
     "parallel": ("in_parallel",),

@@ -16,10 +16,9 @@ from sbnotebook.settlement.locking.records import DeferralRecord, Record, Remova
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.locking.wake_up import WakeUps
 from sbnotebook.settlement.memory.archive import Archive, archive_of
-from sbnotebook.settlement.memory.assistant_calls import AssistantCalls
 from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
 from sbnotebook.settlement.memory.journal import Journal
-from sbnotebook.settlement.memory.notes import Looks, Notes
+from sbnotebook.settlement.memory.notes import AssistantCalls, Looks, Notes
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.waits import Waits

@@ -1,4 +1,4 @@
-"""Notes on dead letters in the journal: a text for each cause, its resubmits, and the counts at the last look."""
+"""Notes in the journal: a text for each cause, its resubmits, counts at the last look, and calls of assistants."""
 
 from __future__ import annotations
 
@@ -51,6 +51,13 @@ MAX_NOTE: Final = 2_000
 _MAX_FINGERPRINT: Final = 100
 _KEPT: Final = timedelta(days=30)
 """For how long the counts of resubmits are kept after the last one, as the journal keeps the resubmits themselves."""
+# Made at the first call: most journals have none.
+_CALLS: Final = """
+    CREATE TABLE IF NOT EXISTS assistant_calls (
+        id INTEGER PRIMARY KEY, namespace TEXT NOT NULL, time TEXT NOT NULL, tool TEXT NOT NULL,
+        arguments TEXT NOT NULL, result TEXT NOT NULL
+    )
+"""
 
 
 class Resubmitted(NamedTuple):
@@ -143,3 +150,44 @@ class Looks:
         return {
             wanted[path]: Look(count, datetime.fromisoformat(time)) for path, count, time in found if path in wanted
         }
+
+
+class AssistantCall(NamedTuple):
+    """One call of a tool, with its arguments as JSON, and its result: ``begun``, ``ok``, or an error."""
+
+    time: datetime
+    tool: str
+    arguments: str
+    result: str
+
+
+class AssistantCalls:
+    """The journal's table of calls in one namespace, which keeps them for 30 days."""
+
+    def __init__(self, database: LocalDatabase, namespace: Callable[[], str]) -> None:
+        self._database = database
+        self._namespace = namespace
+
+    def begin(self, tool: str, arguments: str) -> int:
+        """Write a call, on disk before this returns; its number is for :meth:`end`."""
+        now = datetime.now(UTC)
+        row = (self._namespace().casefold(), now.isoformat(), tool, arguments)
+        with self._database.transaction() as database:
+            database.execute(_CALLS)
+            database.execute("DELETE FROM assistant_calls WHERE time < ?", ((now - _KEPT).isoformat(),))
+            return (
+                database.execute("INSERT INTO assistant_calls VALUES (NULL, ?, ?, ?, ?, 'begun')", row).lastrowid or 0
+            )
+
+    def end(self, number: int, result: str) -> None:
+        """Write the result of a call."""
+        with self._database.transaction() as database:
+            database.execute("UPDATE assistant_calls SET result = ? WHERE id = ?", (result, number))
+
+    def last(self, most: int = 100) -> list[AssistantCall]:
+        """Return the last calls, the last first."""
+        query = "SELECT time, tool, arguments, result FROM assistant_calls WHERE namespace = ? ORDER BY id DESC LIMIT ?"
+        with self._database.transaction() as database:
+            database.execute(_CALLS)
+            rows = database.execute(query, (self._namespace().casefold(), most)).fetchall()
+        return [AssistantCall(datetime.fromisoformat(time), *others) for time, *others in rows]
