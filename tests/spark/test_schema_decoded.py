@@ -64,6 +64,23 @@ def test_avro_bodies_are_a_typed_column(
     assert frame.select("sequence_number").count() == 3
 
 
+@pytest.mark.thorough
+def test_a_stream_that_consumes_decodes(
+    namespace: Namespace, queue: str, stream: Callable[..., DataFrame], checkpoint: str, tmp_path: Path
+) -> None:
+    (tmp_path / "order.avsc").write_text(json.dumps(ORDER))
+    namespace.entity(queue).send([avro("UA"), b"\x00"])
+    frame = stream(queue, mode="consume", decode=f"avro:{tmp_path}/order.avsc").select("decoded.*", "decode_error")
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    writer.start(f"{tmp_path}/out").awaitTermination()
+    rows = frame.sparkSession.read.parquet(f"{tmp_path}/out").orderBy("decode_error").collect()
+    assert [(row.carrier, row.decode_error) for row in rows] == [
+        ("UA", None),
+        (None, "the body ends in the middle of the value"),
+    ]
+    assert len(namespace.entity(queue).peek()) == 0
+
+
 def lines(body: bytes) -> dict[str, list[str]]:
     return {"items": body.decode().split("|")}
 
