@@ -437,7 +437,7 @@ class AsyncEntity(SdkNames):
         Args:
             before: only those that were enqueued before then; a duration such as ``"2d"`` counts back from now.
             to_sequence_number: only those up to this number, included.
-            max_messages: only the first so many of all these.
+            max_messages: maximum number of messages, from the first; None for all.
 
         Raises:
             ConfigurationError: the expression or the duration is wrong.

@@ -367,7 +367,7 @@ class AsyncNamespace(SdkNames):
         Args:
             query: one SELECT. It sees no file and no other table.
             entities: whose messages the table ``messages`` has; its column ``entity`` says where each is.
-            max_messages: the first so many of each entity; None for all.
+            max_messages: maximum for each entity, from its first message; None for all.
             bodies: True to give the table ``archive`` the columns of bodies, such as ``body_text``.
 
         Returns:
@@ -465,7 +465,7 @@ class AsyncNamespace(SdkNames):
             entity: where the messages are: a queue, a subscription or a sub-queue.
             messages: which ones, as for ``entity.pick``; None for the active messages.
             where: only active messages for which this SQL expression over the message columns is true.
-            max_messages: the first so many of these; None for all. A copy has 10,000 at most.
+            max_messages: maximum number of messages, from the first; None for all. A copy has 10,000 at most.
             mask: values to replace before they are copied, such as ``["$.email", "application_properties.customer",
                 "correlation_id"]``: see :class:`sbnotebook.analysis.masks.Masks`. With a path into bodies, a body that
                 is not JSON is replaced as a whole.

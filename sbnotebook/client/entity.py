@@ -354,7 +354,7 @@ class Entity(Twin):
         Args:
             before: only those that were enqueued before then; a duration such as ``"2d"`` counts back from now.
             to_sequence_number: only those up to this number, included.
-            max_messages: only the first so many of all these.
+            max_messages: maximum number of messages, from the first; None for all.
             where: only messages for which this SQL expression over the message columns is true.
             show_progress: False for no bar.
 

@@ -194,8 +194,8 @@ def refuse_secret(target: str | Hidden | None) -> None:
     target = hidden(target)
     if target is not None and _form(target) == _CONNECTION_STRING:
         raise ConfigurationError(
-            "A connection string on the command line is seen by everybody on this machine, and kept in the shell's "
-            "history: put it into an environment variable and give env:VARIABLE."
+            "A connection string on the command line is visible to other users of this machine, and stays in the "
+            "shell's history: put it into an environment variable and give env:VARIABLE."
         )
 
 

@@ -127,8 +127,8 @@ def _about_rest(parser: argparse.ArgumentParser, line: str, args: MagicArguments
         number = rest[0][:_SHOWN]
         return f"Write -n {number} for a number of messages, or --messages {number} for a sequence number."
     if hasattr(args, "what"):
-        return f"{too_much} is too much for %{parser.prog}: put a text to send into quotes, or name its variable."
-    return f"{too_much} is too much for %{parser.prog}: see %{parser.prog} --help."
+        return f"%{parser.prog} does not take {too_much}: put a text to send into quotes, or name its variable."
+    return f"%{parser.prog} does not take {too_much}: see %{parser.prog} --help."
 
 
 def _about_holding(prog: str, word: str) -> str:

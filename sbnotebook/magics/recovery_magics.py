@@ -227,7 +227,7 @@ def _of(args: MagicArguments) -> tuple[Report | None, str | None]:
         if args.since is not None:
             return None, None
         if LAST_REPORT not in args.variables:
-            raise ConfigurationError("Say what to undo: the variable of a report, or an entity, or --since 2h.")
+            raise ConfigurationError("Choose what to undo: the variable of a report, or an entity, or --since 2h.")
         return args.variables[LAST_REPORT], None
     if not isinstance(args.what, Quoted) and isinstance(args.variables.get(args.what), Report):
         return args.variables[args.what], None

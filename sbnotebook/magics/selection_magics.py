@@ -179,10 +179,10 @@ class SelectionMagics(PlanMagics):
         """
         decision = _decision(args)
         if decision is None:
-            raise ConfigurationError("Say what to do: --complete, --dead-letter, --defer, --resubmit or --abandon.")
+            raise ConfigurationError("Choose an action: --complete, --dead-letter, --defer, --resubmit or --abandon.")
         bounds = (args.where, args.count, args.messages, args.cause, args.state, args.to_sequence_number)
         if not any(bounds) and args.from_sequence_number == 1:
-            raise ConfigurationError("Say which messages: --where, --cause, -n or --messages.")
+            raise ConfigurationError("Choose the messages: --where, --cause, -n or --messages.")
         entity = self.current.namespace.entity(args.entity)
         return entity.pick(selected(entity, args), decision, edit=edit_function(args))
 

@@ -90,7 +90,9 @@ def _what_to_send(args: MagicArguments) -> Any:
             raise ConfigurationError("The cell is the message: leave the text or variable on the line out.")
         return _texts(args.cell.removesuffix("\n"), args)
     if args.what is None:
-        raise ConfigurationError("Say what to send: a text in quotes, a variable, or %%sb_send with the text below.")
+        raise ConfigurationError(
+            "Give something to send: a text in quotes, a variable, or %%sb_send with the text below."
+        )
     if isinstance(args.what, Quoted) or not args.what.isidentifier():
         _refuse_expression(args.what)
         return _texts(args.what, args)

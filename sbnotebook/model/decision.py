@@ -201,7 +201,7 @@ class Send:
 
     def __post_init__(self) -> None:
         if self.at is not None and self.delay is not None:
-            raise DecisionError("Say when by a moment or by a delay, not by both.")
+            raise DecisionError("Give a time or a delay, not both.")
         if self.at is not None and self.at.tzinfo is None:
             raise DecisionError("The time has no time zone: write datetime(…, tzinfo=UTC), or use delay=.")
         if self.delay is not None and self.delay < timedelta(0):

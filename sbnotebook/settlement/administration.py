@@ -308,7 +308,7 @@ async def _explained(
         words = unreachable(connection.host, str(error), is_emulator=connection.is_emulator)
     else:
         words = None
-    clear = type(error)(message=words or f"{connection.host} did not do this: {_detail(error)}.")
+    clear = type(error)(message=words or f"{connection.host} refused the request: {_detail(error)}.")
     if isinstance(clear, HttpResponseError):
         clear.status_code, clear.reason = status, getattr(error, "reason", None)
     return clear

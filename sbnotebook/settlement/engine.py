@@ -66,9 +66,9 @@ class PickReport(Report):
         settled, unknown = self.rest.settled, self.rest.counts.get(OutcomeStatus.UNCONFIRMED, 0)
         kept = len(self.rest) - settled - unknown
         said = {
-            f"{settled:,} others were given back as they were": settled or kept,
-            f"{unknown:,} others were given back, which Service Bus did not confirm": unknown,
-            f"{kept:,} were not: their delivery counts go up when their locks end": kept,
+            f"{settled:,} others released unchanged": settled,
+            f"{unknown:,} others released without confirmation": unknown,
+            f"{kept:,} others not released: their delivery counts go up when their locks end": kept,
         }
         ends = ", ".join(sentence for sentence, count in said.items() if count)
         return f"{super().__str__()}; {ends}" if ends else super().__str__()

@@ -53,7 +53,7 @@ def session(say: Callable[[str], None] = print) -> SparkSession:
     """
     spark = _active()
     if spark is not None:
-        say(f"Spark {spark.version} that runs already is used.{_other_python(spark)}")
+        say(f"Using the running Spark {spark.version} session.{_other_python(spark)}")
     elif os.environ.get("SPARK_REMOTE") or os.environ.get("SPARK_API_MODE") == "connect":
         spark = _connect()
         say(f"Connected to Spark {spark.version} by Spark Connect; spark.stop() ends the session.")

@@ -39,7 +39,7 @@ _COUNTED: Final = 10_000
 _NO_SESSION: Final = "Choose a session to see its messages; looking does not lock it."
 _DIGITS: Final = re.compile(r"(\d+)")
 _WHERE: Final = "subject = 'UA' and body_json->>'$.flight' = '1545'"
-_ONWARD: Final = "Look at the messages behind the last one"
+_ONWARD: Final = "Load the messages after the last one shown"
 
 
 class View(StrEnum):
@@ -87,7 +87,7 @@ class PeekBar:
         """Return the controls."""
         buttons = [
             Button("Peek", self._changed, "Look at messages; none is locked or changed", "primary"),
-            Button("Peek onward", self._onward, _ONWARD, is_enabled=not self._is_busy and self._follows),
+            Button("Load more", self._onward, _ONWARD, is_enabled=not self._is_busy and self._follows),
             *([Button("Stop", self._stop, "Look no further")] if self._is_busy else []),
         ]
         return [
@@ -257,7 +257,7 @@ class EntityMessages(Panel):
                 self._begin(ask)
 
     def peek_onward(self) -> None:
-        """Look at the messages behind the last one that was looked at, and add them to those that are shown."""
+        """Load the messages after the last one that was looked at, and add them to those that are shown."""
         with self._lock:
             if self._question is not None and not self._is_looking:
                 ask = replace(self._question.ask, from_sequence_number=self._looked.next_number)

@@ -198,7 +198,7 @@ class LockBoard(Panel):
 
     def _controls(self) -> list[Block]:
         usable = self.batch.is_open and not self._is_lost
-        more, renew = "Lock so many more messages, and hold them, too", "Renew the locks for so long from now"
+        more, renew = "Lock and hold this number of further messages", "Renew the locks for so long from now"
         found: list[Block] = [
             self._count.block(is_enabled=usable),
             Button("Lock more", self._lock_more, more, icon="lock", is_enabled=usable and not self._is_locking),

@@ -34,7 +34,7 @@ _READ_ONLY: Final = (
     "sbnotebook triage --write, or in Python with connect(…, write=True)."
 )
 _REFRESH: Final = "Peek at all messages again; the selection stays"
-_ONWARD: Final = "Look for messages behind the last one that is shown"
+_ONWARD: Final = "Load the messages after the last one shown"
 _FINISH: Final = "Shows what became of each of them, and what would be done; nothing is done yet"
 _STOP: Final = "Peek no further; the messages that are here stay"
 
@@ -237,7 +237,7 @@ class Triage(Panel):
             return [Button("Stop", self.stop, _STOP, icon="stop")]
         return [
             Button("Refresh", self.refresh, _REFRESH, icon="refresh"),
-            Button("Peek onward", self.peek_onward, _ONWARD, icon="forward"),
+            Button("Load more", self.peek_onward, _ONWARD, icon="forward"),
         ]
 
     # ------------------------------------------------------------ looking

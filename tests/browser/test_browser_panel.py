@@ -75,7 +75,7 @@ def look_into_orders(panel: Locator) -> None:
     panel.get_by_role("treeitem", name="orders, queue, 301 active").click()
     expect(panel.get_by_text("250 messages. More may follow: peek onward.")).to_be_visible()
     expect(panel.get_by_role("gridcell", name=HOSTILE).first).to_have_text(HOSTILE)
-    panel.get_by_role("button", name="Peek onward").click()
+    panel.get_by_role("button", name="Load more").click()
     expect(panel.get_by_text("303 in all. That is the end.")).to_be_visible()
 
     where = panel.get_by_label("Where")

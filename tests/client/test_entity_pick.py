@@ -26,7 +26,7 @@ def test_pick_is_previewed_and_applied(shared_emulator: RunningEmulator, namespa
     report = plan.apply()
 
     assert report.ok
-    assert str(report) == "dead-letter: 1 settled; 7 others were given back as they were"
+    assert str(report) == "dead-letter: 1 settled; 7 others released unchanged"
     assert {message.delivery_count for message in queue.peek()} == {0}
     assert [message.message_id for message in namespace.entity("picked/$dlq").peek()] == ["m7"]
     with pytest.raises(DecisionError, match="would change nothing"):

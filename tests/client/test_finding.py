@@ -84,7 +84,7 @@ def test_nothing_found_and_wrong_searches_are_told(namespace: Namespace) -> None
     nothing = namespace.find(message_id="nowhere")
     assert repr(nothing).startswith("No message with message_id 'nowhere' in ")
     for arguments, words in (
-        ({}, "Say what to find"),
+        ({}, "Choose what to find"),
         ({"message_id": ""}, "message_id is a text that is not empty"),
         ({"correlation_id": 7}, "correlation_id is a text that is not empty, not '7'"),
         ({"where": "subjet = 1"}, "did you mean subject"),

@@ -40,7 +40,7 @@ def test_find_shows_messages_of_several_entities(shell: Shell) -> None:
     shell.run("%sb_send second-place 'needle'")
     found = shell.run("""%sb_find first-place second-place --where "body_text = 'needle'" """).value
     assert [str(each.entity) for each in found] == ["first-place/$dlq", "second-place"]
-    assert "Say what to find" in shell.error("%sb_find first-place")
+    assert "Choose what to find" in shell.error("%sb_find first-place")
     assert shell.run("%sb_find first-place --message-id none").value.summary.startswith("No message with message_id")
 
 

@@ -101,7 +101,9 @@ def test_undo_of_a_resubmit_is_refused_unless_asked_for(shell: Shell) -> None:
 
 def test_undo_without_anything_to_undo_says_what_to_give(unconnected: Shell, emulator: RunningEmulator) -> None:
     unconnected.run(f"%sb_connect {emulator.connection_string}")
-    assert unconnected.error("%sb_undo") == ("Say what to undo: the variable of a report, or an entity, or --since 2h.")
+    assert unconnected.error("%sb_undo") == (
+        "Choose what to undo: the variable of a report, or an entity, or --since 2h."
+    )
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ async def test_an_error_says_what_to_do_and_keeps_its_status(own: AsyncNamespace
         await own.create_queue("orders")
     assert (exists.value.status_code, exists.value.reason) == (409, "Conflict")
     with pytest.raises(
-        HttpResponseError, match=r"did not do this: The supplied lock time exceeds.* '5' minutes"
+        HttpResponseError, match=r"refused the request: The supplied lock time exceeds.* '5' minutes"
     ) as refused:
         await own.create_queue("slow", lock_duration=timedelta(hours=1))
     assert refused.value.status_code == 400
@@ -148,12 +148,16 @@ async def test_a_replica_has_what_decides_on_messages(emulator: RunningEmulator)
     [
         (401, "No.", r"does not let this connection list or change its entities: .* the right Manage"),
         (403, "No.", r"does not let this connection list or change its entities: .* the right Manage"),
-        (404, "It is gone.\nMore.", r"did not do this: It is gone\.$"),
-        (500, "Busy <Code>5</Code><Detail>Try  it\nagain. TrackingId:x</Detail>", r"did not do this: Try it again\.$"),
-        (500, "Bad. To know more visit https://aka.ms/x", r"did not do this: Bad\.$"),
-        (500, "Bad SubCode=40000. More", r"did not do this: Bad\.$"),
-        (500, "x" * 501, r"did not do this: x{500}\.$"),
-        (None, "No", r"did not do this: No\.$"),
+        (404, "It is gone.\nMore.", r"refused the request: It is gone\.$"),
+        (
+            500,
+            "Busy <Code>5</Code><Detail>Try  it\nagain. TrackingId:x</Detail>",
+            r"refused the request: Try it again\.$",
+        ),
+        (500, "Bad. To know more visit https://aka.ms/x", r"refused the request: Bad\.$"),
+        (500, "Bad SubCode=40000. More", r"refused the request: Bad\.$"),
+        (500, "x" * 501, r"refused the request: x{500}\.$"),
+        (None, "No", r"refused the request: No\.$"),
     ],
     ids=range(8),
 )

@@ -215,16 +215,16 @@ async def test_an_interrupt_takes_effect_between_two_groups(beside: int) -> None
     ("settled", "unknown", "failed", "said"),
     [
         (0, 0, 0, ""),
-        (2, 0, 0, "; 2 others were given back as they were"),
-        (0, 1, 0, "; 1 others were given back, which Service Bus did not confirm"),
-        (0, 0, 1, "; 0 others were given back as they were, 1 were not"),
+        (2, 0, 0, "; 2 others released unchanged"),
+        (0, 1, 0, "; 1 others released without confirmation"),
+        (0, 0, 1, "; 1 others not released"),
         (
             3,
             1,
             0,
-            "; 3 others were given back as they were, 1 others were given back, which Service Bus did not confirm",
+            "; 3 others released unchanged, 1 others released without confirmation",
         ),
-        (5, 0, 1, "; 5 others were given back as they were, 1 were not"),
+        (5, 0, 1, "; 5 others released unchanged, 1 others not released"),
     ],
 )
 async def test_a_report_says_how_others_were_given_back(settled: int, unknown: int, failed: int, said: str) -> None:

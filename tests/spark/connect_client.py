@@ -28,7 +28,7 @@ def main(folder: Path, address: str, connection_string: str, wrong: str, control
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     said: list[str] = []
     assert session(said.append) is spark
-    assert said == [f"Spark {spark.version} that runs already is used."]
+    assert said == [f"Using the running Spark {spark.version} session."]
     assert not is_elsewhere(spark)
     with connect(connection_string) as namespace:
         for queue in ("connected", "taken"):

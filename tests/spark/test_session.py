@@ -48,7 +48,7 @@ def test_local_session_suits_notebooks(spark: SparkSession) -> None:
 def test_current_session_is_used_and_named(spark: SparkSession) -> None:
     said: list[str] = []
     assert session(said.append) is spark
-    assert said == [f"Spark {spark.version} that runs already is used."]
+    assert said == [f"Using the running Spark {spark.version} session."]
 
 
 def test_workers_with_another_python_are_mentioned(

@@ -51,7 +51,7 @@ def test_load_returns_all_columns_and_no_secret_in_an_option(
     assert frame.dtypes == namespace.entity(deferred_two).peek(1, show_progress=False).to_spark(spark).dtypes
     frame.explain("extended")
     assert secret not in capsys.readouterr().out
-    assert said == [f"Spark {spark.version} that runs already is used."]
+    assert said == [f"Using the running Spark {spark.version} session."]
 
 
 def test_load_refuses_a_wrong_option_first(namespace: Namespace, spark: SparkSession) -> None:

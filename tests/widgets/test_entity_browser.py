@@ -86,7 +86,7 @@ def test_looking_by_state_expression_and_page(namespace: Namespace, queue: str) 
     assert browser.wait()
     assert ids(browser) == ["m1", "m2", "m3"]
     assert "peek onward" in bar.status
-    click(browser, "Peek onward")
+    click(browser, "Load more")
     assert browser.wait()
     assert ids(browser) == ["m1", "m2", "m3", "m4", "m5", "m6"]
     write(browser, "From #", "x")

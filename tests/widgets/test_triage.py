@@ -145,7 +145,7 @@ def test_an_empty_queue_is_said_to_be_empty(namespace: Namespace) -> None:
     namespace.create_queue("calm")
     triage = opened(namespace, "calm/$dlq")
     assert "Nothing is dead-lettered here: the queue is empty, and there is nothing to do." in said(triage)
-    assert buttons(triage) == ["Refresh", "Peek onward"]
+    assert buttons(triage) == ["Refresh", "Load more"]
     triage.close()
 
 
@@ -153,7 +153,7 @@ def test_what_cannot_be_looked_into_is_said(namespace: Namespace) -> None:
     triage = opened(namespace, "nowhere/$dlq")
     assert "Peeking did not come to its end:" in said(triage)
     assert "nowhere" in said(triage).split("did not come to its end")[1]
-    assert buttons(triage) == ["Refresh", "Peek onward"]
+    assert buttons(triage) == ["Refresh", "Load more"]
     assert "empty" not in said(triage)
     assert "peeked at" not in said(triage)
     triage.close()
@@ -163,7 +163,7 @@ def test_a_part_is_looked_at_first_and_the_rest_when_wanted(namespace: Namespace
     letters_of(6, "parts", namespace)
     triage = opened(namespace, "parts/$dlq", max_messages=4)
     assert "4 messages (there may be more), peeked at" in said(triage)
-    click(triage, "Peek onward")
+    click(triage, "Load more")
     assert triage.wait()
     assert "6 messages, peeked at" in said(triage)
     assert [message.sequence_number for message in triage.table.messages] == [1, 2, 3, 4, 5, 6]

@@ -273,7 +273,7 @@ def _sentence(found: _Found, places: Mapping[int, EntityAddress], renamed: set[E
     what = "restore the originals of" if clones == len(found.rows) else "send back"
     sentences = [f"{what} {counted(len(found.rows))}{on}: {', '.join(said)}."]
     if any(source.sub_queue is not None and source.sends_to == to for source, to in ways):
-        sentences.append("Nothing can be sent to a dead-letter queue, so they go to its entity.")
+        sentences.append("Service Bus accepts no messages into a dead-letter queue, so they go to its entity.")
     if clones:
         sentences.append(
             f"{clones:,} of them were resubmitted: this restores the originals and does not remove their clones, so "

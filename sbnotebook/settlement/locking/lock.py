@@ -460,7 +460,7 @@ class LockedBatch:
             progress: called with the number of messages that were finished.
 
         Raises:
-            DecisionError: the decision is not possible here, or a message is not of this batch; nothing was done.
+            DecisionError: the decision is not possible here, or a message is not in this batch; nothing was done.
             BatchClosedError: the batch is closed.
         """
         check_decision(decision, self.address)
@@ -562,7 +562,7 @@ class LockedBatch:
             When the last of the locks ends; None when none of the messages is held.
 
         Raises:
-            DecisionError: a message is not of this batch; nothing was done.
+            DecisionError: a message is not in this batch; nothing was done.
         """
         chosen = self._held.check_ours(messages)
         holds = [hold for message in chosen if (hold := self._held.of(message)) is not None]

@@ -168,7 +168,7 @@ class HeldMessages:
         if strangers:
             first = getattr(strangers[0], "sequence_number", "?")
             raise DecisionError(
-                f"{len(strangers)} messages are not of this batch (the first is #{first}): lock them first."
+                f"{len(strangers)} messages are not in this batch (the first is #{first}): lock them first."
             )
         return ours
 

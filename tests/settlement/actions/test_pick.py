@@ -92,7 +92,7 @@ async def test_ten_of_ten_thousand_are_settled_and_no_other_changes(namespace: A
     assert sum(told) == 10_000
     assert isinstance(report, PickReport)
     assert (len(report.rest), report.rest.ok) == (9_990, True)
-    assert "9,990 others were given back as they were" in str(report)
+    assert "9,990 others released unchanged" in str(report)
     rest = [number for number in numbers if number not in chosen]
     assert await counts(queue) == dict.fromkeys(rest, 0)
     assert await heads(queue, 50) == rest[:50], "they come in their order again"
@@ -485,7 +485,7 @@ async def test_pick_reports_a_dropped_connection_and_ends(
     assert "Not attempted" in str(report[1].description)
     assert isinstance(report, PickReport)
     assert not report.rest.ok
-    assert "were not: their delivery counts go up when their locks end" in str(report)
+    assert "others not released: their delivery counts go up when their locks end" in str(report)
     left = await counts(queue)
     assert left.pop(numbers[0], None) is None or not report[0].ok
     assert left == dict.fromkeys(numbers[1:], 0)

@@ -272,7 +272,7 @@ async def test_a_canary_goes_to_another_queue(namespace: AsyncNamespace, atomic:
     if forwards:
         assert f"{near} stores it first, and forwards it later" in (report.stopped or "")
     else:
-        assert str(report) == "resubmit: 3 settled; 2 others were given back as they were; canary: 2 consumed"
+        assert str(report) == "resubmit: 3 settled; 2 others released unchanged; canary: 2 consumed"
 
 
 async def test_a_destination_that_goes_before_the_others_is_told(

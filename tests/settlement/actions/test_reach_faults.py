@@ -91,6 +91,6 @@ async def test_each_action_is_done_without_confirmations(
         assert report.rest.ok
     else:
         assert report.rest.counts == {OutcomeStatus.UNCONFIRMED: len(report.rest)}
-        assert f"{len(report.rest)} others were given back, which Service Bus did not confirm" in str(report)
+        assert f"{len(report.rest)} others released without confirmation" in str(report)
     if make is pick_resubmits:
         assert len(await own.entity("elsewhere").peek()) == len(chosen)

@@ -261,7 +261,7 @@ async def test_chosen_ones_go_and_those_between_stay_as_they_are(own: AsyncNames
     assert "9 other messages between them" in plan.preview().sentence
     report = await plan.apply()
     assert report.settled == len(report) == 9
-    assert "9 others were given back as they were" in str(report)
+    assert "9 others released unchanged" in str(report)
     left = await queue.peek(state=MessageState.ACTIVE)
     assert numbers(left) == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19]
     assert {message.delivery_count for message in left} == {0}
@@ -355,7 +355,7 @@ async def test_others_that_could_not_be_given_back_are_told(own: AsyncNamespace,
     plan = await queue.purge(only=lambda found: [message for message in found if message.sequence_number in {1, 9}])
     report = await plan.apply(progress=lambda _: emulator.drop_connections("orders"))
     assert report.counts == {OutcomeStatus.SETTLED: 2}
-    assert "7 were not: their delivery counts go up when their locks end" in str(report)
+    assert "7 others not released: their delivery counts go up when their locks end" in str(report)
 
 
 async def test_what_others_hold_is_skipped_and_stays(own: AsyncNamespace) -> None:

@@ -146,7 +146,7 @@ async def test_dead_letters_go_to_their_queue_and_the_preview_says_so(namespace:
     report = await complete(namespace.entity("undo-letters/$dlq"), 1)
     plan = await namespace.undo(report)
     assert plan.preview().sentence.startswith("send back 1 message: 1 of undo-letters/$dlq to undo-letters.")
-    assert "Nothing can be sent to a dead-letter queue" in plan.preview().sentence
+    assert "Service Bus accepts no messages into a dead-letter queue" in plan.preview().sentence
     assert (await plan.apply()).ok
     (back,) = await queue.peek()
     assert back.dead_letter_reason == "Bad", "the same properties"

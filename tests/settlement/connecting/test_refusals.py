@@ -367,8 +367,8 @@ async def test_decision_that_is_impossible_is_refused(spaces: Spaces) -> None:
     async with queue.batch() as batch:
         held = await batch.receive(2)
         rows: list[tuple[type[Exception], str, Callable[[], Awaitable[object]]]] = [
-            (DecisionError, "3 messages are not of this batch", lambda: batch.settle(Complete(), peeked)),
-            (DecisionError, "not of this batch", lambda: batch.settle(Complete(), nonsense)),
+            (DecisionError, "3 messages are not in this batch", lambda: batch.settle(Complete(), peeked)),
+            (DecisionError, "not in this batch", lambda: batch.settle(Complete(), nonsense)),
             (DecisionError, "A decision is one of", lambda: batch.settle(nonsense)),
             (DecisionError, "planned on the entity", lambda: batch.settle(Resubmit())),
             (ConfigurationError, "max_in_flight is 1 or more", lambda: batch.settle(Complete(), max_in_flight=0)),

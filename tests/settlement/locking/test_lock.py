@@ -154,7 +154,7 @@ async def test_only_the_very_locks_of_the_batch_can_be_settled(namespace: AsyncN
         forged = held[0].with_changes(lock_token=uuid4())
         (seen, *_) = await queue.peek(1)
         for stranger in (theirs[0], forged, seen):
-            with pytest.raises(DecisionError, match="not of this batch"):
+            with pytest.raises(DecisionError, match="not in this batch"):
                 await batch.settle(Complete(), [*held, stranger])  # type: ignore[list-item]
         assert batch.messages == held
     assert len(await queue.peek()) == len(await twin.peek()) == 2

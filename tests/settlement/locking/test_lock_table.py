@@ -24,7 +24,7 @@ def test_how_messages_ended_is_not_remembered_for_ever() -> None:
         held.note(hold, outcome_for(message, Complete(), OutcomeStatus.SETTLED), was_in_doubt=False)
     held.check_ours(messages[2:])
     assert held.outcome_of(messages[-1], Complete()).status is OutcomeStatus.ALREADY_SETTLED
-    with pytest.raises(DecisionError, match=r"^2 messages are not of this batch \(the first is #0\)"):
+    with pytest.raises(DecisionError, match=r"^2 messages are not in this batch \(the first is #0\)"):
         held.check_ours(messages)
 
 
