@@ -31,16 +31,14 @@ from sbnotebook.amqp.types import (
 )
 from sbnotebook.errors import AmqpDecodeError
 
-_MOST_SYMBOLS, _LONGEST_SYMBOL = 1000, 64
-"""The cache of symbols: their largest number, and their largest size in bytes."""
+_MOST_SYMBOLS, _LONGEST_SYMBOL = 1000, 64  # The cache of symbols: their largest number, and their largest size in bytes
+# Elements of no width (an array of nulls) that one array may claim, so that a few bytes cannot ask for gigabytes
 _MAX_EMPTY_ELEMENTS: Final = 64
-"""Elements of no width (an array of nulls) that one array may claim, so that a few bytes cannot ask for gigabytes."""
 
 Room = list[int]
 """The rest of the budget of a value: levels, items, and the squares of the numbers of unusual keys."""
 _LEVELS, _ITEMS, _KEYS = 0, 1, 2
-_FEW_KEYS: Final = 16
-"""Maps of so few keys are not looked at: a value has no room for enough of them."""
+_FEW_KEYS: Final = 16  # Maps of so few keys are not looked at: a value has no room for enough of them
 
 
 def decode(data: bytes | memoryview, offset: int = 0, *, items: int = ITEMS) -> tuple[AmqpValue, int]:
@@ -121,8 +119,8 @@ def _unknown(data: bytes, offset: int, _room: Room) -> tuple[Any, int]:
     raise AmqpDecodeError(f"There is no AMQP type 0x{data[offset - 1]:02x}.")
 
 
+# By constructor: takes the bytes, the offset behind the constructor, and the room
 _DECODERS: Final[list[_Decoder]] = [_unknown] * 256
-"""By constructor: takes the bytes, the offset behind the constructor, and the room."""
 
 
 def _decode(data: bytes, offset: int, room: Room) -> tuple[Any, int]:

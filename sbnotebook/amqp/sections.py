@@ -39,16 +39,15 @@ def encode_section(code: int, value: AmqpValue) -> bytes:
 
 
 _TEXTS: Final = frozenset((0xA1, 0xB1, 0xA3, 0xB3))
+# Constructors of values that hold no other values (section 1.2)
 _SIMPLE: Final = frozenset({*range(0x40, 0xC0)} - {0x45})
-"""Constructors of values that hold no other values (section 1.2)."""
+# Bytes before the first item of a map: its constructor, size and count (section 1.6.23)
 _MAP_HEADS: Final = {0xC1: 3, 0xD1: 9}
-"""Bytes before the first item of a map: its constructor, size and count (section 1.6.23)."""
-_BINARY_HEADS: Final = {0xA0: 2, 0xB0: 5}
-"""Bytes before those of a binary: its constructor and size (section 1.6.19)."""
+_BINARY_HEADS: Final = {0xA0: 2, 0xB0: 5}  # Bytes before those of a binary: its constructor and size (section 1.6.19)
 _REPEATABLE: Final = frozenset((DATA, SEQUENCE))
 _BODIES: Final = frozenset((DATA, SEQUENCE, VALUE))
+# Everybody writes the descriptor as a small ulong; the eight-byte form is legal, too
 _SMALL_DESCRIPTORS: Final = {section_head(code): code for code in range(HEADER, FOOTER + 1)}
-"""Everybody writes the descriptor as a small ulong; the eight-byte form is legal, too."""
 
 
 class Section(NamedTuple):
@@ -58,8 +57,8 @@ class Section(NamedTuple):
     end: int  # offset of the first byte after the section
 
 
+# To call the class itself takes twice as long
 _make_section: Final = cast("Callable[[type[Section], tuple[int, int, int, int]], Section]", tuple.__new__)
-"""To call the class itself takes twice as long."""
 
 
 def split(payload: bytes, *, in_order: bool = True, up_to: int = FOOTER + 1) -> list[Section]:

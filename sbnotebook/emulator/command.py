@@ -23,10 +23,8 @@ from sbnotebook.emulator.process import EmulatorState, default_data_dir
 from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 
-_NEW_OBJECTS: Final = 50_000
-"""Objects made since the last collection that are worth another one."""
-_OPEN_FILES: Final = 8192
-"""Connections and files that the process may have at once, if the system lets it."""
+_NEW_OBJECTS: Final = 50_000  # Objects made since the last collection that are worth another one
+_OPEN_FILES: Final = 8192  # Connections and files that the process may have at once, if the system lets it
 
 _Hosts = Annotated[
     list[str] | None,

@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-_MOST: Final = 5000
-"""Connections, as a namespace has at most (Service Bus documentation, "Service Bus quotas")."""
+_MOST: Final = 5000  # Connections, as a namespace has at most (Service Bus documentation, "Service Bus quotas")
+# Connections over HTTP that have shown nothing. Each may hold the body of a request, or a WebSocket message.
 _MOST_HTTP: Final = 128
-"""Connections over HTTP that have shown nothing. Each may hold the body of a request, or a WebSocket message."""
-_OTHER_FILES: Final = 64
-"""Files that the process needs beside its connections."""
+_OTHER_FILES: Final = 64  # Files that the process needs beside its connections
 
 
 class ConnectionLimit:

@@ -9,10 +9,8 @@ from typing import Final
 
 _MAX_MESSAGE: Final = 1000
 _MAX_TRACEBACK: Final = 8000
-_BURST: Final = 200
-"""Records that may come at once."""
-_PACE: Final = 10.0
-"""Seconds after which there may be another one."""
+_BURST: Final = 200  # Records that may come at once
+_PACE: Final = 10.0  # Seconds after which there may be another one
 
 
 class _Cleaner(logging.Filter):

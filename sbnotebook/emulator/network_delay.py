@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from sbnotebook.emulator.service.broker import Broker
 
-_ROUND_TRIP = 2
-"""Delays that opening a connection takes before the client sends its first byte."""
+_ROUND_TRIP = 2  # Delays that opening a connection takes before the client sends its first byte
 
 
 class DelayedLine(asyncio.Protocol, asyncio.Transport):

@@ -34,14 +34,10 @@ from sbnotebook.errors import EmulatorError, EmulatorStartError
 _STATE_FILE: Final = "emulator.json"
 _LOG_FILE: Final = "emulator.log"
 _LOCK_FILE: Final = "starting.lock"
-_START_TIMEOUT: Final = 60.0
-"""Seconds; loading half a million messages takes a few of them."""
-_ANSWER_TIMEOUT: Final = 5.0
-"""Seconds for the proof and the lease together."""
-_MAX_ANSWER: Final = 4096
-"""Bytes of an answer that are read."""
-_UNUSED: Final = 10.0
-"""Seconds without a user after which it ends."""
+_START_TIMEOUT: Final = 60.0  # Seconds; loading half a million messages takes a few of them
+_ANSWER_TIMEOUT: Final = 5.0  # Seconds for the proof and the lease together
+_MAX_ANSWER: Final = 4096  # Bytes of an answer that are read
+_UNUSED: Final = 10.0  # Seconds without a user after which it ends
 _POLL: Final = 0.05
 _LOG_LINES: Final = 15
 

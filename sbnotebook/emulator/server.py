@@ -38,24 +38,18 @@ from sbnotebook.errors import ConfigurationError, EmulatorError, EmulatorStartEr
 
 _LOGGER: Final = clean_logger(__name__)
 _Factory = Callable[[], asyncio.Protocol]
+# The first letters of the methods of HTTP; AMQP begins with an A, and TLS with a control character
 _HTTP_INITIALS: Final = frozenset(b"CDGHOPT")
-"""The first letters of the methods of HTTP; AMQP begins with an A, and TLS with a control character."""
-_BACKLOG: Final = 1024
-"""Connections that may wait to be accepted: a cluster's workers all connect at once."""
-_SILENCE: Final = 30.0
-"""Seconds that a client may take to its first byte, or to the end of its first request's head."""
+_BACKLOG: Final = 1024  # Connections that may wait to be accepted: a cluster's workers all connect at once
+_SILENCE: Final = 30.0  # Seconds that a client may take to its first byte, or to the end of its first request's head
 _LOOPBACK: Final = "127.0.0.1"
 _EVERYWHERE: Final = {"0.0.0.0": _LOOPBACK}  # noqa: S104 - read, not listened on
 """Addresses at which this machine reaches a server on all addresses: not every system lets clients connect to those."""
-_HANDSHAKE: Final = 10.0
-"""Seconds for the handshake of TLS."""
-_KEEP_ALIVE: Final = 75.0
-"""Seconds that a connection over HTTP stays without a request."""
-_DEAF: Final = 30.0
-"""Seconds that a client over HTTP may take to read what fills its connection."""
+_HANDSHAKE: Final = 10.0  # Seconds for the handshake of TLS
+_KEEP_ALIVE: Final = 75.0  # Seconds that a connection over HTTP stays without a request
+_DEAF: Final = 30.0  # Seconds that a client over HTTP may take to read what fills its connection
 _END_OF_HEAD: Final = b"\r\n\r\n"
-_MAX_HEAD: Final = 65_536
-"""The most bytes of a head to wait for; more than the server for HTTP accepts."""
+_MAX_HEAD: Final = 65_536  # The most bytes of a head to wait for; more than the server for HTTP accepts
 
 
 class EmulatorServer:

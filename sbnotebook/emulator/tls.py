@@ -18,8 +18,7 @@ _CERTIFICATE: Final = "certificate.pem"
 _KEY: Final = "certificate.key"
 _NAMES: Final = ("localhost", "host.docker.internal", "host.containers.internal")
 _ADDRESSES: Final = ("127.0.0.1", "::1")
-_LIFE: Final = timedelta(days=825)
-"""The longest that the clients of all systems accept."""
+_LIFE: Final = timedelta(days=825)  # The longest that the clients of all systems accept
 
 
 def tls_context(directory: Path, names: Iterable[str] = ()) -> tuple[ssl.SSLContext, Path]:

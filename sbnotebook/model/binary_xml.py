@@ -33,8 +33,7 @@ _PREFIX_ELEMENTS, _PREFIX_ATTRIBUTES = range(0x5E, 0x78), range(0x26, 0x40)
 _ATTRIBUTES: Final = frozenset({_SHORT_ATTRIBUTE, _ATTRIBUTE, _SHORT_XMLNS, _XMLNS, *_PREFIX_ATTRIBUTES})
 _FIRST_TEXT: Final = 0x80
 _YEAR_1: Final = datetime(1, 1, 1)  # noqa: DTZ001 (the format's times have no zone of their own)
-_TICKS: Final = 10
-"""In a microsecond."""
+_TICKS: Final = 10  # In a microsecond
 
 
 def _number(layout: str) -> Callable[[bytes], str]:
@@ -82,8 +81,8 @@ _CHARS: Final = {
     0xB6: (1, "utf-16-le"), 0xB8: (2, "utf-16-le"), 0xBA: (4, "utf-16-le"),
 }  # fmt: skip
 _BYTES: Final = {0x9E: 1, 0xA0: 2, 0xA2: 4}
+# Records of numbers and truth values: .NET reads a text in their place
 _NUMBERS: Final = frozenset({0x80, 0x82, 0x84, 0x86, *range(0x88, 0x96, 2), 0xB2, 0xB4})
-"""Records of numbers and truth values: .NET reads a text in their place."""
 _NUMBER: Final = re.compile(r"true|false|[+-]?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?")
 _TAG: Final = re.compile("(<[^>]*>)")
 

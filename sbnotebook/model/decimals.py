@@ -16,10 +16,9 @@ from typing import Final
 _LAYOUTS: Final = {4: (8, 101, 7), 8: (10, 398, 16), 16: (14, 6176, 34)}
 _MOST: Final = {size: 10**digits for size, (_, _, digits) in _LAYOUTS.items()}
 _BIAS: Final = 6176
-_MOST_SCALE: Final = 28
-"""Digits behind the point of a decimal of .NET."""
+_MOST_SCALE: Final = 28  # Digits behind the point of a decimal of .NET
+# The exponent 0 as .NET writes it; it is lower by one for each digit behind the point
 _NET_EXPONENT: Final = (_BIAS >> 9 << 7) | (_BIAS & 0x7F)
-"""The exponent 0 as .NET writes it; it is lower by one for each digit behind the point."""
 _NET_BITS: Final = 96
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-_UNITS: Final = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000))
-"""Units and their microseconds."""
+_UNITS: Final = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000))  # Units and their microseconds
 _SECOND: Final = 1_000_000
-_SECONDS_BELOW: Final = 120 * _SECOND
-"""A rounded duration has seconds below this one, and minutes below a day."""
+_SECONDS_BELOW: Final = 120 * _SECOND  # A rounded duration has seconds below this one, and minutes below a day
 
 
 def duration_text(duration: timedelta | float, *, rounded: bool = False) -> str:

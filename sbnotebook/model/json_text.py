@@ -24,10 +24,9 @@ _PART: Final = re.compile(r"""\.?(?P<name>[^\W\d][\w-]*)|\[(?P<place>\d{1,9})\]|
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SHOWN: Final = 60
+# Characters of a document that an edit changes: it is parsed at the user's request, and one at a time
 _MOST_CHARACTERS: Final = 8 * PARSED_CHARACTERS
-"""Characters of a document that an edit changes: it is parsed at the user's request, and one at a time."""
-_MOST_DIGITS: Final = 4_300
-"""Digits of a whole number that Python reads: the time for more grows with their square."""
+_MOST_DIGITS: Final = 4_300  # Digits of a whole number that Python reads: the time for more grows with their square
 # Numbers stay text: one of a million digits would take hours.
 _DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 

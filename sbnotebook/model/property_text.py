@@ -41,21 +41,19 @@ from sbnotebook.model.decimals import decimal_bytes, decimal_text
 _CLASSES: Final = {name: kind for kind, name in type_names.items()}
 _NESTED: Final = frozenset({"list", "map", "array", "described"})
 _DECIMALS: Final[dict[type, str]] = {Decimal32: "decimal32", Decimal64: "decimal64", Decimal128: "decimal128"}
+# A decimal128 with the exponent where .NET writes it: see :mod:`sbnotebook.model.decimals`
 _OF_NET: Final = "decimal128 (.NET)"
-"""A decimal128 with the exponent where .NET writes it: see :mod:`sbnotebook.model.decimals`."""
 _MOMENT, _DURATION, _ADDRESS = (Symbol(f"com.microsoft:{name}") for name in ("datetime-offset", "timespan", "uri"))
 _YEAR_1: Final = datetime(1, 1, 1, tzinfo=UTC)
-_TICKS: Final = 10_000_000
-"""In a second."""
+_TICKS: Final = 10_000_000  # In a second
 _TICKS_OF_DAY: Final = 24 * 60 * 60 * _TICKS
-_LAST_TICK: Final = 3_155_378_975_999_999_999
-"""The end of the year 9999."""
+_LAST_TICK: Final = 3_155_378_975_999_999_999  # The end of the year 9999
 _MOMENT_TEXT: Final = re.compile(r"(.*?)(?:\.(\d{1,7}))?([+-]\d\d:?\d\d|Z)?", re.DOTALL)
 _DURATION_TEXT: Final = re.compile(r"(-)?(?:(\d+)\.)?(\d\d?):(\d\d):(\d\d)(?:\.(\d{1,7}))?")
 _DESCRIPTOR: Final = re.compile(r"[!-~]+")
 _SHOWN: Final = 60
+# Values with others inside that are readable in one message: each takes many times as long as a number
 _MOST_NESTED: Final = 200
-"""Values with others inside that are readable in one message: each takes many times as long as a number."""
 
 
 def to_text(value: AmqpValue) -> str | None:

@@ -17,10 +17,8 @@ from sbnotebook.model.durations import duration_text
 from sbnotebook.model.outcome import Outcome, OutcomeStatus, frame_of_outcomes
 
 _CHUNK: Final = 1024
-_TIMED: Final = 100
-"""Outcomes from which on the speed of a run says something."""
-_QUICK: Final = 1
-"""The compression level: the others take several times as long for a few per cent."""
+_TIMED: Final = 100  # Outcomes from which on the speed of a run says something
+_QUICK: Final = 1  # The compression level: the others take several times as long for a few per cent
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,15 +66,13 @@ _MAX_ITEMS: Final = 8192
 """Items of a performative, whose largest ones hold all properties of a message: 64 KiB in Azure. Others wait
 while they are read."""
 _WORD_IN_NAME: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+# Values that are nothing but their constructor byte, by the wire type of the field
 _CONSTANTS: Final[dict[type, dict[int, Any]]] = {UInt: {0x43: 0}, bool: {0x41: True, 0x42: False}}
-"""Values that are nothing but their constructor byte, by the wire type of the field."""
 _CODES: Final[dict[type[Any], int]] = {}
-_CLASSES: Final[dict[int | str, type[Any]]] = {}
-"""By number and by name."""
+_CLASSES: Final[dict[int | str, type[Any]]] = {}  # By number and by name
 _FIELDS: Final[dict[type[Any], tuple[_Field, ...]]] = {}
 _SHAPES: Final[dict[bytes, _Shape]] = {}
-_WITHOUT_FIELDS: Final[dict[bytes, Any]] = {}
-"""Composites that are always the same, by their bytes."""
+_WITHOUT_FIELDS: Final[dict[bytes, Any]] = {}  # Composites that are always the same, by their bytes
 
 
 def composite(code: int) -> Callable[[type[_T]], type[_T]]:

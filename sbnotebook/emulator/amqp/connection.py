@@ -56,11 +56,9 @@ from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 _AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 _SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 _CHANNEL_MAX: Final = 4095
-_MAX_FRAME_SIZE: Final = 65_536
-"""Bytes, as in every trace of Azure."""
+_MAX_FRAME_SIZE: Final = 65_536  # Bytes, as in every trace of Azure
 _OF_A_SESSION: Final = (Transfer, Disposition, Flow, Attach, Detach)
-_FRAMES_AT_ONCE: Final = 64
-"""Frames that are read before their events are handled."""
+_FRAMES_AT_ONCE: Final = 64  # Frames that are read before their events are handled
 
 
 class _State(Enum):

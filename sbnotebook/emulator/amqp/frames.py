@@ -22,8 +22,7 @@ MIN_MAX_FRAME_SIZE: Final = 512
 EMPTY_FRAME: Final = bytes.fromhex("0000000802000000")
 
 _HEADER: Final = struct.Struct(">IBBH")
-_MAX_PIECES: Final = 1024
-"""Pieces of a frame that wait to be joined: each one costs more than a few bytes."""
+_MAX_PIECES: Final = 1024  # Pieces of a frame that wait to be joined: each one costs more than a few bytes
 
 
 Frame = tuple[int, int, bytes]

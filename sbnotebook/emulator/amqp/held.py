@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MEBIBYTE: Final = 1_048_576
+# Links of one connection: many more than any client has, since every SDK opens several connections before
 _MAX_HANDLES: Final = 5000
-"""Links of one connection: many more than any client has, since every SDK opens several connections before."""
+# Bytes of the sessions and links of one connection: 5000 links with names and addresses of usual length
 _MAX_STATE: Final = 32 * _MEBIBYTE
-"""Bytes of the sessions and links of one connection: 5000 links with names and addresses of usual length."""
+# Bytes: the largest message that a premium namespace takes, and some more beside it
 _MAX_MESSAGES: Final = 128 * _MEBIBYTE
-"""Bytes: the largest message that a premium namespace takes, and some more beside it."""
+# Bytes of a connection without a token, which needs no more than two links and one short message
 _MAX_OF_A_STRANGER: Final = 4 * _MEBIBYTE
-"""Bytes of a connection without a token, which needs no more than two links and one short message."""
 
 
 class Pool:

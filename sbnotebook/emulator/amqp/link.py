@@ -35,16 +35,12 @@ from sbnotebook.errors import ProtocolViolationError
 if TYPE_CHECKING:
     from sbnotebook.emulator.amqp.session import AmqpSession
 
-_LINK_SIZE: Final = 2048
-"""Bytes that a link takes in memory, with its handler and without what the peer sent."""
+_LINK_SIZE: Final = 2048  # Bytes that a link takes in memory, with its handler and without what the peer sent
+# Bytes of a link's name, source, target and properties in memory: as many as a frame of Azure has on the wire
 _MAX_ATTACH: Final = 65_536
-"""Bytes of a link's name, source, target and properties in memory: as many as a frame of Azure has on the wire."""
-_PIECE_SIZE: Final = 64
-"""Bytes that a piece of a message takes in memory beside its content."""
-_MAX_TAG: Final = 32
-"""Bytes of a delivery tag (section 2.8.7)."""
-_SERIAL: Final = 2**32
-"""Delivery-count is a serial number (RFC 1982): it counts on from 0 after 2**32 - 1."""
+_PIECE_SIZE: Final = 64  # Bytes that a piece of a message takes in memory beside its content
+_MAX_TAG: Final = 32  # Bytes of a delivery tag (section 2.8.7)
+_SERIAL: Final = 2**32  # Delivery-count is a serial number (RFC 1982): it counts on from 0 after 2**32 - 1
 
 
 class LinkState(Enum):

@@ -37,20 +37,17 @@ from sbnotebook.emulator.amqp.performatives import (
 )
 from sbnotebook.errors import ProtocolViolationError
 
-_SERIAL: Final = 2**32
-"""Transfer and delivery numbers are serial numbers (RFC 1982): after 2**32 - 1 comes 0."""
+_SERIAL: Final = 2**32  # Transfer and delivery numbers are serial numbers (RFC 1982): after 2**32 - 1 comes 0
+# Frames; huge, because azure-servicebus stops at 0 until a flow comes. Credit is what limits a peer.
 _INCOMING_WINDOW: Final = 2**31 - 1
-"""Frames; huge, because azure-servicebus stops at 0 until a flow comes. Credit is what limits a peer."""
 _OUTGOING_WINDOW: Final = 2**31 - 1
 _HANDLE_MAX: Final = 4095
+# Deliveries of a session that have ended without the peer and that the peer may still have something to say about
 _MAX_ENDED: Final = 1000
-"""Deliveries of a session that have ended without the peer and that the peer may still have something to say about."""
-_NO_OUTCOMES: Final = (Received, Declared, TransactionalState)
-"""States that settle nothing."""
-_SESSION_SIZE: Final = 4096
-"""Bytes that a session takes in memory."""
+_NO_OUTCOMES: Final = (Received, Declared, TransactionalState)  # States that settle nothing
+_SESSION_SIZE: Final = 4096  # Bytes that a session takes in memory
+# Bytes of a transfer without the payload and the delivery tag
 _TRANSFER_SIZE: Final = len(encode_transfer(0, 0, b"", 0, settled=False, more=False))
-"""Bytes of a transfer without the payload and the delivery tag."""
 
 
 @dataclass(slots=True)

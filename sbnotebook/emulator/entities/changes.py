@@ -16,8 +16,7 @@ BOXES_PER_ENTITY: Final = 4
 """An entity's number times this is its box; the next two are its dead-letter and its transfer dead-letter queue."""
 COUNTER: Final = (1 << PARTITION_SHIFT) - 1
 
-_Key = tuple[int, int]
-"""Box and sequence number."""
+_Key = tuple[int, int]  # Box and sequence number
 
 
 class Changes:

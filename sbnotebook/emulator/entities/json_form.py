@@ -20,6 +20,7 @@ from sbnotebook.emulator.entities.options import (
     TopicOptions,
     options_of,
     read_options,
+    texts_of,
 )
 from sbnotebook.emulator.entities.rules import CORRELATION_PROPERTIES, Filter, Rule, SqlAction, filter_of, parts_of
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError, near_match
@@ -32,12 +33,11 @@ _PARTS: Final = {
     "False": (None, "", ()),
 }
 """By the type of a filter: the name of its part, of the values in it, and of all that it can have."""
+# The meaning of names of other files and of the SDKs that resemble no name of this file
 _ANOTHER: Final = {"namespaceconfig": "Namespaces", "entities": "Queues", "subject": "Label", "sendto": "To"}
-"""The meaning of names of other files and of the SDKs that resemble no name of this file."""
+# The shortest window of Microsoft's emulator, and of Service Bus
 _SHORTEST_WINDOW: Final = ("DuplicateDetectionHistoryTimeWindow", "PT5S", "PT20S")
-"""The shortest window of Microsoft's emulator, and of Service Bus."""
-_AMQP: Final = "amqp"
-"""The name of the digits of a value whose AMQP type JSON does not have."""
+_AMQP: Final = "amqp"  # The name of the digits of a value whose AMQP type JSON does not have
 
 
 def as_object(value: Any, where: str, known: Iterable[str] | None = None, *, needed: bool = False) -> dict[str, Any]:
@@ -71,13 +71,9 @@ def name_of(item: Mapping[str, Any]) -> str:
 
 def options_to_json(options: Options) -> dict[str, Any]:
     """Return options by their names in Service Bus: numbers, true, false, and its texts."""
-    properties: dict[str, Any] = {}
-    for name, option in options_of(type(options)).items():
-        value = getattr(options, option.attribute)
-        text = option.write(value)
-        if text is not None:
-            properties[name] = value if text == str(value).lower() else text
-    return properties
+    values = {name: getattr(options, option.attribute) for name, option in options_of(type(options)).items()}
+    texts = texts_of(options)
+    return {name: values[name] if text == str(values[name]).lower() else text for name, text in texts.items()}
 
 
 def options_from_json(kind: type[_O], item: Mapping[str, Any]) -> _O:

@@ -33,16 +33,14 @@ _PARTITION_KEY: Final = "x-opt-partition-key"
 _TIME_TO_LIVE: Final = 2
 _MESSAGE_ID, _ABSOLUTE_EXPIRY, _CREATION_TIME, _GROUP_ID = 0, 8, 9, 10
 _MAX_UINT: Final = 2**32 - 1
+# The last moment that .NET knows (ms); nothing is scheduled for later, and nothing lives longer
 _MAX_TIME: Final = 253_402_300_799_999
-"""The last moment that .NET knows (ms); nothing is scheduled for later, and nothing lives longer."""
 _SMALL_MAP, _LARGE_MAP = 0xC1, 0xD1
 _NULL: Final = 0x40
-_LARGE_VALUE_HEAD: Final = 5
-"""Bytes in front of a text or of bytes that are longer than 255: the type and the length."""
+_LARGE_VALUE_HEAD: Final = 5  # Bytes in front of a text or of bytes that are longer than 255: the type and the length
 _PROPERTIES_HEAD: Final = Struct("!4sII")
 _CHECKED_MAPS: Final = frozenset((DELIVERY_ANNOTATIONS, APPLICATION_PROPERTIES))
-_LIST_HEADS: Final = {0x45: 1, 0xC0: 3, 0xD0: 9}
-"""Bytes before the first item of a list, by its constructor."""
+_LIST_HEADS: Final = {0x45: 1, 0xC0: 3, 0xD0: 9}  # Bytes before the first item of a list, by its constructor
 _MAPS: Final = frozenset((_SMALL_MAP, _LARGE_MAP))
 
 

@@ -29,8 +29,8 @@ DUPLICATE_WINDOW: Final = 600_000
 """The default of the window of duplicate detection, ms."""
 
 _SCHEMES: Final = frozenset(("sb", "amqp", "amqps", "http", "https"))
+# From here on a duration is the longest that .NET knows, which means never
 _FOREVER_MS: Final = 10_675_199 * 86_400_000
-"""From here on a duration is the longest that .NET knows, which means never."""
 _ISO: Final = re.compile(
     r"P(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9}(?:\.\d{1,7})?)S)?)?", re.ASCII
 )
@@ -440,6 +440,13 @@ def options_of(kind: type[Options]) -> dict[str, Option[Any, Any]]:
     """Return the options that have a text in Service Bus, by their names there, in the order of the class."""
     defaults: list[Any] = [each.default for each in fields(kind)]
     return {each.name: each for each in defaults if isinstance(each, Option)}
+
+
+def texts_of(options: Options) -> dict[str, str]:
+    """Return the options as Service Bus writes them, by their names there; those without a value are left out."""
+    values = vars(options)
+    written = {name: option.write(values[option.attribute]) for name, option in options_of(type(options)).items()}
+    return {name: text for name, text in written.items() if text is not None}
 
 
 def read_options(kind: type[_O], texts: Mapping[str, str], known: _O | None = None) -> _O:

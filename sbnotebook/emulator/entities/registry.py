@@ -33,11 +33,10 @@ from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress, SubQueue
 
+# Options that an entity has from the start or never
 _FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
-"""Options that an entity has from the start or never."""
 _TARGETS: Final = ("forward_to", "forward_dead_letters_to")
-_MAX_COPIES: Final = 10_000
-"""Copies of forwarded messages in one turn, which then takes about half a second."""
+_MAX_COPIES: Final = 10_000  # Copies of forwarded messages in one turn, which then takes about half a second
 
 AnyEntity = Queue | Topic | Subscription
 _S = TypeVar("_S", QueueOptions, TopicOptions)

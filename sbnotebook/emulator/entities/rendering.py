@@ -57,8 +57,8 @@ _ENCODED_LOCKED_UNTIL: Final = encode(_LOCKED_UNTIL) + _TIMESTAMP
 _ENCODED_LOCK_TOKEN: Final = encode(_LOCK_TOKEN) + _UUID
 _ENCODED_OMITTED_SIZE: Final = encode(Symbol("omitted-message-body-size"))
 _MAP_HEAD: Final = Struct(">BII")
+# Five fields, of which the first four are null; the bytes of the delivery count follow
 _EMPTY_HEADER: Final = b"\x00\x53\x70\xc0\x0a\x05\x40\x40\x40\x40\x70"
-"""Five fields, of which the first four are null; the bytes of the delivery count follow."""
 _BROKERS_OWN: Final = frozenset(
     name.encode()
     for name in (

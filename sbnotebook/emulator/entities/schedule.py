@@ -9,8 +9,7 @@ from typing import Final
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.message_log import MessageLog
 
-_SPARE: Final = 64
-"""Cancelled messages that the schedule may hold however few there are besides."""
+_SPARE: Final = 64  # Cancelled messages that the schedule may hold however few there are besides
 
 
 class Schedule:

@@ -24,8 +24,7 @@ SPANS_ENTITIES: Final = "Local transactions cannot span multiple top-level entit
 """The refusal of a second queue or topic."""
 
 _SPANS_PARTITIONS: Final = "Local transactions cannot span multiple entities or partitions."
-_MAX_MESSAGES: Final = 100
-"""Messages that are sent; whether settlements count, too, is not documented."""
+_MAX_MESSAGES: Final = 100  # Messages that are sent; whether settlements count, too, is not documented
 
 _Step = Callable[[int], object]
 

@@ -26,17 +26,15 @@ SEND, LISTEN, MANAGE = Claim.SEND, Claim.LISTEN, Claim.MANAGE
 _PREFIX: Final = "SharedAccessSignature "
 _MAX_TOKEN: Final = 8192
 _MAX_ADDRESS: Final = 260
-_MAX_TOKENS: Final = 1000
-"""Tokens of one connection; it needs one for each entity that it uses."""
+_MAX_TOKENS: Final = 1000  # Tokens of one connection; it needs one for each entity that it uses
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS: Final = re.compile(r"[0-9]{1,11}")
 MANAGEMENT: Final = "/$management"
 """The end of the address of an entity's management node."""
-_SASL: Final = "$sasl"
-"""The audience of a key that a client logged in with: no path of an entity."""
+_SASL: Final = "$sasl"  # The audience of a key that a client logged in with: no path of an entity
 _SUBSCRIPTIONS: Final = "/subscriptions/"
+# The end of an entity's path, and the beginning of the path of something inside of it
 _INSIDE_ENTITY: Final = re.compile(r"/subscriptions/|/\$")
-"""The end of an entity's path, and the beginning of the path of something inside of it."""
 
 
 ROOT_RULE: Final = AuthorizationRule("RootManageSharedAccessKey", "SAS_KEY_VALUE", "", frozenset(Claim))

@@ -27,16 +27,15 @@ from sbnotebook.model.address import EntityAddress
 if TYPE_CHECKING:
     from sbnotebook.emulator.service.peer import AmqpPeer
 
-_MAX_TOKEN_SIZE: Final = 65_536
-"""Bytes of one request to ``$cbs``, which anyone can send: some times the longest token."""
+_MAX_TOKEN_SIZE: Final = 65_536  # Bytes of one request to ``$cbs``, which anyone can send: some times the longest token
 _MAX_REQUEST_SIZE: Final = 16 * 1_048_576
 """Bytes of one request. Much more than a request needs that can be carried out: azure-servicebus never forgets that
 the link rejected a request, while it raises what a reply says once. So the reply says that a message is too large."""
 
 _AnyLink = ReceivingLink | SendingLink
 _MAX_BATCH_SIZE: Final = Symbol("com.microsoft:max-message-batch-size")
+# On a link to the entity that takes the messages in a transaction: where they go from there. A path or an address.
 _DESTINATION: Final = Symbol("com.microsoft:transfer-destination-address")
-"""On a link to the entity that takes the messages in a transaction: where they go from there. A path or an address."""
 _AnyEntity = AnyEntity | Receivable | None
 
 

@@ -26,9 +26,9 @@ from sbnotebook.emulator.entities.options import (
     QueueOptions,
     TopicOptions,
     format_duration,
-    options_of,
     parse_duration,
     read_options,
+    texts_of,
 )
 from sbnotebook.emulator.entities.rules import (
     DEFAULT_RULE,
@@ -45,12 +45,10 @@ from sbnotebook.errors import ConfigurationError
 _COUNTS: Final = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 _FILTER_COUNTS_SINCE: Final = "2024-05"
 _LARGE_MESSAGES_SINCE: Final = "2021-05"
-_MIN_MESSAGE_SIZE: Final = 1024
-"""Kilobytes (Service Bus documentation, "Large messages support")."""
+_MIN_MESSAGE_SIZE: Final = 1024  # Kilobytes (Service Bus documentation, "Large messages support")
 _MAX_KEYS: Final = 12
 _MAX_KEY: Final = 256
-_CLAIMS: Final = (Claim.MANAGE, Claim.SEND, Claim.LISTEN)
-"""The rights in the order in which Service Bus writes them."""
+_CLAIMS: Final = (Claim.MANAGE, Claim.SEND, Claim.LISTEN)  # The rights in the order in which Service Bus writes them
 _ADDRESSES: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
 _QUEUE: Final = [
     "LockDuration",
@@ -129,15 +127,14 @@ _SUBSCRIPTION: Final = [
     "EntityAvailabilityStatus",
     "IsClientAffine",
 ]
-_NEVER: Final = "0001-01-01T00:00:00"
-"""The first moment of .NET, for entities that were never used."""
+_NEVER: Final = "0001-01-01T00:00:00"  # The first moment of .NET, for entities that were never used
 _PREPROCESSING: Final = f"{SERVICE_BUS}RequiresPreprocessing"
 _TYPE: Final = f"{SCHEMA_INSTANCE}type"
 _SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
 _DOTNET: Final = "http://schemas.microsoft.com/2003/10/Serialization/"
 _KINDS: Final = {f"{kind}Filter": kind for kind in ("True", "False", "Sql", "Correlation")}
+# The element with the values, by the type of the filter or action
 _VALUES: Final = {"SqlFilter": "Parameters", "SqlRuleAction": "Parameters", "CorrelationFilter": "Properties"}
-"""The element with the values, by the type of the filter or action."""
 _DOTNET_TYPES: Final = frozenset(("guid", "duration"))
 _MAX_DIGITS: Final = 20
 _TICKS: Final = 10_000  # of 100 ns in a millisecond
@@ -301,10 +298,7 @@ def _kind(entity: AnyEntity) -> tuple[str, list[str]]:
 
 
 def _option_texts(options: Options, namespace: str) -> dict[str, str]:
-    written = {
-        name: option.write(getattr(options, option.attribute)) for name, option in options_of(type(options)).items()
-    }
-    texts = {name: text for name, text in written.items() if text is not None}
+    texts = texts_of(options)
     # An address is given back as it was sent: azure-sdk-for-java, createQueueWithForwarding.
     for name in _ADDRESSES:
         if name in texts and "://" not in texts[name]:

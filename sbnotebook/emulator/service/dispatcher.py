@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from sbnotebook.emulator.service.links import ReceiverLink, SessionWaiter
 
 _MAX_MESSAGES: Final = 500
+# What one entity delivers in one turn, so that others get theirs, and a client that does not read is noticed
 _MAX_BYTES: Final = 4_194_304
-"""What one entity delivers in one turn, so that others get theirs, and a client that does not read is noticed."""
 
 
 class HeldSession:

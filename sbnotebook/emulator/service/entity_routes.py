@@ -64,26 +64,22 @@ _SUBSCRIPTIONS: Final = "/{entity:.+(?<!(?i:/subscriptions))}/{_subscriptions:(?
 _SUBSCRIPTION: Final = f"{_SUBSCRIPTIONS}/{{subscription}}"
 _RULES: Final = f"{_SUBSCRIPTION}/{{_rules:(?i:rules)}}"
 _RULE: Final = f"{_RULES}/{{rule}}"
-_SLASH: Final = "{_slash:/?}"
-"""@azure/service-bus for JavaScript asks for a list with a slash at the end."""
+_SLASH: Final = "{_slash:/?}"  # @azure/service-bus for JavaScript asks for a list with a slash at the end
 _CONFLICT: Final = (
     "SubCode=40900. Conflict. You're requesting an operation that isn't allowed in the resource's current state. "
     + KNOW_MORE
 )
 _NOT_FOUND: Final = f"SubCode=40400. Not Found. The Operation doesn't exist. {KNOW_MORE}"
 _NO_POLICY: Final = f"The incoming request is not recognized as a namespace policy put request. {KNOW_MORE}"
-_SENT: Final = web.RequestKey("sent", ET.Element)
-"""The description in the body of a request, which its answer needs."""
+_SENT: Final = web.RequestKey("sent", ET.Element)  # The description in the body of a request, which its answer needs
 _NO_SERVICE: Final = "No service is hosted at the specified address."
 _FORWARDING: Final = {
     "forward_to": "ServiceBusSupplementaryAuthorization",
     "forward_dead_letters_to": "ServiceBusDlqSupplementaryAuthorization",
 }
 """The headers in which a client shows that it may manage the entity that an option names."""
-_YEAR_ONE: Final = 62_135_596_800_000
-"""Milliseconds from the first moment of .NET to 1970-01-01."""
-_TICKS: Final = 10_000
-"""Steps of 100 ns in a millisecond."""
+_YEAR_ONE: Final = 62_135_596_800_000  # Milliseconds from the first moment of .NET to 1970-01-01
+_TICKS: Final = 10_000  # Steps of 100 ns in a millisecond
 _T = TypeVar("_T")
 _O = TypeVar("_O", bound=Options)
 

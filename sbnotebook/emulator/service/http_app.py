@@ -45,11 +45,9 @@ from sbnotebook.emulator.service.shown_messages import shown_messages
 from sbnotebook.emulator.service.websocket import WEBSOCKET_PATH, websocket_handler
 from sbnotebook.errors import ConfigurationError
 
-_MAX_BODY: Final = 262_144
-"""Bytes of a request's body: many times the longest description of an entity."""
+_MAX_BODY: Final = 262_144  # Bytes of a request's body: many times the longest description of an entity
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
-_POLL: Final = 0.5
-"""Seconds between two looks."""
+_POLL: Final = 0.5  # Seconds between two looks
 
 
 class ProcessLeases:

@@ -66,13 +66,12 @@ _MAX_TIMEOUT: Final = 86_400_000
 _TICKS_OF_1970: Final = 621_355_968_000_000_000
 _TICKS_PER_MS: Final = 10_000
 
+# Message format of a batch: one data section for each message, which it holds encoded
 _BATCH_FORMAT: Final = 0x80013700
-"""Message format of a batch: one data section for each message, which it holds encoded."""
 _CREDIT: Final = 2000
+# Deliveries of one link up to which it does not check whether their locks have ended otherwise
 _MANY_GIVEN: Final = 1000
-"""Deliveries of one link up to which it does not check whether their locks have ended otherwise."""
-_SETTLED: Final = 1
-"""The snd-settle-mode of receive-and-delete."""
+_SETTLED: Final = 1  # The snd-settle-mode of receive-and-delete
 _ACCEPTED: Final = Accepted()
 
 

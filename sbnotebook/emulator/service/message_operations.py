@@ -12,15 +12,13 @@ from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
 from sbnotebook.emulator.service.requests import Call, Reply, done, nothing
 from sbnotebook.emulator.service.settling import asked_settlement, settle, settle_later
 
-_MAX_PEEKED: Final = 250
-"""Messages in one answer; the service has the same limit, which it does not document."""
-_MAX_PEEKED_BYTES: Final = 1_000_000
-"""Bytes in one answer, unless its first message alone is larger."""
+_MAX_PEEKED: Final = 250  # Messages in one answer; the service has the same limit, which it does not document
+_MAX_PEEKED_BYTES: Final = 1_000_000  # Bytes in one answer, unless its first message alone is larger
 _MAX_DELETED: Final = 500
+# Messages that one request removes at most (Service Bus documentation, "Batch delete messages")
 _MAX_DELETED_PREMIUM: Final = 4000
-"""Messages that one request removes at most (Service Bus documentation, "Batch delete messages")."""
+# The last second of .NET (ms): a client that asks for sessions updated since then wants all that have messages
 _EVER: Final = 253_402_300_799_000
-"""The last second of .NET (ms): a client that asks for sessions updated since then wants all that have messages."""
 _MAX_SESSIONS: Final = 1000
 
 

@@ -34,11 +34,9 @@ OPEN_PAGES: Final = frozenset(
 """Paths that need no key, unless the request is about an entity of this name. A WebSocket sends its tokens to ``$cbs``,
 as any other connection."""
 
-_READING: Final = frozenset(("GET", "HEAD", "POST"))
-"""Methods of the pages, of which none makes or removes an entity."""
+_READING: Final = frozenset(("GET", "HEAD", "POST"))  # Methods of the pages, of which none makes or removes an entity
 _MAX_PATH: Final = 260
-_BODY_TIMEOUT: Final = 30.0
-"""Seconds for the whole body."""
+_BODY_TIMEOUT: Final = 30.0  # Seconds for the whole body
 _LOGGER: Final = clean_logger(__name__)
 _NAMES: Final = frozenset(("localhost", "host.docker.internal", "host.containers.internal"))
 """This machine, by itself and from a container of Docker or Podman. No public name server answers for the last two

@@ -36,22 +36,17 @@ from sbnotebook.emulator.service.transactions import Transactions, ViaEntities
 from sbnotebook.errors import ProtocolViolationError
 
 _LOGGER: Final = clean_logger(__name__)
+# The handler for events of a link that was refused or detached while they were on the way
 _NO_HANDLER: Final = LinkHandler(None)
-"""The handler for events of a link that was refused or detached while they were on the way."""
-_OPEN_TIMEOUT: Final = 30.0
-"""Seconds that a client has to open its connection."""
+_OPEN_TIMEOUT: Final = 30.0  # Seconds that a client has to open its connection
+# Seconds that a client has to send a token after that. Azure, too, ends a connection that is not used.
 _TOKEN_TIMEOUT: Final = 60.0
-"""Seconds that a client has to send a token after that. Azure, too, ends a connection that is not used."""
+# Seconds within which a client has to send something, as in Azure. One that is silent for twice as long is gone.
 _IDLE_TIMEOUT: Final = 240.0
-"""Seconds within which a client has to send something, as in Azure. One that is silent for twice as long is gone."""
-_SHORTEST_BEAT: Final = 0.05
-"""The least time in seconds between two signs of life, even if the client asks for less."""
-_SLICE: Final = 0.002
-"""Seconds for which a connection is handled before it is the turn of the others."""
-_MAX_UNSENT: Final = 134_217_728
-"""Bytes that one read may make us write. Small requests can have large answers."""
-_MAX_UNSENT_TO_A_STRANGER: Final = 4_194_304
-"""The same for a client without a token."""
+_SHORTEST_BEAT: Final = 0.05  # The least time in seconds between two signs of life, even if the client asks for less
+_SLICE: Final = 0.002  # Seconds for which a connection is handled before it is the turn of the others
+_MAX_UNSENT: Final = 134_217_728  # Bytes that one read may make us write. Small requests can have large answers.
+_MAX_UNSENT_TO_A_STRANGER: Final = 4_194_304  # The same for a client without a token
 
 
 class AmqpPeer(asyncio.Protocol):

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = clean_logger(__name__)
 _CREDIT: Final = 100
-_MOST_ITEMS: Final = 2000
-"""Items of a section of a request to ``$cbs``, which anyone can send."""
+_MOST_ITEMS: Final = 2000  # Items of a section of a request to ``$cbs``, which anyone can send
 _PROPERTIES: Final = b"\x00\x53\x73"
 _APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
 _VALUE: Final = b"\x00\x53\x77"

@@ -8,12 +8,10 @@ from sbnotebook.amqp.sections import DATA, PROPERTIES, SEQUENCE, VALUE, section_
 from sbnotebook.emulator.entities import BrokeredMessage, Receivable
 from sbnotebook.errors import AmqpDecodeError
 
-_MOST: Final = 50
-"""Messages in one answer."""
+_MOST: Final = 50  # Messages in one answer
+# Bytes of the messages of one answer, unless its first message alone is larger; of such a message no body is shown
 _MAX_BYTES: Final = 1_000_000
-"""Bytes of the messages of one answer, unless its first message alone is larger; of such a message no body is shown."""
-_MAX_TEXT: Final = 2000
-"""Characters of a text that are shown."""
+_MAX_TEXT: Final = 2000  # Characters of a text that are shown
 _MESSAGE_ID, _SUBJECT = 0, 3  # places among the properties (AMQP 1.0 part 3, section 3.2.4)
 
 

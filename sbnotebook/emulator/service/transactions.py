@@ -18,10 +18,8 @@ from sbnotebook.emulator.amqp import Link
 from sbnotebook.emulator.entities import SPANS_ENTITIES, Condition, Queue, RefusedError, Topic, Transaction
 from sbnotebook.emulator.service.broker import Broker
 
-_MAX_OPEN: Final = 1000
-"""Open transactions of a connection, each of which may have been forgotten by its client."""
-_MAX_BYTES: Final = 134_217_728
-"""Bytes of messages in all open transactions of all connections."""
+_MAX_OPEN: Final = 1000  # Open transactions of a connection, each of which may have been forgotten by its client
+_MAX_BYTES: Final = 134_217_728  # Bytes of messages in all open transactions of all connections
 _NUMBERS: Final = count(1)
 _UNKNOWN: Final = "Transaction hasn't been declared yet, or has already been discharged."
 _NOT_DECLARED: Final = "Transaction is not declared."

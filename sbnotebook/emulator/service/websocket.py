@@ -21,12 +21,9 @@ from sbnotebook.emulator.service.peer import AmqpPeer
 
 WEBSOCKET_PATH: Final = "/$servicebus/websocket"
 _SUBPROTOCOL: Final = "AMQPWSB10"
-_MAX_PIECE: Final = 65_536
-"""Bytes of one WebSocket message. Clients limit them, regardless of AMQP's frames."""
-_MAX_MESSAGE: Final = 524_288
-"""Bytes of one WebSocket message of a client, which may hold several frames."""
-_HIGH_WATER: Final = 65_536
-"""Bytes that may wait to be written before reading stops, as in asyncio's own transports."""
+_MAX_PIECE: Final = 65_536  # Bytes of one WebSocket message. Clients limit them, regardless of AMQP's frames.
+_MAX_MESSAGE: Final = 524_288  # Bytes of one WebSocket message of a client, which may hold several frames
+_HIGH_WATER: Final = 65_536  # Bytes that may wait to be written before reading stops, as in asyncio's own transports
 
 
 def websocket_handler(broker: Broker) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:

@@ -22,8 +22,8 @@ from sbnotebook.emulator.store.opening import FILE_NAME, open_database, opening_
 from sbnotebook.emulator.store.writing import Writer
 from sbnotebook.errors import EmulatorError
 
+# Bytes of the largest payload that comes with its shelf: a shelf of larger ones could take a gigabyte
 _MAX_SHELF_PAYLOAD: Final = 16_384
-"""Bytes of the largest payload that comes with its shelf: a shelf of larger ones could take a gigabyte."""
 
 _SUMMARIES: Final = f"""
 SELECT box, sequence_number / {SHELF}, count(*), sum(size), sum(state = {BrokeredState.ACTIVE:d}),

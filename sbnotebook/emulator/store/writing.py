@@ -10,10 +10,8 @@ from typing import Final
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, COUNTER, Changes
 from sbnotebook.emulator.entities.message import BrokeredMessage
 
-_Key = tuple[int, int]
-"""Box and sequence number."""
-_SWEPT: Final = 500
-"""Rows of deleted entities that a turn removes: what takes a few ms."""
+_Key = tuple[int, int]  # Box and sequence number
+_SWEPT: Final = 500  # Rows of deleted entities that a turn removes: what takes a few ms
 
 _KEEP_ENTITY: Final = """
 INSERT INTO entity (id, kind, path, description, created_time, updated_time) VALUES (?, ?, ?, ?, ?, ?)
