@@ -21,6 +21,7 @@ _ALL: Final = (
     "many_entities",
     "processing",
     "message_table",
+    "panel_blocks",
     "triage",
     "assisting",
     "cancelling",
