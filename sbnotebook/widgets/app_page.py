@@ -20,15 +20,7 @@ _CLEAN_UP: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class TriageRequest:
-    """A triage that the user asked for, and its options.
-
-    Args:
-        entity: the address.
-        target: as for :func:`sbnotebook.connect`.
-        write: whether it may change anything; None for an emulator only.
-        max_messages: how many are peeked at, None for all.
-        folder: where exports are written.
-    """
+    """A triage that the user asked for, and its options."""
 
     entity: str
     target: str | None = None

@@ -41,9 +41,6 @@ _answered: Final[WeakSet[widgets.Widget]] = WeakSet()
 class Callbacks:
     """Functions to call, each until it is taken away again. One that fails keeps no other from being called.
 
-    Args:
-        failed: is given a sentence that says what went wrong in one of them.
-
     Example:
         >>> callbacks = Callbacks(failed=print)
         >>> end = callbacks.add(lambda name: print("hello", name))

@@ -139,11 +139,7 @@ class Browser(Panel):
 
 
 class DeadLetterView(Panel):
-    """A button that shows the table of :meth:`sbnotebook.client.Namespace.dead_letters`, and hides it again.
-
-    Args:
-        namespace: whose queues.
-    """
+    """A button that shows the table of :meth:`sbnotebook.client.Namespace.dead_letters`, and hides it again."""
 
     def __init__(self, namespace: Namespace) -> None:
         super().__init__()

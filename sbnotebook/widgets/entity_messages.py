@@ -57,13 +57,7 @@ _STATES: Final = {View.ACTIVE: "active", View.SCHEDULED: "scheduled"}
 
 
 class PeekBar:
-    """Chooses messages of an entity: by state, session, expression, and where to begin.
-
-    Args:
-        changed: is called when another view or session is chosen, or the expression has changed.
-        onward: is called to continue behind the last message.
-        stop: is called to look no further.
-    """
+    """Chooses messages of an entity: by state, session, expression, and where to begin."""
 
     def __init__(self, changed: Callable[[], object], onward: Callable[[], object], stop: Callable[[], object]) -> None:
         self._changed, self._onward, self._stop = changed, onward, stop
@@ -198,13 +192,7 @@ class _Question:
 
 
 class EntityMessages(Panel):
-    """The messages of an entity, which are peeked at: nothing is locked or changed by looking.
-
-    Args:
-        actions: shows plans and carries them out.
-        table: shows the messages.
-        go: is called with the address of another entity that is to be opened in its place.
-    """
+    """The messages of an entity, which are peeked at: nothing is locked or changed by looking."""
 
     def __init__(self, actions: ActionPanel, table: MessageTable, go: Callable[[EntityAddress], object]) -> None:
         super().__init__()

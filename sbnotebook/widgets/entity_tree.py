@@ -37,10 +37,6 @@ class EntityTree(anywidget.AnyWidget):
     The counts are asked for when it is made, on Refresh, and every 30 seconds while they are visible: all queues
     and topics, and the subscriptions of the topics that are open.
 
-    Args:
-        namespace: whose entities.
-        chosen: the address that is chosen at first.
-
     Example:
         >>> tree = EntityTree(namespace)  # doctest: +SKIP
         >>> tree.on_choose(lambda address: print(address))  # doctest: +SKIP

@@ -29,12 +29,6 @@ class FormPart(Protocol):
 class Entry(Generic[T]):
     """A field with its value.
 
-    Args:
-        name: of the field.
-        read: takes the text, without spaces around it; raises an error of ours that says what to write instead.
-        value: at first.
-        options: further ones of the block :class:`~sbnotebook.widgets.blocks.Field`.
-
     Example:
         >>> entry = Entry("At most", whole_number, "3")
         >>> entry.read()

@@ -94,10 +94,6 @@ class Patience:
     comes round: it ticks, and a tick that comes late is not counted. Where no loop runs, as in a script, nothing is
     ever called.
 
-    Args:
-        seconds: of waiting.
-        over: is called after that.
-
     Example:
         >>> waiting = Patience(15.0, lambda: print("no answer"))
         >>> waiting.stop()  # as soon as an answer comes

@@ -35,13 +35,7 @@ _AT_RISK: Final = {LockEventKind.FAILING: "renewing fails", LockEventKind.LATE: 
 
 @dataclass(slots=True)
 class LockChanges:
-    """The changes since the last look.
-
-    Args:
-        again: keys of messages that were held before, and are held under another lock now.
-        new: messages that are held for the first time, and those.
-        changed: cells of earlier messages, by key.
-    """
+    """The changes since the last look."""
 
     again: list[MessageKey] = field(default_factory=list[MessageKey])
     new: list[LockedMessage] = field(default_factory=list[LockedMessage])
@@ -52,11 +46,7 @@ class LockChanges:
 
 
 class LockFollower:
-    """Follows the locks of a batch.
-
-    Args:
-        batch: whose locks.
-    """
+    """Follows the locks of a batch."""
 
     def __init__(self, batch: LockedBatch) -> None:
         self._batch = batch

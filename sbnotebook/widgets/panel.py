@@ -34,9 +34,6 @@ class Panel:
     Its buttons and fields are answered while a cell runs, where the kernel has subshells. ``SBNOTEBOOK_WIDGETS=plain``
     in the environment uses plain ipywidgets from the start; they also come where a browser does not say that it has
     loaded the panel.
-
-    Args:
-        parts: panels whose blocks are among those of this one.
     """
 
     def __init__(self, *parts: Panel) -> None:

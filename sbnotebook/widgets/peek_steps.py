@@ -17,15 +17,7 @@ _LARGEST_STEP: Final = 8_000
 
 @dataclass(frozen=True, slots=True)
 class PeekRequest:
-    """Which messages are wanted.
-
-    Args:
-        count: how many at most.
-        from_sequence_number: where to begin, included.
-        state: ``active``, ``deferred`` or ``scheduled`` ones only.
-        where: only those for which this SQL expression is true.
-        session_id: only those of this session.
-    """
+    """Which messages are wanted."""
 
     count: int = _FIRST_STEP
     from_sequence_number: int = 1
@@ -41,14 +33,7 @@ class PeekRequest:
 
 @dataclass(frozen=True, slots=True)
 class PeekProgress:
-    """The messages that were peeked at until now.
-
-    Args:
-        found: messages that are wanted.
-        looked_at: messages in all.
-        next_number: where to continue.
-        is_end: whether nothing follows.
-    """
+    """The messages that were peeked at until now."""
 
     found: int = 0
     looked_at: int = 0

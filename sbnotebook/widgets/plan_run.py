@@ -31,13 +31,7 @@ _OUTCOME: Final = "outcome"
 
 @dataclass(frozen=True, slots=True)
 class PlanEnd:
-    """The end of a plan that was carried out.
-
-    Args:
-        report: an outcome for each message, as far as anything was begun.
-        problem: what ended it before its time, in a sentence; None where nothing did.
-        table_problem: why the table does not show all of the outcomes.
-    """
+    """The end of a plan that was carried out."""
 
     report: Report
     problem: str | None = None
@@ -83,15 +77,7 @@ class Speed:
 
 
 class PlanRun:
-    """A plan that is carried out; a table shows the outcome of each message.
-
-    Args:
-        plan: which one.
-        table: whose rows get an ``outcome``. In the end those leave it whose messages have left their entity.
-        ticked: called about ten times a second, in a thread of its own.
-        ended: called in that thread when it has ended, one way or another.
-        limits: how fast.
-    """
+    """A plan that is carried out; a table shows the outcome of each message."""
 
     def __init__(
         self,

@@ -270,13 +270,7 @@ def _advice(report: Report, verb: str) -> Iterable[str]:
 
 
 class FailureGroup(NamedTuple):
-    """Messages that were not settled for the same reason.
-
-    Attributes:
-        status: of all of them.
-        why: the reason, with ids and numbers masked.
-        outcomes: of the messages.
-    """
+    """Messages that were not settled for the same reason."""
 
     status: OutcomeStatus
     why: str

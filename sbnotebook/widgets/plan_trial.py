@@ -35,11 +35,6 @@ _MOST_NAME: Final = 60
 class PlanTrial:
     """Asks whether a canary goes first, and offers to rehearse.
 
-    Args:
-        rehearse: is called when the user wants to see the plan on copies.
-        changed: is called when another canary is chosen.
-        is_naming: whether the user may name a function of the notebook, which the rehearsal then calls.
-
     Example:
         >>> trial = PlanTrial(lambda: None, lambda: None)
         >>> trial.wants_canary.value = True

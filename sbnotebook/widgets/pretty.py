@@ -43,13 +43,7 @@ _XML_PART: Final = re.compile(
 
 
 class Layout(NamedTuple):
-    """A text that is laid out.
-
-    Attributes:
-        text: it; empty where it could not be laid out.
-        is_cut: whether something is missing at its end.
-        fault: why it could not be laid out, in words.
-    """
+    """A text that is laid out."""
 
     text: str
     is_cut: bool = False
@@ -117,10 +111,6 @@ def hex_lines(data: bytes) -> str:
 
 def json_layout(text: str, most: int) -> Layout:
     r"""Lay out JSON with a line for each value, and letters in place of their escapes.
-
-    Args:
-        text: that may be JSON.
-        most: bytes that the layout may take in a message to the browser.
 
     Example:
         >>> print(json_layout('{"a": [1, 2.50], "b": {}}', 1000).text)

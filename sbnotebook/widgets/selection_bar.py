@@ -26,13 +26,7 @@ _CLOSED: Final = "The form of this plan was closed, so the plan was put away: sh
 
 
 class SelectionBar(Panel):
-    """Shows how many messages are selected, and opens the forms of actions.
-
-    Args:
-        table: whose selection it is.
-        actions: to offer.
-        panel: shows the plans and carries them out.
-    """
+    """Shows how many messages are selected, and opens the forms of actions."""
 
     def __init__(self, table: MessageRows, actions: Sequence[Action], panel: ActionPanel) -> None:
         super().__init__()

@@ -40,11 +40,7 @@ _STOP: Final = "Peek no further; the messages that are here stay"
 
 
 class TriageHeader:
-    """Says how far peeking is, and when it was done.
-
-    Args:
-        redraw: has it drawn again; any thread may change it.
-    """
+    """Says how far peeking is, and when it was done."""
 
     def __init__(self, redraw: Callable[[], object]) -> None:
         self._redraw = redraw
@@ -100,13 +96,7 @@ class TriageHeader:
 
 
 class UnfinishedBanner(Panel):
-    """Says which resubmits of an entity are unfinished, and offers the plan that finishes them.
-
-    Args:
-        namespace: whose journal it is.
-        entity: of the originals.
-        propose: is given what makes the plan, when the user wants to see it.
-    """
+    """Says which resubmits of an entity are unfinished, and offers the plan that finishes them."""
 
     def __init__(
         self, namespace: Namespace, entity: EntityAddress, propose: Callable[[Callable[[], Plan]], object]

@@ -63,10 +63,6 @@ class EditForm(Panel):
 
     Code that is typed is run on a click of *Try it* only, in a thread of its own.
 
-    Args:
-        messages: gives the messages that are changed, to show it on.
-        names: gives what the notebook has defined, for the functions that may be named.
-
     Example:
         >>> form = EditForm(lambda: [])
         >>> form.edit is None

@@ -56,13 +56,6 @@ def edit_named(name: str, names: Mapping[str, Any]) -> Edit:
 def edit_of_source(source: str, names: Mapping[str, Any]) -> Edit:
     r"""Run code that the user typed, and return the function that it defines: ``edit``, or the last one.
 
-    Args:
-        source: Python code. It is run here and now, as a cell of the notebook is.
-        names: what the notebook has defined, which the code may use and does not change.
-
-    Raises:
-        DecisionError: it does not run, with the line; or it defines no function.
-
     Example:
         >>> edit = edit_of_source("def edit(message):\n    return message.with_changes(subject='UA')", {})
         >>> edit(Message()).subject
@@ -145,11 +138,6 @@ _VALUES: Final = {
 @dataclass(frozen=True, slots=True)
 class EditStep:
     """One change.
-
-    Args:
-        kind: of what.
-        name: of the property, the path in JSON, or the text that is looked for.
-        value: the new value.
 
     Example:
         >>> from sbnotebook import PeekedMessage

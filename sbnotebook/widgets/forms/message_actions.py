@@ -59,12 +59,7 @@ _ABSENT: Final = "(absent)"
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A plan that a form asks for, and how fast to carry it out.
-
-    Args:
-        make: makes the plan for the selected messages, which may take a while.
-        limits: for carrying it out.
-    """
+    """A plan that a form asks for, and how fast to carry it out."""
 
     make: Callable[[Messages], Plan]
     limits: Limits = field(default_factory=Limits)
@@ -72,14 +67,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class PlanForm:
-    """A form for something that needs a plan.
-
-    Args:
-        title: what will be done.
-        words: what that means for the messages.
-        fields: of the form.
-        read: reads the fields; raises an error of ours if a field cannot be used.
-    """
+    """A form for something that needs a plan."""
 
     title: str
     words: str
@@ -89,16 +77,7 @@ class PlanForm:
 
 @dataclass(frozen=True, slots=True)
 class TaskForm:
-    """A form for something that changes nothing in the namespace, and is done at once.
-
-    Args:
-        title: what will be done.
-        words: what that means.
-        fields: of the form.
-        read: reads the fields, and returns a function that acts and returns a summary.
-        submit: the name of the button.
-        on_all: do it to all messages, and not only to the selected ones.
-    """
+    """A form for something that changes nothing in the namespace, and is done at once."""
 
     title: str
     words: str
@@ -110,13 +89,7 @@ class TaskForm:
 
 @dataclass(frozen=True, slots=True)
 class ViewForm:
-    """A form that only shows something about the selected messages.
-
-    Args:
-        title: what it shows.
-        words: what that means.
-        fields: the parts that show it.
-    """
+    """A form that only shows something about the selected messages."""
 
     title: str
     words: str
@@ -125,14 +98,7 @@ class ViewForm:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that can be done with messages.
-
-    Args:
-        name: on its button.
-        tooltip: what a click does, in a sentence.
-        form: makes the form that asks how.
-        icon: a name of Font Awesome's.
-    """
+    """Something that can be done with messages."""
 
     name: str
     tooltip: str
@@ -327,9 +293,6 @@ def _picking(entity: Entity) -> tuple[Planner, FormPart]:
 
 class ResubmitForm:
     """Asks how to resubmit messages: where to, how much later, how often at most, and how fast.
-
-    Args:
-        address: where the messages are.
 
     Example:
         >>> form = ResubmitForm(EntityAddress.parse("orders/$dlq"))

@@ -64,11 +64,6 @@ class _Property:
 class SendForm(Panel):
     """Asks for a message, and has a plan shown that sends it.
 
-    Args:
-        namespace: where it is sent.
-        panel: shows the plan and carries it out.
-        to: the queue or topic in the form at first.
-
     Example:
         >>> form = SendForm(namespace, ActionPanel(namespace), "orders")  # doctest: +SKIP
     """

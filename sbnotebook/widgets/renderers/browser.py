@@ -28,14 +28,7 @@ _LONG: Final = 20
 
 
 class BrowserView(Rich):
-    """Draws blocks in pages, and keeps what the user types, the focus and the place in the page.
-
-    Args:
-        blocks: at first.
-        act: gets the block that was clicked or changed, and the value of a field.
-        seen: gets a page, and whether the panel is in sight there.
-        record: static HTML, which a page without a kernel shows instead.
-    """
+    """Draws blocks in pages, and keeps what the user types, the focus and the place in the page."""
 
     _esm = module(*SCRIPTS)
     _css = style(*STYLES)

@@ -29,11 +29,7 @@ _KINDS: Final[dict[str, Any]] = {
 
 
 class PlainView(widgets.VBox):
-    """Draws blocks; each widget stays as long as its block is there.
-
-    Args:
-        act: gets the block that was clicked or changed, and the value of a field.
-    """
+    """Draws blocks; each widget stays as long as its block is there."""
 
     def __init__(self, act: Callable[[Block, object], object]) -> None:
         super().__init__(_dom_classes=("sbn-panel", *_NO_MATHEMATICS))

@@ -24,12 +24,7 @@ _LONGEST: Final = 300
 
 
 class Causes(NamedTuple):
-    """The causes of messages.
-
-    Attributes:
-        fingerprints: that of each message, in their order.
-        every: fingerprint, reason, cause, frame, subject and source of each cause, the largest first.
-    """
+    """The causes of messages."""
 
     fingerprints: list[str]
     every: list[dict[str, str]]
@@ -77,12 +72,7 @@ def causes_of(messages: Messages) -> Causes:
 
 
 class CauseFinder:
-    """Finds the causes of messages that come part by part. Each message is examined once, in a separate thread.
-
-    Args:
-        found: is given a turn, and the causes of the first messages of it, as far as they were looked at.
-        failed: is given a sentence that says what went wrong.
-    """
+    """Finds the causes of messages that come part by part. Each message is examined once, in a separate thread."""
 
     def __init__(self, found: Callable[[int, Causes], object], failed: Callable[[str], object]) -> None:
         self._found = found

@@ -30,12 +30,7 @@ _LONG_LINE: Final = re.compile(r"[^\n]{500}(?=[^\n])")
 
 
 class PlainTable:
-    """The rows of a model as blocks. It looks at them from the first time that its blocks are wanted.
-
-    Args:
-        model: the rows, which a table in the browser shows, too.
-        redraw: has the panel around it drawn again.
-    """
+    """The rows of a model as blocks. It looks at them from the first time that its blocks are wanted."""
 
     def __init__(self, model: RowModel, redraw: Callable[[], object]) -> None:
         self._model = model

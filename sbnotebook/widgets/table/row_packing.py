@@ -90,13 +90,7 @@ def title_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column of the table.
-
-    Args:
-        name: the message column's or the further column's.
-        kind: ``text``, ``number``, ``time`` or ``flag``.
-        hidden: until the user asks for it.
-    """
+    """A column of the table."""
 
     name: str
     kind: str
@@ -115,14 +109,7 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """Some rows, packed.
-
-    Args:
-        first: the row number of the first.
-        count: how many they are.
-        parts: name, coding and length in bytes of each column.
-        data: the columns, one after the other, compressed (zlib).
-    """
+    """Some rows, packed."""
 
     first: int
     count: int

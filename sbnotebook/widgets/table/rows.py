@@ -54,15 +54,7 @@ def keys_of(messages: Messages | Iterable[ReceivedMessage]) -> list[MessageKey]:
 
 
 class Rows:
-    """Messages in the order in which they came, each with its row number. No number is used twice.
-
-    Args:
-        table: the messages, with all message columns.
-        extra: further columns, each with a value for every message.
-
-    Raises:
-        ValueError: a further column has more or fewer values than there are messages.
-    """
+    """Messages in the order in which they came, each with its row number. No number is used twice."""
 
     def __init__(self, table: pa.Table, extra: Mapping[str, Sequence[object]] = _NOTHING) -> None:
         self.table = table
@@ -251,11 +243,6 @@ class RowView(Protocol):
 
 class RowModel:
     """The rows of one or several tables, with the selection, the causes and the notes.
-
-    Args:
-        messages: to show at first.
-        columns: those to show, in this order; by default those that most users need.
-        causes: group the messages by what went wrong with them.
 
     Example:
         >>> model = RowModel(columns=["subject"])
