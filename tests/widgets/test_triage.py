@@ -228,6 +228,21 @@ def test_messages_are_selected_by_an_expression_and_exported(namespace: Namespac
     triage.close()
 
 
+def test_a_query_for_the_telemetry_of_messages_is_shown(namespace: Namespace) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    namespace.create_queue("traced")
+    sent = [Message(application_properties={"traceparent": f"00-{trace}-b7ad6b7169203331-01"}), Message(body=b"other")]
+    namespace.entity("traced").send(sent, max_in_flight=1).raise_for_failures()
+    triage = opened(namespace, "traced")
+    select(triage, 1)
+    click(triage, "Copy KQL")
+    until(lambda: f'let operations = dynamic(["{trace}"]);' in said(triage))
+    select(triage, 2)
+    click(triage, "Copy KQL")
+    until(lambda: "None of these messages has a trace" in said(triage))
+    triage.close()
+
+
 def test_a_connection_that_only_looks_says_so_and_makes_plans(
     shared_emulator: RunningEmulator, namespace: Namespace, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ from sbnotebook.model import (
 from sbnotebook.model.decision import AUTO
 from sbnotebook.model.decision import AUTO as DEFAULT_LIMIT
 from sbnotebook.settlement import DEFAULT_MAX_HELD, Edit, Limits
-from sbnotebook.widgets.blocks import Block, Table, Text
+from sbnotebook.widgets.blocks import Block, Code, Table, Text
 from sbnotebook.widgets.fields import (
     Entry,
     FormPart,
@@ -53,6 +53,10 @@ _HELD: Final = (
 )
 _MOST_DIFFERENCES: Final = 100
 """Differences that are shown."""
+_KQL: Final = (
+    "A query for the exceptions and failed dependencies of the operations of these messages. Run it in the Logs of the "
+    "workspace of Application Insights."
+)
 _PAIR: Final = 2
 _ABSENT: Final = "(absent)"
 
@@ -139,6 +143,12 @@ def triage_actions(
             "Show what differs between two messages, or between a dead letter and the last good message",
             lambda: _compare_form(entity, whole, table.selected),
             icon="columns",
+        ),
+        Action(
+            "Copy KQL",
+            "Copy a query for the exceptions behind them, for Application Insights",
+            lambda: ViewForm("Telemetry", _KQL, (Finding("Reading the traces …", partial(_kql, table.selected)),)),
+            icon="search",
         ),
         Action("Export…", "Write a copy of them to a file", partial(_export_form, entity), icon="download"),
         Action("Select where…", "Select messages by a SQL expression", partial(_select_form, table), icon="filter"),
@@ -384,28 +394,33 @@ def _export_form(entity: Entity) -> TaskForm:
 def _compare_form(entity: Entity, whole: Entity, selected: Messages) -> ViewForm:
     """Return a form that shows what differs between the selected messages."""
     words = "Fields, properties and values in JSON bodies that differ; places, ids and times are left out."
-    return ViewForm("Compare", words, (Comparison(selected, entity, whole),))
+    return ViewForm("Compare", words, (comparison(selected, entity, whole),))
 
 
-class Comparison(Panel):
-    """Shows the differences between the selected messages when they are found."""
+def comparison(selected: Messages, entity: Entity, whole: Entity) -> Finding:
+    """Return a part that shows the differences between the selected messages."""
+    return Finding("Comparing …", lambda: _blocks(_compared(selected, entity, whole)))
 
-    def __init__(self, selected: Messages, entity: Entity, whole: Entity) -> None:
+
+class Finding(Panel):
+    """Shows something about the selected messages when it is found."""
+
+    def __init__(self, words: str, find: Callable[[], list[Block]]) -> None:
         super().__init__()
         self.on_change: Callable[[], object] = lambda: None
-        self._found: list[Block] = [Text("Comparing …", "quiet")]
-        self.thread = self.in_background(
-            partial(_compared, selected, entity, whole),
-            done=lambda found: self._show(_blocks(found)),
-            failed=lambda why: self._show([Text(why, "error")]),
-        )
+        self._found: list[Block] = [Text(words, "quiet")]
+        self.thread = self.in_background(find, done=self._show, failed=lambda why: self._show([Text(why, "error")]))
 
     def blocks(self) -> list[Block]:
-        """Return the differences."""
+        """Return what was found."""
         return self._found
 
     def _show(self, found: list[Block]) -> None:
         self._found = found
+
+
+def _kql(selected: Messages) -> list[Block]:
+    return [Code(selected.kql(), 1)]
 
 
 def _compared(selected: Messages, entity: Entity, whole: Entity) -> MessageDifference:
