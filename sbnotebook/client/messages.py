@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sbnotebook.analysis import exports, foreign_files, frames, query, tables
 from sbnotebook.analysis.body_schemas import Schemas, schemas_of
-from sbnotebook.analysis.decoders import Decoding
+from sbnotebook.analysis.decoders import DECODE_ERROR, Decoding
 from sbnotebook.analysis.decoding import Decode, decoder_for
 from sbnotebook.analysis.groups import CAUSE, Groups, Trait, group_by_cause, messages_figure
 from sbnotebook.analysis.json_columns import json_columns
@@ -207,8 +207,10 @@ class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
         return exports.write_table(self._arrow, path, overwrite=overwrite)
 
     def _table(self, most: int) -> Table:
-        rows = frames.rows_of_table(self._arrow.slice(0, most), tables.MESSAGE_COLUMNS)
-        return tables.messages_table(self, most, self.where_from, note="" if self else self.note, rows=rows)
+        decoded = (DECODE_ERROR,) if DECODE_ERROR in self._arrow.column_names else ()
+        columns = (*tables.MESSAGE_COLUMNS, *decoded)
+        rows = frames.rows_of_table(self._arrow.slice(0, most), columns)
+        return tables.messages_table(self, most, self.where_from, columns, note="" if self else self.note, rows=rows)
 
     def __len__(self) -> int:
         return len(self._arrow)

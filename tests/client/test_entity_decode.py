@@ -19,6 +19,7 @@ def test_peek_decodes_before_it_filters(namespace: Namespace) -> None:
     assert [message.body.decode("utf-16") for message in found] == ["2", "3"]
     (damaged,) = entity.peek(decode=number, where="decode_error is not null").to_pandas()["decode_error"]
     assert damaged.startswith("UnicodeDecodeError: ")
+    assert "decode_error" in entity.peek(decode=number).as_text()
     assert len(entity.peek(decode=number).where("decode_error is null")) == 5
     entity.resubmit(found).apply().raise_for_failures()
     assert entity.peek().to_arrow().column("body").to_pylist()[-2:] == [str(n).encode("utf-16") for n in (2, 3)]

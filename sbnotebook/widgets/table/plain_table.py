@@ -16,7 +16,7 @@ from sbnotebook.model import ReceivedMessage
 from sbnotebook.model.body import json_letters
 from sbnotebook.widgets.blocks import Block, Button, Code, Field, Row, Text
 from sbnotebook.widgets.pretty import cell
-from sbnotebook.widgets.table.message_detail import detail_of
+from sbnotebook.widgets.table.message_detail import Decoded, detail_of
 from sbnotebook.widgets.table.row_packing import table_columns
 from sbnotebook.widgets.table.rows import MessageKey, RowModel
 
@@ -158,8 +158,9 @@ class PlainTable:
 
     def _look(self, key: MessageKey | None) -> None:
         with self._model.lock:
-            numbers = self._model.rows.present([key] if key else [])
-            self._looked_at = _detail_text(self._model.rows.messages(numbers)[0]) if numbers else ""
+            rows = self._model.rows
+            numbers = rows.present([key] if key else [])
+            self._looked_at = _detail_text(rows.messages(numbers)[0], rows.decoded(numbers[0])) if numbers else ""
 
     # ------------------------------------------------------------ changes of the rows
 
@@ -186,8 +187,8 @@ def _holding(table: Any, words: str) -> Any:
     return found
 
 
-def _detail_text(message: ReceivedMessage) -> str:
-    detail = detail_of(message)
+def _detail_text(message: ReceivedMessage, decoded: Decoded | None) -> str:
+    detail = detail_of(message, decoded)
     parts = [detail["title"], detail["about"], *detail["notes"]]
     if fault := detail["fault"]:
         parts += ["", "Dead letter", f"  {fault['reason']}", *(f"  {line}" for line, _ in fault["lines"])]

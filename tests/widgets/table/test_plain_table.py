@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sbnotebook.client import Messages
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.blocks import Block
 from sbnotebook.widgets.panel import Panel
@@ -125,3 +126,10 @@ def test_a_cause_is_chosen_noted_and_a_message_looked_at() -> None:
     assert "body of 2" in texts(table)
     click(table, "Close")
     assert "body of 2\n" not in texts(table)
+
+
+def test_the_detail_of_a_decoded_message_is_its_value() -> None:
+    table = Plain([])
+    table.model.show(Messages([message(1)]).decode(lambda body: {"size": len(body)}), {})
+    click(table, "Look")
+    assert '"size": 9' in texts(table)
