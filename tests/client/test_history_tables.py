@@ -15,7 +15,7 @@ SENT_BACK = """
 """
 
 
-def test_one_query_tells_what_was_sent_back_by_cause(namespace: Namespace) -> None:
+def test_one_query_counts_resubmits_by_cause(namespace: Namespace) -> None:
     queue = filled_client_queue(namespace, "told", 5)
     with queue.lock(5) as batch:
         batch.dead_letter(where="message_id < 'm3'", reason="NoCarrier", description="order 1 has none")

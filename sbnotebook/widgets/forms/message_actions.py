@@ -412,7 +412,7 @@ class Finding(Panel):
         self.thread = self.in_background(find, done=self._show, failed=lambda why: self._show([Text(why, "error")]))
 
     def blocks(self) -> list[Block]:
-        """Return what was found."""
+        """Return the text that waits, or the finding."""
         return self._found
 
     def _show(self, found: list[Block]) -> None:
