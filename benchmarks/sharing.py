@@ -20,7 +20,7 @@ from benchmarks.emulators import QUEUE, emulator
 from benchmarks.results import Result
 from sbnotebook.model import Message
 from sbnotebook.settlement import AsyncNamespace, Connection
-from sbnotebook.settlement.pace import AllowedRate
+from sbnotebook.settlement.pace import Limiter
 
 __all__ = ["measure"]
 
@@ -32,6 +32,8 @@ ALONE: Final = 30.0
 """Seconds after the first notebook that the second one begins."""
 FINDS: Final = 10.0
 """Seconds that the second notebook has to find its share."""
+_TOGETHER: Final = 20
+"""Messages of a transfer, once Service Bus was busy."""
 SECONDS: Final = 30.0
 """That both send beside each other then."""
 
@@ -91,13 +93,13 @@ def _sent(connection_string: str, begin: float, end: float) -> list[tuple[float,
 def _refusals() -> Generator[list[tuple[float, int]]]:
     """Collect when how many messages were refused."""
     refused: list[tuple[float, int]] = []
-    learn = AllowedRate.refused
+    learn = Limiter.refused
 
-    def count(rate: AllowedRate, count: int = 1) -> None:
-        refused.append((time.monotonic(), count))
-        learn(rate, count)
+    def count(limiter: Limiter) -> None:
+        refused.append((time.monotonic(), _TOGETHER))
+        learn(limiter)
 
-    with patch.object(AllowedRate, "refused", count):
+    with patch.object(Limiter, "refused", count):
         yield refused
 
 

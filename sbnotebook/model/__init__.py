@@ -16,7 +16,6 @@ from sbnotebook.model.decision import (
     Release,
     Resubmit,
     Send,
-    SettleEach,
     Undo,
 )
 from sbnotebook.model.message import LockedMessage, Message, MessageState, PeekedMessage, ReceivedMessage
@@ -47,7 +46,6 @@ __all__ = [
     "Resubmit",
     "RunSpeed",
     "Send",
-    "SettleEach",
     "SubQueue",
     "Tally",
     "Undo",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar, Final, Literal
@@ -234,18 +233,6 @@ class Undo:
         _check_destination(self.to)
 
 
-@dataclass(frozen=True, slots=True)
-class SettleEach:
-    """Settle each message by a decision of its own.
-
-    Args:
-        decisions: by sequence number.
-    """
-
-    verb: ClassVar[str] = "settle"
-    decisions: Mapping[int, Decision]
-
-
 def _fitted(name: str, text: object) -> str | None:
     if text is None:
         return None
@@ -267,6 +254,4 @@ def _check_destination(to: EntityAddress | None) -> None:
         raise DecisionError(f"A message cannot be sent to {to}: name a queue or a topic.")
 
 
-Decision = (
-    Abandon | CancelScheduled | Complete | DeadLetter | Defer | Purge | Release | Resubmit | Send | SettleEach | Undo
-)
+Decision = Abandon | CancelScheduled | Complete | DeadLetter | Defer | Purge | Release | Resubmit | Send | Undo

@@ -12,7 +12,7 @@ from uuid import uuid4
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.settlement import Connection, Window, administration_client_of
+from sbnotebook.settlement import Connection, administration_client_of
 from sbnotebook.settlement.sdk.clients import adopt
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
 from sbnotebook.settlement.sdk.settling import LinkSettling, ranges
@@ -150,9 +150,8 @@ class Site:
         def ended(index: int, errors: list[Exception | None]) -> None:
             found[parts[index]] = errors
 
-        await LinkSettling(receiver, operation).run(
-            [locks[part] for part in parts],
-            window=Window(1),
+        await LinkSettling(receiver).run(
+            [(locks[part], (operation, None, None)) for part in parts],
             answer_within=lambda: _ANSWER_WITHIN,
             began=lambda _: True,
             ended=ended,

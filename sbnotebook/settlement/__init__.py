@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
     from sbnotebook.settlement.memory.notes import AssistantCalls, Resubmitted
     from sbnotebook.settlement.namespace import AsyncNamespace
-    from sbnotebook.settlement.pace import InFlight, Pause, Window, transfers_in_flight
+    from sbnotebook.settlement.pace import InFlight, Pause, transfers_in_flight
     from sbnotebook.settlement.parallel import in_parallel
     from sbnotebook.settlement.patience import OUTAGE_PATIENCE, patiently
     from sbnotebook.settlement.peek import Page, PeekCursor, Peeker
@@ -171,7 +171,6 @@ __all__ = [
     "StopProcessing",
     "Then",
     "Watch",
-    "Window",
     "administration_client",
     "administration_client_of",
     "archive_of",
@@ -251,7 +250,7 @@ _NAMES: Final = {
     "memory.journal": ("Journal", "ResubmitEntry", "ResubmitState"),
     "memory.notes": ("AssistantCalls", "Resubmitted"),
     "namespace": ("AsyncNamespace",),
-    "pace": ("InFlight", "Pause", "Window", "transfers_in_flight"),
+    "pace": ("InFlight", "Pause", "transfers_in_flight"),
     "parallel": ("in_parallel",),
     "patience": ("OUTAGE_PATIENCE", "patiently"),
     "peek": ("Page", "PeekCursor", "Peeker"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
@@ -29,7 +29,6 @@ from sbnotebook.model import (
     ReceivedMessage,
     Report,
     Send,
-    SettleEach,
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.failures import explained
@@ -84,6 +83,7 @@ class Run:
         limits: Limits,
         progress: Progress | None = None,
         rest: Report | None = None,
+        decisions: Mapping[int, Decision] | None = None,
     ) -> None:
         self.messages = messages
         self.limits = limits
@@ -92,6 +92,8 @@ class Run:
         self.rest = rest
         """How messages were given back that had to be locked to reach others; None where none had to be."""
         self._decision = decision
+        self._decisions = decisions or {}
+        """Those of messages that have one of their own, by sequence number."""
         self.progress = progress
         self._pace = limits.pace()
         self._tell: OutcomeListener = ignore_outcomes
@@ -185,7 +187,7 @@ class Run:
     def end(self, messages: Iterable[ReceivedMessage], status: OutcomeStatus, why: str) -> None:
         """Give messages an outcome that the service did not give."""
         ended = list(messages)
-        self.note(ended, [outcome_for(message, self._decision_of(message), status, why) for message in ended])
+        self.note(ended, [outcome_for(message, self.decision_of(message), status, why) for message in ended])
 
     def note(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> None:
         new: list[Outcome] = []
@@ -222,6 +224,9 @@ class Run:
 
     def _interrupt(self) -> None:
         self.stopped = self.stopped or f"Not attempted: the {self._decision.verb} was interrupted before."
+
+    def decision_of(self, message: ReceivedMessage) -> Decision:
+        return self._decisions.get(message.sequence_number, self._decision)
 
     def outcome_of(self, message: ReceivedMessage) -> Outcome | None:
         return self._outcomes.get(self._position(message))
@@ -302,7 +307,7 @@ class Run:
         # A plan by sequence numbers does not know the ids, nor when messages were enqueued.
         message_id = outcome.message_id if message.enqueued_time is None else message.message_id
         told = (outcome.verb, outcome.message_id, outcome.sequence_number, outcome.entity)
-        wanted = (self._decision_of(message).verb, message_id, message.sequence_number, message.entity)
+        wanted = (self.decision_of(message).verb, message_id, message.sequence_number, message.entity)
         if told == wanted:
             return outcome
         verb, _, number, entity = wanted
@@ -314,13 +319,9 @@ class Run:
         known = self._outcomes.get(position)
         if known is not None:
             return known
-        decision = self._decision_of(message)
+        decision = self.decision_of(message)
         why = self.stopped or f"Not attempted: the {self._decision.verb} was interrupted before."
         return outcome_until_now(message, decision, why, begun=position in self._begun)
-
-    def _decision_of(self, message: ReceivedMessage) -> Decision:
-        decision = self._decision
-        return decision.decisions[message.sequence_number] if isinstance(decision, SettleEach) else decision
 
     def _position(self, message: ReceivedMessage) -> int:
         position = self._by_identity.get(id(message))

@@ -22,7 +22,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.actions.by_token import LockReference, plan_by_token
-from sbnotebook.settlement.actions.deferred import Deferrals, find_deferred, plan_deferred, plan_deferred_each
+from sbnotebook.settlement.actions.deferred import Deferrals, find_deferred, plan_deferred, settle_deferred
 from sbnotebook.settlement.actions.pick import plan_pick
 from sbnotebook.settlement.actions.purge import plan_purge
 from sbnotebook.settlement.actions.receive_and_delete import RECEIVE_AND_DELETE_WARNING, receive_and_delete
@@ -212,18 +212,16 @@ class AsyncEntity(Place):
         archived: bool = True,
         journalled: bool = True,
     ) -> Report:
-        """Settle deferred messages by their numbers, each as it was decided, by a plan that is applied at once.
+        """Settle deferred messages by their numbers, each as it was decided.
 
         Args:
             decisions: complete, dead-letter or abandon, by sequence number.
             max_in_flight: settlements that wait for their answer at once.
             archived: False where completed messages are removed for good.
             journalled: False where this machine's journal is not to know of it.
-
-        See :func:`sbnotebook.settlement.actions.deferred.plan_deferred_each`.
         """
-        plan = plan_deferred_each(self, decisions, archived=archived, journalled=journalled)
-        return await plan.apply(Limits(max_in_flight))
+        limits = Limits(max_in_flight)
+        return await settle_deferred(self, decisions, limits, archived=archived, journalled=journalled)
 
     async def pick(
         self,

@@ -13,44 +13,26 @@ import anyio.lowlevel
 from sbnotebook.errors import ConfigurationError
 
 InFlight: TypeAlias = int | Literal["auto"]
-"""Transfers or settlements that wait for their answer at once: a number, or as many as the network bears."""
+"""Transfers or settlements that wait for their answer at once: a number, or as many as keep the line busy."""
 AUTO: Final = "auto"
 
-_SENDERS, MOST_SENDERS = 10, 50
-"""Transfers that ``"auto"`` lets wait at once, at first and at most: each holds many messages, and has a connection of
-its own. A Standard namespace includes 1,000 connections."""
-_LEAST, _MOST = 10, 400
-"""The most settlements that ``"auto"`` lets wait at once. The SDK checks all at each answer, so more are not faster."""
-_LEAST_QUEUED, _MOST_QUEUED = 3.0, 6.0
-"""Settlements that queue up on the way to the service and back, by the time that they take."""
-_STEP: Final = 3.0
-"""Settlements by which the window grows or shrinks in a round trip."""
-_PERIOD: Final = 10.0
-"""Seconds for which the shortest round trip is remembered, at least."""
-_DRAIN: Final = 1.5
-"""Windows of answers during which half as many may wait: one until the queue is gone, and half a one to measure."""
-_TOLERATED: Final = 0.25
-"""The part of the window that may queue up, where that is more: answers come irregularly on a busy machine."""
-_FIRST_RATE: Final = 350.0
-"""Operations a second after the first refusal, and with which a search begins."""
-_SEARCH_STEP, _STEP_UP = 200.0, 15.0
-"""Operations a second by which the rate grows in each second of a search, and later."""
-_SPEEDS_UP_AFTER, _DOUBLINGS = 3.0, 3.0
-"""Seconds after a refusal from which the step doubles each second, because a client may have left, and how often."""
-_SEARCH_BELOW, _LAST_BELOW, _BELOW = 0.5, 0.75, 0.88
-"""The part of the rate that a refusal leaves in a search, at its end, and later."""
-_SEARCH: Final = 4.0
-"""Seconds after which the next refusal ends a search."""
-_SEARCHES_EVERY: Final = 8.0
-"""Seconds between two searches, at least."""
+_SENDERS: Final = 10, 50, 1_000
+"""Transfers that ``"auto"`` lets wait at once: at least, at most, and for each second that the quickest answer takes.
+Each holds many messages, and has a connection of its own. A Standard namespace includes 1,000 connections."""
+_SETTLEMENTS: Final = 10, 400, 8_000
+"""The same of frames with settlements."""
+_FIRST_RATE: Final = 700.0
+"""Operations a second after the first refusal."""
+_STEP: Final = 40.0
+"""Operations a second by which the rate grows in each second."""
+_BELOW, _FAR_BELOW = 0.8, 0.3
+"""The part of the rate that a refusal leaves, and one before which nothing was accepted since the last."""
 _STOP: Final = 1.0
-"""Seconds without an operation before a search, until Service Bus grants new credits and the last answers are there."""
-_PART, _CROWD = 0.1, 0.25
-"""The part of a second's operations whose refusal lowers the rate once more, and that shows that a client has come."""
+"""Seconds without an operation after the first refusal, until Service Bus grants new credits."""
 _CREDITS_EVERY, _ANSWERED = 1.0, 0.4
 """Seconds of the refusals that count as one, and those before an accepted operation can show that they are over."""
 _BURST: Final = 0.05
-"""Seconds whose settlements may begin together."""
+"""Seconds whose operations may begin together."""
 _LONGEST_WAIT: Final = 16.0
 """Seconds that a transfer waits for its turn at most, however many messages the transfers before it held."""
 _GLANCE: Final = 0.01
@@ -165,16 +147,16 @@ class Flight:
         self.now -= count
 
 
-class AllowedRate:
-    """Finds how many operations a second a namespace allows, from those that it refuses because it is busy.
+class Limiter:
+    """Limits the requests of one batch, or of all senders to one entity.
 
-    An operation is a settlement or a message of a transfer. Until the first refusal there is no limit. Then nothing
-    begins for a second, and a search starts with a low rate, which grows fast and is halved by refusals. After some
-    seconds the search ends, and steps and cuts are small. Many refusals then mean that another client has come, and all
-    clients search again.
+    With ``"auto"``, as many may wait at once as keep the line busy, by the time of the quickest answer (Little's law).
+    So few are unknown when a connection breaks over a short line.
 
-    The rate of each client grows by the same amount, and each refusal leaves the same part of it. So the rates of
-    clients become alike, however they began. Growth stops while the rate is not used.
+    It also limits the operations a second: settlements, and messages of transfers. Until Service Bus refuses one,
+    there is no limit. Then nothing begins for a second, and the rate is 700. Each second in which it is used adds 40,
+    and each second with refusals leaves four fifths of it. So the rates of several clients become alike, however they
+    began.
 
     Sources: D. Chiu, R. Jain, "Analysis of the increase and decrease algorithms for congestion avoidance", 1989, which
     proves this. Service Bus documentation, "Throttling operations in Azure Service Bus": a Standard namespace has 1,000
@@ -185,22 +167,44 @@ class AllowedRate:
         self,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
+        in_flight: tuple[int, int, int] = _SETTLEMENTS,
     ) -> None:
+        self._least, self._most, self._per_second = in_flight
+        self._quickest = math.inf
+        self.answers = 0
         self.now = now
+        self.waiting = 0
+        """Requests that wait for their answer now, in all tasks that share the limiter."""
+        self.heard_at = 0.0
+        """When the last answer came."""
         self._sleep = sleep
         self._turn = anyio.Lock()
         self._rate = math.inf
-        self._is_searching = True
-        self._searched_at = self._refused_at = -math.inf
-        self._is_refused = self._is_used = False
-        self._refused = self._uncut = 0
+        self._cut_at = -math.inf
+        self._is_used = self._is_accepted = False
         self._tokens = 0.0
         self._filled_at = 0.0
 
+    @classmethod
+    def of_senders(cls) -> Limiter:
+        return cls(in_flight=_SENDERS)
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many requests may wait at once with ``"auto"``."""
+        is_known = self._quickest != math.inf
+        return min(max(int(self._quickest * self._per_second), self._least), self._most) if is_known else self._least
+
+    def answered(self, seconds: float) -> None:
+        """Learn how long an answer took."""
+        self.answers += 1
+        self._quickest = min(self._quickest, seconds)
+
     @property
     def is_limited(self) -> bool:
+        """Return whether Service Bus refused an operation of late."""
         if self._rate != math.inf and self.now() - self._filled_at > _FORGET_AFTER:
-            self._rate, self._searched_at = math.inf, -math.inf  # the next refusal begins a search
+            self._rate = math.inf
         return self._rate != math.inf
 
     def is_open(self) -> bool:
@@ -227,162 +231,18 @@ class AllowedRate:
         self._tokens -= count
 
     def accepted(self, count: int = 1) -> None:
-        if self._rate == math.inf:
-            return
-        quiet = self.now() - self._refused_at
-        if quiet >= _ANSWERED:
-            self._is_refused = False
-        if self._is_refused or not self._is_used:
-            return
-        doubled = 2 ** min(max(quiet - _SPEEDS_UP_AFTER, 0.0), _DOUBLINGS)
-        step = _SEARCH_STEP if self._is_searching else _STEP_UP * doubled
-        self._rate += min(step / self._rate, 1.0) * count
+        self._is_accepted = True
+        if self._is_used and self._rate != math.inf and self.now() - self._cut_at >= _ANSWERED:
+            self._rate += min(_STEP / self._rate, 1.0) * count
 
-    def refused(self, count: int = 1) -> None:
+    def refused(self) -> None:
         now = self.now()
-        if now < self._refused_at:
-            return  # they began before the search
-        if not self._is_refused or now - self._refused_at > _CREDITS_EVERY:
-            self._is_refused, self._refused_at, self._refused, self._uncut = True, now, 0, 0
-            self._cut(now)
-        self._refused += count
-        self._uncut += count
-        if self._uncut > _PART * self._rate and not self._is_searching:
-            self._uncut = 0
-            self._cut(now)
-        is_crowded = self._refused > _CROWD * self._rate and now - self._searched_at > _SEARCHES_EVERY
-        if is_crowded or self._searched_at == -math.inf:
-            self._search(now)
-
-    def _cut(self, now: float) -> None:
-        is_last = self._is_searching and now - self._searched_at > _SEARCH
-        part = _LAST_BELOW if is_last else _SEARCH_BELOW if self._is_searching else _BELOW
-        self._is_searching &= not is_last
-        self._rate = max(self._rate * part, 1.0)
-
-    def _search(self, now: float) -> None:
-        self._rate, self._is_searching, self._searched_at = min(self._rate, _FIRST_RATE), True, now
-        self._tokens, self._filled_at, self._refused_at = 0.0, now + _STOP, now + _STOP
-
-
-class Window:
-    """Says how many settlements may wait for their answer at once: a number, or as many as the network bears.
-
-    With ``"auto"`` it begins with 10 and doubles each round trip while answers come about as fast as the fastest of
-    late. Once half a window of them come later, settlements queue up on the way. From then on it grows and shrinks by a
-    few each round trip, so that three to six of them queue up, or a quarter of a large window. After a whole window of
-    fast answers it doubles again: a busy machine can be late for a moment. When Service Bus refuses settlements because
-    it is busy, the window also limits their rate. It finds the rate that a namespace allows, and shares it with other
-    clients.
-
-    A line may become longer for good, so the fastest answer is forgotten after a while. If only slower ones came since,
-    either the line is longer, or the window's own queue delays all of them. So half as many may wait for two or three
-    round trips: the queue drains, and answers show how long the line is.
-
-    Sources: L. Brakmo, S. O'Malley, L. Peterson, "TCP Vegas: New techniques for congestion detection and avoidance",
-    1994, which counts segments where this counts settlements. N. Cardwell et al., "BBR: Congestion-based congestion
-    control", 2016, which drains the queue when its shortest round trip is old (ProbeRTT).
-
-    Args:
-        limit: the number, or ``"auto"``.
-        now: the time in seconds, from any begin.
-        most: with ``"auto"``, the most that may wait.
-
-    Example:
-        >>> window = Window("auto", now=lambda: 0.0)
-        >>> for _ in range(30):
-        ...     window.answered(0.05, in_flight=window.size)
-        >>> window.size, Window(3).size
-        (40, 3)
-    """
-
-    def __init__(self, limit: InFlight, now: Callable[[], float] = time.monotonic, most: int = _MOST) -> None:
-        self.is_fixed = limit != AUTO
-        """True for a given number, which is never exceeded."""
-        self.waiting = 0
-        """Settlements that wait for their answer now, in all tasks that share the window."""
-        self.heard_at = 0.0
-        """The monotonic time of the last answer, in all tasks that share the window."""
-        self._size: float = _LEAST if limit == AUTO else limit
-        self._now = now
-        self._most = most
-        self._grows_fast = True
-        self._late = 0.0
-        """Late answers less prompt ones, from a whole window of prompt ones to half a window of late ones."""
-        self._shortest = self._shortest_before = math.inf
-        self._since = -math.inf
-        self._draining = 0.0
-        """Answers until as many may wait again as before, where it is above 0."""
-        self._allowed_rate = AllowedRate(now)
-
-    @property
-    def size(self) -> int:
-        """Return how many settlements may wait for their answer at once."""
-        return int(self._size / 2 if self._draining > 0 else self._size)
-
-    @property
-    def has_room(self) -> bool:
-        """Return whether another settlement may begin now."""
-        return self.waiting < self.size and (self.is_fixed or self._allowed_rate.is_open())
-
-    @property
-    def is_limited(self) -> bool:
-        """Return whether Service Bus refused a settlement of late, so that this limits their rate."""
-        return not self.is_fixed and self._allowed_rate.is_limited
-
-    async def wait_for_rate(self, count: int) -> None:
-        """Wait until so many settlements may begin in one request; at once while Service Bus refuses none."""
-        if not self.is_fixed:
-            await self._allowed_rate.wait(count)
-
-    def began(self, count: int = 1) -> None:
-        """Count a settlement that begins to wait for its answer, of so many messages."""
-        self.waiting += 1
-        self._allowed_rate.began(count)
-
-    def ended(self) -> None:
-        """Count a settlement that waits no longer."""
-        self.waiting -= 1
-
-    def answered(self, seconds: float, *, in_flight: int, count: int = 1, at_least: float | None = None) -> None:
-        """Learn from an answer."""
-        if self.is_fixed:
-            return
-        self._remember(seconds)
-        self._allowed_rate.accepted(count)
-        if self._draining > 0 or in_flight < self._size / 2:
-            return  # it says nothing about more
-        surely = seconds if at_least is None else at_least
-        queued = self._size * (1 - min(self._shortest, self._shortest_before) / surely) if surely > 0 else 0.0
-        is_late = queued > max(_MOST_QUEUED, self._size * _TOLERATED)
-        is_prompt = queued < max(_LEAST_QUEUED, self._size * _TOLERATED / 2)
-        self._late = min(max(self._late + is_late - is_prompt, -self._size), self._size / 2)
-        if self._late in (-self._size, self._size / 2):
-            self._grows_fast = self._late < 0
-        if is_late and not self._grows_fast:
-            self._size = max(self._size - _STEP / self._size, min(self._size, _LEAST))
-        elif is_prompt:
-            self._size = min(self._size + (1 if self._grows_fast else _STEP / self._size), self._most)
-
-    def accepted(self, count: int) -> None:
-        """Learn that Service Bus has accepted so many settlements of one request."""
-        if not self.is_fixed:
-            self._allowed_rate.accepted(count)
-
-    def refused(self, count: int = 1) -> None:
-        """Let fewer wait, because the service is busy; once for all requests that were in progress together."""
-        if not self.is_fixed:
-            self._allowed_rate.refused(count)
-
-    def _remember(self, seconds: float) -> None:
-        # The shortest of this period and of the one before.
-        now = self._now()
-        self._draining -= 1
-        if now - self._since > _PERIOD:
-            if self._shortest_before < self._shortest:
-                self._draining = _DRAIN * self._size
-            self._shortest_before, self._shortest, self._since = self._shortest, math.inf, now
-        self._shortest = min(self._shortest, seconds)
+        if self._rate == math.inf:
+            self._rate, self._tokens = _FIRST_RATE, 0.0
+            self._filled_at = self._cut_at = now + _STOP
+        elif now - self._cut_at > _CREDITS_EVERY:
+            self._rate = max(self._rate * (_BELOW if self._is_accepted else _FAR_BELOW), 1.0)
+            self._cut_at, self._is_accepted = now, False
 
 
 def transfers_in_flight(limit: InFlight) -> int:
@@ -395,7 +255,7 @@ def transfers_in_flight(limit: InFlight) -> int:
         >>> transfers_in_flight("auto"), transfers_in_flight(3)
         (10, 3)
     """
-    return _SENDERS if limit == AUTO else limit
+    return _SENDERS[0] if limit == AUTO else limit
 
 
 def check_in_flight(limit: object) -> None:

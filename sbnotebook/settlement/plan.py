@@ -29,7 +29,6 @@ from sbnotebook.model import (
     Report,
     Resubmit,
     Send,
-    SettleEach,
     Undo,
 )
 from sbnotebook.model.body import fault_of_bytes, read_form
@@ -60,7 +59,7 @@ _TRY_SECONDS: Final = 2.0
 _NAMED: Final = 3
 """Messages whose refusal a preview explains."""
 _APPLIED: Final = "This plan was applied already, and a plan is applied once: make a new one."
-_QUESTIONS: Final = {Send.verb: ("Send", "to"), Undo.verb: ("Send back", "of"), SettleEach.verb: ("Settle", "of")}
+_QUESTIONS: Final = {Send.verb: ("Send", "to"), Undo.verb: ("Send back", "of")}
 """How a question names an action, and which word is before the entity; for others the verb, and 'of'."""
 _MAPS_AND_BODY: Final = frozenset({"body", "application_properties", "extras"})
 
@@ -71,7 +70,7 @@ class Limits:
 
     Args:
         max_in_flight: transfers or settlements that wait for their answer at once; ``"auto"`` for as many as the
-            network bears: see :class:`sbnotebook.settlement.pace.Window`.
+            network bears: see :class:`sbnotebook.settlement.pace.Limiter`.
         rate: messages a second at most, None for no limit.
         pause: holds it up while it is on, between groups of up to 200 messages, or 500 of an undo, and between
             transfers of a send. No group is left half done.

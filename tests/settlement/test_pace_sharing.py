@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from sbnotebook.settlement.pace import AllowedRate
+from sbnotebook.settlement.pace import Limiter
 from tests.chances import rounds
 
 SEEDS: Final = rounds(2, 3)
@@ -31,7 +31,7 @@ TOGETHER: Final = (1, 20)
 class Client:
     """Always has more to do."""
 
-    def __init__(self, rate: AllowedRate, begins_at: float, ends_at: float = math.inf) -> None:
+    def __init__(self, rate: Limiter, begins_at: float, ends_at: float = math.inf) -> None:
         self.rate = rate
         self.begins_at, self.ends_at = begins_at, ends_at
         self.waiting = 0
@@ -49,7 +49,10 @@ class Client:
     def answer(self, at: float, together: int, *, is_accepted: bool) -> None:
         self.waiting -= together
         self.answers.append((at, is_accepted))
-        (self.rate.accepted if is_accepted else self.rate.refused)(together)
+        if is_accepted:
+            self.rate.accepted(together)
+        else:
+            self.rate.refused()
 
 
 @dataclass
@@ -76,7 +79,7 @@ class BusyNamespace:
         self._second, self._used = -1, 0
 
     def serve(self, begins: Sequence[float], until: float, *, first_ends_at: float = math.inf) -> None:
-        self.clients = [Client(AllowedRate(lambda: self.now), at) for at in begins]
+        self.clients = [Client(Limiter(lambda: self.now), at) for at in begins]
         self.clients[0].ends_at = first_ends_at
         order = count()
         coming: list[tuple[float, int, Client]] = []

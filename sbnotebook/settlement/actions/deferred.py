@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import anyio
@@ -14,7 +15,7 @@ import anyio.to_thread
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
-    DeadLetter,
+    Complete,
     Decision,
     EntityAddress,
     LockedMessage,
@@ -23,15 +24,16 @@ from sbnotebook.model import (
     OutcomeStatus,
     PeekedMessage,
     ReceivedMessage,
-    SettleEach,
+    Report,
 )
 from sbnotebook.model.message import time_text
-from sbnotebook.settlement.actions.reach import Holder, Reach, Steps, settling
+from sbnotebook.settlement.actions.reach import Holder, Reach, settling
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
+from sbnotebook.settlement.locking.settle import Pair
 from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Plan
+from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.terms import Progress, check_decision, outcome_for
 
 
@@ -138,60 +140,47 @@ def plan_deferred(place: Place, messages: Iterable[ReceivedMessage], decision: D
             f"{len(others):,} of the messages are not deferred in {place.address} "
             f"(the first is #{others[0].sequence_number}): choose from its deferred messages."
         )
-    return _plan(place, chosen, decision)
+
+    async def work(run: Run) -> None:
+        await Reach(place, run, settling(run, decision), decision).deferred(run.messages)
+
+    return place.new_plan(decision, chosen, work, cost=Cost())
 
 
-def plan_deferred_each(
-    place: Place, decisions: Mapping[int, Decision], *, archived: bool = True, journalled: bool = True
-) -> Plan:
-    """Return a plan to settle deferred messages of which only the numbers are known, each as it was decided."""
-    for decision in set(decisions.values()):
-        check_decision(decision, place.address, deferred=True)
-    state = MessageState.DEFERRED
-    messages = tuple(PeekedMessage(entity=place.address, sequence_number=number, state=state) for number in decisions)
-    return _plan(place, messages, SettleEach(decisions), archived=archived, journalled=journalled)
-
-
-def _plan(
+async def settle_deferred(
     place: Place,
-    messages: tuple[ReceivedMessage, ...],
-    decision: Decision,
+    decisions: Mapping[int, Decision],
+    limits: Limits,
     *,
     archived: bool = True,
     journalled: bool = True,
-) -> Plan:
+) -> Report:
+    """Settle deferred messages of which only the numbers are known, each as it was decided."""
+    for decision in set(decisions.values()):
+        check_decision(decision, place.address, deferred=True)
+    state = MessageState.DEFERRED
+    messages = [PeekedMessage(entity=place.address, sequence_number=number, state=state) for number in decisions]
+
     async def work(run: Run) -> None:
-        steps = _settling(run, decision)
-        reach = Reach(place, run, steps, decision, archived=archived, journalled=journalled)
+        reach = Reach(place, run, partial(_settle, run), Complete(), archived=archived, journalled=journalled)
         await reach.deferred(run.messages)
 
-    return place.new_plan(decision, messages, work, cost=Cost())
+    return await Run(messages, Complete(), limits, rest=Report(), decisions=decisions).carry_out(work)
 
 
-def _settling(run: Run, decision: Decision) -> Steps:
-    if not isinstance(decision, SettleEach):
-        return settling(run, decision)
-    decided = decision.decisions
-
-    async def steps(holder: Holder, messages: Sequence[LockedMessage]) -> list[Outcome]:
-        outcomes: dict[int, Outcome] = {}
-        alike: defaultdict[str, list[LockedMessage]] = defaultdict(list)
-        for message in messages:
-            alike[decided[message.sequence_number].verb].append(message)
-        for mine in alike.values():
-            # Dead letters may each have a reason of their own; one request settles those of one reason only.
-            first = decided[mine[0].sequence_number]
-            own = {m.sequence_number: d for m in mine if isinstance(d := decided[m.sequence_number], DeadLetter)}
-            each = own if len(set(own.values())) > 1 else None
-            report = await holder.settle_group(run, first, mine, each=each)
-            run.expect(mine, report)
-            outcomes |= {message.sequence_number: end for message, end in zip(mine, report, strict=True)}
-            if run.stopped is not None:
-                break
-        return [
-            outcomes.get(m.sequence_number)
-            or outcome_for(m, decided[m.sequence_number], OutcomeStatus.SKIPPED, run.stopped)
-            for m in messages
-        ]
-
-    return steps
+async def _settle(run: Run, holder: Holder, messages: Sequence[LockedMessage]) -> list[Outcome]:
+    outcomes: dict[int, Outcome] = {}
+    alike: defaultdict[str, list[Pair]] = defaultdict(list)
+    for message in messages:
+        decision = run.decision_of(message)
+        alike[decision.verb].append((message, decision))
+    for pairs in alike.values():
+        report, mine = await holder.settle_group(run, pairs), [message for message, _ in pairs]
+        run.expect(mine, report)
+        outcomes |= {message.sequence_number: end for message, end in zip(mine, report, strict=True)}
+        if run.stopped is not None:
+            break
+    return [
+        outcomes.get(m.sequence_number) or outcome_for(m, run.decision_of(m), OutcomeStatus.SKIPPED, run.stopped)
+        for m in messages
+    ]

@@ -21,7 +21,6 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Abandon,
     Complete,
-    DeadLetter,
     Decision,
     Defer,
     LockedMessage,
@@ -30,7 +29,6 @@ from sbnotebook.model import (
     OutcomeStatus,
     ReceivedMessage,
     Report,
-    SettleEach,
 )
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.failures import Failure, explained
@@ -39,7 +37,7 @@ from sbnotebook.settlement.locking.ahead import LockedAhead, Search
 from sbnotebook.settlement.locking.by_number import DeferredDeleter, Removal
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.renewal import SystemClock
-from sbnotebook.settlement.locking.settle import ActElsewhere
+from sbnotebook.settlement.locking.settle import ActElsewhere, Pair
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.terms import Progress, is_same, outcome_for
@@ -91,10 +89,7 @@ class Holder(Protocol):
     def settle_group(
         self,
         run: Run,
-        decision: Decision,
-        messages: Sequence[LockedMessage],
-        *,
-        each: Mapping[int, DeadLetter] | None = None,
+        pairs: Sequence[Pair],
     ) -> Awaitable[Report]: ...
 
     def settle_elsewhere(self, decision: Decision, message: LockedMessage, act: ActElsewhere) -> Awaitable[Outcome]: ...
@@ -108,7 +103,7 @@ Steps = Callable[[Holder, Sequence[LockedMessage]], Awaitable[Sequence[Outcome |
 
 def settling(run: Run, decision: Decision) -> Steps:
     def steps(holder: Holder, messages: Sequence[LockedMessage]) -> Awaitable[Report]:
-        return holder.settle_group(run, decision, messages)
+        return holder.settle_group(run, [(message, decision) for message in messages])
 
     return steps
 
@@ -352,8 +347,7 @@ class Reach:
         """
         if message.enqueued_time is not None or (self.archived and self.place.namespace.archive is not None):
             return False
-        each = self.decision.decisions if isinstance(self.decision, SettleEach) else None
-        return isinstance(self.decision if each is None else each[message.sequence_number], Complete)
+        return isinstance(self.run.decision_of(message), Complete)
 
     async def _remove(self, messages: Sequence[ReceivedMessage]) -> None:
         """Complete deferred messages without locking them: one request removes a group."""
@@ -420,10 +414,8 @@ class Reach:
 
     def _delay_of(self, messages: Sequence[ReceivedMessage]) -> timedelta | None:
         """Return for how long messages are held before they are abandoned; None where none is to be."""
-        each = self.decision.decisions if isinstance(self.decision, SettleEach) else None
-        decisions = [self.decision] if each is None else [each[message.sequence_number] for message in messages]
-        delays = [decision.delay for decision in decisions if isinstance(decision, Abandon) and decision.delay]
-        return max(delays, default=None) if messages else None
+        decisions = map(self.run.decision_of, messages)
+        return max((each.delay for each in decisions if isinstance(each, Abandon) and each.delay), default=None)
 
     def _those_meant(self, came: Sequence[LockedMessage], wanted: Mapping[int, ReceivedMessage]) -> list[LockedMessage]:
         """Leave out other messages with the numbers of those that are meant, in an entity that was made anew."""

@@ -223,7 +223,7 @@ class ResubmitSteps:
         if not originals:
             return []
         verdict = DeadLetter(TOO_OFTEN, f"{why}, which is the limit.")
-        ends = await holder.settle_group(self._run, verdict, originals)
+        ends = await holder.settle_group(self._run, [(message, verdict) for message in originals])
         return [replace(end, description=f"{why}: it was dead-lettered.") if end.ok else end for end in ends]
 
     # ---------------------------------------------------------------- sending and completing
@@ -342,7 +342,7 @@ class ResubmitSteps:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(mark)  # meanwhile: the disk takes as long as the service
             try:
-                ends = await holder.settle_group(self._run, Complete(), [step.original for step in steps])
+                ends = await holder.settle_group(self._run, [(step.original, Complete()) for step in steps])
             except Exception as error:  # noqa: BLE001 (raised below, and not in a group)
                 errors.append(error)
         # Completed messages need no more steps, even if that could not be recorded.

@@ -71,9 +71,7 @@ _INTERRUPTED: Final = "It was interrupted before."
 _TIMELESS: Final = "A message is scheduled for a time: give at= or delay=, or set its scheduled_enqueue_time."
 
 
-def timed(
-    messages: Iterable[Message], at: datetime | None, delay: timedelta | None, now: datetime | None = None
-) -> Iterator[Message]:
+def timed(messages: Iterable[Message], at: datetime | None, delay: timedelta | None) -> Iterator[Message]:
     """Yield messages with the time at which they are to become active."""
     if at is not None and delay is not None:
         raise DecisionError("Give at= or delay=, not both.")
@@ -82,7 +80,7 @@ def timed(
     if delay is not None:
         if delay < timedelta(0):
             raise DecisionError("A message cannot be scheduled for less than no time from now.")
-        at = (now or datetime.now(UTC)) + delay
+        at = datetime.now(UTC) + delay
     return _timed(messages, at)
 
 
@@ -245,7 +243,7 @@ class _Cancelling:
 
     async def _request(self, messages: Sequence[ReceivedMessage]) -> tuple[Exception | None, bool]:
         """Request it until Service Bus is not busy; return the error, and whether Service Bus may have got it."""
-        is_asked, rate = False, self._pool.allowed_rate
+        is_asked, rate = False, self._pool.limiter
         until = rate.now() + OUTAGE_PATIENCE
         while True:
             await rate.wait(len(messages))
@@ -258,7 +256,7 @@ class _Cancelling:
             except ServiceBusServerBusyError as error:
                 is_asked = False
                 self._expect(messages, OutcomeStatus.SKIPPED, _INTERRUPTED)
-                rate.refused(len(messages))
+                rate.refused()
                 if rate.now() > until:
                     return error, is_asked
             except Exception as error:  # noqa: BLE001 (each message has an outcome, for any error of the SDK)

@@ -8,7 +8,7 @@ at once would come again next, and only a release does not raise the delivery co
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -17,12 +17,12 @@ import anyio
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import Abandon, DeadLetter, Decision, LockedMessage, Outcome, OutcomeStatus, Release, Report
+from sbnotebook.model import Abandon, Decision, LockedMessage, Outcome, OutcomeStatus, Release, Report
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.locking.settle import ActElsewhere
+from sbnotebook.settlement.locking.settle import ActElsewhere, Pair
 from sbnotebook.settlement.terms import Progress
 
 if TYPE_CHECKING:
@@ -150,20 +150,18 @@ class LockedAhead:
     async def settle_group(
         self,
         run: Run,
-        decision: Decision,
-        messages: Sequence[LockedMessage],
-        *,
-        each: Mapping[int, DeadLetter] | None = None,
+        pairs: Sequence[Pair],
     ) -> Report:
-        by_batch: dict[LockedBatch, list[LockedMessage]] = {}
-        for message in messages:
-            by_batch.setdefault(self._by_token[message.lock_token], []).append(message)
-        if len(by_batch) == 1:
-            (batch,) = by_batch
-            report = await batch.settle_group(run, decision, messages, each=each)
-        else:
-            report = await _settle_over(by_batch, run, decision, messages, each)
-        for message, outcome in zip(messages, report, strict=True):
+        by_batch: dict[LockedBatch, list[Pair]] = {}
+        for pair in pairs:
+            by_batch.setdefault(self._by_token[pair[0].lock_token], []).append(pair)
+        outcomes: dict[object, Outcome] = {}
+        for batch, some in by_batch.items():
+            report, messages = await batch.settle_group(run, some), [message for message, _ in some]
+            run.expect(messages, report)
+            outcomes |= {message.lock_token: outcome for message, outcome in zip(messages, report, strict=True)}
+        report = Report(outcomes[message.lock_token] for message, _ in pairs)
+        for (message, _), outcome in zip(pairs, report, strict=True):
             self._forget_settled(message, outcome)
         return report
 
@@ -329,18 +327,3 @@ async def give_back(batch: LockedBatch, wanted: Container[int], *, abandon: bool
     stuck = await batch.settle(Abandon(), batch.held)
     outcomes |= {outcome.sequence_number: outcome for outcome in stuck if outcome.sequence_number in outcomes}
     return Report(outcomes.values())
-
-
-async def _settle_over(
-    by_batch: Mapping[LockedBatch, Sequence[LockedMessage]],
-    run: Run,
-    decision: Decision,
-    messages: Sequence[LockedMessage],
-    each: Mapping[int, DeadLetter] | None,
-) -> Report:
-    outcomes: dict[int | None, Outcome] = {}
-    for batch, some in by_batch.items():
-        report = await batch.settle_group(run, decision, some, each=each)
-        run.expect(some, report)
-        outcomes |= {outcome.sequence_number: outcome for outcome in report}
-    return Report(outcomes[message.sequence_number] for message in messages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -15,7 +15,6 @@ from sbnotebook.amqp.sections import SECTIONS
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError
 from sbnotebook.model import (
     Abandon,
-    DeadLetter,
     Decision,
     LockedMessage,
     MessageState,
@@ -34,8 +33,8 @@ from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, 
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.locking.records import Record
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, Renewing, SystemClock
-from sbnotebook.settlement.locking.settle import ActElsewhere, RunsInTurn, Settling, group_size, settled_elsewhere
-from sbnotebook.settlement.pace import InFlight, Window
+from sbnotebook.settlement.locking.settle import ActElsewhere, Pair, RunsInTurn, Settling, group_size, settled_elsewhere
+from sbnotebook.settlement.pace import InFlight, Limiter
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.sdk import links, settling
@@ -107,7 +106,7 @@ class LockedBatch:
         links = Links(self._receivers, self._new_receiver, self._busy, clock)
         self._renewal: Renewing = Renewal(held, links, events, clock=clock, until=now + renew_for)
         self._peeker = peeker
-        self._window = Window(AUTO)
+        self._limiter = Limiter()
         self._deferred_at_once = _FIRST_DEFERRED
 
     async def __aenter__(self) -> Self:
@@ -455,7 +454,7 @@ class LockedBatch:
         Args:
             decision: complete, abandon, dead-letter, defer or release.
             messages: which of the messages, all that are held by default.
-            max_in_flight: settlements that wait for their answer at once; ``"auto"`` for as many as the network bears.
+            max_in_flight: settlements that wait for their answer at once; ``"auto"`` for as many as keep the line busy.
             limits: how fast, in place of ``max_in_flight``.
             progress: called with the number of messages that were finished.
 
@@ -484,7 +483,9 @@ class LockedBatch:
         messages: Sequence[LockedMessage],
         run: Run,
     ) -> Awaitable[None]:
-        steps = partial(self.settle_group, run, decision, as_they_come=self._keeps_bodies)
+        def steps(group: Sequence[LockedMessage]) -> Awaitable[Report]:
+            return self.settle_group(run, [(each, decision) for each in group], as_they_come=self._keeps_bodies)
+
         if not self._keeps_bodies:  # a request completes messages of one partition
             messages = sorted(messages, key=lambda message: partition_of(message.sequence_number))
 
@@ -499,28 +500,26 @@ class LockedBatch:
     async def settle_group(
         self,
         run: Run,
-        decision: Decision,
-        messages: Sequence[LockedMessage],
+        pairs: Sequence[Pair],
         *,
-        each: Mapping[int, DeadLetter] | None = None,
         as_they_come: bool = False,
     ) -> Report:
-        """Settle a group of messages of this batch, as the steps of a run.
+        """Settle a group of messages of this batch, with decisions of one kind, as the steps of a run.
 
         After a settlement that has no answer the run is stopped: the connection is most likely lost.
         """
-        in_flight = run.limits.max_in_flight
 
         def note(message: LockedMessage, outcome: Outcome) -> None:
             run.note((message,), (outcome,))
 
         self._open_receiver()
+        messages = [message for message, _ in pairs]
         act = Settling(
             self._receivers,
-            decision,
+            pairs,
             self._held,
-            each=each,
-            window=self._window if in_flight == AUTO else Window(in_flight),
+            max_in_flight=run.limits.max_in_flight,
+            limiter=self._limiter,
             ended=note if as_they_come else None,
             peeker=self._peeker,
             opening=self._busy,
@@ -592,16 +591,24 @@ class LockedBatch:
     async def _release_and_close(self) -> None:
         # Deferred messages stay deferred after their locks; adopted messages are not ours.
         left = [h.message for h in self._held if not (h.is_adopted or h.message.state is MessageState.DEFERRED)]
-        settling = Settling(self._receivers, Release(), self._held, now=self.clock.now)
+        self.release_report = Report()
         try:
-            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
-                async with self._settling.turn_of(settling):
-                    await self._settle_held(settling, left)
+            if left:
+                await self._release(left)
         finally:
-            self.release_report = settling.report(left)
             ours, self._receiver, self._full = self._receivers(), None, []
             for each in ours:
                 await _close(each)
+
+    async def _release(self, messages: Sequence[LockedMessage]) -> None:
+        pairs = [(message, Release()) for message in messages]
+        settling = Settling(self._receivers, pairs, self._held, now=self.clock.now)
+        try:
+            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+                async with self._settling.turn_of(settling):
+                    await self._settle_held(settling, messages)
+        finally:
+            self.release_report = settling.report(messages)
 
     def _new_receiver(self) -> LockReceiver:
         return self._connection.receiver(self.address)

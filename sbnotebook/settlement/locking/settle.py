@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
@@ -37,7 +37,7 @@ from sbnotebook.settlement.connecting.failures import Failure, Scope
 from sbnotebook.settlement.engine import GROUP
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.locking.by_number import those_deferred
-from sbnotebook.settlement.pace import InFlight, Window
+from sbnotebook.settlement.pace import InFlight, Limiter
 from sbnotebook.settlement.parallel import halves, in_parallel
 from sbnotebook.settlement.sdk import links, management, settling
 from sbnotebook.settlement.terms import outcome_for
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.locking.records import Record
     from sbnotebook.settlement.peek import Peeker
 
+Pair: TypeAlias = tuple[LockedMessage, Decision]
+"""A message, and what to do with it."""
 ActElsewhere: TypeAlias = "Callable[[Hold], Awaitable[Outcome]]"
 """Settles a message over another connection, given its lock, and returns the outcome."""
 
@@ -70,10 +72,10 @@ _PAUSES: Final = (0.5, 2.0, 4.0)
 """Seconds before each further attempt by token where Service Bus answers that it is busy, or breaks off."""
 _FRAMES: Final = 4
 """Frames that settle as many messages as may be in flight together."""
+_BEFORE_RANGES: Final = 32
+"""Answers to single messages before ``"auto"`` completes more than one with a frame: then it is worth the risk."""
 _COMPLETED, _TRIED = 25, 2
 """Messages that a frame completes with ``"auto"``, and the first of a batch that completes more than one."""
-_GROWN: Final = 32
-"""The window of ``"auto"`` from which a frame completes more than one message."""
 
 
 def group_size(decision: Decision, in_flight: InFlight) -> int:
@@ -83,12 +85,12 @@ def group_size(decision: Decision, in_flight: InFlight) -> int:
 
 
 class Settling:
-    """One decision that is carried out on messages of one batch; never raises for one message.
+    """Decisions of one kind that are carried out on messages of one batch; never raises for one message.
 
     A lock that was renewed and that the link calls lost is tried once more by its token, over the management node. The
     same is done where Service Bus is busy, or breaks off (``amqp:internal-error``: 'please retry the operation').
 
-    The settlements are pipelined: N messages cost about N / window round trips. After one that had no answer
+    The settlements are pipelined: N messages cost about N / 400 round trips. After one that had no answer
     nothing more is attempted: the connection is most likely lost, and each further attempt would be one more message
     of which it is unknown whether it is settled.
     """
@@ -105,25 +107,25 @@ class Settling:
     def __init__(  # noqa: PLR0913 (all but three have a default)
         self,
         receivers: Callable[[], Sequence[ServiceBusReceiver]],
-        decision: Decision,
+        pairs: Sequence[Pair],
         held: HeldMessages,
         *,
         now: Callable[[], datetime],
-        each: Mapping[int, DeadLetter] | None = None,
-        window: Window | None = None,
+        max_in_flight: InFlight = AUTO,
+        limiter: Limiter | None = None,
         ended: Callable[[LockedMessage, Outcome], object] | None = None,
         peeker: Peeker | None = None,
         opening: anyio.Lock | None = None,
         together: bool = False,
     ) -> None:
         self._receivers = receivers
-        self.decision = decision
+        self.decision = pairs[0][1]
         self.outcomes: dict[UUID, Outcome] = {}
         """The outcomes so far, by lock token, also after :meth:`run` was cancelled."""
-        self._operation = _operation(decision)
-        self._each = each or {}
+        self._decisions = {message.lock_token: decision for message, decision in pairs}
         self._held = held
-        self._window = window or Window(AUTO)
+        self._most_in_flight = None if max_in_flight == AUTO else max_in_flight
+        self._limiter = limiter or Limiter()
         self._on_end = ended
         self._peeker = peeker
         self._opening = opening or anyio.Lock()
@@ -203,16 +205,14 @@ class Settling:
                 else:
                     self._note(hold, self._ended(hold, error, receiver), was_in_doubt=hold in doubted)
 
-        locks = [[hold.lock for hold in part] for part in parts]
-        numbers = [part[0].message.sequence_number for part in parts]
-        own = {index: _operation(self._each[number]) for index, number in enumerate(numbers) if number in self._each}
-        return settling.LinkSettling(receiver, *self._operation).run(
-            locks,
-            window=self._window_of(parts),
+        frames = [([hold.lock for hold in part], self._operation_of(part[0])) for part in parts]
+        return settling.LinkSettling(receiver).run(
+            frames,
             answer_within=self._answer_within,
-            operations=own,
             began=begin,
             ended=end,
+            in_flight=self._frames_in_flight(parts),
+            limiter=self._limiter,
         )
 
     def _answer_within(self) -> float:
@@ -272,7 +272,7 @@ class Settling:
 
         async def settle(part: Sequence[Hold], may_be_done: bool = False, pauses: Sequence[float] = _PAUSES) -> None:
             async with self._asking:
-                await self._window.wait_for_rate(len(part))
+                await self._limiter.wait(len(part))
                 skipped = [self._skipped(hold) for hold in part]
                 error = None if all(skipped) else await self._attempt_by_tokens(receiver, part)
             failure = None if error is None else Failure.of(error)
@@ -315,18 +315,17 @@ class Settling:
 
         Messages that may be settled already are apart: a refusal because of them says nothing about the others.
         """
-        alike: dict[tuple[object, int, bool], list[Hold]] = {}
+        alike: dict[tuple[settling.Operation, int, bool], list[Hold]] = {}
         for hold in holds:
-            number = hold.message.sequence_number
-            alike.setdefault((self._each.get(number), partition_of(number), hold.in_doubt), []).append(hold)
+            key = self._operation_of(hold), partition_of(hold.message.sequence_number), hold.in_doubt
+            alike.setdefault(key, []).append(hold)
         most = self._most
         return [mine[start : start + most] for mine in alike.values() for start in range(0, len(mine), most)]
 
     @property
     def _most(self) -> int:
-        if self._window.is_fixed:
-            return min(self._window.size, _TOKENS)
-        return _TOKENS_WHILE_BUSY if self._window.is_limited else _TOKENS
+        most = _TOKENS_WHILE_BUSY if self._limiter.is_limited else _TOKENS
+        return most if self._most_in_flight is None else min(self._most_in_flight, most)
 
     async def _look_at_lost(self, lost: Sequence[tuple[Hold, Outcome]]) -> None:
         """Look for messages that were refused: those that still exist were not settled before."""
@@ -346,8 +345,8 @@ class Settling:
     def _parts(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
         """Return what each frame settles: one message, or many with consecutive deliveries.
 
-        Many are released and deferred. With ``"auto"``, many are completed once the window has learned from the answers
-        to single messages, and the service has confirmed a frame of two.
+        Many are released and deferred. With ``"auto"``, many are completed once the service has answered to single
+        messages, and confirmed a frame of two.
         """
         first, later = self._sizes(len(holds))
         parts: list[Sequence[Hold]] = []
@@ -363,20 +362,20 @@ class Settling:
         """Return how many of some messages the first frame settles at most, and each later frame."""
         if not self._may_send_range():
             return 1, 1
-        if isinstance(self.decision, Release) or (isinstance(self.decision, Defer) and not self._window.is_fixed):
+        if isinstance(self.decision, Release) or (isinstance(self.decision, Defer) and self._most_in_flight is None):
             return count, count
-        if self._window.is_fixed:
-            most = max(1, self._window.size // _FRAMES)
+        if self._most_in_flight is not None:
+            most = max(1, self._most_in_flight // _FRAMES)
             return most, most
-        if self._window.size < _GROWN or self._window.is_limited:
+        if self._limiter.answers < _BEFORE_RANGES or self._limiter.is_limited:
             return 1, 1
         return (_COMPLETED, _COMPLETED) if self._held.has_confirmed_range else (_TRIED, 1)
 
-    def _window_of(self, parts: Sequence[Sequence[Hold]]) -> Window:
+    def _frames_in_flight(self, parts: Sequence[Sequence[Hold]]) -> int | None:
         """Return how many frames may wait for their confirmation; a given number counts messages."""
-        if self._window.is_fixed and not isinstance(self.decision, Release):
-            return Window(max(1, self._window.size // max(map(len, parts))))
-        return self._window
+        if self._most_in_flight is None or isinstance(self.decision, Release):
+            return self._most_in_flight
+        return max(1, self._most_in_flight // max(map(len, parts)))
 
     def report(self, messages: Iterable[LockedMessage]) -> Report:
         return Report(map(self.outcome_of, messages))
@@ -410,24 +409,24 @@ class Settling:
     async def _attempt_by_tokens(self, receiver: ServiceBusReceiver, holds: Sequence[Hold]) -> Exception | None:
         for hold in holds:
             hold.in_doubt, hold.asked_at = True, self._now()
-        own = self._each.get(holds[0].message.sequence_number)
-        operation = self._operation if own is None else _operation(own)
         tokens = [hold.message.lock_token for hold in holds]
         self._flight.began(len(tokens))
         try:
-            await management.settle_by_tokens(receiver, tokens, *operation, answer_within=self.answer_within)
+            await management.settle_by_tokens(
+                receiver, tokens, *self._operation_of(holds[0]), answer_within=self.answer_within
+            )
         except Exception as error:  # noqa: BLE001 (each message has an outcome for any error of the SDK)
             if isinstance(error, ServiceBusServerBusyError):
-                self._window.refused(len(tokens))
+                self._limiter.refused()
             return error
         finally:
             self._flight.ended(len(tokens))
-        self._window.accepted(len(tokens))
+        self._limiter.accepted(len(tokens))
         return None
 
     def _ended(self, hold: Hold, error: Exception | None, receiver: ServiceBusReceiver) -> Outcome:
         if error is None:
-            decision = self._each.get(hold.message.sequence_number, self.decision)
+            decision = self._decisions[hold.message.lock_token]
             note = decision.shortened if isinstance(decision, DeadLetter) else None
             return outcome_for(hold.message, decision, OutcomeStatus.SETTLED, note)
         failure = Failure.of(error)
@@ -437,6 +436,9 @@ class Settling:
         if outcome.status is OutcomeStatus.UNCONFIRMED and not self._goes_on(receiver):
             self._stopped = "Not attempted: a settlement before was not confirmed, and the connection may be lost."
         return outcome
+
+    def _operation_of(self, hold: Hold) -> settling.Operation:
+        return _operation(self._decisions[hold.message.lock_token])
 
     def _goes_on(self, receiver: ServiceBusReceiver) -> bool:
         # An unconfirmed release does no harm, and a message that is not given back counts as a delivery.
@@ -471,7 +473,7 @@ async def settled_elsewhere(
     return known[message.lock_token]
 
 
-def _operation(decision: Decision) -> tuple[str, str | None, str | None]:
+def _operation(decision: Decision) -> settling.Operation:
     match decision:
         case Release() | Complete() | Abandon() | Defer():
             return decision.verb, None, None

@@ -13,13 +13,13 @@ import math
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusServerBusyError
 
-from sbnotebook.settlement.pace import Window
+from sbnotebook.settlement.pace import Limiter
 from sbnotebook.settlement.sdk.frames import EncodedFrames
 from sbnotebook.settlement.sdk.links import is_attached
 from sbnotebook.settlement.sdk.protocol import (
@@ -42,7 +42,6 @@ from sbnotebook.settlement.sdk.protocol import (
     private,
 )
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
-from sbnotebook.settlement.sdk.sharing import last_wait
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -65,6 +64,8 @@ _HEAD, _FIELDS = struct.Struct(">IHH4sI"), struct.Struct(">IBBIBIB")
 _NO_EXTENSION, _CODE, _FIELD_COUNT, _TRUE, _FALSE, _UINT = 0x0200, b"\x00\x53\x15\xd0", 5, 0x41, 0x42, 0x70
 # Positions in a disposition frame (AMQP 1.0 section 2.7.6).
 _FRAME_ROLE, _FRAME_FIRST, _FRAME_LAST, _FRAME_SETTLED, _FRAME_STATE = range(5)
+Operation: TypeAlias = tuple[str, str | None, str | None]
+"""What a frame does with its messages: the verb, and the reason and description of a dead letter."""
 _PART: Final = "_sbnotebook_part"
 """In the SDK's note on the confirmation of a delivery: the part that it belongs to."""
 
@@ -108,11 +109,9 @@ def ranges(locks: Sequence[ReceivedLock]) -> list[slice]:
 
 
 class LinkSettling:
-    """One outcome for messages of a link, confirmed for each."""
+    """Outcomes for messages of a link, confirmed for each."""
 
-    def __init__(
-        self, receiver: ServiceBusReceiver, operation: str, reason: str | None = None, description: str | None = None
-    ) -> None:
+    def __init__(self, receiver: ServiceBusReceiver) -> None:
         handler = private(receiver)._handler
         if handler is None or handler._link is None or handler._connection is None:
             raise ServiceBusConnectionError(message="The receiver is not open.")
@@ -120,49 +119,52 @@ class LinkSettling:
         self._link._incoming_disposition = partial(_confirm, self._link)
         self._connection: AmqpConnection = handler._connection
         self._transport = private(receiver)._amqp_transport
-        self._end_state = _EndState.of(operation, reason, description)
         self._waiting: dict[int, _Waiting] = {}
         self._confirmed: list[int] = []
         self._looked_at = time.monotonic()
 
     async def run(
         self,
-        parts: Sequence[Sequence[ReceivedLock]],
+        parts: Sequence[tuple[Sequence[ReceivedLock], Operation]],
         *,
-        window: Window,
         answer_within: Callable[[], float],
-        operations: Mapping[int, tuple[str, str | None, str | None]] | None = None,
         began: Callable[[int], bool],
         ended: Callable[[int, list[Exception | None]], None],
+        in_flight: int | None = None,
+        limiter: Limiter | None = None,
     ) -> None:
-        own = operations or {}
-        states = {operation: _EndState.of(*operation) for operation in set(own.values())}
-        coming = deque(range(len(parts)))
+        limiter, coming = limiter or Limiter(), deque(range(len(parts)))
+        states = {operation: _state(*operation) for operation in {operation for _, operation in parts}}
+        encoded = {operation: _encoded(state) for operation, state in states.items()}
 
         def make(index: int) -> _Waiting:
-            state = states[own[index]] if index in own else self._end_state
-            return _Waiting(index, parts[index], state, answer_within(), window, self._confirmed)
+            locks, operation = parts[index]
+            return _Waiting(index, locks, states[operation], encoded[operation], answer_within(), limiter, confirmed)
 
+        confirmed = self._confirmed
         try:
             while True:
                 # In two writes: the service settles the second half while the answers to the first are read.
                 for _ in range(2):
-                    begun = self._begin(coming, window, began)
+                    begun = self._begin(coming, limiter, in_flight, began)
                     for index, errors in await self._send([make(index) for index in begun]):
                         ended(index, errors)
                 if not self._waiting and not coming:
                     return
                 broken = await self._listen()
-                for index, errors in self._finished(broken, window):
+                for index, errors in self._finished(broken, limiter):
                     ended(index, errors)
         finally:
             for part in tuple(self._waiting.values()):
                 self._end(part)
 
-    def _begin(self, coming: deque[int], window: Window, began: Callable[[int], bool]) -> Iterator[int]:
-        """Yield the indexes of the next parts, for up to half of the window, each to be sent."""
-        for _ in range(math.ceil(window.size / 2)):
-            if not coming or not window.has_room:
+    def _begin(
+        self, coming: deque[int], limiter: Limiter, in_flight: int | None, began: Callable[[int], bool]
+    ) -> Iterator[int]:
+        """Yield the indexes of the next parts, up to half of those that may wait at once, each to be sent."""
+        most = in_flight or limiter.in_flight
+        for _ in range(math.ceil(most / 2)):
+            if not coming or limiter.waiting >= most or not limiter.is_open():
                 return
             if not began(coming[0]):
                 coming.clear()
@@ -209,29 +211,24 @@ class LinkSettling:
             if self._link.state in _GONE:
                 broken = self._link._error or ServiceBusConnectionError(message="The link was detached.")
         if broken and not self._waiting:
-            await asyncio.sleep(_GLANCE)  # others that share the window make room when they notice it, too
+            await asyncio.sleep(_GLANCE)  # others that share the limiter make room when they notice it, too
         return broken
 
-    def _finished(self, broken: Exception | None, window: Window) -> list[tuple[int, list[Exception | None]]]:
+    def _finished(self, broken: Exception | None, limiter: Limiter) -> list[tuple[int, list[Exception | None]]]:
         finished: list[tuple[int, list[Exception | None]]] = []
         pending, now = self._link._pending_dispositions, time.monotonic()
-        if (
-            now - self._looked_at > _SILENT_AFTER + self._connection._socket_timeout
-        ):  # the process was busy: it did not read
-            window.heard_at = now
+        if now - self._looked_at > _SILENT_AFTER + self._connection._socket_timeout:
+            limiter.heard_at = now  # the process was busy: it did not read
         self._looked_at = now
-        for index in (*self._confirmed, *self._not_in_time(broken, now, window.heard_at)):
+        for index in (*self._confirmed, *self._not_in_time(broken, now, limiter.heard_at)):
             part = self._waiting[index]
-            errors = [self._error_of(number, pending[number], part.state.value, broken) for number in part.numbers]
+            errors = [self._error_of(number, pending[number], part.state, broken) for number in part.numbers]
             finished.append((index, errors))
             self._end(part)
-            if refused := sum(isinstance(error, ServiceBusServerBusyError) for error in errors):
-                window.refused(refused)
+            if any(isinstance(error, ServiceBusServerBusyError) for error in errors):
+                limiter.refused()
             elif not part.left:
-                # Behind many messages, an answer waits to be read.
-                came = min(part.confirmed_at, last_wait(self._connection))
-                took, at_least = part.confirmed_at - part.since, came - part.since
-                window.answered(took, in_flight=part.in_flight, count=len(errors), at_least=at_least)
+                limiter.accepted(len(errors))
         self._confirmed.clear()
         return finished
 
@@ -266,57 +263,54 @@ class LinkSettling:
             self._link._pending_dispositions.pop(number, None)
 
 
-class _EndState(NamedTuple):
-    """The outcome that an operation asks for, and its AMQP bytes."""
-
-    value: Any
-    encoded: bytes
-
-    @classmethod
-    def of(cls, operation: str, reason: str | None = None, description: str | None = None) -> Self:
-        value, encoded = _state(operation, reason, description), bytearray()
-        encode_value(encoded, describe_performative(value))
-        return cls(value, bytes(encoded))
-
-
 class _Waiting:
-    """A part that waits for its confirmation, and has its place in the window until it ends."""
+    """A part that waits for its confirmation."""
 
     __slots__ = (
-        *("index", "state", "numbers", "tags", "since", "until", "latest", "left", "confirmed_at", "in_flight"),
-        *("_window", "_confirmed"),
+        "_confirmed",
+        "_limiter",
+        "_since",
+        "encoded",
+        "index",
+        "latest",
+        "left",
+        "numbers",
+        "state",
+        "tags",
+        "until",
     )
 
     def __init__(
         self,
         index: int,
         locks: Sequence[ReceivedLock],
-        state: _EndState,
+        state: Any,
+        encoded: bytes,
         answer_within: float,
-        window: Window,
+        limiter: Limiter,
         confirmed: list[int],
     ) -> None:
         self.index = index
-        self.state = state
+        self.state, self.encoded = state, encoded
         self.numbers = [lock.delivery_id for lock in locks]
         self.tags = [lock.delivery_tag for lock in locks]
-        self.since = time.monotonic()
-        self.until = self.since + answer_within
-        self.latest = self.since + _LONGEST * answer_within
+        self._since = time.monotonic()
+        self.until = self._since + answer_within
+        self.latest = self._since + _LONGEST * answer_within
         self.left = len(self.numbers)
-        self.confirmed_at = math.inf
-        self._window = window
+        self._limiter = limiter
         self._confirmed = confirmed
-        window.began(self.left)
-        self.in_flight = window.waiting
+        limiter.began(self.left)
+        limiter.waiting += 1
 
     def end(self) -> None:
-        self._window.ended()
+        self._limiter.waiting -= 1
 
     def confirm_one(self) -> None:
-        self.confirmed_at = self._window.heard_at = time.monotonic()
+        self._limiter.heard_at = now = time.monotonic()
         self.left -= 1
         if not self.left:
+            self._limiter.answered(now - self._since)
             self._confirmed.append(self.index)
 
 
@@ -338,7 +332,7 @@ async def _confirm(link: ReceiverLink, frame: Frame) -> None:
 
 def _disposition(channel: int, part: _Waiting) -> bytes:
     """Return the frame that settles a part (AMQP 1.0 sections 2.3.1 and 2.7.6), which the SDK encodes slowly."""
-    first, last, state = part.numbers[0], part.numbers[-1], part.state.encoded
+    first, last, state = part.numbers[0], part.numbers[-1], part.encoded
     fields = _FIELDS.size + len(state)
     head = _HEAD.pack(_HEAD.size + fields, _NO_EXTENSION, channel, _CODE, fields)
     return head + _FIELDS.pack(_FIELD_COUNT, _TRUE, _UINT, first, _UINT, last, _FALSE) + state
@@ -350,7 +344,13 @@ def _unconfirmed(broken: Exception | None) -> Exception:
     return ServiceBusConnectionError(message=f"The settlement was sent, and not confirmed{why}")
 
 
-def _state(operation: str, reason: str | None, description: str | None) -> Any:
+def _encoded(state: Any) -> bytes:
+    encoded = bytearray()
+    encode_value(encoded, describe_performative(state))
+    return bytes(encoded)
+
+
+def _state(operation: str, reason: str | None = None, description: str | None = None) -> Any:
     """Return the outcome of an operation: Service Bus documentation, "AMQP 1.0 protocol guide", settlement."""
     match operation:
         case "complete":

@@ -26,7 +26,6 @@ from typing import Any, Final
 
 from sbnotebook.settlement.sdk.frames import FRAME_ROOM, Encoded, decode_frame, encode_frame
 from sbnotebook.settlement.sdk.protocol import (
-    AmqpConnection,
     AmqpConnectionClass,
     AmqpSessionClass,
     LinkDeliverySettleReason,
@@ -41,8 +40,6 @@ from sbnotebook.settlement.sdk.protocol import (
 )
 
 _MORE_FRAMES: Final = 50
-_WAITED: Final = 0.001
-"""Seconds from which on a frame had not come when it was to be read."""
 _SIZE, _KIND, _HEAD = 4, 6, 8
 """Ends of the parts of a frame's header: its size, its kind, and its channel (AMQP 1.0 section 2.3.1)."""
 _TRANSFER, _DISPOSITION = 20, 21
@@ -51,12 +48,6 @@ _PLAIN, _NOTHING = bytearray(b"\x02\x00"), bytearray()
 _PASSES: Final = frozenset({errno.EAGAIN, errno.EINTR, errno.ENOENT, errno.EWOULDBLOCK})
 """Errors after which the SDK takes a connection for open still."""
 _FAILED: Final = (PutResult.ERROR, PutResult.LINK_CLOSED)
-
-
-def last_wait(connection: AmqpConnection) -> float:
-    """Return the monotonic time of the last frame for which a task had to wait: all later ones waited to be read."""
-    transport: Any = connection._transport
-    return transport.last_wait
 
 
 def size_come(transport: Any) -> int:
@@ -78,8 +69,6 @@ def _transport_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
     class Transport(theirs):
         """A socket that one task writes to while another waits for a frame."""
 
-        last_wait = 0.0
-
         async def frame_come(self) -> tuple[int, Any] | None:
             """Read the channel and the fields of the next frame if all of it has come: that takes no time.
 
@@ -97,11 +86,8 @@ def _transport_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
             if frame := await self.frame_come():
                 return frame
             try:
-                began = time.monotonic()
                 async with asyncio.timeout(timeout):
                     header, channel, payload = await self.read(**options)
-                if (now := time.monotonic()) - began > _WAITED:
-                    self.last_wait = now
             except (TimeoutError, asyncio.IncompleteReadError):
                 return None, None
             return channel, decode_frame(payload) if payload else decode_empty_frame(header)

@@ -20,7 +20,7 @@ from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Tally
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.failures import Failure, Scope
 from sbnotebook.settlement.grace import Grace
-from sbnotebook.settlement.pace import InFlight, Pace, Window, check_in_flight
+from sbnotebook.settlement.pace import InFlight, Pace, check_in_flight, transfers_in_flight
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE
 from sbnotebook.settlement.sdk import senders
 from sbnotebook.settlement.sending.packing import EncodedMessage, Pack, Packer
@@ -68,7 +68,7 @@ _RECONNECT_AFTER: Final = 0.5
 _SLOWEST: Final = 50_000
 """Bytes a second: the slowest connection on which the answer to a large transfer is awaited."""
 _BEFORE_MORE: Final = 50
-"""Answers of a send after which ``"auto"`` may open further senders: a shorter send is over before they are open."""
+"""Answers of a send after which it tells how long they take: a shorter send is over before further senders are open."""
 _OPEN_AGAIN_AFTER: Final = 5.0
 """Seconds after a failed attempt to open a further sender in which ``"auto"`` makes no other."""
 _FINISH_WITHIN: Final = 10.0
@@ -123,15 +123,14 @@ async def deliver_many(
     pace = pace or Pace(None)
     # With a rate no transfer holds more than a second's messages, so that a short send is spread, too.
     max_count = min(method.max_count, batch_size or method.max_count, pace.at_once or method.max_count)
-    if pool.allowed_rate.is_limited:
+    if pool.limiter.is_limited:
         max_count = min(max_count, _WHILE_BUSY)
     sizes = await pool.sizes()
     sizes = sizes._replace(batch=int(sizes.batch * method.share))
     # The packer pulls and packs in a thread; the delivery sends its packs on this loop.
     arrived = _ThreadSignal()
     packer = Packer(messages, method.verb, pool.address, sizes, max_count, arrived.notify)
-    window = pool.window if max_in_flight == AUTO else Window(max_in_flight)
-    delivery = _Delivery(pool, packer, arrived, method, window, pace, progress, tally or Tally())
+    delivery = _Delivery(pool, packer, arrived, method, max_in_flight, pace, progress, tally or Tally())
     start = anyio.current_time()
     with flying() as flight, reporting(delivery.tally.report):
         try:
@@ -175,7 +174,7 @@ class _Delivery:
         packer: Packer,
         arrived: _ThreadSignal,
         method: DeliveryMethod,
-        window: Window,
+        max_in_flight: InFlight,
         pace: Pace,
         progress: Progress | None,
         tally: Tally,
@@ -185,7 +184,7 @@ class _Delivery:
         self._packer = packer
         self._arrived = arrived
         self._method = method
-        self._window = window
+        self._max_in_flight = None if max_in_flight == AUTO else max_in_flight
         self._answers = 0
         self._pace = pace
         self._pull_pace = Pace(pace.rate)
@@ -231,8 +230,13 @@ class _Delivery:
             own = anyio.CapacityLimiter(1)
             await anyio.to_thread.run_sync(self._packer.run, abandon_on_cancel=True, limiter=own)
 
+    @property
+    def _most(self) -> int:
+        """Return how many transfers may wait for their answer at once."""
+        return self._max_in_flight or self._pool.limiter.in_flight
+
     def _want(self) -> None:
-        room = max(2 * self._window.size - self._in_hand, 0)
+        room = max(2 * self._most - self._in_hand, 0)
         # With a rate, messages are not pulled before their time.
         self._packer.want(min(room, 1) if self._pace.at_once else room)
 
@@ -262,13 +266,13 @@ class _Delivery:
     def _most_in_hand(self) -> int:
         # As many packs wait as are in flight, so that transfers answered together are followed together. With a rate
         # that is of no use.
-        return self._window.size * (1 if self._pace.at_once else 2)
+        return self._most * (1 if self._pace.at_once else 2)
 
     def _put(self, pack: Pack) -> None:
         self._bytes += pack.size
-        is_more = self._answers >= _BEFORE_MORE
+        is_more = self._max_in_flight is None and self._workers >= transfers_in_flight(AUTO)
         may_open = not is_more or anyio.current_time() >= self._open_again_at
-        if may_open and self._workers < min(self._in_hand, self._window.size):
+        if may_open and self._workers < min(self._in_hand, self._most):
             self._workers += 1
             self._tasks.start_soon(self._work, is_more)
         self._queue.put_nowait(pack)
@@ -278,9 +282,8 @@ class _Delivery:
             self._workers -= 1
             self._open_again_at = anyio.current_time() + _OPEN_AGAIN_AFTER
             return
-        # Workers that open a sender do not count: were the others to leave for them, none might be left.
         self._ready += 1
-        while self._ready <= self._window.size and (pack := await self._queue.get()) is not None:
+        while (pack := await self._queue.get()) is not None:
             # Messages of one session keep their order: one transfer of a key at a time, in the order of the queue.
             async with self._turn(pack.key):
                 await self._deliver(pack)
@@ -318,7 +321,7 @@ class _Delivery:
             halves = pack.halves()
             self._unfinished.remove(pack)
             self._unfinished.update(halves)
-            if pack.key is None and self._window.size > 1:  # no order to keep: other workers take them, too
+            if pack.key is None and self._most > 1:  # no order to keep: other workers take them, too
                 for half in halves:
                     self._in_hand += 1
                     self._put(half)
@@ -334,7 +337,7 @@ class _Delivery:
 
     async def _try_often(self, pack: Pack) -> Exception | None:
         """Try to deliver a pack as often as that can do no harm. Return the last error, None after a delivery."""
-        rate, count = self._pool.allowed_rate, len(pack.items)
+        rate, count = self._pool.limiter, len(pack.items)
         until, attempt = rate.now() + OUTAGE_PATIENCE, 0
         while True:
             await anyio.lowlevel.checkpoint_if_cancelled()  # what follows need not wait, and a transfer is shielded
@@ -347,7 +350,7 @@ class _Delivery:
             try:
                 await self._try_once(pack)
             except ServiceBusServerBusyError as latest:
-                rate.refused(count)
+                rate.refused()
                 self._packer.max_count = min(self._packer.max_count, _WHILE_BUSY)
                 if rate.now() > until:
                     return latest
@@ -370,35 +373,26 @@ class _Delivery:
                 await senders.make_ready(sender)  # until then it is certain that nothing was sent
                 if self._is_withheld(pack):
                     return
-                begun = self._begin(pack)
+                pack.in_doubt = True
+                in_flight().began(len(pack.items))
+                begun = time.monotonic()
                 try:
                     numbers = await self._method.deliver(sender, pack)
-                    self._learn(*begun)
+                    self._learn(time.monotonic() - begun)
                 except Exception as error:
                     pack.in_doubt = Failure.of(error).is_unanswered
                     raise
                 finally:
-                    self._end(pack)
+                    in_flight().ended(len(pack.items))
                 self._finish_pack(pack, Outcome(OutcomeStatus.SETTLED, self._method.verb, self._pool.address), numbers)
             await anyio.lowlevel.checkpoint_if_cancelled()
             if scope.cancelled_caught:
                 raise OperationTimeoutError(message=f"No answer came within {answer_within:.0f} seconds.")
 
-    def _begin(self, pack: Pack) -> tuple[float, int]:
-        """Count a pack as waiting for its answer. Return the time and the number of packs that wait."""
-        pack.in_doubt = True
-        in_flight().began(len(pack.items))
-        self._window.began()
-        return time.monotonic(), self._window.waiting
-
-    def _learn(self, start: float, waiting: int) -> None:
+    def _learn(self, seconds: float) -> None:
         self._answers += 1
         if self._answers >= _BEFORE_MORE:
-            self._window.answered(time.monotonic() - start, in_flight=waiting)
-
-    def _end(self, pack: Pack) -> None:
-        in_flight().ended(len(pack.items))
-        self._window.ended()
+            self._pool.limiter.answered(seconds)
 
     def _is_withheld(self, pack: Pack) -> bool:
         """Take out the messages that are not to be sent any more; tell whether none is left."""

@@ -12,9 +12,8 @@ import anyio
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbnotebook.model import EntityAddress
-from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.pace import MOST_SENDERS, AllowedRate, Window
+from sbnotebook.settlement.pace import Limiter
 from sbnotebook.settlement.sdk import links, senders
 from sbnotebook.settlement.sending.packing import Sizes
 
@@ -32,14 +31,11 @@ _CLOSE_WITHIN: Final = 5.0
 class SenderPool:
     """Warm senders to one entity: one for each transfer in flight, because the SDK's senders are not safe to share."""
 
-    def __init__(self, connection: Connection, address: EntityAddress, *, answer_within: float = 60.0) -> None:
+    def __init__(self, connection: Connection, address: EntityAddress) -> None:
         connection.require_writing()
         self.address = address
-        self.answer_within = answer_within
-        self.allowed_rate = AllowedRate()
-        """Slows down all sends of this pool while Service Bus is busy."""
-        self.window = Window(AUTO, most=MOST_SENDERS)
-        """Says how many transfers of this pool wait at once, for sends without a number of their own."""
+        self.answer_within = 60.0
+        self.limiter = Limiter.of_senders()
         self._connection = connection
         self._idle: list[tuple[ServiceBusSender, float, float]] = []
         """Senders, each with the monotonic time and the wall-clock time since which it is idle."""

@@ -15,7 +15,6 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus, PeekedMessage, Report
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits, Watch
 from sbnotebook.settlement.actions import schedule
-from sbnotebook.settlement.actions.schedule import timed
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.memory.archive import ArchivedMessage, ArchiveState
 from sbnotebook.testing.clock import HandClock
@@ -62,7 +61,7 @@ async def test_they_become_active_when_their_time_has_come(namespace_by_hand: As
     queue = namespace.entity("due")
     own = Message(message_id="own", scheduled_enqueue_time=clock.now() + timedelta(seconds=20))
     assert (await queue.schedule([own])).ok
-    assert (await queue.schedule(timed([Message(message_id="soon")], None, timedelta(seconds=5), clock.now()))).ok
+    assert (await queue.schedule([Message(message_id="soon")], at=clock.now() + timedelta(seconds=5))).ok
     assert len(await queue.scheduled()) == 2
     await clock.turn(6)
     assert [message.message_id for message in await queue.scheduled()] == ["own"]
@@ -385,8 +384,6 @@ async def test_times_and_messages_that_cannot_be_are_refused(namespace: AsyncNam
     with pytest.raises(DecisionError, match="less than no time"):
         await queue.schedule([], delay=timedelta(seconds=-1))
     await queue.schedule([], delay=timedelta(0))
-    (at_once,) = timed([Message()], None, timedelta(0), LATER)
-    assert at_once.scheduled_enqueue_time == LATER
     with pytest.raises(DecisionError, match="scheduled_enqueue_time"):
         await queue.schedule(numbered(1))
     stranger = PeekedMessage(entity=EntityAddress("other"), sequence_number=1, state=MessageState.SCHEDULED)

@@ -35,7 +35,7 @@ def ahead_batch(queue: AsyncEntity) -> LockedBatch:
 
 
 async def settle(ahead: LockedAhead, decision: Decision, messages: Sequence[LockedMessage]) -> Report:
-    return await ahead.settle_group(Run(messages, decision, Limits()), decision, messages)
+    return await ahead.settle_group(Run(messages, decision, Limits()), [(each, decision) for each in messages])
 
 
 async def found_by(ahead: LockedAhead) -> list[LockedMessage]:

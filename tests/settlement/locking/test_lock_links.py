@@ -59,9 +59,9 @@ async def test_messages_with_reasons_of_their_own_do_not_fill_a_link(own: AsyncN
     async with queue.batch() as batch:
         for _ in range(6):
             held = await batch.receive(15)
-            reasons = {message.sequence_number: DeadLetter(f"r{message.sequence_number}") for message in held}
             run = Run(held, DeadLetter("Odd"), Limits())
-            assert (await batch.settle_group(run, DeadLetter("Odd"), held, each=reasons)).settled == 15
+            pairs = [(message, DeadLetter(f"r{message.sequence_number}")) for message in held]
+            assert (await batch.settle_group(run, pairs)).settled == 15
     assert await queue.peek() == []
     dead = await own.entity("orders/$dlq").peek()
     assert [message.dead_letter_reason for message in dead] == [f"r{number}" for number in range(1, 91)]

@@ -341,7 +341,7 @@ async def test_first_range_of_completions_risks_two_outcomes(
     async with queue.batch() as batch:
         held = await batch.receive(COUNT)
         reports = [await batch.settle(Complete(), held[:5])]  # each by a frame, which says nothing about ranges
-        monkeypatch.setattr(settle, "_GROWN", 1)  # as if the window had grown already
+        monkeypatch.setattr(settle, "_BEFORE_RANGES", 0)  # as if single messages were answered already
         reports += [await batch.settle(Complete(), held[start : start + 50]) for start in range(5, COUNT, 50)]
     assert sum(report.counts.get(UNCONFIRMED, 0) for report in reports) == 2
     assert sum(report.settled for report in reports) == COUNT - 2
@@ -351,7 +351,7 @@ async def test_first_range_of_completions_risks_two_outcomes(
 async def test_later_ranges_of_completions_are_longer(
     queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "_GROWN", 1)  # as if the window had grown already
+    monkeypatch.setattr(settle, "_BEFORE_RANGES", 0)  # as if single messages were answered already
     await queue.send(Message(body=b"%d" % n) for n in range(COUNT))
     async with queue.batch() as batch:
         held = await batch.receive(2 * COUNT)
@@ -408,9 +408,9 @@ async def test_a_description_that_is_not_utf8_is_no_obstacle(
         if not over_link:
             (await batch.settle(Defer(), held)).raise_for_failures()
             held = await batch.receive_deferred(numbers(held))
-        each = {held[0].sequence_number: DeadLetter("Bad", f"No file {file_name}")}
-        bad = DeadLetter("Bad", file_name)
-        (await batch.settle_group(Run(held, bad, Limits()), bad, held, each=each)).raise_for_failures()
+        bad, own_words = DeadLetter("Bad", file_name), DeadLetter("Bad", f"No file {file_name}")
+        pairs = [(held[0], own_words), *((message, bad) for message in held[1:])]
+        (await batch.settle_group(Run(held, bad, Limits()), pairs)).raise_for_failures()
     dead = await own.entity("orders/$dlq").peek()
     assert sorted(str(message.dead_letter_error_description) for message in dead) == ["No file caf?", *5 * ["caf?"]]
 

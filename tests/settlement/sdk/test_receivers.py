@@ -17,7 +17,6 @@ import pytest
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.pace import Window
 from sbnotebook.settlement.sdk import links, management, settling
 from sbnotebook.settlement.sdk.receivers import LockReceiver, ReceivedLock
 from sbnotebook.settlement.sdk.settling import LinkSettling
@@ -53,9 +52,9 @@ async def test_a_lock_without_its_message_is_renewed_and_settled(namespace: Asyn
         assert first.locked_until >= before
         assert all(settling.is_on_link(receiver, one) for one in (first, second, third))
         ends: dict[int, list[Exception | None]] = {}
-        await LinkSettling(receiver, "release").run(
-            [[first], [second], [third]],
-            window=Window(2),
+        await LinkSettling(receiver).run(
+            [([one], ("release", None, None)) for one in (first, second, third)],
+            in_flight=2,
             answer_within=lambda: 20,
             began=lambda _: True,
             ended=ends.__setitem__,

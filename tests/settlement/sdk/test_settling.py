@@ -21,7 +21,7 @@ from azure.servicebus._pyamqp.performatives import DispositionFrame
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Message
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.pace import Window
+from sbnotebook.settlement.pace import Limiter
 from sbnotebook.settlement.sdk import settling
 from sbnotebook.settlement.sdk.links import line_of
 from sbnotebook.settlement.sdk.protocol import private
@@ -55,6 +55,9 @@ async def all_of(receiver: LockReceiver, count: int) -> list[ReceivedLock]:
     return messages
 
 
+COMPLETE = ("complete", None, None)
+
+
 async def settled(
     receiver: LockReceiver,
     operation: str,
@@ -72,9 +75,9 @@ async def settled(
         assert index not in found, "each ends once"
         found[index] = errors
 
-    await LinkSettling(receiver, operation, "r", description).run(
-        parts,
-        window=Window(in_flight),
+    await LinkSettling(receiver).run(
+        [(part, (operation, "r", description)) for part in parts],
+        in_flight=in_flight,
         answer_within=lambda: answer_within,
         began=lambda index: index < most,
         ended=ended,
@@ -89,11 +92,11 @@ async def counts(queue: AsyncEntity) -> list[int]:
 @pytest.mark.parametrize("operation", ["complete", "abandon", "defer", "dead-letter", "release"])
 @pytest.mark.parametrize("description", ["d", "d" * 4_000])
 async def test_disposition_says_what_that_of_the_sdk_says(operation: str, description: str) -> None:
-    state = settling._EndState.of(operation, "r", description)
+    state = settling._state(operation, "r", description)
     for first, last in ((0, 0), (1, 200), (300, 2**32 - 1)):
-        part = SimpleNamespace(numbers=[first, last], state=state)
+        part = SimpleNamespace(numbers=[first, last], encoded=settling._encoded(state))
         ours = settling._disposition(7, part)  # pyright: ignore[reportArgumentType]
-        frame = DispositionFrame(role=True, first=first, last=last, settled=False, state=state.value, batchable=None)
+        frame = DispositionFrame(role=True, first=first, last=last, settled=False, state=state, batchable=None)
         size, its = encode_frame(frame)
         assert int.from_bytes(ours[:4], "big") == len(ours)
         assert ours[4:8] == size[4:6] + b"\0\7"
@@ -109,9 +112,9 @@ async def test_answers_that_wait_to_be_read_are_not_late(namespace: AsyncNamespa
                 time.sleep(2.5)  # the process is busy, and the answers to the others arrive meanwhile
             return True
 
-        await LinkSettling(receiver, "complete").run(
-            [[one] for one in messages],
-            window=Window(60),
+        await LinkSettling(receiver).run(
+            [([one], COMPLETE) for one in messages],
+            in_flight=60,
             answer_within=lambda: 2.0,
             began=began,
             ended=lambda _, ends: errors.extend(ends),
@@ -173,15 +176,15 @@ async def test_what_was_confirmed_before_a_write_broke_is_settled(
 async def test_what_others_hear_does_not_keep_it_waiting(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    window, ends = Window(1), dict[int, list[Exception | None]]()
-    window.heard_at = math.inf  # answers to others come all the time
+    limiter, ends = Limiter(), dict[int, list[Exception | None]]()
+    limiter.heard_at = math.inf  # answers to others come all the time
     async with received(namespace, "sdk-settling-ignored", 1) as (_, receiver, messages):
         shared_emulator.freeze("sdk-settling-ignored")
         try:
             with anyio.fail_after(20):
-                await LinkSettling(receiver, "complete").run(
-                    [messages],
-                    window=window,
+                await LinkSettling(receiver).run(
+                    [(messages, COMPLETE)],
+                    limiter=limiter,
                     answer_within=lambda: 0.5,
                     began=lambda _: True,
                     ended=ends.__setitem__,
@@ -193,11 +196,12 @@ async def test_what_others_hear_does_not_keep_it_waiting(
 
 async def test_a_cancellation_leaves_the_link_as_it_can_be_used(namespace: AsyncNamespace) -> None:
     async with received(namespace, "sdk-settling-cut", 40) as (queue, receiver, messages):
-        window = Window(2)
+        limiter = Limiter()
         with anyio.move_on_after(0.01):
-            await LinkSettling(receiver, "complete").run(
-                [[one] for one in messages],
-                window=window,
+            await LinkSettling(receiver).run(
+                [([one], COMPLETE) for one in messages],
+                in_flight=2,
+                limiter=limiter,
                 answer_within=lambda: 20,
                 began=lambda _: True,
                 ended=lambda _, ends: None,  # noqa: ARG005 (only the rest counts)
@@ -205,7 +209,7 @@ async def test_a_cancellation_leaves_the_link_as_it_can_be_used(namespace: Async
         handler = private(receiver)._handler
         assert handler is not None
         assert handler._link is not None
-        assert (window.waiting, handler._link._pending_dispositions) == (0, {})
+        assert (limiter.waiting, handler._link._pending_dispositions) == (0, {})
         rest = [one for one in messages if settling.is_on_link(receiver, one)]
         ends = await settled(receiver, "complete", [[one] for one in rest])
         assert ends == [[None]] * len(rest)
@@ -216,7 +220,7 @@ async def test_a_cancellation_leaves_the_link_as_it_can_be_used(namespace: Async
 
 async def test_a_confirmation_counts_for_its_deliveries_alone(namespace: AsyncNamespace) -> None:
     async with received(namespace, "settling-confirmed", 1) as (_, receiver, _):
-        LinkSettling(receiver, "complete")
+        LinkSettling(receiver)
         handler = private(receiver)._handler
         link = handler._link if handler is not None else None
         assert link is not None

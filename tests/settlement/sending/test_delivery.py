@@ -14,7 +14,6 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.pace import MOST_SENDERS
 
 pytestmark = pytest.mark.anyio
 
@@ -180,7 +179,7 @@ async def test_auto_opens_more_senders_on_a_long_line(own: AsyncNamespace, emula
     emulator.faults.network_delay_ms = 0
     assert report.ok
     assert report.speed is not None
-    assert 12 < report.speed.in_flight <= MOST_SENDERS
+    assert 12 < report.speed.in_flight <= 50
     stored = [(message.session_id, int(message.message_id or "")) for message in await queue.peek()]
     assert len(stored) == len(set(stored)) == 250
     for session in range(100):

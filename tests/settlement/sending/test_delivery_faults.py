@@ -22,7 +22,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus, Report
 from sbnotebook.settlement import AsyncNamespace, Watch
-from sbnotebook.settlement.pace import AllowedRate
+from sbnotebook.settlement.pace import Limiter
 from sbnotebook.settlement.sdk import links, senders
 from sbnotebook.settlement.sdk.protocol import private
 from sbnotebook.settlement.sending.delivery import send_many
@@ -272,64 +272,24 @@ async def test_a_sender_idle_while_the_machine_slept_is_replaced(
     await pool.close()
 
 
-async def refused_further_senders(
-    namespace: AsyncNamespace, name: str, monkeypatch: pytest.MonkeyPatch, refused: Callable[[int], Any]
-) -> tuple[SenderPool, list[int], Callable[[int], None]]:
-    """Return a pool that opens ten senders and no more, the attempts, and progress that lets a send want 21.
-
-    Args:
-        refused: waits before an attempt of this number is refused.
-    """
-    await namespace.create_queue(name)
-    pool, attempts = SenderPool(namespace.connection, EntityAddress(name)), list[int]()
-    await pool.warm(10)
-    done = 0
-
-    async def refuse() -> None:
-        attempts.append(done)
-        await refused(len(attempts))
-        raise ServiceBusQuotaExceededError(message="There are as many connections as may be.")
-
-    def progress(count: int) -> None:
-        nonlocal done
-        done += count
-        if done == 60:
-            pool.window._size = 21.0
-
-    monkeypatch.setattr(pool, "_open", refuse)
-    return pool, attempts, progress
-
-
-async def test_send_goes_on_when_the_window_shrinks_while_senders_open(
-    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shrunk = anyio.Event()
-
-    async def refused(number: int) -> None:
-        if number == 11:  # more than a window of them are opening, and as many work
-            pool.window._size, pool.window._draining = 20.0, 1e6
-            shrunk.set()
-        await shrunk.wait()
-        await anyio.sleep(0.5)  # in which those that work would leave
-
-    pool, attempts, progress = await refused_further_senders(namespace, "shrunk", monkeypatch, refused)
-    with anyio.fail_after(20):
-        report = await send_many(pool, numbered(400), batch_size=1, progress=progress)
-    assert len(attempts) >= 11
-    assert report.settled == 400
-    await pool.close()
-
-
 async def test_a_refused_sender_is_not_asked_for_with_each_pack(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refused(_: int) -> None:
-        await anyio.lowlevel.checkpoint()
+    await namespace.create_queue("quota")
+    pool, attempts = SenderPool(namespace.connection, EntityAddress("quota")), 0
+    await pool.warm(10)
 
-    pool, attempts, progress = await refused_further_senders(namespace, "quota", monkeypatch, refused)
-    report = await send_many(pool, numbered(300), batch_size=1, progress=progress)
+    async def refuse() -> None:
+        nonlocal attempts
+        attempts += 1
+        await anyio.lowlevel.checkpoint()
+        raise ServiceBusQuotaExceededError(message="There are as many connections as may be.")
+
+    monkeypatch.setattr(pool, "_open", refuse)
+    pool.limiter.answered(0.05)  # the line is long enough for more senders
+    report = await send_many(pool, numbered(300), batch_size=1)
     assert report.settled == 300
-    assert 1 <= len(attempts) <= 20
+    assert 1 <= attempts <= 40
     await pool.close()
 
 
@@ -366,7 +326,8 @@ async def test_missing_answer_is_unconfirmed_and_the_rest_is_sent(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     await namespace.create_queue("frozen")
-    pool = SenderPool(namespace.connection, EntityAddress("frozen"), answer_within=2.0)
+    pool = SenderPool(namespace.connection, EntityAddress("frozen"))
+    pool.answer_within = 2.0
     await pool.warm(2)
     messages = numbered(12, at=6, then=lambda: shared_emulator.freeze("frozen"))
     report = await send_many(pool, messages, max_in_flight=2, batch_size=1)
@@ -384,7 +345,8 @@ async def test_a_large_transfer_gets_more_time(
     monkeypatch.setattr("sbnotebook.settlement.sending.delivery._SLOWEST", 1)  # byte a second
     await namespace.create_queue("large-and-slow")
     shared_emulator.faults.entity("large-and-slow").accept_delay_ms = 300
-    pool = SenderPool(namespace.connection, EntityAddress("large-and-slow"), answer_within=0.1)
+    pool = SenderPool(namespace.connection, EntityAddress("large-and-slow"))
+    pool.answer_within = 0.1
     assert (await send_many(pool, numbered(1))).ok
     await pool.close()
 
@@ -427,7 +389,7 @@ async def test_busy_service_fails_as_retryable_in_the_end(
         await anyio.lowlevel.checkpoint()
 
     pool = namespace.pool(EntityAddress("overwhelmed"))
-    pool.allowed_rate = AllowedRate(lambda: sum(waited), wait)
+    pool.limiter = Limiter(lambda: sum(waited), wait)
     faults = shared_emulator.faults.entity("overwhelmed")
     faults.server_busy = 1_000
     report = await namespace.entity("overwhelmed").send(numbered(10), max_in_flight=1, batch_size=10)
