@@ -37,8 +37,8 @@ AT_ONCE: Final = 8
 """Requests for pages that wait for their answers at once, at most."""
 _STRETCH_BYTES: Final = 1024 * 1024
 """Bytes from which on the rest of a stretch is not asked for ahead."""
-_USEFUL_PER_WASTED: Final = 4
-"""Pages that have to be of use for each one that was asked for in vain."""
+_IN_ORDER: Final = 4
+"""Pages that are asked for in order after one that was asked for ahead in vain."""
 
 
 def covered_up_to(first: int, numbers: Iterable[int]) -> int:
@@ -60,8 +60,6 @@ class Peeker:
         self.address = address
         self._browser: management.Browser | None = None
         self._busy = anyio.Lock()
-        self._read_before: _Ahead | None = None
-        """The last reader, whose width the next one begins with."""
 
     def page(
         self,
@@ -156,10 +154,10 @@ class Peeker:
         place, found = await self._page_of(wanted, 0, search)
         if found:
             yield found
-        under_way, at_once = deque[asyncio.Task[list[tuple[bytes, PeekedMessage]]]](), 1
+        under_way = deque[asyncio.Task[list[tuple[bytes, PeekedMessage]]]]()
         try:
             while place < len(wanted) or under_way:
-                at_once = max(1, min(2 * at_once, AT_ONCE, BYTES_AHEAD // (search.at_once * max(search.largest, 1))))
+                at_once = max(1, min(AT_ONCE, BYTES_AHEAD // (search.at_once * max(search.largest, 1))))
                 while place < len(wanted) and len(under_way) < at_once:
                     end = place + search.at_once
                     if search.most == 1:
@@ -231,8 +229,7 @@ class Peeker:
         only_busy: bool = False,
     ) -> AsyncIterator[Page]:
         """Yield page after page, not read yet, while the cursor wants more."""
-        before = self._read_before if self._browser is not None and links.is_ready(self._browser) else None
-        ahead = _Ahead(lambda first, count: self._page_once(first, count, session_id), before)
+        ahead = _Ahead(lambda first, count: self._page_once(first, count, session_id))
         most, given = cursor.max_messages or 0, 0
         try:
             while count := cursor.count:
@@ -252,7 +249,6 @@ class Peeker:
                 patience = OUTAGE_PATIENCE
         finally:
             ahead.drop()
-            self._read_before = ahead
 
     async def close(self) -> None:
         """Close the connection; the next page opens another."""
@@ -349,29 +345,24 @@ class _Ahead:
     once. Each answer is complete from the requested number to its last message. Drop messages that the page before has
     shown already. Numbers that no answer reaches are requested in order.
 
-    Each useful page allows one more request in progress, as in the slow start of TCP (RFC 5681). A useless page,
-    because of a gap or at the end of a partition, takes four such steps back. So about a fifth of all peeked messages
-    can be useless. After a failure, such as a busy service, reading starts again with one request and grows more
-    slowly. The next reader of the entity begins as the last one ended (RFC 9040).
+    Behind the first page, and behind four pages after one that was of no use, as because of a gap, the end of a
+    partition or a busy service, the number of requests in progress is fixed.
     """
 
-    def __init__(self, ask: Callable[[int, int], Awaitable[Page | None]], before: _Ahead | None = None) -> None:
+    def __init__(self, ask: Callable[[int, int], Awaitable[Page | None]]) -> None:
         self._ask = ask
         self._under_way: deque[_Stretch] = deque()
-        self._span, self._largest, self._used = (PAGE, 0, 0) if before is None else before.reached
-        self._wasted = self._failures = 0
-
-    @property
-    def reached(self) -> tuple[int, int, int]:
-        """Return how the next reader begins: its span, the bytes of a page, and pages that count as used."""
-        return max(self._span, PAGE), self._largest, max(self._at_once - 1, 0)
+        self._span, self._largest = PAGE, 0
+        self._in_order = 1
+        """Pages to ask for in order, before others are asked for ahead; the first one opens the connection."""
 
     def ask(self, cursor: PeekCursor, not_taken: int = 0) -> None:
         """Request as many ranges as may be in progress, and as the cursor wants."""
         first = self._under_way[-1].end if self._under_way else cursor.next_number
         asked = not_taken + sum(stretch.asked for stretch in self._under_way)
         end = end_of_partition(partition_of(cursor.next_number))
-        while len(self._under_way) < self._at_once and first <= end:
+        at_once = 0 if self._in_order else max(1, min(AT_ONCE, BYTES_AHEAD // max(self._largest, 1)))
+        while len(self._under_way) < at_once and first <= end:
             count = min(cursor.count_from(first, asked), self._span)
             if count <= 0:
                 return
@@ -385,27 +376,24 @@ class _Ahead:
             stretch = self._under_way.popleft()
             page = await stretch.page
             if page is None:
-                self._failures += 1
-                self._used = self._wasted = 0
-                self.drop()
+                self._fall_back()
                 return None
             if stretch.first == first:
                 return page
             # If a partition ends in between, only the answer from this very number tells the next messages.
             if partition_of(page.last_number) == partition_of(first) and (rest := page.behind(first)).payloads:
                 return rest
-            self._wasted += 1
+            self._fall_back()
         return None
 
     def learn(self, page: Page, following: int) -> None:
         """Learn from a page that is of use how far pages reach."""
-        self._used += 1
+        self._in_order = max(self._in_order - 1, 0)
         self._largest = max(sum(map(len, page.payloads)), self._largest // 2)
         last, count = page.last_number, len(page.payloads)
         if partition_of(last) != partition_of(page.first) or partition_of(following) != partition_of(last):
             # The next messages are of another partition.
-            self._wasted += len(self._under_way)
-            self.drop()
+            self._fall_back()
             return
         reach = last - page.first_number + 1
         if reach > count:
@@ -417,12 +405,9 @@ class _Ahead:
             stretch.page.cancel()
         self._under_way.clear()
 
-    @property
-    def _at_once(self) -> int:
-        if not self._used:
-            return 0  # the first page is asked for in order, which opens the connection
-        room = self._used // (1 + self._failures) - _USEFUL_PER_WASTED * self._wasted
-        return max(1, min(1 + room, AT_ONCE, BYTES_AHEAD // max(self._largest, 1)))
+    def _fall_back(self) -> None:
+        self.drop()
+        self._in_order = _IN_ORDER
 
     async def _messages_of(self, first: int, end: int, count: int) -> Page | None:
         whole = page = await self._ask(first, count)
