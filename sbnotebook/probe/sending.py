@@ -12,7 +12,6 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 from azure.servicebus.management import AccessRights, AuthorizationRule
 
 from sbnotebook.probe.probe import Probe, Saw, probe, words_of
-from sbnotebook.settlement import administration_client_of
 from sbnotebook.settlement.sdk.links import frame_size
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ async def _refused_batch(site: Site, queue: str, messages: list[ServiceBusMessag
 @probe("partitioned-size", "A partitioned queue takes in 16 times the size that was asked for.", operations=3)
 async def _partitioned_size(site: Site) -> Saw:
     queue = await site.queue(enable_partitioning=True, max_size_in_megabytes=_MEGABYTES)
-    async with administration_client_of(site.connection) as client:
+    async with site.connection.administration_client() as client:
         size = (await client.get_queue(queue)).max_size_in_megabytes
     return Saw(size == 16 * _MEGABYTES, f"{_MEGABYTES:,} MB were asked for, {size or 0:,} MB given")
 
@@ -93,7 +92,7 @@ async def _listen(site: Site) -> Saw:
     )
     queue = await site.queue(authorization_rules=[rule])
     statuses: list[int | None] = []
-    async with administration_client_of(site.with_key("listen", str(rule.primary_key))) as client:
+    async with site.with_key("listen", str(rule.primary_key)).administration_client() as client:
         for attempt in (client.list_queues().__anext__(), client.get_queue_runtime_properties(queue)):
             try:
                 await attempt
@@ -114,7 +113,7 @@ async def _listen(site: Site) -> Saw:
 async def _statuses(site: Site) -> Saw:
     queue = await site.queue()
     missing = f"{queue}-missing"
-    async with administration_client_of(site.connection) as client:
+    async with site.connection.administration_client() as client:
         taken = await _status(client.create_queue(queue))
         removed = await _status(client.delete_queue(missing))
         found = await _status(client.get_queue(missing))

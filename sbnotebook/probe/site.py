@@ -12,7 +12,7 @@ from uuid import uuid4
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.settlement import Connection, administration_client_of
+from sbnotebook.settlement import Connection
 from sbnotebook.settlement.sdk.clients import adopt
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
 from sbnotebook.settlement.sdk.settling import LinkSettling, ranges
@@ -44,7 +44,7 @@ def second_name(name: str) -> str:
 
 async def remove_queue(connection: Connection, name: str) -> None:
     """Remove a queue; a missing one counts as removed."""
-    async with administration_client_of(connection) as client:
+    async with connection.administration_client() as client:
         with suppress(ResourceNotFoundError):
             await client.delete_queue(name)
 
@@ -84,7 +84,7 @@ class Site:
         """Make a queue, and return its name."""
         name = second_name(self._name) if is_second else self._name
         self._made.add(name)
-        async with administration_client_of(self.connection) as client:
+        async with self.connection.administration_client() as client:
             try:
                 await client.create_queue(
                     name, lock_duration=timedelta(seconds=lock), auto_delete_on_idle=_LIVES_FOR, **options
@@ -160,7 +160,7 @@ class Site:
 
     async def count(self, queue: str) -> int:
         """Return the number of active messages of a queue, as the administration counts them."""
-        async with administration_client_of(self.connection) as client:
+        async with self.connection.administration_client() as client:
             return int((await client.get_queue_runtime_properties(queue)).active_message_count or 0)
 
     def with_key(self, name: str, key: str) -> Connection:

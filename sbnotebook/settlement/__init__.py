@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.actions.selection import MessageFilter, names_sentence
     from sbnotebook.settlement.administration import (
         EntityCounts,
-        administration_client_of,
         namespace_tier,
         replicate_entities,
     )
@@ -172,7 +171,6 @@ __all__ = [
     "Then",
     "Watch",
     "administration_client",
-    "administration_client_of",
     "archive_of",
     "async_administration_client",
     "canonical_host",
@@ -224,7 +222,7 @@ _NAMES: Final = {
     "actions.reach": ("is_gone", "is_locked_elsewhere"),
     "actions.receive_and_delete": ("RECEIVE_AND_DELETE_WARNING", "receive_and_delete"),
     "actions.selection": ("MessageFilter", "names_sentence"),
-    "administration": ("EntityCounts", "administration_client_of", "namespace_tier", "replicate_entities"),
+    "administration": ("EntityCounts", "namespace_tier", "replicate_entities"),
     "config": ("namespace_config",),
     "connecting.administration_clients": (
         "ServiceBusAdministrationClient",

@@ -92,7 +92,7 @@ class DestinationDescription:
 
 
 async def describe(connection: Connection, name: str) -> DestinationDescription:
-    async with administration_client_of(connection) as client, explaining(connection, EntityAddress(name)):
+    async with connection.administration_client() as client, explaining(connection, EntityAddress(name)):
         found, is_topic = await queue_or_topic(client, name)
         places, addresses = [found], [EntityAddress(name)]
         if is_topic:
@@ -114,13 +114,13 @@ async def describe(connection: Connection, name: str) -> DestinationDescription:
 
 async def takes_all(connection: Connection, subscription: EntityAddress) -> bool:
     """Return whether a subscription gets all messages of its topic, because one of its rules is true for all."""
-    async with administration_client_of(connection) as client, explaining(connection, subscription):
+    async with connection.administration_client() as client, explaining(connection, subscription):
         rules = client.list_rules(subscription.name, subscription.subscription or "")
         return any([isinstance(rule.filter, TrueRuleFilter) async for rule in rules])
 
 
 async def lock_duration(connection: Connection, address: EntityAddress) -> timedelta:
-    async with administration_client_of(connection) as client, explaining(connection, address):
+    async with connection.administration_client() as client, explaining(connection, address):
         if address.subscription is not None:
             found: Any = await client.get_subscription(address.name, address.subscription)
         else:
@@ -130,7 +130,7 @@ async def lock_duration(connection: Connection, address: EntityAddress) -> timed
 
 async def detects_duplicates(connection: Connection, name: str) -> bool:
     """Return whether a queue or topic drops messages whose IDs it has seen lately."""
-    async with administration_client_of(connection) as client, explaining(connection, EntityAddress(name)):
+    async with connection.administration_client() as client, explaining(connection, EntityAddress(name)):
         found, _ = await queue_or_topic(client, name)
         return bool(found.requires_duplicate_detection)
 
@@ -156,7 +156,7 @@ async def list_entities(connection: Connection, topics: Collection[str] | None =
     Source: Service Bus documentation, "Message counters" and "Throttling operations".
     """
     wanted = None if topics is None else {name.casefold() for name in topics}
-    async with administration_client_of(connection) as client, explaining(connection):
+    async with connection.administration_client() as client, explaining(connection):
 
         async def queues() -> list[EntityCounts]:
             return [_queue(counts) async for counts in client.list_queues_runtime_properties()]
@@ -185,7 +185,7 @@ def _name(counts: EntityCounts) -> str:
 async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) -> list[EntityCounts]:
     """Return the counts of queues and subscriptions, in the given order; each takes a management operation."""
     found: list[EntityCounts] = []
-    async with administration_client_of(connection) as client:
+    async with connection.administration_client() as client:
         for address in addresses:
             async with explaining(connection, address):
                 found.append(await _counts(client, address))
@@ -205,7 +205,7 @@ async def namespace_tier(connection: Connection) -> str:
     Args:
         connection: the namespace. The question needs the right Manage.
     """
-    async with administration_client_of(connection) as client:
+    async with connection.administration_client() as client:
         return str((await client.get_namespace_properties()).messaging_sku)
 
 
@@ -219,13 +219,13 @@ async def create_queue(
 ) -> None:
     connection.require_writing()
     options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
-    async with administration_client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
+    async with connection.administration_client() as client, explaining(connection, EntityAddress.parse(name)):
         await client.create_queue(name, **options)
 
 
 async def create_topic(connection: Connection, name: str) -> None:
     connection.require_writing()
-    async with administration_client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
+    async with connection.administration_client() as client, explaining(connection, EntityAddress.parse(name)):
         await client.create_topic(name)
 
 
@@ -243,7 +243,7 @@ async def create_subscription(
     address = EntityAddress.parse(f"{topic}/subscriptions/{name}")
     if address.subscription != name:
         raise InvalidEntityAddressError(f"{name[:80]!r} is not the name of a subscription.")
-    async with administration_client_of(connection) as client, explaining(connection, address, parent=address.sends_to):
+    async with connection.administration_client() as client, explaining(connection, address, parent=address.sends_to):
         await client.create_subscription(topic, name, **options)
 
 
@@ -257,24 +257,8 @@ def _given(
 
 async def delete_queue(connection: Connection, name: str) -> None:
     connection.require_writing()
-    async with administration_client_of(connection) as client, explaining(connection, EntityAddress.parse(name)):
+    async with connection.administration_client() as client, explaining(connection, EntityAddress.parse(name)):
         await client.delete_queue(name)
-
-
-@asynccontextmanager
-async def administration_client_of(connection: Connection) -> AsyncGenerator[ServiceBusAdministrationClient]:
-    """Open the SDK's administration client of a namespace while the block runs.
-
-    Args:
-        connection: the namespace. The administration needs the right Manage.
-
-    Example:
-        >>> async def names(connection: Connection) -> list[str]:
-        ...     async with administration_client_of(connection) as client:
-        ...         return [queue.name async for queue in client.list_queues()]
-    """
-    async with connection.administration_client() as client:
-        yield client
 
 
 @asynccontextmanager
@@ -362,7 +346,7 @@ async def replicate_entities(source: Connection, target: Connection, names: Iter
         target: an empty namespace.
         names: of queues and topics.
     """
-    async with administration_client_of(source) as asked, administration_client_of(target) as told:
+    async with source.administration_client() as asked, target.administration_client() as told:
         made: set[str] = set()
         for name in names:
             async with explaining(source, EntityAddress(name)):

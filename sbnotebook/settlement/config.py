@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from sbnotebook.settlement.administration import administration_client_of, explaining, name_of_target
+from sbnotebook.settlement.administration import explaining, name_of_target
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.subscription_rules import RuleDescription, described
 
@@ -60,7 +60,7 @@ async def namespace_config(connection: Connection) -> tuple[dict[str, Any], list
         The config, and a sentence for each thing that is left out.
     """
     notes: list[str] = []
-    async with administration_client_of(connection) as client, explaining(connection):
+    async with connection.administration_client() as client, explaining(connection):
         queues = [_entity(each, _COMMON | _RECEIVING, notes) async for each in client.list_queues()]
         topics: list[dict[str, Any]] = []
         for topic in [each async for each in client.list_topics()]:

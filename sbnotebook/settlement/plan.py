@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
@@ -202,18 +202,10 @@ class Preview:
         return "\n".join(lines)
 
 
-class CarryOut(Protocol):
-    def __call__(self, plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]: ...
-
-
-class CarryOutWithRamp(Protocol):
-    """Carries a plan out in growing batches."""
-
-    def __call__(
-        self, plan: Plan, ramp: Ramp, limits: Limits, progress: Progress | None, seen: StepListener | None
-    ) -> Awaitable[Report]:
-        """Carry the plan out and report; tell ``seen`` of each look at the clones."""
-        ...
+CarryOut: TypeAlias = "Callable[[Plan, Limits, Progress | None], Awaitable[Report]]"
+"""Carries a plan out; the part of the library that made the plan gives it."""
+CarryOutWithRamp: TypeAlias = "Callable[[Plan, Ramp, Limits, Progress | None, StepListener | None], Awaitable[Report]]"
+"""Carries a plan out in growing batches, and tells of each look at the clones."""
 
 
 class ApplyOnce:

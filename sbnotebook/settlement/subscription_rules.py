@@ -10,7 +10,7 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.servicebus.management import CorrelationRuleFilter, FalseRuleFilter, SqlRuleFilter, TrueRuleFilter
 
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.administration import administration_client_of, explaining, name_of_target, queue_or_topic
+from sbnotebook.settlement.administration import explaining, name_of_target, queue_or_topic
 from sbnotebook.settlement.connecting.connection import Connection
 
 _FIELDS: Final = {
@@ -100,7 +100,7 @@ async def route_of(connection: Connection, name: str) -> Route:
 
     Source: "EntityStatus Enumeration" in Microsoft's reference, for disabled subscriptions.
     """
-    async with administration_client_of(connection) as client, explaining(connection, EntityAddress(name)):
+    async with connection.administration_client() as client, explaining(connection, EntityAddress(name)):
         found, is_topic = await queue_or_topic(client, name)
         if not is_topic:
             return Route(name, is_topic=False, forwards_to=_target(found))

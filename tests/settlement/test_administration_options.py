@@ -98,7 +98,7 @@ async def test_new_entities_have_the_options_that_were_given(own: AsyncNamespace
     await own.create_subscription(
         "events", "given", lock_duration=timedelta(seconds=9), max_delivery_count=3, requires_session=True
     )
-    async with admin.administration_client_of(own.connection) as client:
+    async with own.connection.administration_client() as client:
         found = [
             (each.lock_duration, each.max_delivery_count, each.requires_session)
             for name in ("usual", "given")
@@ -111,7 +111,7 @@ async def test_new_entities_have_the_options_that_were_given(own: AsyncNamespace
 async def test_a_replica_has_what_decides_on_messages(emulator: RunningEmulator) -> None:
     fill(emulator)
     source = connection_of(emulator)
-    async with admin.administration_client_of(source) as client:
+    async with source.administration_client() as client:
         await client.create_subscription("events", "big")
         await client.delete_rule("events", "big", "$Default")
         await client.create_rule("events", "big", "large", filter=SqlRuleFilter("size > 5"))
@@ -129,7 +129,7 @@ async def test_a_replica_has_what_decides_on_messages(emulator: RunningEmulator)
         ]
         for name in ("events", "Sessions", "by-id", "parted"):
             assert await admin.describe(target, name) == await admin.describe(source, name)
-        async with admin.administration_client_of(source) as old, admin.administration_client_of(target) as new:
+        async with source.administration_client() as old, target.administration_client() as new:
             for client in (old, new):
                 queue = await client.get_queue("Sessions")
                 assert (queue.lock_duration, queue.max_delivery_count, queue.requires_session) == (

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
@@ -37,16 +36,6 @@ from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.terms import Progress, check_decision, outcome_for
 
 
-class Standing(StrEnum):
-    KNOWN = "known"
-    """Both have it."""
-    ORPHAN = "orphan"
-    """The entity has it and this journal does not: another machine deferred it, or the journal was lost."""
-    GONE = "gone"
-    """The journal has it and the entity has it no more: it was settled elsewhere, has expired, or its deferral was
-    not done."""
-
-
 class _Enqueued(Protocol):
     @property
     def enqueued_time(self) -> datetime | None: ...
@@ -68,12 +57,6 @@ class Deferrals(Generic[D]):
     entity: EntityAddress
     messages: Mapping[int, D]
     entries: Mapping[int, DeferralEntry]
-
-    def standing(self, sequence_number: int) -> Standing | None:
-        """Return the record of a message; None if it is deferred neither in the journal nor in the entity."""
-        if sequence_number in self.messages:
-            return Standing.KNOWN if sequence_number in self.entries else Standing.ORPHAN
-        return Standing.GONE if sequence_number in self.entries else None
 
     @property
     def orphans(self) -> tuple[D, ...]:

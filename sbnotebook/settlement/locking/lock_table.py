@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeGuard
+from typing import Final, TypeGuard
 from uuid import UUID
 
 from sbnotebook.errors import DecisionError
@@ -45,21 +45,16 @@ def renew_after(period: timedelta) -> timedelta:
     return max(period / _RENEW_AT, min(period / _RENEW_MANY_AT, _SHORT))
 
 
-class _Times(NamedTuple):
-    lasts: timedelta
-    ends: datetime
-    period: timedelta
-    due: datetime
-    due_of_many: datetime
-
-
 @lru_cache(maxsize=8)  # messages that came together have the same times
-def _times(asked: datetime, locked_until: datetime, period: timedelta) -> _Times:
+def _times(
+    asked: datetime, locked_until: datetime, period: timedelta
+) -> tuple[timedelta, datetime, timedelta, datetime, datetime]:
+    """Return how long a lock lasts, its end, its period, and when one lock and many locks are renewed."""
     left = locked_until - asked
     if left <= timedelta():  # the two clocks differ: the service is asked at once
-        return _Times(_SHORTEST, asked + _SHORTEST, period, asked, asked)
+        return _SHORTEST, asked + _SHORTEST, period, asked, asked
     lasts, period = min(left, _LONGEST), shortest_period(period, left)
-    return _Times(lasts, asked + lasts, period, asked + renew_after(period), asked + period / _RENEW_MANY_AT)
+    return lasts, asked + lasts, period, asked + renew_after(period), asked + period / _RENEW_MANY_AT
 
 
 @dataclass(slots=True, eq=False)

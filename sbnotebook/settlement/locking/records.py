@@ -174,4 +174,4 @@ def room_of(message: ReceivedMessage) -> int:
         size = len(message.body)
     texts = message.dead_letter_reason, message.dead_letter_error_description, message.dead_letter_source
     said = sum(len(text.encode(errors="replace")) for text in texts if text)
-    return room_for(size + _ANNOTATIONS + said, message)
+    return room_for(size + _ANNOTATIONS + said, str(message.entity), message.message_id)

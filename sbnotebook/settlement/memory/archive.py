@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import platformdirs
 
@@ -181,7 +181,7 @@ class Archive:
         now = time.time()
         with self._transaction() as database:
             self._prune_a_little(database)
-            used = _used(database) + sum(room_for(len(message.payload), message) for message in messages)
+            used = _used(database) + sum(room_for(len(each.payload), each.entity, each.message_id) for each in messages)
             if used > self.max_bytes:
                 raise ArchiveError(self._full())
             until = now + self.retention.total_seconds()
@@ -313,16 +313,9 @@ class Archive:
             yield database
 
 
-class _Kept(Protocol):
-    @property
-    def entity(self) -> object: ...
-    @property
-    def message_id(self) -> str | None: ...
-
-
-def room_for(payload: int, message: _Kept) -> int:
+def room_for(payload: int, entity_path: str, given_id: str | None) -> int:
     """Return how many bytes of the archive a message takes at most."""
-    entity, message_id = str(message.entity).encode(), (message.message_id or "").encode(errors="replace")
+    entity, message_id = entity_path.encode(), (given_id or "").encode(errors="replace")
     row = payload + _ROW_BYTES + len(entity) + len(message_id)
     return (_PAGE // (_PAGE // row) if row <= _PAGE else row + _PAGE) + _INDEX_BYTES + len(entity)
 

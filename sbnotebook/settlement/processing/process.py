@@ -20,7 +20,7 @@ from sbnotebook.settlement.processing.calls import AnyFunction, FunctionCaller
 from sbnotebook.settlement.processing.finish import Finisher
 from sbnotebook.settlement.processing.run import ConsumerRun, Options
 from sbnotebook.settlement.processing.status import ProcessState, ProcessStatus
-from sbnotebook.settlement.processing.workers import SessionWorkers, SharedWorkers, Workers
+from sbnotebook.settlement.processing.workers import SessionWorkers, SharedWorkers
 from sbnotebook.settlement.watch import reporting
 
 _RENEW_FOR: Final = timedelta(days=3650)
@@ -158,7 +158,7 @@ class Processing:
         raise error
 
 
-def _workers(place: Place, run: ConsumerRun) -> Workers:
+def _workers(place: Place, run: ConsumerRun) -> SharedWorkers | SessionWorkers:
     archived = run.options.archived
     if run.options.by_session:
         return SessionWorkers(

@@ -11,7 +11,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 import anyio
@@ -50,24 +50,6 @@ _SESSIONS_REMEMBERED: Final = 1_000
 """Sessions of which it is remembered which messages were given back."""
 _SESSION_WAIT: Final = 30.0
 """Seconds that one request for a session waits in a run without an end."""
-
-
-class Workers(Protocol):
-    """The workers of one run."""
-
-    async def work(self) -> None:
-        """Work until no messages are left or the run is stopped, then settle finished messages."""
-        ...
-
-    @property
-    def waiting(self) -> int:
-        """Return how many messages are locked and wait for a worker."""
-        ...
-
-    @property
-    def unsettled(self) -> int:
-        """Return how many messages have ended and are not settled yet."""
-        ...
 
 
 class SharedWorkers:

@@ -49,7 +49,8 @@ def browser(client: ServiceBusClient, path: str) -> Browser:
     An entity that requires sessions refuses a receiver without a session, also for peeking. One task at a time may open
     it, or repeat requests.
     """
-    made = private(client)._create_session_browser(path)
+    factory: Any = client
+    made: Browser = factory._create_session_browser(path)
     adopt(made)
     return made
 

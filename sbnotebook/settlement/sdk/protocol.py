@@ -66,8 +66,7 @@ except ImportError:
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
-    from azure.servicebus import ServiceBusReceivedMessage
-    from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+    from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
     from azure.servicebus.exceptions import ServiceBusError
 
 AnyClient: TypeAlias = "ServiceBusReceiver | ServiceBusSender | Browser"
@@ -265,17 +264,11 @@ class Transport(Protocol):
     async def drain_and_release_messages_async(self, handler: ReceiveHandler) -> None: ...
 
 
-class Configuration(Protocol):
-    """``Configuration`` in ``_common/_configuration.py``."""
-
-    keep_alive: float | None
-
-
 class Client(Protocol):
     """``BaseHandler`` in ``aio/_base_handler_async.py``, and what each class below it has."""
 
     _amqp_transport: Transport
-    _config: Configuration
+    _config: Any
     _handler: Any
     _running: bool
     _auth_uri: str
@@ -315,19 +308,6 @@ class Sender(Client, Protocol):
     _max_batch_size_on_link: int
 
 
-class Delivery(Protocol):
-    """``ServiceBusReceivedMessage`` in ``_common/message.py``."""
-
-    _delivery_id: int
-    _delivery_tag: bytes | None
-
-
-class Factory(Protocol):
-    """``ServiceBusClient`` in ``aio/_servicebus_client_async.py``."""
-
-    def _create_session_browser(self, entity_name: str) -> Browser: ...
-
-
 class Failure(Protocol):
     """``ServiceBusError`` in ``exceptions.py``."""
 
@@ -344,10 +324,6 @@ def private(thing: ServiceBusSender) -> Sender: ...
 def private(thing: Browser) -> Client: ...
 @overload
 def private(thing: ServiceBusReceiver | ServiceBusSender | Browser) -> Client: ...
-@overload
-def private(thing: ServiceBusReceivedMessage) -> Delivery: ...
-@overload
-def private(thing: ServiceBusClient) -> Factory: ...
 @overload
 def private(thing: ServiceBusError) -> Failure: ...
 def private(thing: Any) -> Any:

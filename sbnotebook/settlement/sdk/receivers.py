@@ -65,7 +65,8 @@ class ReceivedLock:
 
     @classmethod
     def of_message(cls, message: ServiceBusReceivedMessage) -> ReceivedLock:
-        number, until, parts = message.sequence_number or 0, message.locked_until_utc, private(message)
+        parts: Any = message
+        number, until = message.sequence_number or 0, message.locked_until_utc
         return cls(UUID(str(message.lock_token)), None, number, until, parts._delivery_id, parts._delivery_tag)
 
     @classmethod

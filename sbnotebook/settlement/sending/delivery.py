@@ -243,15 +243,15 @@ class _Delivery:
     async def _feed(self) -> None:
         self._want()
         while not self._packer.is_done:
-            pulled = self._packer.take()
-            for index, outcome in pulled.refused:
+            pack, refused = self._packer.take()
+            for index, outcome in refused:
                 self._finish(index, outcome)
-            if pulled.pack is not None:
-                self._unfinished.add(pulled.pack)
+            if pack is not None:
+                self._unfinished.add(pack)
                 self._in_hand += 1
                 self._want()
-                await self._enqueue(pulled.pack)
-            elif not pulled.refused:
+                await self._enqueue(pack)
+            elif not refused:
                 await self._arrived.wait(_LOOK_AGAIN)
 
     async def _enqueue(self, pack: Pack) -> None:

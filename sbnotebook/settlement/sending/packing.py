@@ -105,11 +105,6 @@ class Pack:
         return Pack(self.session_id, self.partition_key, self.envelope, [*items], size)
 
 
-class PulledBatch(NamedTuple):
-    pack: Pack | None
-    refused: list[tuple[int, Outcome]]
-
-
 class Packer:
     """Pulls messages, encodes them and packs them, in a thread because the input is the user's code.
 
@@ -217,8 +212,8 @@ class Packer:
             with self._changed:
                 self._changed.notify()
 
-    def take(self) -> PulledBatch:
-        """Return the packs read so far, one at a time."""
+    def take(self) -> tuple[Pack | None, list[tuple[int, Outcome]]]:
+        """Return the next pack, and the messages that were refused, by position."""
         with self._changed:
             self._has_woken = False
             if not self._ready:
@@ -228,7 +223,7 @@ class Packer:
             self._ready_bytes -= pack.size if pack else 0
             if refused or self._runs_low():
                 self._changed.notify()
-            return PulledBatch(pack, refused)
+            return pack, refused
 
     def _runs_low(self) -> bool:
         # The thread is not woken for each pack, because waking it costs as much as sending a message.

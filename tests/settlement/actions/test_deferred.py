@@ -30,7 +30,7 @@ from sbnotebook.model import (
     Report,
 )
 from sbnotebook.settlement import AsyncNamespace, Journal
-from sbnotebook.settlement.actions.deferred import Deferrals, Standing, compare_deferrals
+from sbnotebook.settlement.actions.deferred import Deferrals, compare_deferrals
 from sbnotebook.settlement.locking.by_number import same_partition_chunks
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.sdk import management
@@ -117,14 +117,11 @@ async def test_the_journal_and_the_entity_are_compared(namespace: AsyncNamespace
             (await batch.settle(Complete())).raise_for_failures()
         theirs = await other.entity(queue.address).deferred()
     found = await queue.deferred()
-    standings = {number: found.standing(number) for number in range(1, 6)}
-    assert standings == {1: Standing.GONE, 2: Standing.KNOWN, 3: Standing.KNOWN, 4: Standing.ORPHAN, 5: None}
     assert [m.sequence_number for m in found.orphans] == [4]
     assert [entry.sequence_number for entry in found.gone] == [1]
     assert found.gone[0].confirmed
-    assert [theirs.standing(number) for number in range(1, 5)] == [
-        None, Standing.ORPHAN, Standing.ORPHAN, Standing.KNOWN,
-    ]  # fmt: skip
+    assert [m.sequence_number for m in theirs.orphans] == [2, 3]
+    assert theirs.gone == ()
     assert str(found).startswith(f"3 deferred in {queue.address}: 2 in the journal, 1 orphans; 1 in the journal only")
     more = Deferrals(
         queue.address, dict.fromkeys(range(1, 7), found.orphans[0]), dict.fromkeys(range(2, 7), found.gone[0])
@@ -143,7 +140,7 @@ async def test_what_is_settled_during_the_comparison_is_not_gone(namespace: Asyn
         assert (await batch.settle(Complete())).ok
     ledger = namespace.deferral_ledger
     found = await queue.deferred(progress=lambda _: ledger.forget([(queue.address, 1)]))
-    assert [found.standing(number) for number in (1, 2)] == [None, Standing.KNOWN]
+    assert (found.orphans, found.gone) == ((), ())
 
 
 async def test_what_is_deferred_during_the_comparison_is_no_orphan(namespace: AsyncNamespace) -> None:
@@ -156,7 +153,7 @@ async def test_what_is_deferred_during_the_comparison_is_no_orphan(namespace: As
         return {message.sequence_number: message for message in await queue.peek()}
 
     found = await compare_deferrals(queue, look)
-    assert [found.standing(number) for number in (1, 2)] == [Standing.KNOWN] * 2
+    assert (len(found.messages), found.orphans, found.gone) == (2, (), ())
 
 
 @pytest.mark.parametrize("days", [-1, 1])
@@ -168,7 +165,8 @@ async def test_an_entry_of_another_time_is_of_another_message(namespace: AsyncNa
         assert message.enqueued_time is not None
         return {1: message.with_changes(enqueued_time=message.enqueued_time + timedelta(days=days))}
 
-    assert (await compare_deferrals(queue, look)).standing(1) is Standing.ORPHAN
+    found = await compare_deferrals(queue, look)
+    assert (len(found.orphans), found.gone) == (1, ())
 
 
 async def test_deferred_messages_are_settled_by_a_plan(namespace: AsyncNamespace) -> None:

@@ -21,6 +21,10 @@ def message(number: int = 1, body: bytes = b"body", entity: str = "orders") -> A
     return ArchivedMessage(HOST, entity, number, f"m{number}", "2026-01-01T00:00:00+00:00", "complete", body)
 
 
+def room_of(kept: ArchivedMessage, size: int) -> int:
+    return room_for(size, kept.entity, kept.message_id)
+
+
 def written_ago(path: Path, age: timedelta) -> None:
     """Let everything that is in the archive have been written earlier."""
     with closing(sqlite3.connect(path)) as database, database:
@@ -107,7 +111,7 @@ def test_there_is_room_up_to_the_last_byte(path: Path) -> None:
         archive.require_room()
     with closing(Archive(path, max_bytes=used)) as archive, pytest.raises(ArchiveError, match="is full"):
         archive.require_room()
-    row = room_for(1_000, message(2))
+    row = room_of(message(2), 1_000)
     two = [message(2, b"x" * 1_000), message(3, b"x" * 1_000)]
     with closing(Archive(path, max_bytes=used + 2 * row - 1)) as archive, pytest.raises(ArchiveError, match="is full"):
         archive.keep(two)
@@ -138,7 +142,7 @@ def test_messages_take_no_more_than_the_required_room(path: Path, size: int) -> 
         archive.keep([message(1)])
         before = archive.size
         archive.keep(some)
-        assert archive.size - before <= sum(room_for(size, each) for each in some)
+        assert archive.size - before <= sum(room_of(each, size) for each in some)
 
 
 def test_room_is_counted_for_many_small_messages_too(path: Path) -> None:

@@ -30,11 +30,11 @@ class Pulling:
 
     def packs(self) -> Iterator[Pack]:
         while not self.packer.is_done:
-            pulled = self.packer.take()
-            self.refused += pulled.refused
-            if pulled.pack is not None:
-                yield pulled.pack
-            elif not pulled.refused:
+            pack, refused = self.packer.take()
+            self.refused += refused
+            if pack is not None:
+                yield pack
+            elif not refused:
                 self._arrived.wait(0.01)
                 self._arrived.clear()
 
