@@ -26,7 +26,6 @@ from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.actions.reach import LOCKED
 from sbnotebook.settlement.actions.selection import Chosen, Selection
 from sbnotebook.settlement.actions.sweep import plan_sweep, sweep
-from sbnotebook.settlement.administration import administration_client_of
 from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import PickReport
 from sbnotebook.settlement.grace import Grace
@@ -132,7 +131,7 @@ async def _known(place: Place) -> _Known | None:
     """Return what the administration says, which is nothing without its rights; None where there is no such entity."""
     address = place.address
     try:
-        async with administration_client_of(place.namespace.connection) as client:
+        async with place.namespace.connection.administration_client() as client:
             name, subscription = address.name, address.subscription
             asks: list[Callable[[], Awaitable[Any]]] = [client.get_namespace_properties]
             if subscription is None:
