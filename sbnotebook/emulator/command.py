@@ -43,9 +43,7 @@ def emulator(  # noqa: PLR0913 - one for each option
         int | None, typer.Option(min=0, max=65535, help="Additional port for HTTP; Microsoft's emulator uses 5300.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A Config.json of Microsoft's emulator.")] = None,
-    snapshot: Annotated[
-        Path | None, typer.Option("--from", help="A file of sbnotebook snapshot: all of it, and no other option.")
-    ] = None,
+    snapshot: Annotated[Path | None, typer.Option("--from", help="A file of sbnotebook snapshot, alone.")] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Directory for messages. Default: your user data directory.")
     ] = None,
