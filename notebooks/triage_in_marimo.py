@@ -65,8 +65,9 @@ def _(ns, sb, shipped):
 @app.cell
 def _(mo):
     mo.md("""
-    Use `mo.ui.anywidget(triage)` to put the panel beside other elements, such as in `mo.hstack`. `Browser`, `LockBoard`
-    and `Monitor` work in the same way. *Download as HTML* keeps a record of the triage: the causes, and what you did.
+    Use `mo.ui.anywidget(triage.view)` to put the panel beside other elements, such as in `mo.hstack`. `Browser`,
+    `LockBoard` and `Monitor` work in the same way. *Download as HTML* keeps a record of the triage: the causes, and
+    what you did.
     """)
 
 

@@ -172,7 +172,6 @@ def _triage(browser: Browser, lab: Lab) -> None:
     panel.get_by_label("Delay").fill("5m")
     panel.get_by_role("button", name="Show the plan").click()
     expect(panel.get_by_role("button", name="Carry out")).to_be_visible()
-    panel.locator(".sbn-form").get_by_role("button", name="Close").click()
     panel.get_by_text("The first 5 of 92 messages").click()
     _keep(notebook, "triage", panel)
     panel.get_by_role("button", name="Not now").click()
