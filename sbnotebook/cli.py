@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -320,9 +321,12 @@ def compare(
 
     refuse_secret(one)
     refuse_secret(other)
-    is_file = one.lower().endswith(".sbcopy")
-    with read_copy(one) if is_file else connect(one, write=False) as namespace:
-        found = namespace.compare(other, counts=counts)
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(read_copy(each) if each.lower().endswith(".sbcopy") else connect(each, write=False))
+            for each in (one, other)
+        )
+        found = first.compare(second, counts=counts)
     print(found.as_text(max_rows=len(found)))  # noqa: T201
     if found:
         raise typer.Exit(1)

@@ -536,14 +536,14 @@ class AsyncNamespace(SdkNames):
         """Compare the entities, options, rules and counts of this namespace with those of another, or of a snapshot.
 
         Args:
-            other: a namespace, the file of a snapshot, or what :meth:`connect` takes.
+            other: a namespace, or the file of a snapshot.
             counts: False to leave out the numbers of messages.
 
         Returns:
             The differences: none where the namespaces are the same.
 
         Raises:
-            ConfigurationError: the file is not a copy, or there is no such target.
+            ConfigurationError: the file is not a copy.
             azure.core.exceptions.AzureError: the options could not be read; it needs the right Manage.
 
         Example:
@@ -555,9 +555,9 @@ class AsyncNamespace(SdkNames):
 
         async with AsyncExitStack() as stack:
             if not isinstance(other, AsyncNamespace):
-                is_file = str(other).lower().endswith(".sbcopy")
-                read = AsyncNamespaceCopy.read(other) if is_file else AsyncNamespace.connect(str(other), write=False)
-                other = await stack.enter_async_context(await read)
+                if not str(other).lower().endswith(".sbcopy"):  # it may be a secret
+                    raise ConfigurationError("Compare with connect(…), or with the .sbcopy file of a snapshot.")
+                other = await stack.enter_async_context(await AsyncNamespaceCopy.read(other))
             (name, one), (there, copy) = [await each._described(stack) for each in (self, other)]  # noqa: SLF001
             return compared(one, copy, (name, there), counts=counts)
 

@@ -456,14 +456,14 @@ class Namespace(Twin):
         """Compare the entities, options, rules and counts of this namespace with those of another, or of a snapshot.
 
         Args:
-            other: a namespace, the file of a snapshot, or what :func:`connect` takes.
+            other: a namespace, or the file of a snapshot.
             counts: False to leave out the numbers of messages.
 
         Returns:
             The differences: none where the namespaces are the same.
 
         Raises:
-            ConfigurationError: the file is not a copy, or there is no such target.
+            ConfigurationError: the file is not a copy.
             azure.core.exceptions.AzureError: the options could not be read; it needs the right Manage.
 
         Example:

@@ -87,6 +87,8 @@ def test_snapshots_that_cannot_be_are_refused(
         namespace.snapshot(sample=-1)
     with pytest.raises(DecisionError, match="has a value at"):
         namespace.snapshot(sample=1, mask="$.missing")
+    with pytest.raises(ConfigurationError, match=r"\ACompare with connect\(…\), or with"):
+        namespace.compare(namespace.connection_string or "")
     monkeypatch.setattr("sbnotebook.client.snapshots.MOST", 1)
     with pytest.raises(DecisionError, match="take a smaller sample"):
         namespace.snapshot(sample=5)
