@@ -44,9 +44,7 @@ def emulator(  # noqa: PLR0913 - one for each option
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A Config.json of Microsoft's emulator.")] = None,
     snapshot: Annotated[Path | None, typer.Option("--from", help="A file of sbnotebook snapshot, alone.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Directory for messages. Default: your user data directory.")
-    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Directory for messages; by default in your user data.")] = None,
     in_memory: Annotated[bool, typer.Option("--in-memory", help="Keep messages in memory only.")] = False,
     queue: Annotated[list[str] | None, typer.Option(help="Queue to create. Repeatable.")] = None,
     allow_host: _Hosts = None,
