@@ -29,12 +29,13 @@ const INPUTS = {
   list: () => made("select", { size: 6 }),
   check: () => made("input", { type: "checkbox" }),
 };
+const FIELDS = `sbn-${Math.random().toString(36).slice(2)}`; // each panel of a page loads this script
 let fieldNumber = 0;
 
 export function drawField(view, place, node) {
   if (node.type === "toggles") return drawToggles(view, place);
   const input = INPUTS[node.type]();
-  input.id = `sbn-field-${fieldNumber++}`;
+  input.id = `${FIELDS}-${fieldNumber++}`;
   const label = made("label", { htmlFor: input.id });
   const problem = made("p", { class: "sbn-problem", id: `${input.id}-problem` });
   const parts = node.type === "check" ? [input, label] : [label, input];

@@ -26,6 +26,7 @@ const PATHS = {
   plus: "M8 3v10M3 8h10",
   refresh: LOOP,
   repeat: "M3 8V6.5A2 2 0 0 1 5 4.5h8M10.5 2L13 4.5 10.5 7M13 8v1.5a2 2 0 0 1-2 2H3M5.5 9L3 11.5 5.5 14",
+  search: "M7 2.5a4.5 4.5 0 1 0 .01 0M10.3 10.3L14 14",
   stop: "M4 4h8v8H4z",
   trash: "M3 4.5h10M6.5 4.5v-2h3v2M4.3 4.5l.700 9h6l.700-9",
   undo: "M3 8a5 5 0 1 0 1.6-3.7L3 6M3 2.5V6h3.5",
