@@ -60,7 +60,7 @@ def test_workers_with_another_python_are_mentioned(
     said: list[str] = []
     session(said.append)
     assert said[0].endswith(
-        f"used. Its workers run {python}: where packages are missing there, set PYSPARK_PYTHON before Spark starts."
+        f"session. Its workers run {python}: where packages are missing there, set PYSPARK_PYTHON before Spark starts."
     )
 
 
