@@ -43,7 +43,7 @@ monitor.sample(); triage.wait()
 found = letters.peek(show_progress=False)
 triage.actions.propose(lambda: letters.resubmit(found[:2]))
 triage.actions.wait()
-triage.actions._carry_out.click()
+triage.actions._confirmation().click()
 triage.actions.wait()
 print(triage, board, browser, monitor, triage.actions.report)""",
     """\
