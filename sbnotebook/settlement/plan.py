@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import accumulate
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -160,16 +161,22 @@ class Ramp:
             'Canary: 2 first, watched for 5m at most. The other 7 follow if none of these comes back.'
             >>> Ramp((1, 5), timedelta(minutes=5), 0.02).sentence(9)
             'Ramp: 1, then 5, each watched for 5m at most. The other 3 follow if less than 2% of each batch come back.'
+            >>> Ramp((1, 5), timedelta(seconds=9)).sentence(3)
+            'Ramp: 1, then 2, each watched for 9s at most. The next ones follow if none of each batch comes back.'
         """
         watch, is_one = duration_text(self.watch), len(self.batches) == 1
         if is_one and self.batches[0] >= total:
             return f"Canary: all {total:,}, watched for {watch} at most."
-        sizes = ", then ".join(f"{each:,}" for each in self.batches)
+        before = accumulate(self.batches, initial=0)
+        sizes = ", then ".join(
+            f"{min(size, total - sent):,}" for size, sent in zip(self.batches, before, strict=False) if sent < total
+        )
         first = f"Canary: {sizes} first, watched" if is_one else f"Ramp: {sizes}, each watched"
         whole = "these" if is_one else "each batch"
         limit = f"less than {self.stop_at * 100:g}% of {whole} come" if self.stop_at else f"none of {whole} comes"
-        others = max(total - sum(self.batches), 0)
-        return f"{first} for {watch} at most. The other {others:,} follow if {limit} back."
+        others = total - sum(self.batches)
+        next_ones = f"The other {others:,} follow" if others > 0 else "The next ones follow"
+        return f"{first} for {watch} at most. {next_ones} if {limit} back."
 
 
 @dataclass(frozen=True, slots=True)

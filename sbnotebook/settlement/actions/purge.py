@@ -209,7 +209,7 @@ class _Deletion:
                 raise self._error
             while not (self._is_empty or self._stopped):
                 async with anyio.create_task_group() as tasks:
-                    for _ in range(self._at_once):
+                    for _ in range(self._wanted()):
                         tasks.start_soon(self._beside_others)
                 # One that found none may have come between others that removed some.
                 self._is_empty = False
@@ -217,6 +217,11 @@ class _Deletion:
             self._is_done = self._stopped is None
         await anyio.lowlevel.checkpoint_if_cancelled()
         return None
+
+    def _wanted(self) -> int:
+        """Return how many requests the remaining messages are worth, besides the one that finds none."""
+        total = self._known.total
+        return self._at_once if total is None else min(self._at_once, -(-max(total - self._removed, 0) // self._size))
 
     async def _beside_others(self) -> None:
         """Make requests until one finds nothing, or fails: the next one alone opens the link again, or says why."""
