@@ -61,6 +61,7 @@ class EntityTree(anywidget.AnyWidget):
         self._loaded = threading.Event()
         self._listed: set[str] = set()
         self.counts: list[EntityCounts] = []
+        background.answer_at_once(self)
         self.on_msg(self._told)
         self.observe(self._opened, "expanded")
         self.refresh()
