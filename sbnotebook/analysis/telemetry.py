@@ -70,23 +70,33 @@ def trace_columns(properties: Any) -> tuple[Any, Any]:
     kernels: Any = pc
     found: list[tuple[Any, Any]] = []
     for name in _NAMES:
-        parts = kernels.extract_regex(kernels.map_lookup(properties, name, "first"), _FORM)
+        parts = kernels.extract_regex(kernels.map_lookup(properties, _scalar(name), "first"), _FORM)
         version, trace, span, more = (kernels.struct_field(parts, place) for place in range(4))
-        is_right = kernels.and_(kernels.not_equal(trace, _NO_TRACE), kernels.not_equal(span, _NO_SPAN))
+        is_right = kernels.and_(_differs(trace, _NO_TRACE), _differs(span, _NO_SPAN))
         # Version ff is invalid, and only later versions than 00 may have more behind the flags.
-        is_known = kernels.or_(kernels.not_equal(version, "00"), kernels.equal(more, ""))
-        is_right = kernels.and_(is_right, kernels.and_(is_known, kernels.not_equal(version, "ff")))
-        found.append(tuple(kernels.if_else(is_right, part, None) for part in (trace, span)))
+        is_known = kernels.or_(_differs(version, "00"), kernels.equal(more, _scalar("")))
+        is_right = kernels.and_(is_right, kernels.and_(is_known, _differs(version, "ff")))
+        found.append(tuple(kernels.if_else(is_right, part, _scalar(None)) for part in (trace, span)))
     (trace, span), (older_trace, older_span) = found
     is_new = kernels.is_valid(trace)
     return kernels.if_else(is_new, trace, older_trace), kernels.if_else(is_new, span, older_span)
+
+
+def _differs(column: Any, text: str) -> Any:
+    kernels: Any = pc
+    return kernels.not_equal(column, _scalar(text))
+
+
+def _scalar(text: str | None) -> Any:
+    # Arrow imports pandas to make one of a Python value.
+    return array_of_values([text], pa.string())[0]
 
 
 def traces_of(messages: Sequence[Any] | pa.Table) -> list[str | None]:
     """Return the trace id of each message, None where it has none."""
     if isinstance(messages, pa.Table):
         return trace_columns(messages.column(PROPERTIES))[0].to_pylist()
-    own = [[(name, str(each.application_properties.get(name, ""))) for name in _NAMES] for each in messages]
+    own = [{name: str(each.application_properties.get(name, "")) for name in _NAMES} for each in messages]
     return trace_columns(array_of_values(own, pa.map_(pa.string(), pa.string())))[0].to_pylist()
 
 
