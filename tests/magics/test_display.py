@@ -55,8 +55,8 @@ def test_in_a_notebook_what_is_held_is_a_board(notebook: Kernel) -> None:
 
 
 def test_batch_has_one_board_however_often_it_is_shown(notebook: Kernel) -> None:
-    notebook.run("import threading\nfrom ipywidgets.widgets.widget import _instances as kept")
-    widgets = "print(sum(type(each).__name__ == 'LockBoard' for each in kept.values()), len(kept))"
+    notebook.run("import gc, threading\nfrom ipywidgets.widgets.widget import _instances as kept")
+    widgets = "print(sum(type(each).__name__ == 'LockBoard' for each in gc.get_objects()), len(kept))"
     threads = "print(sum(each.name == 'sbnotebook lock board' for each in threading.enumerate()))"
     notebook.run("%sb_lock boarded")
     boards, before = map(int, notebook.run(widgets).text.split())
