@@ -345,8 +345,8 @@ class _Ahead:
     once. Each answer is complete from the requested number to its last message. Drop messages that the page before has
     shown already. Numbers that no answer reaches are requested in order.
 
-    The number of requests in progress is fixed, but not behind the first page, and not behind the four pages after one
-    of no use: a gap, the end of a partition, or a busy service.
+    The number of requests in progress is fixed. It is one for the first page, and for the four pages after one of no
+    use: a gap, the end of a partition, or a busy service.
     """
 
     def __init__(self, ask: Callable[[int, int], Awaitable[Page | None]]) -> None:

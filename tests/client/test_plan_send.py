@@ -47,7 +47,7 @@ def test_send_plan_for_later_says_when(namespace: Namespace, when: dict[str, str
 
 def test_send_plan_refuses_wrong_data_at_once(namespace: Namespace) -> None:
     queue = namespace.entity("orders")
-    with pytest.raises(DecisionError, match="not by both"):
+    with pytest.raises(DecisionError, match="not both"):
         queue.plan_send("x", at=datetime.now(UTC), delay="1h")
     with pytest.raises(ConfigurationError, match="cannot be made of int"):
         queue.plan_send([1])

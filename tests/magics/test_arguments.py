@@ -104,7 +104,7 @@ def test_help_shows_the_arguments_and_an_example(unconnected: Shell) -> None:
 def test_magics_have_an_example(unconnected: Shell) -> None:
     manager = unconnected.ipython.magics_manager
     magics = {name: magic for name, magic in manager.magics["line"].items() if name.startswith("sb_")}
-    assert len(magics) == 29
+    assert len(magics) == 31
     assert not [name for name, magic in magics.items() if f"%{name} " not in magic.__doc__]
 
 

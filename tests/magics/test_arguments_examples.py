@@ -16,6 +16,7 @@ from sbnotebook.model import Message
 from tests.magics.conftest import Shell
 
 ELSEWHERE = {"sb_spark": "starts Java: tests/spark and the tutorials run it"}
+ELSEWHERE_USED = re.compile(" --(?:cause|decode) ")
 EXAMPLE = re.compile(r"^Example::\n\n(?P<lines>(?: {4}.*\n|\s*\n)+)", re.MULTILINE)
 
 
@@ -23,8 +24,8 @@ def cells(magic: Any) -> list[str]:
     """Return the cells of an example, which empty lines separate."""
     match = EXAMPLE.search(magic.__doc__)
     assert match is not None, magic
-    # The fingerprint of a cause depends on the messages; test_selection_magics.py chooses by one.
-    lines = "".join(line for line in match["lines"].splitlines(keepends=True) if " --cause " not in line)
+    # A cause's fingerprint depends on the messages, and a decoder reads a file: other tests use both.
+    lines = "".join(each for each in match["lines"].splitlines(keepends=True) if not ELSEWHERE_USED.search(each))
     return [cell for cell in dedent(lines).strip().split("\n\n") if cell]
 
 

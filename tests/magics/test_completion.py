@@ -30,7 +30,6 @@ def ready(kernel: Kernel, emulator: RunningEmulator) -> Kernel:
         ("%sb_resubmit tab-orders --ed", ["%sb_resubmit tab-orders --edit", "%sb_resubmit tab-orders --edit-json"]),
         ("%sb_resubmit tab-orders --dry-run --ma", [
             "%sb_resubmit tab-orders --dry-run --max-resubmits",
-            "%sb_resubmit tab-orders --dry-run --max-came-back",
             "%sb_resubmit tab-orders --dry-run --max-in-flight",
         ]),
         ("%sb_resubmit tab-orders -e fi", ["%sb_resubmit tab-orders -e fix"]),

@@ -7,7 +7,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from scripts.reference_pages import MARK, magics_of, section
+from scripts.reference_pages import MAGICS, magic_page
 from tests.magics.conftest import Kernel, Shell
 
 
@@ -39,16 +39,18 @@ def test_the_magics_load_without_pyspark_and_plotly() -> None:
 def test_magics_are_in_the_reference_with_their_options(unconnected: Shell) -> None:
     reference = Path(__file__).parents[2] / "docs" / "reference"
     rows = re.findall(r"^\| `%(\w+)", (reference / "magics.md").read_text(), re.MULTILINE)
-    marks = [mark for page in reference.glob("magics/*.md") for mark in MARK.findall(page.read_text())]
+    headings = [
+        name for page in MAGICS.values() for name in re.findall(r"^## `%+(\w+)`", magic_page(*page), re.MULTILINE)
+    ]
     line_magics: dict[str, Any] = unconnected.ipython.magics_manager.magics["line"]
     magics = sorted(name for name in line_magics if name.partition("_")[0] == "sb")
     assert magics[0] == "sb"
-    assert sorted(name for mark in marks for name in magics_of(mark)) == magics[1:]
+    assert sorted(headings) == magics[1:]
     assert sorted(rows) == magics[1:]
 
 
 def test_options_in_the_reference_have_meaning_and_default() -> None:
-    text = section("SelectionMagics")
+    text = magic_page(*MAGICS["reference/magics-act.md"])
     rows = re.findall(r"^\| (`-.*) \| (.*) \| (.*) \|$", text, re.MULTILINE)
     assert ("`--max-resubmits` N", "5 for dead letters") in {(option, default) for option, _, default in rows}
     assert len(rows) > 50

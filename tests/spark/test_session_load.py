@@ -100,7 +100,7 @@ def test_load_warns_of_an_emulator_out_of_reach(namespace: Namespace, spark: Spa
 
 def test_sb_spark_loads_with_a_read_only_connection(shell: Shell, deferred_two: str) -> None:
     ran = shell.run(f"%sb_spark {deferred_two} --into all_of_it")
-    assert ran.out.startswith("Spark ")
+    assert ran.out.startswith("Using the running Spark ")
     assert shell.variables["all_of_it"].count() == 10
     assert shell.variables["spark"] is shell.variables["all_of_it"].sparkSession
     chosen = shell.run(f"%sb_spark {deferred_two} --from 2 --to-sequence-number 6 --state active --partitions 2").value

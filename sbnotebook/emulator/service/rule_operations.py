@@ -38,7 +38,8 @@ _MAX_RULES: Final = 1000  # Rules in one answer
 _MAX_NAME: Final = 50  # Characters of a rule's name (Service Bus documentation, "Service Bus quotas")
 _KINDS: Final = {f"{kind.lower()}-filter": kind for kind in ("Sql", "Correlation", "True", "False")}
 # The names in a request, such as ``reply-to``, by the properties of a filter
-_CORRELATION: Final = {name: re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower() for name in CORRELATION_PROPERTIES}
+_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
+_CORRELATION: Final = {name: _WORD.sub("-", name).lower() for name in CORRELATION_PROPERTIES}
 
 
 def add(call: Call) -> Reply:
