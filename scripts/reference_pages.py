@@ -26,7 +26,10 @@ __all__ = ["MAGICS", "WORDS", "magic_page", "setup", "spark_options", "summary"]
 ROOT: Final = Path(__file__).resolve().parents[1]
 MAGICS: Final = {
     "reference/magics-look.md": ("Magics that look", ("start", "look", "elsewhere")),
-    "reference/magics-act.md": ("Magics that act", ("hold and settle", "choose and settle", "send", "afterwards")),
+    "reference/magics-act.md": (
+        "Magics that act",
+        ("hold and settle", "choose and settle", "send", "afterwards", "assistant"),
+    ),
 }
 """The title and the tasks of each page that is written from the code."""
 WORDS: Final = {

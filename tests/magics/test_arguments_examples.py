@@ -15,7 +15,10 @@ from sbnotebook.emulator.process import default_data_dir, stop
 from sbnotebook.model import Message
 from tests.magics.conftest import Shell
 
-ELSEWHERE = {"sb_spark": "starts Java: tests/spark and the tutorials run it"}
+ELSEWHERE = {
+    "sb_spark": "starts Java: tests/spark and the tutorials run it",
+    "sb_confirm": "confirms a plan of an assistant: test_assistant_magics.py makes one",
+}
 ELSEWHERE_USED = re.compile(" --(?:cause|decode) ")
 EXAMPLE = re.compile(r"^Example::\n\n(?P<lines>(?: {4}.*\n|\s*\n)+)", re.MULTILINE)
 
@@ -42,7 +45,10 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
             shell.run("other = namespace")
             frame = pd.DataFrame({"carrier": ["UA", "AA"] * 20, "flight": range(40)})
             shell.variables.update({"frame": frame, "messages": [Message(body=b"{}", subject="ok")]})
-            shell.run("%sb_send orders frame\n%sb_lock orders -n 5\n%sb_dead_letter --reason Invalid\n%sb_release")
+            trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+            shell.variables["traced"] = [Message(body=b"{}", application_properties=trace)]
+            shell.run("%sb_send orders traced\n%sb_send orders frame\n%sb_lock orders -n 5")
+            shell.run("%sb_dead_letter --reason Invalid\n%sb_release")
             yield shell
     finally:
         shell.close()
