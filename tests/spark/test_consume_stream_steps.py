@@ -362,7 +362,9 @@ def wait_until_idle(query: Query, removed: int) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("chosen", [{"orphans": "ignore"}, {"delivery": "at-least-once"}])
+@pytest.mark.parametrize(
+    "chosen", [{"orphans": "ignore"}, pytest.param({"delivery": "at-least-once"}, marks=pytest.mark.thorough)]
+)
 def test_process_keeps_nothing_of_the_messages_that_it_removed(
     query: Query, own: Namespace, own_queue: str, monkeypatch: pytest.MonkeyPatch, chosen: dict[str, str]
 ) -> None:

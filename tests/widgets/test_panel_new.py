@@ -27,7 +27,7 @@ def test_the_panel_of_contributing_is_drawn_four_times(namespace: Namespace) -> 
     assert panel.widget.children == (panel.view,), "in a browser"
     write(panel, "How many", 2)
     click(panel, "Look")
-    until(lambda: "2 messages" in text_of(panel.blocks()))
+    until(lambda: "2 messages" in text_of(panel.blocks()))  # said when the rows are there
     assert SUBJECT in text_of(panel.blocks())
     assert "&lt;b&gt;late&lt;/b&gt;" in html_of(panel.blocks())
     until(lambda: SUBJECT in str(panel.view.whole()))
