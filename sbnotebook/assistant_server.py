@@ -28,7 +28,7 @@ _INSTRUCTIONS: Final = (
 
 
 class Confirmation(BaseModel):
-    """What a person answers."""
+    """The answer of a person."""
 
     confirm: bool = Field(description="Carry this plan out")
 

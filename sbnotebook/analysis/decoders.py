@@ -57,7 +57,7 @@ class UndecodableError(ValueError):
 
 
 class Labels(NamedTuple):
-    """What a decoder may know of a message beside its body.
+    """The part of a message that a decoder gets beside its body.
 
     Attributes:
         subject: its subject.

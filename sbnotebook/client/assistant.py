@@ -1,4 +1,4 @@
-"""What an assistant may do with a namespace: look, and propose plans that a person confirms.
+"""Tools that let an assistant look into a namespace, and propose plans that a person confirms.
 
 Each tool is a method of :class:`Assistant`, with the types and the help that the assistant gets. Their results are
 limited, without secrets, and marked: texts of messages come from senders, who may write instructions into them.

@@ -1,4 +1,4 @@
-"""What the verbs have in common: twins, arguments, and names of Microsoft's SDK that lead to them."""
+"""Twins of the verbs, the arguments that many share, and hints for names of Microsoft's SDK."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ARGUMENTS: Final = {
     "show_progress": "False for no bar.",
     "where": "only messages for which this SQL expression over the message columns is true.",
 }
-"""What the arguments of many verbs mean. A docstring that has one of them itself, keeps its own."""
+"""The documentation of arguments that many verbs take. A docstring with its own line for an argument keeps it."""
 _SECTIONS: Final = re.compile(r"^(?:Returns|Raises|Yields|Example|Source)\b.*:", re.MULTILINE)
 C = TypeVar("C", bound=type)
 

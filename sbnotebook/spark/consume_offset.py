@@ -43,9 +43,9 @@ class ConsumeOffset:
     enqueued: tuple[int, int] | None = None
     """The first and last times in ms: they tell the messages from those of an entity that was made anew."""
     is_locked: bool = False
-    """Whether the stream delivers at least once: the messages stay locked and are never deferred."""
+    """True for delivery at least once: the messages stay locked, and the stream never defers them."""
     is_adopted: bool = False
-    """Whether the messages were deferred before: then it does not follow that the micro-batch was read."""
+    """True if the messages were deferred before. That does not show that Spark read the micro-batch."""
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], entity: EntityAddress, *, is_locked: bool = False) -> Self:

@@ -111,7 +111,7 @@ class SettleTask(Shipped):
     entity: EntityAddress | None = None  # None: a column names it
     archived: bool = False
     is_repeated: bool = False
-    """Whether a run before this one may have locked messages, which this one then waits for."""
+    """True if an earlier run may have locked messages. This run then waits for them."""
 
     def settle(self, batches: Iterable[pa.RecordBatch]) -> Generator[tuple[pa.RecordBatch, list[Outcome]]]:
         """Settle messages; yield some rows at a time, with an outcome for each."""

@@ -47,7 +47,7 @@ _TRANSFER_FAILURES: Final = {
 
 
 Forwarded = tuple[int, str | None, int]
-"""What a forwarded message keeps: its first number, where it was dead-lettered, and how often it was forwarded."""
+"""A forwarded message keeps its first number, the entity that dead-lettered it, and the count of its forwards."""
 
 
 class Admission:

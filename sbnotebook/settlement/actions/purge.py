@@ -72,7 +72,7 @@ class PurgeReport(PickReport):
 
 
 class _Known(NamedTuple):
-    """What the administration says of an entity.
+    """The facts about an entity that decide how it is purged.
 
     Args:
         total: number of its messages; None where that is not known.

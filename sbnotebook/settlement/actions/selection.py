@@ -203,7 +203,7 @@ def _quoted(name: str) -> str:
 
 @dataclass(slots=True)
 class Survey:
-    """What a peek from the head to the last chosen message has found."""
+    """The messages between the head and the last chosen one, as a peek found them."""
 
     found: dict[int, PeekedMessage] = field(default_factory=dict[int, PeekedMessage])
     to_lock: int = 0

@@ -65,7 +65,7 @@ _NO_EXTENSION, _CODE, _FIELD_COUNT, _TRUE, _FALSE, _UINT = 0x0200, b"\x00\x53\x1
 # Positions in a disposition frame (AMQP 1.0 section 2.7.6).
 _FRAME_ROLE, _FRAME_FIRST, _FRAME_LAST, _FRAME_SETTLED, _FRAME_STATE = range(5)
 Operation: TypeAlias = tuple[str, str | None, str | None]
-"""What a frame does with its messages: the verb, and the reason and description of a dead letter."""
+"""The verb of a frame, with the reason and the description of a dead letter."""
 _PART: Final = "_sbnotebook_part"
 """In the SDK's note on the confirmation of a delivery: the part that it belongs to."""
 
