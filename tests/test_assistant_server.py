@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -207,30 +208,70 @@ async def test_a_notebooks_connection_is_used(
     assert counts(emulator) == (0, 0)
 
 
+class KilledClient:
+    """A client that speaks to its server in lines, and may be gone at any time."""
+
+    def __init__(self, emulator: RunningEmulator, tmp_path: Path) -> None:
+        environment = {**os.environ, "TARGET": emulator.connection_string, "XDG_DATA_HOME": str(tmp_path / "data")}
+        command = [sys.executable, *COMMAND, "env:TARGET", "--may-plan"]
+        pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        self.server: subprocess.Popen[bytes] = subprocess.Popen(command, env=environment, **pipes)
+        hello: dict[str, Any] = {"capabilities": {"elicitation": {}}, "clientInfo": {"name": "a test", "version": "1"}}
+        self.say(id=0, method="initialize", params={"protocolVersion": "2025-06-18", **hello})
+        self.hear()
+        self.say(method="notifications/initialized")
+
+    def say(self, **line: Any) -> None:
+        assert self.server.stdin
+        self.server.stdin.write(json.dumps({"jsonrpc": "2.0", **line}).encode() + b"\n")
+        self.server.stdin.flush()
+
+    def hear(self) -> dict[str, Any]:
+        assert self.server.stdout
+        return json.loads(self.server.stdout.readline())
+
+    def call(self, tool: str, **arguments: Any) -> None:
+        self.say(id=1, method="tools/call", params={"name": tool, "arguments": arguments})
+
+    def die(self) -> None:
+        """Close standard input, as the end of a client does, and wait for the end of the server."""
+        assert self.server.stdin
+        assert self.server.stderr
+        self.server.stdin.close()
+        with self.server:
+            assert self.server.wait(60) == 0
+            assert b"Traceback" not in self.server.stderr.read()
+
+
 @pytest.mark.thorough
 def test_a_killed_client_ends_its_server(emulator: RunningEmulator, namespace: Namespace, tmp_path: Path) -> None:
-    environment = {**os.environ, "TARGET": emulator.connection_string, "XDG_DATA_HOME": str(tmp_path / "data")}
-    command = [sys.executable, *COMMAND, "env:TARGET", "--may-plan"]
-    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a test", "version": "1"}}
-    plan = {"entity": "orders/$dlq", "action": "complete", "where": "true"}
-    lines: list[dict[str, Any]] = [
-        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "plan", "arguments": plan}},
-    ]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-    ) as server:
-        assert server.stdin
-        assert server.stdout
-        assert server.stderr
-        for line in lines:
-            server.stdin.write(json.dumps(line).encode() + b"\n")
-        server.stdin.flush()
-        answers = [json.loads(server.stdout.readline()) for _ in range(2)]
-        server.stdin.close()  # as the end of a client does
-        assert server.wait(20) == 0
-        assert b"Traceback" not in server.stderr.read()
-    assert "digest" in answers[1]["result"]["content"][0]["text"]
+    client = KilledClient(emulator, tmp_path)
+    client.call("plan", entity="orders/$dlq", action="complete", where="true")
+    assert "digest" in client.hear()["result"]["content"][0]["text"]
+    client.die()
     assert counts(emulator) == (0, 21)
     assert [each.tool for each in namespace.assistant_calls.last()] == ["plan"]
+
+
+@pytest.mark.thorough
+def test_a_client_killed_in_a_resubmit_loses_nothing(
+    emulator: RunningEmulator, namespace: Namespace, tmp_path: Path
+) -> None:
+    client = KilledClient(emulator, tmp_path)
+    client.call("plan", entity="orders/$dlq", action="resubmit", where="true")
+    digest = json.loads(client.hear()["result"]["content"][0]["text"])["digest"]
+    emulator.faults.entity("orders").accept_delay_ms = 500
+    client.call("apply", digest=digest)
+    asked = client.hear()
+    assert asked["method"] == "elicitation/create"
+    client.say(id=asked["id"], result={"action": "accept", "content": {"confirm": True}})
+    until = time.monotonic() + 30
+    while not namespace.history("orders/$dlq") and time.monotonic() < until:
+        time.sleep(0.01)  # the server is another process, which says nothing while it works
+    client.die()
+    for plan in namespace.resume():
+        plan.apply(show_progress=False).raise_for_failures()
+    clones = namespace.entity("orders").peek(show_progress=False)
+    originals = [str(each.application_properties.get("OriginalMessageId")) for each in clones]
+    assert len({*originals}) == len(originals) > 0
+    assert sum(counts(emulator)) == 21
