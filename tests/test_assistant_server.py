@@ -214,8 +214,8 @@ class KilledClient:
     def __init__(self, emulator: RunningEmulator, tmp_path: Path) -> None:
         environment = {**os.environ, "TARGET": emulator.connection_string, "XDG_DATA_HOME": str(tmp_path / "data")}
         command = [sys.executable, *COMMAND, "env:TARGET", "--may-plan"]
-        pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        self.server: subprocess.Popen[bytes] = subprocess.Popen(command, env=environment, **pipes)
+        pipe = subprocess.PIPE
+        self.server = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
         hello: dict[str, Any] = {"capabilities": {"elicitation": {}}, "clientInfo": {"name": "a test", "version": "1"}}
         self.say(id=0, method="initialize", params={"protocolVersion": "2025-06-18", **hello})
         self.hear()
