@@ -286,7 +286,7 @@ async def test_a_refused_sender_is_not_asked_for_with_each_pack(
         raise ServiceBusQuotaExceededError(message="There are as many connections as may be.")
 
     monkeypatch.setattr(pool, "_open", refuse)
-    pool.limiter.answered(0.05)  # the line is long enough for more senders
+    pool.limiter = Limiter(in_flight=(40, 40, 1))  # more senders than there are
     report = await send_many(pool, numbered(300), batch_size=1)
     assert report.settled == 300
     assert 1 <= attempts <= 40
