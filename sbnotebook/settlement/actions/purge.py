@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from itertools import repeat
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import anyio
 import anyio.lowlevel
@@ -30,6 +30,7 @@ from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import PickReport
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.locking.renewal import SystemClock
+from sbnotebook.settlement.pace import Limiter
 from sbnotebook.settlement.parallel import in_parallel
 from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.place import Place
@@ -39,8 +40,8 @@ from sbnotebook.settlement.watch import OutcomeListener, ignore_outcomes, report
 
 _MOST, _MOST_PREMIUM = 500, 4_000
 """Messages that a request removes at most."""
-_AT_ONCE: Final = 16
-"""Requests that wait for their answers at once: over a distance, the answers take the time."""
+_SHOWN: Final = 10
+"""The first messages that a plan can show."""
 _FINISH_WITHIN: Final = 10.0
 """Seconds that requests in progress get when the purge is interrupted."""
 _ENDS: Final = (SbNotebookError, AzureError, OSError)
@@ -90,7 +91,13 @@ async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, pro
     by_age = chosen == Chosen(before=chosen.before)
     if not by_age or (archived and place.namespace.archive is not None):
         return await plan_sweep(place, Purge(), chosen, archived=archived, progress=progress)
-    known = await _known(place)
+    looks: list[Callable[[], Awaitable[Any]]] = [
+        partial(_known, place),
+        partial(place.peek, _SHOWN),  # also opens the connection of the purge
+    ]
+    known, first = cast(
+        "tuple[_Known | None, list[PeekedMessage]]", await in_parallel(lambda look: look(), looks, len(looks))
+    )
     if known is None or known.refusal is not None:
         way = f"Each is received and removed: {known.refusal}." if known else ""
         return await plan_sweep(place, Purge(), chosen, archived=archived, way=way, progress=progress)
@@ -99,6 +106,7 @@ async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, pro
     before = min(chosen.end or now, now)
     # Only a part of the counted messages may be that old.
     known = known._replace(total=known.total if chosen.before is None or not known.total else None)
+    shown = [each for each in first if each.enqueued_time is not None and each.enqueued_time < before]
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:  # noqa: ARG001
         return await _Deletion(place, before, known, limits, progress).run()
@@ -108,7 +116,7 @@ async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, pro
         Purge(before),
         (),
         carry_out,
-        describe=lambda _: Preview(_sentence(place, before, known), ()),
+        describe=lambda rows: Preview(_sentence(place, before, known), tuple(shown[:rows])),
         total=known.total,
         options={} if archived else {"archived": False},
         on=place.namespace.in_plans,
@@ -171,8 +179,7 @@ class _Deletion:
         self._limits, self._progress = limits, progress
         self._pace = limits.pace()
         self._size = min(known.most, self._pace.at_once or known.most)
-        in_flight = _AT_ONCE if limits.max_in_flight == AUTO else limits.max_in_flight
-        self._at_once = 1 if limits.rate else min(in_flight, _AT_ONCE)
+        self._limiter = Limiter.of_senders()  # a request is for as many messages as a transfer
         self._peeker = place.namespace.peeker(place.address)  # its connection may be warm
         self._grace = Grace(self._interrupt)
         self._tell: OutcomeListener = ignore_outcomes
@@ -195,7 +202,7 @@ class _Deletion:
         report = self._report()
         if rest:
             report = self._as_report([*report, *await self._sweep(rest)])
-        return report.timed(anyio.current_time() - start, self._at_once * self._size)
+        return report.timed(anyio.current_time() - start, self._most_at_once() * self._size)
 
     async def _delete(self) -> str | None:
         """Remove messages until there are none, and return why the first request was refused, or None."""
@@ -220,8 +227,14 @@ class _Deletion:
 
     def _wanted(self) -> int:
         """Return how many requests the remaining messages are worth, besides the one that finds none."""
-        total = self._known.total
-        return self._at_once if total is None else min(self._at_once, -(-max(total - self._removed, 0) // self._size))
+        total, most = self._known.total, self._most_at_once()
+        return most if total is None else min(most, -(-max(total - self._removed, 0) // self._size))
+
+    def _most_at_once(self) -> int:
+        if self._limits.rate:
+            return 1
+        in_flight = self._limits.max_in_flight
+        return self._limiter.in_flight if in_flight == AUTO else in_flight
 
     async def _beside_others(self) -> None:
         """Make requests until one finds nothing, or fails: the next one alone opens the link again, or says why."""
@@ -250,11 +263,14 @@ class _Deletion:
         await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def _ask(self, delete: Callable[[int, datetime], Awaitable[int]]) -> int:
+        started = anyio.current_time()
         try:
-            return await delete(self._size, self._before)
+            removed = await delete(self._size, self._before)
         except (ServiceBusError, OSError) as error:
             self._lost += Failure.of(error).is_unanswered
             raise
+        self._limiter.answered(anyio.current_time() - started)
+        return removed
 
     def _note(self, removed: int) -> None:
         self._is_empty = not removed

@@ -36,6 +36,7 @@ async def test_purge_without_archive_removes_on_the_server(standard: RunningEmul
         assert sentence.startswith("purge 1,201 messages of orders enqueued before 20")
         for words in ("an operation for each 500 messages, so about 4.", "Locked messages stay.", "for good"):
             assert words in sentence
+        assert [message.message_id for message in plan.preview(2).messages] == ["m0", "m1"]
         assert standard.counts("orders").active == 1_201, "a plan does nothing"
         assert (await queue.send([Message(message_id="late")])).ok
         done = Counter[str]()
