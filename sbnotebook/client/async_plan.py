@@ -9,11 +9,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_pandas, to_send
-from sbnotebook.client.coercions import duration, time_to_come
+from sbnotebook.client.coercions import RampSizes, duration, ramp_of, time_to_come
 from sbnotebook.client.plan_code import CodeOptions, cell_of, python_of
 from sbnotebook.client.portal import Work, blocking, in_background, progress_bar, warn
 from sbnotebook.client.receivers import sent_to
@@ -35,10 +35,6 @@ _MOST_READ: Final = 100_000
 """Messages of an iterator that a plan holds."""
 _CODED: Final = 101
 """Messages of a send that are looked at for its code, one more than it may have."""
-
-
-RampSizes: TypeAlias = str | int | Iterable[int]
-"""The sizes of the batches of a ramp: ``"1,5,20,100"``, a number, or numbers."""
 
 
 @documented
@@ -135,7 +131,7 @@ class AsyncPlan:
         """Return the same plan with a ramp, which its preview and its code name, and :meth:`apply` follows.
 
         Args:
-            batches: the sizes of the batches that go first, such as ``"1,5,20,100"``; a canary is one number.
+            batches: the sizes of the batches that go first, such as ``"1,5,20,100"`` or 10.
             watch: for how long the clones of a batch are watched at most.
             stop_at: the share of a batch, from 0 to 1, that stops the others when it is dead-lettered again; 0 for any.
 
@@ -143,7 +139,7 @@ class AsyncPlan:
             ConfigurationError: a number is out of its range.
             DecisionError: the plan has no clones to watch.
         """
-        ramp = Ramp(_sizes(batches), duration(watch), stop_at)
+        ramp = ramp_of(batches, watch, stop_at)
         self._plan.check_ramp()
         return AsyncPlan(self._plan, keeps=self._keeps, ramp=ramp, receivers=self._receivers)
 
@@ -198,7 +194,7 @@ class AsyncPlan:
 
         Args:
             ramp: resubmit batches of these sizes first, such as ``"1,5,20,100"``, each only if consumers complete the
-                clones of the one before; a canary is one number. None for the ramp of :meth:`with_ramp`, if any.
+                clones of the one before. None for the ramp of :meth:`with_ramp`, if any.
             watch: for how long the clones of a batch are watched at most.
             stop_at: the share of a batch, from 0 to 1, that stops the others when it is dead-lettered again; 0 for any.
             show_progress: False for no bar, and no warning.
@@ -250,7 +246,7 @@ class AsyncPlan:
 
     def _first(self, batches: RampSizes | None, watch: str | float | timedelta, stop_at: float) -> Ramp | None:
         if batches is not None:
-            return Ramp(_sizes(batches), duration(watch), stop_at)
+            return ramp_of(batches, watch, stop_at)
         if stop_at:
             raise ConfigurationError('stop_at goes with ramp=…, the batches that go first, such as "1,5,20,100".')
         return self._ramp
@@ -438,15 +434,6 @@ class AsyncRunning:
             if report := self._work.report:
                 error.__dict__.setdefault("report", report)
             raise
-
-
-def _sizes(batches: RampSizes) -> tuple[int, ...]:
-    """Return the sizes of the batches of a ramp."""
-    given: Any = batches.split(",") if isinstance(batches, str) else [batches] if isinstance(batches, int) else batches
-    try:
-        return tuple(int(each) for each in given)
-    except (TypeError, ValueError):
-        raise ConfigurationError(f'{str(batches)[:40]!r} is not a ramp: write sizes such as "1,5,20,100".') from None
 
 
 def _curve(advance: Callable[..., object] | None) -> Callable[[Sequence[RampStep]], object] | None:

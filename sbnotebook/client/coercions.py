@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from numbers import Integral
-from typing import Final, Protocol, overload
+from typing import Any, Final, Protocol, TypeAlias, overload
 
 from sbnotebook.analysis import query
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import DeadLetter, EntityAddress, MessageState
-from sbnotebook.settlement import MessageFilter
+from sbnotebook.settlement import MessageFilter, Ramp
+
+RampSizes: TypeAlias = str | int | Iterable[int]
+"""The sizes of the batches of a ramp: ``"1,5,20,100"``, a number, or numbers."""
 
 _UNITS: Final = {
     "milliseconds": ("ms", "msec", "msecs", "millisecond", "milliseconds"),
@@ -104,6 +108,21 @@ def time_to_come(at: str | datetime | None, now: datetime | None = None) -> date
             "later time, or send them with %sb_send or send(…)."
         )
     return when
+
+
+def ramp_of(batches: RampSizes, watch: str | float | timedelta, stop_at: float) -> Ramp:
+    """Read the batches of a ramp, for how long each is watched, and the share that stops it.
+
+    Example:
+        >>> ramp_of("1,5", "10m", 0.02)
+        Ramp(batches=(1, 5), watch=datetime.timedelta(seconds=600), stop_at=0.02)
+    """
+    given: Any = batches.split(",") if isinstance(batches, str) else [batches] if isinstance(batches, int) else batches
+    try:
+        sizes = tuple(int(each) for each in given)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f'{str(batches)[:40]!r} is not a ramp: write sizes such as "1,5,20,100".') from None
+    return Ramp(sizes, duration(watch), stop_at)
 
 
 def dead_letter(reason: str | None, description: str | None, error_description: str | None) -> DeadLetter:

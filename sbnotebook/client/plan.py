@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from sbnotebook.client.async_plan import AsyncPlan, AsyncRunning, AsyncSendPlan, RampSizes
+from sbnotebook.client.async_plan import AsyncPlan, AsyncRunning, AsyncSendPlan
+from sbnotebook.client.coercions import RampSizes
 from sbnotebook.client.portal import on_loop, run
 from sbnotebook.client.verbs import ShownAsPreview, Twin
 from sbnotebook.model import Decision, EntityAddress, Outcome, ReceivedMessage, Report
@@ -98,7 +99,7 @@ class Plan(ShownAsPreview, Twin):
         """Return the same plan with a ramp, which its preview and its code name, and :meth:`apply` follows.
 
         Args:
-            batches: the sizes of the batches that go first, such as ``"1,5,20,100"``; a canary is one number.
+            batches: the sizes of the batches that go first, such as ``"1,5,20,100"`` or 10.
             watch: for how long the clones of a batch are watched at most.
             stop_at: the share of a batch, from 0 to 1, that stops the others when it is dead-lettered again; 0 for any.
 
@@ -155,7 +156,7 @@ class Plan(ShownAsPreview, Twin):
 
         Args:
             ramp: resubmit batches of these sizes first, such as ``"1,5,20,100"``, each only if consumers complete the
-                clones of the one before; a canary is one number. None for the ramp of :meth:`with_ramp`, if any.
+                clones of the one before. None for the ramp of :meth:`with_ramp`, if any.
             watch: for how long the clones of a batch are watched at most.
             stop_at: the share of a batch, from 0 to 1, that stops the others when it is dead-lettered again; 0 for any.
             show_progress: False for no bar, and no warning.

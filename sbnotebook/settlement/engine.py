@@ -65,12 +65,16 @@ class PickReport(Report):
         settled, unknown = self.rest.settled, self.rest.counts.get(OutcomeStatus.UNCONFIRMED, 0)
         kept = len(self.rest) - settled - unknown
         said = {
-            f"{settled:,} others released unchanged": settled,
-            f"{unknown:,} others released without confirmation": unknown,
-            f"{kept:,} others not released: their delivery counts go up when their locks end": kept,
+            f"{_others(settled)} released unchanged": settled,
+            f"{_others(unknown)} released without confirmation": unknown,
+            f"{_others(kept)} not released: their delivery counts go up when their locks end": kept,
         }
         ends = ", ".join(sentence for sentence, count in said.items() if count)
         return f"{super().__str__()}; {ends}" if ends else super().__str__()
+
+
+def _others(count: int) -> str:
+    return "1 other" if count == 1 else f"{count:,} others"
 
 
 class Run:

@@ -122,7 +122,7 @@ StepListener = Callable[[Sequence[RampStep]], object]
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """Growing batches of a resubmit, each of which is watched before the next one goes; a canary has one batch.
+    """Growing batches of a resubmit, each of which is watched before the next one goes.
 
     Args:
         batches: the sizes of the batches; the other messages follow the last one.
@@ -158,7 +158,7 @@ class Ramp:
 
         Example:
             >>> Ramp((2,), timedelta(minutes=5)).sentence(9)
-            'Canary: 2 first, watched for 5m at most. The other 7 follow if none of these comes back.'
+            'Ramp: 2 first, watched for 5m at most. The other 7 follow if none of these comes back.'
             >>> Ramp((1, 5), timedelta(minutes=5), 0.02).sentence(9)
             'Ramp: 1, then 5, each watched for 5m at most. The other 3 follow if less than 2% of each batch come back.'
             >>> Ramp((1, 5), timedelta(seconds=9)).sentence(3)
@@ -166,12 +166,12 @@ class Ramp:
         """
         watch, is_one = duration_text(self.watch), len(self.batches) == 1
         if is_one and self.batches[0] >= total:
-            return f"Canary: all {total:,}, watched for {watch} at most."
+            return f"Ramp: all {total:,}, watched for {watch} at most."
         before = accumulate(self.batches, initial=0)
         sizes = ", then ".join(
             f"{min(size, total - sent):,}" for size, sent in zip(self.batches, before, strict=False) if sent < total
         )
-        first = f"Canary: {sizes} first, watched" if is_one else f"Ramp: {sizes}, each watched"
+        first = f"Ramp: {sizes} first, watched" if is_one else f"Ramp: {sizes}, each watched"
         whole = "these" if is_one else "each batch"
         limit = f"less than {self.stop_at * 100:g}% of {whole} come" if self.stop_at else f"none of {whole} comes"
         others = total - sum(self.batches)
@@ -382,8 +382,7 @@ class Plan:
         """
         if self.with_ramp is None:
             raise DecisionError(
-                f"A ramp or canary goes with a resubmit, whose clones can be watched; apply this {self.decision.verb} "
-                "without."
+                f"A ramp goes with a resubmit, whose clones can be watched; apply this {self.decision.verb} without."
             )
         return self.with_ramp
 

@@ -33,7 +33,7 @@ from sbnotebook.widgets.plan_text import (
     plan_blocks,
     report_blocks,
 )
-from sbnotebook.widgets.plan_trial import PlanTrial, canary_blocks, rehearsal_blocks
+from sbnotebook.widgets.plan_trial import PlanTrial, ramp_blocks, rehearsal_blocks
 from sbnotebook.widgets.pretty import cell
 from sbnotebook.widgets.renderers.terminal import text_of
 from sbnotebook.widgets.table.rows import MessageRows
@@ -206,16 +206,16 @@ class ActionPanel(Panel):
                 self._enter(_Stage.PROPOSED, *blocks)
 
     def _offer_code(self) -> None:
-        """Offer the plan as code, with the canary that is chosen now."""
+        """Offer the plan as code, with the ramp that is chosen now."""
         with self._lock, suppress(SbNotebookError):
             if self._plan is not None:
                 target = "emulator" if self._namespace.is_emulator else self._namespace.host
                 self._code.offer(self._chosen(self._plan), target=target, rate=self._limits.rate)
 
     def _chosen(self, plan: Plan) -> Plan:
-        """Return a plan with the canary that is chosen."""
-        canary = self._trial.canary
-        return plan if canary is None else plan.with_ramp(**asdict(canary))
+        """Return a plan with the ramp that is chosen."""
+        ramp = self._trial.ramp
+        return plan if ramp is None else plan.with_ramp(**asdict(ramp))
 
     def _take_back(self, turn: int, why: str) -> None:
         with self._lock:
@@ -346,7 +346,7 @@ class ActionPanel(Panel):
             blocks: list[Block] = []
             if work is not None and (ended.report or not ended.problem):
                 blocks = report_blocks(ended.report, work.plan, cancelled=self._is_cancelled)
-                blocks += canary_blocks(ended.report)
+                blocks += ramp_blocks(ended.report)
             self._reported = (*blocks, *problems)
             self.record += [*self._carried_out, *self._reported]
             self._forward += 1

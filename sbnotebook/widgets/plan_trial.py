@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from sbnotebook.analysis.descriptions import masked
-from sbnotebook.client.coercions import duration
+from sbnotebook.client.coercions import duration, ramp_of
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.targets import notebook_variable
 from sbnotebook.errors import ConfigurationError, SbNotebookError
@@ -16,15 +16,13 @@ from sbnotebook.model import FateStatus, Report
 from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement import Ramp, RampReport
 from sbnotebook.widgets.blocks import Block, Button, Row, Table, Text, Title
-from sbnotebook.widgets.fields import Entry, as_it_is, check_entry, number_entry, watch
+from sbnotebook.widgets.fields import Entry, as_it_is, check_entry, number, watch
 
 if TYPE_CHECKING:
     from sbnotebook.client.rehearsal import Consumer, Rehearsal, Rehearsed
 
 _DEFAULT: Final = Ramp()
-_MOST: Final = 10_000
-"""Messages of a canary at most."""
-_CANARY: Final = "Send the first messages, and the others only if the consumer completes these"
+_RAMP: Final = "Send the first messages, and the others only if the consumer completes these"
 _REHEARSE: Final = "Carry it out on copies, in an emulator of this kernel; the namespace stays as it is"
 _SHOWN: Final = 200
 """Messages of a rehearsal in its table."""
@@ -33,12 +31,12 @@ _MOST_NAME: Final = 60
 
 
 class PlanTrial:
-    """Asks whether a canary goes first, and offers to rehearse.
+    """Asks whether growing batches go first, and offers to rehearse.
 
     Example:
         >>> trial = PlanTrial(lambda: None, lambda: None)
-        >>> trial.wants_canary.value = True
-        >>> trial.canary
+        >>> trial.wants_ramp.value = True
+        >>> trial.ramp
         Ramp(batches=(10,), watch=datetime.timedelta(seconds=600), stop_at=0.0)
     """
 
@@ -49,14 +47,17 @@ class PlanTrial:
         self._is_naming = is_naming
         self._total = 0
         self._problem = ""
-        self.wants_canary = check_entry("Send a canary first", tooltip=_CANARY)
-        self.count = number_entry("First", _DEFAULT.batches[0], _MOST)
+        self.wants_ramp = check_entry("Send a few first", tooltip=_RAMP)
+        self.batches = Entry("First", _sizes, str(_DEFAULT.batches[0]), hint="such as 10, or 1,5,20,100", size="short")
         self.watch = Entry(
             "then watch them for", duration, duration_text(_DEFAULT.watch), hint="such as 10m", size="short"
         )
-        self.most = number_entry("May come back", 0, _MOST)
+        self.stop_at = Entry(
+            "Stop at", _share, hint="the share that came back, such as 0.02; empty for any", size="short"
+        )
         self.consumer = Entry("Consumer", as_it_is, hint="a function of this notebook; empty for none")
-        watch([self.wants_canary, self.count, self.watch, self.most], changed)
+        self._fields = self.batches, self.watch, self.stop_at
+        watch([self.wants_ramp, *self._fields], changed)
 
     def blocks(self) -> list[Block]:
         """Return the offers; nothing for a plan that sends no clones."""
@@ -66,28 +67,26 @@ class PlanTrial:
         found: list[Block] = [
             Row([Button("Rehearse", self._rehearse, _REHEARSE, icon="copy"), *consumer], key="rehearse"),
             *([Text(self._problem, "error", key="trial-problem")] if self._problem else []),
-            self.wants_canary.block(),
+            self.wants_ramp.block(),
         ]
-        if self.wants_canary.value:
-            found.append(Row([self.count.block(), self.watch.block(), self.most.block()], key="canary"))
-            with suppress(SbNotebookError):
-                found.append(Text(str(self.canary and self.canary.sentence(self._total)), "quiet", key="sentence"))
+        if self.wants_ramp.value:
+            found.append(Row([each.block() for each in self._fields], key="ramp"))
+            with suppress(SbNotebookError):  # the fields show it
+                found.append(Text(str(self.ramp and self.ramp.sentence(self._total)), "quiet", key="sentence"))
         return found
 
     def offer(self, plan: Plan) -> None:
-        """Offer to try a plan, with no canary at first."""
+        """Offer to try a plan, with no ramp at first."""
         self._problem = ""
-        self.wants_canary.value = False
+        self.wants_ramp.value = False
         self._total = len(plan) if plan.inner.with_ramp is not None else 0
 
     @property
-    def canary(self) -> Ramp | None:
-        """Return the chosen canary; None for none."""
-        if not self.wants_canary.value:
+    def ramp(self) -> Ramp | None:
+        """Return the chosen ramp; None for none."""
+        if not self.wants_ramp.value:
             return None
-        count, most = self.count.read(), self.most.read()
-        share = (most + 0.5) / count if most else 0.0  # between so many and one more
-        return Ramp((count,), self.watch.read(), share)
+        return ramp_of(self.batches.read(), self.watch.read(), self.stop_at.read())
 
     def named_consumer(self) -> Consumer | None:
         """Return the function or the command that the user named; None for none."""
@@ -100,6 +99,14 @@ class PlanTrial:
             return found
         self._problem = f"The notebook has no function or command {name[:_MOST_NAME]!r}: run the cell that defines it."
         raise ConfigurationError(self._problem)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return ramp_of(text, _DEFAULT.watch, _DEFAULT.stop_at).batches
+
+
+def _share(text: str) -> float:
+    return Ramp(stop_at=number(text) or 0.0).stop_at
 
 
 def rehearsal_blocks(rehearsal: Rehearsal) -> list[Block]:
@@ -137,8 +144,8 @@ def _numbers(found: list[Rehearsed]) -> str:
     return ", ".join(str(each.sequence_number) for each in found[:_NAMED]) + more
 
 
-def canary_blocks(report: Report) -> list[Block]:
-    """Describe what became of the canaries of a resubmit; nothing for another report."""
+def ramp_blocks(report: Report) -> list[Block]:
+    """Describe what became of the messages that a ramp sent first; nothing for another report."""
     if not isinstance(report, RampReport) or not report.fates:
         return []
     counts = Counter((fate.status, fate.reason or "", fate.description or "") for fate in report.fates)
@@ -147,5 +154,5 @@ def canary_blocks(report: Report) -> list[Block]:
     words: list[Block] = [] if report.stopped is None else [Text(report.stopped, "warning")]
     if len(report.steps) > 1:
         words.append(Text(f"The ramp: {' → '.join(map(str, report.steps))}."))
-    caption = "The fate of the canaries, as it was seen last"
-    return [*words, Table(["canaries", "fate", "reason", "description"], said, caption, is_open=not is_good)]
+    caption = "The fate of the first messages, as it was seen last"
+    return [*words, Table(["messages", "fate", "reason", "description"], said, caption, is_open=not is_good)]

@@ -163,7 +163,7 @@ def test_a_night_on_call(browser: Browser, lab: Lab, tmp_path: Path, theme: str,
     folder.mkdir(parents=True, exist_ok=True)
     hand = Hand(page, folder, f"{width}-{theme}")
     _find(hand, panel)
-    _canary(hand, panel, notebook)
+    _first_ten(hand, panel, notebook)
     _rest(hand, panel, notebook)
     _undo(hand, panel, notebook)
     _by_keyboard(hand, panel)
@@ -198,7 +198,7 @@ def _carry_out(hand: Hand, panel: Locator, said: str, *, picture: str) -> None:
     expect(panel.get_by_text(said)).to_be_in_viewport()
 
 
-def _canary(hand: Hand, panel: Locator, notebook: Notebook) -> None:
+def _first_ten(hand: Hand, panel: Locator, notebook: Notebook) -> None:
     """Send ten messages back, and watch what becomes of them."""
     cause = cause_in(panel)
     before = hand.scrolled
@@ -206,13 +206,13 @@ def _canary(hand: Hand, panel: Locator, notebook: Notebook) -> None:
     hand.click(cause.get_by_role("button", name="Resubmit…"))
     assert hand.scrolled == before, "the way from the cause to its action needs no scrolling"
     expect(panel.locator(".sbn-form")).to_be_in_viewport()
-    _carry_out(hand, panel, "Resubmitted 10 messages to orders.", picture="canary planned")
+    _carry_out(hand, panel, "Resubmitted 10 messages to orders.", picture="first planned")
     expect(cause_in(panel)).to_contain_text(re.compile(r"10 resubmitted [-\d]+ [:\d]+, none came back yet"))
-    hand.step("canary sent")
+    hand.step("first sent")
     assert notebook.kernel("consume(4)") == "10 4"
     hand.click(panel.get_by_role("button", name="Refresh"))
     expect(cause_in(panel)).to_contain_text("4 came back")
-    hand.step("canary watched")
+    hand.step("first watched")
 
 
 def _rest(hand: Hand, panel: Locator, notebook: Notebook) -> None:

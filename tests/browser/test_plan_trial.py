@@ -1,4 +1,4 @@
-"""Try a resubmit: compare, rehearse with a function of the notebook, copy it, and send a canary."""
+"""Try a resubmit: compare, rehearse with a function of the notebook, copy it, and send a few first."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def _rehearsed(notebook: Notebook, panel: Locator) -> None:
 
 
 def _copied(page: Page, panel: Locator) -> None:
-    panel.get_by_label("Send a canary first").check()
+    panel.get_by_label("Send a few first").check()
     panel.get_by_label("First", exact=True).fill("3")
     panel.get_by_label("First", exact=True).press("Tab")
-    expect(panel.get_by_text("Canary: 3 first, watched for 10m at most.")).to_be_visible()
+    expect(panel.get_by_text("Ramp: 3 first, watched for 10m at most.")).to_be_visible()
     panel.get_by_role("button", name="Copy as cell").click()
     code = "%sb_resubmit orders/$dlq --messages 1-12 --to orders --ramp 3 --watch 10m\n"
     expect(panel.locator(".sbn-code")).to_have_text(code)
@@ -101,5 +101,5 @@ def _sent_first(notebook: Notebook, panel: Locator) -> None:
     panel.get_by_role("button", name="Cancel").click()
     words = panel.locator(".sbn-words").first
     expect(words).to_contain_text("Resubmit was cancelled")
-    expect(words).to_contain_text("The fate of the canaries, as it was seen last")
+    expect(words).to_contain_text("The fate of the first messages, as it was seen last")
     assert notebook.kernel(LETTERS) == "9 3"

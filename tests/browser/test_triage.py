@@ -49,7 +49,7 @@ def test_a_triage_by_mouse_and_another_by_keyboard(run: Run) -> None:
     bills = panels.filter(has_text="Triage of bills/$dlq")
     for panel in (orders, bills):
         expect(panel.get_by_text("30 messages, peeked at")).to_be_visible()
-    _a_canary(orders)
+    _the_first_ten(orders)
     _what_is_hidden_is_told(orders)
     _by_mouse(notebook, orders)
     _a_note(notebook, orders)
@@ -58,7 +58,7 @@ def test_a_triage_by_mouse_and_another_by_keyboard(run: Run) -> None:
     assert notebook.largest < 1_000_000
 
 
-def _a_canary(panel: Locator) -> None:
+def _the_first_ten(panel: Locator) -> None:
     """Select the first messages of a cause beside a selection of all, and open the form on the cause itself."""
     panel.get_by_role("button", name="Select 30 shown").click()
     cause = panel.get_by_role("listitem").filter(has_text="no price")

@@ -167,11 +167,11 @@ def test_plan_is_a_frame_of_its_messages(namespace: Namespace) -> None:
     assert set(sent["decision"]) == {"send"}
 
 
-def test_apply_sends_a_canary_and_tells_its_fate(namespace: Namespace) -> None:
-    queue = queue_of(5, "canary", namespace)
+def test_apply_sends_a_few_first_and_tells_its_fate(namespace: Namespace) -> None:
+    queue = queue_of(5, "ramp", namespace)
     with queue.lock(5) as batch:
         batch.dead_letter(reason="Bad")
-    letters = namespace.entity("canary/$dlq")
+    letters = namespace.entity("ramp/$dlq")
     plan = letters.resubmit(letters.peek())
     with pytest.raises(ConfigurationError, match="stop_at goes with ramp"):
         plan.apply(stop_at=0.1)
@@ -185,5 +185,5 @@ def test_apply_sends_a_canary_and_tells_its_fate(namespace: Namespace) -> None:
     report = running.result()
     consumer.stop()
     assert isinstance(report, RampReport)
-    assert (str(report), running.done) == ("resubmit: 5 settled; canary: 2 consumed", 5)
+    assert (str(report), running.done) == ("resubmit: 5 settled; ramp: 2 consumed", 5)
     assert [fate.status for fate in report.fates] == ["consumed"] * 2

@@ -53,8 +53,8 @@ def again(shell: Shell, code: str) -> Plan:
     return shell.variables["plan"]
 
 
-def test_code_of_a_canary_makes_the_same_plan(shell: Shell) -> None:
-    plan = letters_in(shell, "coded-canary").resubmit([1, 2, 3]).with_ramp("2,1", watch="90s", stop_at=0.02)
+def test_code_of_a_first_message_makes_the_same_plan(shell: Shell) -> None:
+    plan = letters_in(shell, "coded-ramp").resubmit([1, 2, 3]).with_ramp("2,1", watch="90s", stop_at=0.02)
     assert "--ramp 2,1 --watch 1m30s --stop-at 0.02 --rate 5\n" in plan.as_cell(rate=5)
     for code in (plan.as_cell(), plan.as_python()):
         found = again(shell, code)

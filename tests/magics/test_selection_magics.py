@@ -70,22 +70,20 @@ def test_resubmit_works_in_transactions(shell: Shell) -> None:
     assert [m.body for name in ("whole", "beside") for m in shell.run(f"%sb_peek {name}").value] == [b"a", b"b"]
 
 
-def test_resubmit_holds_back_what_follows_a_failed_canary(shell: Shell) -> None:
-    shell.run("namespace.create_queue('canary')\nrows = ['a', 'b', 'c']\n%sb_send canary rows")
-    shell.run("%sb_lock canary -n 3\n%sb_dead_letter --reason Bad")
-    wrong = shell.error("%sb_resubmit canary/$dlq --watch 5m")
+def test_resubmit_holds_back_what_follows_a_failed_ramp(shell: Shell) -> None:
+    shell.run("namespace.create_queue('ramped')\nrows = ['a', 'b', 'c']\n%sb_send ramped rows")
+    shell.run("%sb_lock ramped -n 3\n%sb_dead_letter --reason Bad")
+    wrong = shell.error("%sb_resubmit ramped/$dlq --watch 5m")
     assert wrong == "--watch and --stop-at go with --ramp, such as --ramp 1,5,20,100."
-    assert "'soon' is not a duration" in shell.error("%sb_resubmit canary/$dlq --ramp 1 --watch soon")
-    dry = shell.run("%sb_resubmit canary/$dlq --ramp 1 --watch 90s --stop-at 0 --dry-run").value
-    assert repr(dry).startswith(
-        "Plan: resubmit 3 messages of canary/$dlq to canary. Canary: 1 first, watched for 1m30s"
-    )
-    ran = shell.run("%sb_resubmit canary/$dlq --ramp 1 --watch 1s")
-    assert "Canary: 1 first, watched for 1s at most. The other 2 follow if none of these comes back." in ran.out
+    assert "'soon' is not a duration" in shell.error("%sb_resubmit ramped/$dlq --ramp 1 --watch soon")
+    dry = shell.run("%sb_resubmit ramped/$dlq --ramp 1 --watch 90s --stop-at 0 --dry-run").value
+    assert repr(dry).startswith("Plan: resubmit 3 messages of ramped/$dlq to ramped. Ramp: 1 first, watched for 1m30s")
+    ran = shell.run("%sb_resubmit ramped/$dlq --ramp 1 --watch 1s")
+    assert "Ramp: 1 first, watched for 1s at most. The other 2 follow if none of these comes back." in ran.out
     assert "1 of 1 still waits after 1s" in ran.value.stopped
-    assert len(shell.run("%sb_peek canary/$dlq").value) == 2
-    picked = "%sb_pick canary/$dlq -n 2 --resubmit --ramp 2 --watch 1s"
-    assert "Canary: all 2, watched for 1s at most." in shell.run(picked).out
+    assert len(shell.run("%sb_peek ramped/$dlq").value) == 2
+    picked = "%sb_pick ramped/$dlq -n 2 --resubmit --ramp 2 --watch 1s"
+    assert "Ramp: all 2, watched for 1s at most." in shell.run(picked).out
 
 
 def test_resubmit_is_rehearsed_on_copies(shell: Shell, emulator: RunningEmulator) -> None:

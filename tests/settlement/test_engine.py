@@ -216,15 +216,15 @@ async def test_an_interrupt_takes_effect_between_two_groups(beside: int) -> None
     [
         (0, 0, 0, ""),
         (2, 0, 0, "; 2 others released unchanged"),
-        (0, 1, 0, "; 1 others released without confirmation"),
-        (0, 0, 1, "; 1 others not released"),
+        (0, 1, 0, "; 1 other released without confirmation"),
+        (0, 0, 1, "; 1 other not released"),
         (
             3,
             1,
             0,
-            "; 3 others released unchanged, 1 others released without confirmation",
+            "; 3 others released unchanged, 1 other released without confirmation",
         ),
-        (5, 0, 1, "; 5 others released unchanged, 1 others not released"),
+        (5, 0, 1, "; 5 others released unchanged, 1 other not released"),
     ],
 )
 async def test_a_report_says_how_others_were_given_back(settled: int, unknown: int, failed: int, said: str) -> None:

@@ -135,15 +135,15 @@ def test_a_namespace_without_the_destination_ends_the_rehearsal(namespace: Names
     assert buttons(panel) == ["Carry out", "Not now", "Rehearse", *COPY]
 
 
-def test_a_canary_goes_first_and_the_others_follow(namespace: Namespace) -> None:
+def test_a_first_message_goes_first_and_the_others_follow(namespace: Namespace) -> None:
     letters = letters_of(namespace, "watched")
     panel = ActionPanel(namespace)
     propose(panel, letters)
     assert "First" not in names(panel)
-    write(panel, "Send a canary first", True)
-    write(panel, "First", 2)
+    write(panel, "Send a few first", True)
+    write(panel, "First", "2")
     write(panel, "then watch them for", "50s")
-    sentence = "Canary: 2 first, watched for 50s at most. The other 4 follow if none of these comes back."
+    sentence = "Ramp: 2 first, watched for 50s at most. The other 4 follow if none of these comes back."
     assert sentence in said(panel)
     assert "--ramp 2 --watch 50s" in code_of(panel, COPY[0])
     assert ".with_ramp(2, watch='50s')" in code_of(panel, COPY[1])
@@ -153,23 +153,26 @@ def test_a_canary_goes_first_and_the_others_follow(namespace: Namespace) -> None
         until(lambda: panel.report is not None)
     finally:
         consumer.stop()
-    assert str(panel.report) == "resubmit: 6 settled; canary: 2 consumed"
+    assert str(panel.report) == "resubmit: 6 settled; ramp: 2 consumed"
     assert sentence in str(panel.record), "the record of a saved notebook has it"
-    assert "The fate of the canaries" in repr(panel)
+    assert "The fate of the first messages" in repr(panel)
     assert len(letters.peek()) == 0
 
 
-def test_a_cancelled_or_failed_canary_holds_the_others_back(namespace: Namespace) -> None:
+def test_a_cancelled_or_failed_ramp_holds_the_others_back(namespace: Namespace) -> None:
     letters = letters_of(namespace, "held-back")
     panel = ActionPanel(namespace)
     propose(panel, letters)
-    write(panel, "Send a canary first", True)
-    write(panel, "First", 2)
+    write(panel, "Send a few first", True)
+    write(panel, "First", "2")
     write(panel, "then watch them for", "soon")
+    write(panel, "Stop at", "2")
     assert "'soon' is not a duration" in said(panel)
+    assert "stop_at is a share from 0 to 1" in said(panel)
+    write(panel, "Stop at", "0.5")
     click(panel, "Carry out")
     assert panel.report is None
-    assert not panel.busy, "nothing is carried out with a canary that cannot be"
+    assert not panel.busy, "nothing is carried out with a ramp that cannot be"
     write(panel, "then watch them for", "5m")
     click(panel, "Carry out")
     until(lambda: "2 of 6, watching these: 2 sent, 0 consumed, " in repr(panel), "the watch")
@@ -177,7 +180,7 @@ def test_a_cancelled_or_failed_canary_holds_the_others_back(namespace: Namespace
     assert panel.wait()
     assert panel.report is not None
     assert panel.report.counts == {OutcomeStatus.SETTLED: 2, OutcomeStatus.SKIPPED: 4}
-    assert "waiting" in repr(panel).split("The fate of the canaries")[1]
+    assert "waiting" in repr(panel).split("The fate of the first messages")[1]
     assert [message.delivery_count for message in letters.peek()] == [0] * 4
 
     def fails(_message: ReceivedMessage) -> None:
@@ -185,8 +188,8 @@ def test_a_cancelled_or_failed_canary_holds_the_others_back(namespace: Namespace
 
     propose(panel, letters)
     assert "First" not in names(panel), "each plan has its own"
-    write(panel, "Send a canary first", True)
-    write(panel, "First", 1)
+    write(panel, "Send a few first", True)
+    write(panel, "First", "1")
     consumer = namespace.entity("held-back").start_processing(fails)
     try:
         click(panel, "Carry out")

@@ -1,4 +1,4 @@
-"""A ramp: growing batches of a resubmit are sent and watched, before the others follow. A canary is one batch."""
+"""A ramp: growing batches of a resubmit are sent and watched, before the others follow."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HARMLESS: Final = (OutcomeStatus.SETTLED, OutcomeStatus.NOT_FOUND)
 
 
 class RampReport(PickReport):
-    """The outcomes of a resubmit with a ramp or a canary, and the fates of the messages that went first.
+    """The outcomes of a resubmit with a ramp, and the fates of the messages that went first.
 
     Args:
         outcomes: of all messages, in their order; SKIPPED where they did not follow.
@@ -60,7 +60,7 @@ class RampReport(PickReport):
 
     def __str__(self) -> str:
         if len(self.steps) <= 1:
-            return f"{super().__str__()}; canary: {_summary(self.fates)}"
+            return f"{super().__str__()}; ramp: {_summary(self.fates)}"
         back = _reasons(fate for fate in self.fates if fate.status is FateStatus.CAME_BACK)
         return f"{super().__str__()}; ramp: {' → '.join(map(str, self.steps))}{back}"
 

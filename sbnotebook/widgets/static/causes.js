@@ -15,7 +15,7 @@ const MORE_CAUSES = 100; // in each further part of the list
 const FIND_DELAY = 200; // milliseconds after a key
 const TREND_HEIGHT = 20;
 const LONGEST_NOTE = 1000;
-const CANARY = 10;
+const FIRST = 10;
 const FORM_TRIES = 40; // looks at the panel, one in each frame or two
 const MAINS = ".sbn-cause-main";
 
@@ -56,8 +56,8 @@ class CauseItem {
     this.trend.setAttribute("role", "img");
     this.trend.append(document.createElementNS(this.trend.namespaceURI, "path"));
     this.select = pressable("", () => this.takeAll(), { title: "Select the messages of this cause that pass the other filters" });
-    this.canary = pressable(`First ${CANARY}`, () => this.takeFirst(), {
-      title: `Select only the ${CANARY} oldest messages of this cause that pass the other filters, to try an action on them before the rest`,
+    this.first = pressable(`First ${FIRST}`, () => this.takeFirst(), {
+      title: `Select only the ${FIRST} oldest messages of this cause that pass the other filters, to try an action on them before the rest`,
     });
     this.act = pressable(action ?? "", () => this.begin(action), {
       title: "Open the form for the selected messages of this cause, or for all of them if none is selected",
@@ -65,7 +65,7 @@ class CauseItem {
     this.act.hidden = !action;
     this.show = pressable("Example", () => this.next(), { title: "Show a message of this cause; again for the next one" });
     this.write = pressable("Note", () => this.edit(), { title: "Write down what is known of this cause" });
-    const rest = made("span", { class: "sbn-cause-rest" }, this.select, this.canary, this.show, this.write);
+    const rest = made("span", { class: "sbn-cause-rest" }, this.select, this.first, this.show, this.write);
     const actions = made("span", { class: "sbn-cause-actions" }, this.act, rest);
     this.note = made("div", { class: "sbn-cause-note", hidden: true });
     this.element = made("li", { class: "sbn-cause" }, this.main, this.trend, this.seen, actions, this.note);
@@ -91,7 +91,7 @@ class CauseItem {
   }
 
   takeFirst() {
-    this.store.selectOnly(this.rows.slice(0, CANARY));
+    this.store.selectOnly(this.rows.slice(0, FIRST));
   }
 
   /** Open the form of an action in the panel around the table, for messages of this cause and no others. */
@@ -140,7 +140,7 @@ class CauseItem {
     this.seen.title = first && `First seen ${first}, last seen ${last} (UTC)`;
     this.drawTrend(seen.trend);
     this.select.textContent = `Select ${figure(count)}`;
-    this.canary.hidden = count <= CANARY;
+    this.first.hidden = count <= FIRST;
     for (const button of [this.select, this.act, this.show]) button.disabled = !count;
     if (!this.isEdited) this.drawNote(store.notes[cause.fingerprint] ?? "");
   }

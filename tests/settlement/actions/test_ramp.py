@@ -89,11 +89,11 @@ async def test_others_follow_when_all_canaries_are_consumed(namespace: AsyncName
     assert [outcome.sequence_number for outcome in report] == [letter.sequence_number for letter in letters]
     assert isinstance(report, RampReport)
     assert report.stopped is None
-    assert str(report) == "resubmit: 8 settled; canary: 3 consumed"
+    assert str(report) == "resubmit: 8 settled; ramp: 3 consumed"
     assert (sum(done), seen[-1]) == (8, (RampStep(3, 3),))
 
 
-async def test_others_stay_when_a_canary_comes_back(namespace: AsyncNamespace) -> None:
+async def test_others_stay_when_a_first_message_comes_back(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "sick", 8)
 
     def decide(message: LockedMessage) -> Decision:
@@ -177,7 +177,7 @@ async def test_canaries_that_wait_too_long_hold_the_others_back(
     assert report[4].description == why
 
 
-async def test_a_canary_that_a_last_peek_misses_is_looked_for_again(
+async def test_a_clone_that_a_last_peek_misses_is_looked_for_again(
     namespace_by_hand: AsyncNamespace, emulator_by_hand: RunningEmulator, clock: HandClock
 ) -> None:
     letters = await dead_letters(namespace_by_hand, "missed", 3)
@@ -260,7 +260,9 @@ async def test_a_topic_hides_canaries_that_are_scheduled(
     ("atomic", "far", "forwards"),
     [(False, "far", False), ("forward", "forwarded", True), ("forward", "over", True), ("forward", "near-own", False)],
 )
-async def test_a_canary_goes_to_another_queue(namespace: AsyncNamespace, atomic: Any, far: str, forwards: bool) -> None:
+async def test_a_first_message_goes_to_another_queue(
+    namespace: AsyncNamespace, atomic: Any, far: str, forwards: bool
+) -> None:
     near = f"near-{far.removeprefix('near-')}"
     letters = await dead_letters(namespace, near, 5)
     if far != near:
@@ -272,7 +274,7 @@ async def test_a_canary_goes_to_another_queue(namespace: AsyncNamespace, atomic:
     if forwards:
         assert f"{near} stores it first, and forwards it later" in (report.stopped or "")
     else:
-        assert str(report) == "resubmit: 3 settled; 2 others released unchanged; canary: 2 consumed"
+        assert str(report) == "resubmit: 3 settled; 2 others released unchanged; ramp: 2 consumed"
 
 
 async def test_a_destination_that_goes_before_the_others_is_told(
@@ -286,25 +288,25 @@ async def test_a_destination_that_goes_before_the_others_is_told(
         if steps[-1].consumed:
             emulator.delete("going")
 
-    async def consume_the_canary() -> None:
+    async def consume_the_first() -> None:
         async with own.entity("going").batch() as batch:
             await batch.receive(1, max_wait=30)
             await batch.settle(Complete())
 
     report = Report()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(consume_the_canary)
+        tasks.start_soon(consume_the_first)
         report = await plan_of(own, "goer", letters, "going").apply_ramp(Ramp((1,)), seen=seen)
     assert [outcome.status for outcome in report] == [SETTLED, SKIPPED, SKIPPED]
     assert isinstance(report, RampReport)
     assert (report.stopped or "").startswith("Not attempted: There is no queue or topic 'going'")
     assert (report.stopped or "").endswith(" Resubmit again to continue.")
-    (canary, *others) = [outcome.description for outcome in report]
-    assert canary is None
+    (first, *others) = [outcome.description for outcome in report]
+    assert first is None
     assert {f"{why} Resubmit again to continue." for why in others} == {report.stopped}
 
 
-async def test_a_message_that_is_scheduled_is_no_canary(namespace: AsyncNamespace) -> None:
+async def test_a_message_that_is_scheduled_is_not_sent_first(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("planned")
     await namespace.create_queue("planned-to")
     queue = namespace.entity("planned")
@@ -317,7 +319,7 @@ async def test_a_message_that_is_scheduled_is_no_canary(namespace: AsyncNamespac
     assert len(report.fates) == 1
 
 
-def test_a_report_of_a_canary_names_the_most_frequent_reasons() -> None:
+def test_a_report_of_a_ramp_names_the_most_frequent_reasons() -> None:
     counts = {"x" * 100: 4, "Second": 3, "Third": 2, "Fourth": 1}
     fates = [Fate(CAME_BACK, f"{reason}{n}", reason=reason) for reason, count in counts.items() for n in range(count)]
     others = [Fate(status, status, reason="Old") for status in FateStatus if status is not CAME_BACK]
@@ -325,7 +327,7 @@ def test_a_report_of_a_canary_names_the_most_frequent_reasons() -> None:
     said = f"('{'x' * 80}' 4 times, 'Second' 3 times, 'Third' 2 times)"
     assert str(report).endswith(said)
     assert "10 came back" in str(report)
-    assert str(RampReport([], Report(), [], (), None)).endswith("canary: nothing was sent")
+    assert str(RampReport([], Report(), [], (), None)).endswith("ramp: nothing was sent")
 
 
 async def test_an_unknown_fate_holds_the_others_back(own: AsyncNamespace, emulator: RunningEmulator) -> None:
@@ -343,7 +345,7 @@ async def test_an_unknown_fate_holds_the_others_back(own: AsyncNamespace, emulat
     assert "told has 2 subscriptions" in (report.stopped or "")
 
 
-async def test_a_canary_that_cannot_be_watched_is_not_sent() -> None:
+async def test_a_first_message_that_cannot_be_watched_is_not_sent() -> None:
     clerk = AuthorizationRule("clerk", "Y2xlcms=", "Y2xlcms=", frozenset({Claim.SEND, Claim.LISTEN}))
     with running(keys=[clerk], queues=["unwatched"], topics={"told": ["only"]}) as emulator:
         (endpoint, *_) = emulator.connection_string.split(";")
@@ -360,7 +362,7 @@ async def test_a_canary_that_cannot_be_watched_is_not_sent() -> None:
             assert len(await namespace.entity("unwatched/$dlq").peek()) == 3
 
 
-async def test_a_cancelled_canary_reports_what_was_sent(namespace: AsyncNamespace) -> None:
+async def test_a_cancelled_ramp_reports_what_was_sent(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "cancelled", 5)
     with Watch() as watch:
         async with anyio.create_task_group() as tasks:
@@ -393,7 +395,7 @@ async def test_canaries_are_messages_that_the_resubmit_sends(namespace: AsyncNam
     assert len(report.fates) == 2
 
 
-async def test_a_canary_that_is_gone_or_refused_holds_the_others_back(
+async def test_a_first_one_that_is_gone_or_refused_holds_the_others_back(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     letters = await dead_letters(namespace, "absent", 3)
@@ -414,7 +416,7 @@ async def test_a_canary_that_is_gone_or_refused_holds_the_others_back(
     assert report.fates == ()
 
 
-async def test_an_unconfirmed_canary_holds_the_others_back(namespace: AsyncNamespace) -> None:
+async def test_an_unconfirmed_message_holds_the_others_back(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "unsure", 2)
     await cut_off(namespace, letters[0], "unsure", sent=False)
     report = await applied(plan_of(namespace, "unsure", letters), Ramp((1,), timedelta(seconds=1)))
@@ -423,7 +425,7 @@ async def test_an_unconfirmed_canary_holds_the_others_back(namespace: AsyncNames
     assert report.fates == ()
 
 
-async def test_canary_refuses_other_plans_and_numbers(namespace: AsyncNamespace) -> None:
+async def test_ramp_refuses_other_plans_and_numbers(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "refusing", 1)
     plan = await namespace.entity("refusing/$dlq").pick(letters, Complete())
     with pytest.raises(DecisionError, match="goes with a resubmit"):

@@ -97,7 +97,9 @@ async def test_a_finished_move_waits_for_its_other_namespace(namespace: AsyncNam
     assert namespace.journal.unfinished(namespace.identity(), "waiting/$dlq") == []
 
 
-async def test_a_canary_is_watched_in_the_other_namespace(namespace: AsyncNamespace, other: AsyncNamespace) -> None:
+async def test_a_first_message_is_watched_in_the_other_namespace(
+    namespace: AsyncNamespace, other: AsyncNamespace
+) -> None:
     letters = await dead_letters(namespace, "trying", 2)
     plan = namespace.entity("trying/$dlq").plan_resubmit(letters, TO, to_namespace=other)
     report = await plan.apply_ramp(Ramp((1,), timedelta(seconds=1)))
