@@ -65,7 +65,10 @@ class Search:
 
     def __post_init__(self) -> None:
         if self.message_id is None and self.correlation_id is None and self.where is None:
-            raise ConfigurationError("Choose what to find: a message_id, a correlation_id, or an expression for where.")
+            raise ConfigurationError(
+                "Choose what to find: a message_id, a correlation_id, or an expression for where, such as "
+                "\"body_text like '%late%'\"."
+            )
         for name in ("message_id", "correlation_id"):
             value: Any = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):

@@ -187,6 +187,9 @@ def edit_function(args: MagicArguments) -> Edit | None:
     if name is None:
         return None
     if not callable(args.variables.get(name)):
-        raise ConfigurationError(f"There is no function {name[:40]!r}: define it first.")
+        given = "message" if args.edit is not None else "body"
+        raise ConfigurationError(
+            f"There is no function {name[:40]!r}: define one first, such as def repair({given}), and give its name."
+        )
     function = args.variables[name]
     return function if args.edit is not None else edit_json(function)
