@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from importlib.util import find_spec
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from shlex import quote
 from types import MappingProxyType
@@ -399,7 +399,9 @@ def _ask(
     result = source.read(answer.get("size", 0))
     if "refused" in answer:
         why = answer["refused"].rstrip(". ")
-        why += _advice(why, expression, answer.get("unknown"), table.column_names)
+        words = {word.lower() for word in re.findall(r"\w+", expression)}
+        read = {name: other.column_names for name, other in others.items() if name in words}
+        why += _advice(why, expression, answer.get("unknown"), table.column_names, read)
         _refuse(expression, why, kind)
     if not answer.keys() & {"found", "size"} or len(result) != answer.get("size", 0):
         _end(process)
@@ -415,8 +417,10 @@ def _ended(answer: Answer, code: int, deadline: float) -> str:
     return f"it takes more than {most}: make it simpler, or look at fewer messages"
 
 
-def _advice(why: str, expression: str, unknown: str | None, columns: Sequence[str]) -> str:
-    """Return how to write what the user probably means, behind the reason of a refusal."""
+def _advice(
+    why: str, expression: str, unknown: str | None, columns: Sequence[str], others: Mapping[str, Sequence[str]]
+) -> str:
+    """Return how to write what the user probably means, behind the reason of a refusal; ``others`` are read, too."""
     if unknown is not None:
         if f'"{unknown}"' in expression:
             return f"; a text takes single quotes: '{unknown[:_SHOWN]}'"
@@ -424,8 +428,11 @@ def _advice(why: str, expression: str, unknown: str | None, columns: Sequence[st
         longer = next((name for name in columns if name.endswith(f"_{unknown.lower()}")), None)
         if longer:
             return f"; did you mean {longer}? {field[0].upper()}{field[1:]}"
-        near = near_match(unknown, columns)
-        return f"; did you mean {near}?" if near else f"; {field}"
+        near = near_match(unknown, [*columns, *chain(*others.values())])
+        if near:
+            return f"; did you mean {near}?"
+        tables = [f"{name} has {', '.join(names)}" for name, names in others.items()]
+        return "; " + "; ".join(tables or [field])
     if _UNCAST.search(why) and ("::" in expression or "cast" in expression.lower()):
         return "; to leave out values that are none, write try_cast(… as …) in place of a cast"
     return ""

@@ -47,7 +47,8 @@ def test_one_query_counts_resubmits_by_cause(namespace: Namespace) -> None:
         ("select * from removed", "there is no table 'removed': there are archive, journal, messages, notes"),
         ("select * from main.journal", "there is no table 'journal'"),
         ("select * from read_csv('/etc/passwd')", "the table function read_csv is not about messages"),
-        ("select fate from journal", "there is no column 'fate'"),
+        ("select verb from journal", "there is no column 'verb' .* journal has resubmitted, entity, "),
+        ("select resubmited from journal", "did you mean resubmitted?"),
     ],
 )
 def test_a_query_that_cannot_be_is_refused(namespace: Namespace, query: str, why: str) -> None:
