@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from jupyter_client.blocking.client import BlockingKernelClient
 
 _SETUP: Final = """
-import sbnotebook
+import os, sbnotebook
+os.chdir({folder!r})
 %load_ext sbnotebook
 %sb_connect {target} --into namespace
 orders = namespace.entity("orders")
@@ -73,10 +74,11 @@ class Notebook:
 
 
 @pytest.fixture(scope="module")
-def notebook(emulator: RunningEmulator) -> Iterator[Notebook]:
+def notebook(emulator: RunningEmulator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     with running_kernel() as (_, client):
         notebook = Notebook(client)
-        notebook.answered(_SETUP.format(target=emulator.connection_string))
+        folder = str(tmp_path_factory.mktemp("written"))
+        notebook.answered(_SETUP.format(target=emulator.connection_string, folder=folder))
         assert not notebook.errors
         yield notebook
 
