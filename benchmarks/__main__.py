@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from typing import Final
 
-from benchmarks.results import Result, show, write_page
+from benchmarks.results import Result, show
 
 _ALL: Final = (
     "first_table",
@@ -39,14 +39,10 @@ _ALL: Final = (
 
 
 def main(names: list[str]) -> None:
-    """Measure, print, and write the page when all were measured."""
-    results: list[Result] = []
+    """Measure, and print the figures."""
     for name in names or _ALL:
         found: list[Result] = import_module(f"benchmarks.{name}").measure()
         show(found)
-        results += found
-    if not names:
-        write_page(results)
 
 
 if __name__ == "__main__":

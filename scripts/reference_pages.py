@@ -48,7 +48,7 @@ WORDS: Final = {
     "how-to/permissions": ("RBAC", "role", "permission", "service principal", "managed identity", "unauthorized"),
     "how-to/pick": ("pick", "delete message", "delete one message"),
     "how-to/purge": ("purge", "clear", "drain", "delete all", "empty queue"),
-    "how-to/query": ("where", "query", "SQL"),
+    "how-to/query": ("where", "query", "SQL", "cookbook", "filter", "expression"),
     "how-to/rehearse": ("rehearse", "simulate", "try", "staging"),
     "how-to/resubmit": ("resubmit", "redrive", "requeue", "replay", "reprocess", "resend", "retry"),
     "how-to/runbook": ("runbook", "alert", "incident", "on call"),
@@ -56,7 +56,6 @@ WORDS: Final = {
     "how-to/topics": ("topic", "subscription"),
     "how-to/troubleshooting": ("troubleshooting", "FAQ", "firewall", "private endpoint", "proxy", "timeout", "error"),
     "how-to/undo": ("undo", "restore", "rollback", "recycle bin"),
-    "how-to/where-cookbook": ("cookbook", "filter", "expression"),
     "reference/terms": ("glossary", "terminology", "definition"),
 }
 _GROUP: Final = re.compile(r"^## (.+)\n\n((?:- .+\n)+)", re.MULTILINE)

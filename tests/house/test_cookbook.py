@@ -12,9 +12,8 @@ from sbnotebook.model import ReceivedMessage
 from tests.house.test_docs import ROOT
 from tests.pages import HOST, namespace
 
-ROWS = re.findall(
-    r"^\| (?!messages|---)(.+?) \| `(.+)` \|$", (ROOT / "docs/how-to/where-cookbook.md").read_text(), re.MULTILINE
-)
+PAGE = (ROOT / "docs/how-to/query.md").read_text().partition("## Copy an expression\n")[2].partition("\n## ")[0]
+ROWS = re.findall(r"^\| (?!messages|---)(.+?) \| `(.+)` \|$", PAGE, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")

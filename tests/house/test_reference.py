@@ -215,7 +215,7 @@ def test_every_fault_is_documented() -> None:
 
 
 def test_every_option_of_entities_is_documented() -> None:
-    assert option_table() in page("reference/emulator-options.md")
+    assert option_table() in page("how-to/emulator.md")
 
 
 def test_every_azure_fact_names_its_probe() -> None:

@@ -13,7 +13,7 @@ from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, 
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place, as_table, place_of
 from tests.emulator.entities.conftest import BURY, message, settles
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "message-states.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "outcomes.md"
 
 LOCKED_FOR, LIVES_FOR, SCHEDULED_FOR = 10_000, 5_000, 1_000
 INSIDE = [Place.SCHEDULED, Place.ACTIVE, Place.LOCKED, Place.DEFERRED, Place.DEFERRED_LOCKED]
@@ -119,4 +119,4 @@ def test_the_last_failure_dead_letters_a_message(place: Place, event: MessageEve
 
 
 def test_the_documentation_shows_the_table() -> None:
-    assert PAGE.read_text(encoding="utf-8").endswith(f"\n\n{as_table()}")
+    assert f"\n\n{as_table()}" in PAGE.read_text(encoding="utf-8")
