@@ -11,13 +11,13 @@ import json
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache, partial
 from itertools import repeat
 from time import thread_time
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,7 +37,7 @@ from sbnotebook.analysis.descriptions import (
     masked_reason,
 )
 from sbnotebook.analysis.fault_headers import fault_of, header_names
-from sbnotebook.analysis.shown import Shown, Table
+from sbnotebook.analysis.shown import ShownRows, Table
 from sbnotebook.analysis.telemetry import kql_of, telemetry_of, traces_of
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import ReceivedMessage
@@ -148,26 +148,24 @@ class Group:
         return Groups((self,)).as_html()
 
 
-class Groups(Shown, Sequence[Group]):
+class Groups(ShownRows[Group]):
     """Groups of messages, the largest first. Shown as a table in a notebook and as text elsewhere.
 
     Args:
         groups: the groups.
     """
 
-    def __init__(self, groups: Iterable[Group] = ()) -> None:
-        self._groups = tuple(groups)
+    _fields = tuple(each.name for each in fields(Group) if each.repr)
 
     def plot(self, *, top: int = 20) -> Figure:
         """Draw how many messages each cause has, as a plotly figure."""
-        return groups_figure(self._groups, top)
+        return groups_figure(self, top)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a frame with a row for each group, and the fields of :class:`Group` as columns."""
         import pandas as pd
 
-        names = [each.name for each in fields(Group) if each.repr]
-        frame = pd.DataFrame([[getattr(group, name) for name in names] for group in self._groups], columns=names)
+        frame = super().to_pandas()
         for name in ("first_seen", "last_seen"):
             frame[name] = pd.to_datetime(frame[name], utc=True).astype("datetime64[us, UTC]")
         return frame.astype({"count": "int64"})
@@ -223,21 +221,8 @@ class Groups(Shown, Sequence[Group]):
     def _first(self) -> datetime | None:
         return min((group.first_seen for group in self if group.traces and group.first_seen), default=None)
 
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    @overload
-    def __getitem__(self, index: int) -> Group: ...
-    @overload
-    def __getitem__(self, index: slice) -> Groups: ...
-    def __getitem__(self, index: int | slice) -> Group | Groups:
-        return Groups(self._groups[index]) if isinstance(index, slice) else self._groups[index]
-
-    def __iter__(self) -> Iterator[Group]:
-        return iter(self._groups)
-
     def _table(self, most: int) -> Table:
-        return tables.groups_table(self._groups, most)
+        return tables.groups_table(self, most)
 
 
 class CauseReader:

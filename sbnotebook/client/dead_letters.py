@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.exports import write_text
 from sbnotebook.analysis.groups import CauseReader, Group, group_by_cause
-from sbnotebook.analysis.shown import Shown, Table, without_empty
+from sbnotebook.analysis.shown import ShownRows, Table, without_empty
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import DeadLetterLook, Resources, look_at_dead_letters
@@ -75,7 +75,7 @@ class DeadLetterQueue:
         return f"{part}{', '.join(shown)}"
 
 
-class DeadLetters(Shown, Sequence[DeadLetterQueue]):
+class DeadLetters(ShownRows[DeadLetterQueue]):
     """The dead-letter queues of a namespace that have messages, or had some at the last look; the largest first.
 
     Shown as a table in a notebook and as text elsewhere.
@@ -89,15 +89,16 @@ class DeadLetters(Shown, Sequence[DeadLetterQueue]):
     """
 
     _one_line = False
+    _fields = ("address", "count", "growth", "since", "oldest", "newest", "sampled", "words", "problem")
 
     def __init__(
         self, host: str, queues: Iterable[DeadLetterQueue], *, entities: int, time: datetime, sample: int
     ) -> None:
+        super().__init__(queues)
         self.host = host
         self.entities = entities
         self.time = time
         self.sample = sample
-        self._queues = tuple(queues)
 
     @property
     def total(self) -> int:
@@ -113,25 +114,8 @@ class DeadLetters(Shown, Sequence[DeadLetterQueue]):
         return [queue for queue in self if queue.count > limit]
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return a frame with a row for each queue."""
-        import pandas as pd
-
-        rows = [
-            {
-                "entity": str(queue.address),
-                "count": queue.count,
-                "growth": queue.growth,
-                "since": queue.since,
-                "oldest": queue.oldest,
-                "newest": queue.newest,
-                "sampled": queue.sampled,
-                "causes": queue.words,
-                "problem": queue.problem,
-            }
-            for queue in self
-        ]
-        columns = ("entity", "count", "growth", "since", "oldest", "newest", "sampled", "causes", "problem")
-        return pd.DataFrame(rows, columns=pd.Index(columns))
+        """Return a pandas frame with a row for each queue."""
+        return super().to_pandas().rename(columns={"address": "entity", "words": "causes"})
 
     def to_markdown(self) -> str:
         """Return a report in Markdown. Texts of messages are escaped, so they have no effect on its format."""
@@ -210,19 +194,6 @@ class DeadLetters(Shown, Sequence[DeadLetterQueue]):
             for queue in self
         ]
         return without_empty(_COLUMNS, rows)
-
-    def __len__(self) -> int:
-        return len(self._queues)
-
-    @overload
-    def __getitem__(self, index: int) -> DeadLetterQueue: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[DeadLetterQueue]: ...
-    def __getitem__(self, index: int | slice) -> DeadLetterQueue | Sequence[DeadLetterQueue]:
-        return self._queues[index]
-
-    def __iter__(self) -> Iterator[DeadLetterQueue]:
-        return iter(self._queues)
 
 
 async def look_at(

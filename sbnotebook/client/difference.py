@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any
 
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.differences import Difference, differences_of
-from sbnotebook.analysis.shown import Shown, Table
+from sbnotebook.analysis.shown import ShownRows, Table
 from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import PeekedMessage
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-class MessageDifference(Shown, Sequence[Difference]):
+class MessageDifference(ShownRows[Difference]):
     """The differences of two messages. Shown as a table in a notebook and as text elsewhere.
 
     Args:
@@ -25,23 +21,18 @@ class MessageDifference(Shown, Sequence[Difference]):
     """
 
     _one_line = False
+    _fields = Difference._fields
 
     def __init__(self, one: PeekedMessage, other: PeekedMessage) -> None:
         self.one = one
         self.other = other
-        self._found = differences_of(one, other)
+        super().__init__(differences_of(one, other))
 
     @property
     def summary(self) -> str:
         """Return which messages are compared, and how many differences they have, in a sentence."""
         count = f"{len(self):,} difference{'s' if len(self) != 1 else ''}" if self else "no difference"
         return f"{_name(self.one)} and {_name(self.other)} have {count} besides their places, ids and times."
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return a frame with a row for each difference, and the columns ``field``, ``one`` and ``other``."""
-        import pandas as pd
-
-        return pd.DataFrame(self._found, columns=pd.Index(Difference._fields))
 
     @property
     def headers(self) -> list[str]:
@@ -55,25 +46,12 @@ class MessageDifference(Shown, Sequence[Difference]):
             most: the number of rows.
         """
         rows: list[list[Any]] = []
-        for each in self._found[:most]:
+        for each in self[:most]:
             one, other = each.one, each.other
             if one is not None and other is not None:
                 one, other = tables.around_difference(one, other)
             rows.append([each.field, one, other])
         return rows
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    @overload
-    def __getitem__(self, index: int) -> Difference: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Difference]: ...
-    def __getitem__(self, index: int | slice) -> Difference | list[Difference]:
-        return self._found[index]
-
-    def __iter__(self) -> Iterator[Difference]:
-        return iter(self._found)
 
     def _table(self, most: int) -> Table:
         return self.headers, self.rows(most), self.summary

@@ -6,15 +6,15 @@ The clone of a resubmit is consumed, waiting, or back in a dead-letter queue.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import Any, Final
 
 import anyio.to_thread
 
-from sbnotebook.analysis.shown import Shown, Table, without_empty
+from sbnotebook.analysis.shown import Shown, ShownRows, Table, without_empty
 from sbnotebook.model import EntityAddress, Fate, FateStatus
 from sbnotebook.settlement import (
     ArchivedCount,
@@ -27,9 +27,6 @@ from sbnotebook.settlement import (
     in_parallel,
     lineage_of,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MOST_RESUBMITS: Final = 1_000
 """Resubmits that are looked up by default, the last ones."""
@@ -92,7 +89,7 @@ class HistoryEntry:
     to_namespace: str = ""
 
 
-class History(Shown, Sequence[HistoryEntry]):
+class History(ShownRows[HistoryEntry]):
     """Resubmits with the fates of their clones, the last first. Shown as a table in a notebook and as text elsewhere.
 
     Args:
@@ -100,8 +97,10 @@ class History(Shown, Sequence[HistoryEntry]):
         has_more: whether the journal has older ones.
     """
 
+    _fields = tuple(each.name for each in fields(HistoryEntry))
+
     def __init__(self, entries: Iterable[HistoryEntry], *, has_more: bool = False) -> None:
-        self._entries = tuple(entries)
+        super().__init__(entries)
         self.has_more = has_more
 
     @property
@@ -121,17 +120,6 @@ class History(Shown, Sequence[HistoryEntry]):
         last = f" These are the last {len(self):,}; older ones are not looked up." if self.has_more else ""
         return f"{len(self):,} resubmit{'s' if len(self) != 1 else ''}: {said}.{again}{last}"
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Return a frame with a row for each resubmit."""
-        import pandas as pd
-
-        names = [each.name for each in fields(HistoryEntry)]
-        rows = [
-            [str(value) if isinstance(value, EntityAddress) else value for value in map(partial(getattr, entry), names)]
-            for entry in self
-        ]
-        return pd.DataFrame(rows, columns=pd.Index(names))
-
     def _table(self, most: int) -> Table:
         rows = [
             [
@@ -148,19 +136,6 @@ class History(Shown, Sequence[HistoryEntry]):
             for entry in self[:most]
         ]
         return *without_empty(_COLUMNS, rows), self.summary
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    @overload
-    def __getitem__(self, index: int) -> HistoryEntry: ...
-    @overload
-    def __getitem__(self, index: slice) -> History: ...
-    def __getitem__(self, index: int | slice) -> HistoryEntry | History:
-        return History(self._entries[index]) if isinstance(index, slice) else self._entries[index]
-
-    def __iter__(self) -> Iterator[HistoryEntry]:
-        return iter(self._entries)
 
 
 async def history_of(

@@ -7,15 +7,15 @@ import shlex
 import subprocess
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
 
-from sbnotebook.analysis.shown import Shown, Table
+from sbnotebook.analysis.shown import ShownRows, Table
 from sbnotebook.client.copying import MOST, Copied, copied
 from sbnotebook.client.portal import blocking
 from sbnotebook.errors import ConfigurationError, DecisionError
@@ -45,9 +45,6 @@ from sbnotebook.settlement import (
     clone_id_of,
     refuse_coroutine_function,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Consumer = MessageFunction | str | Sequence[str]
 """A function that is called with each message; or a command, which gets the connection string of the emulator in the
@@ -103,10 +100,10 @@ class Rehearsed:
     description: str | None = None
 
 
-class Rehearsal(Shown, tuple[Rehearsed, ...]):
+class Rehearsal(ShownRows[Rehearsed]):
     """The result of each message of a rehearsed plan, in the order of the plan."""
 
-    __slots__ = ()
+    _fields = tuple(each.name for each in fields(Rehearsed))
 
     @property
     def counts(self) -> dict[RehearsalResult, int]:
@@ -114,17 +111,11 @@ class Rehearsal(Shown, tuple[Rehearsed, ...]):
         counts = Counter(each.result for each in self)
         return {result: counts[result] for result in RehearsalResult if counts[result]}
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Return a pandas frame with a row for each message."""
-        import pandas as pd
-
-        return pd.DataFrame([asdict(each) for each in self], columns=[*Rehearsed.__slots__])
-
     def _table(self, most: int) -> Table:
         counts = ", ".join(f"{count:,} {result}" for result, count in self.counts.items())
         more = f" The first {most}:" if len(self) > most else ""
-        rows = [[*asdict(each).values()] for each in self[:most]]
-        return [*Rehearsed.__slots__], rows, f"Rehearsed {len(self):,}: {counts}.{more}"
+        rows = [[getattr(each, name) for name in self._fields] for each in self[:most]]
+        return self._fields, rows, f"Rehearsed {len(self):,}: {counts}.{more}"
 
 
 async def rehearse(plan: Plan, consumer: Consumer | None = None, *, timeout: timedelta, on: Resources) -> Rehearsal:

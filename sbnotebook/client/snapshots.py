@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sbnotebook.analysis.masks import Masks
-from sbnotebook.analysis.shown import Shown, Table
+from sbnotebook.analysis.shown import ShownRows, Table
 from sbnotebook.client.copying import MOST, Copied, copied
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, ReceivedMessage, SubQueue
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from sbnotebook.settlement import Connection, EntityCounts
 
 _COUNTED: Final = (
@@ -67,42 +65,22 @@ class NamespaceDifference(NamedTuple):
     other: str | None
 
 
-class Comparison(Shown, Sequence[NamespaceDifference]):
+class Comparison(ShownRows[NamespaceDifference]):
     """The differences of two namespaces or snapshots. Shown as a table in a notebook and as text elsewhere."""
 
     _one_line = False
+    _fields = NamespaceDifference._fields
 
     def __init__(self, differences: Iterable[NamespaceDifference], names: tuple[str, str]) -> None:
-        self._differences = tuple(differences)
+        super().__init__(differences)
         self._names = names
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return a frame with a row for each difference."""
-        import pandas as pd
-
-        return pd.DataFrame(self._differences, columns=pd.Index(NamespaceDifference._fields))
 
     def _table(self, most: int) -> Table:
         count, (one, other) = len(self), self._names
         said = f"{count:,} difference{'s' if count != 1 else ''}" if count else "No difference"
         more = f", the first {most:,} shown" if count > most else ""
-        rows = [list(each) for each in self._differences[:most]]
+        rows = [list(each) for each in self[:most]]
         return ("entity", "what", one, other), rows, f"{said} between {one} and {other}{more}."
-
-    def __len__(self) -> int:
-        return len(self._differences)
-
-    @overload
-    def __getitem__(self, index: int) -> NamespaceDifference: ...
-    @overload
-    def __getitem__(self, index: slice) -> Comparison: ...
-    def __getitem__(self, index: int | slice) -> NamespaceDifference | Comparison:
-        if isinstance(index, slice):
-            return Comparison(self._differences[index], self._names)
-        return self._differences[index]
-
-    def __iter__(self) -> Iterator[NamespaceDifference]:
-        return iter(self._differences)
 
 
 def compared(one: Copied, other: Copied, names: tuple[str, str], *, counts: bool) -> Comparison:
