@@ -9,12 +9,11 @@ Paths name the values: a part of JSONPath (RFC 9535), as DuckDB writes it in exp
 from __future__ import annotations
 
 import hmac
-import json
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from sbnotebook.amqp import (
@@ -34,12 +33,12 @@ from sbnotebook.amqp import (
     encode,
 )
 from sbnotebook.amqp.limits import LEVELS
-from sbnotebook.errors import AmqpDecodeError, ConfigurationError
+from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError
 from sbnotebook.model import BodyType, ReceivedMessage
 from sbnotebook.model.amqp_layout import PARTITION_KEY
 from sbnotebook.model.body import body_of_text, edited_body
 from sbnotebook.model.budget import PARSED_CHARACTERS
-from sbnotebook.model.json_text import without_repeats
+from sbnotebook.model.json_text import JsonNumber, json_document, rewrite_json
 from sbnotebook.model.message import (
     DATA_SECTIONS,
     DEAD_LETTER_ERROR_DESCRIPTION,
@@ -69,7 +68,7 @@ _BITS: Final[Mapping[type, int]] = {UByte: 8, Byte: 7, UShort: 16, Short: 15, In
 _SMALL, _LARGE = 31, 53
 """Bits of the masks of other whole numbers: those that fit into 32 bits, and larger ones."""
 _LENGTHS: Final[Mapping[type, int]] = {Decimal32: 4, Decimal64: 8, Decimal128: 16}
-_MISFITS: Final = (AmqpDecodeError, ValueError, RecursionError, TypeError, OverflowError)
+_MISFITS: Final = (AmqpDecodeError, DecisionError, ValueError, RecursionError, TypeError, OverflowError)
 """The errors of a body that is not JSON, or that cannot be written again."""
 _STEP: Final = re.compile(
     r"""(?P<dots>\.{0,2})(?:(?P<name>[^\W\d][\w-]*+|\*)|\[(?:(?P<place>[0-9]{1,9}|\*)|(?P<quoted>"[^"\\]*+"|'[^'\\]*+'))\])"""
@@ -182,16 +181,16 @@ class Masks:
     def _masked_json(self, message: ReceivedMessage, found: set[str]) -> bytes:
         """Return the body with masks; raise one of ``_MISFITS`` if it has no values at paths."""
         value: Any = message.body_text if message.body_type is BodyType.DATA else message.body_value
-        is_text = isinstance(value, str | bytes)
-        document: Any = _document(value) if is_text else value
+        text = value.decode() if isinstance(value, bytes) else value if isinstance(value, str) else None
+        document: Any = value if text is None else _document(text)
         if not isinstance(document, dict | list | Described):
             raise TypeError("a text, which may be JSON itself")
         masked = change_at(document, self._bodies.items(), self._mask, found)
         if not found:
             return message.body
-        if is_text:
-            masked = _json(masked).encode() if isinstance(value, bytes) else _json(masked)
-        return _written(masked, message)
+        if text is not None:
+            masked = rewrite_json(text, masked)
+        return _written(masked.encode() if isinstance(value, bytes) else masked, message)
 
     # ------------------------------------------------------------------ values
 
@@ -201,7 +200,7 @@ class Masks:
             return value
         if isinstance(value, bool):
             return False
-        if isinstance(value, int | float | _Number):
+        if isinstance(value, int | float):
             return self._masked_number(value)
         if isinstance(value, bytes):
             return type(value)(self._digest("bytes", value.hex())[: _LENGTHS.get(type(value), _DIGITS)])
@@ -213,16 +212,13 @@ class Masks:
         mask = f"masked-{digest.hex()[:_DIGITS]}"
         return type(value)(mask) if isinstance(value, str) else mask
 
-    def _masked_number(self, value: float | _Number) -> Any:
-        is_whole = value.lstrip("-").isdigit() if isinstance(value, _Number) else isinstance(value, int)
-        text = str(value if isinstance(value, _Number) else int(value)) if is_whole else repr(float(value))
-        number = int.from_bytes(self._digest("number", text)[:8])
+    def _masked_number(self, value: float) -> Any:
+        is_whole = isinstance(value, int)
+        number = int.from_bytes(self._digest("number", str(int(value)) if is_whole else repr(float(value)))[:8])
         if not is_whole:
             cents = number % 2**_SMALL / 100
-            return type(value)(f"{cents:.2f}" if isinstance(value, _Number) else cents)
-        is_small = len(text) <= len("-2147483648") and abs(int(text)) < 2**_SMALL
-        number %= 2 ** _BITS.get(type(value), _SMALL if is_small else _LARGE)
-        return type(value)(str(number) if isinstance(value, _Number) else number)
+            return JsonNumber(f"{cents:.2f}") if isinstance(value, JsonNumber) else type(value)(cents)
+        return type(value)(number % 2 ** _BITS.get(type(value), _SMALL if abs(value) < 2**_SMALL else _LARGE))
 
     def _digest(self, kind: str, text: str) -> bytes:
         return hmac.digest(self._key, f"{kind}:{text}".encode(errors="surrogatepass"), "sha256")
@@ -237,33 +233,10 @@ def _extras_without(message: ReceivedMessage, changed: set[str]) -> dict[str, An
     return extras
 
 
-class _Number(str):
-    """A number of JSON as it was written: 1.10 stays 1.10."""
-
-    __slots__ = ()
-
-
-def _document(text: str | bytes) -> Any:
+def _document(text: str) -> Any:
     if len(text) > PARSED_CHARACTERS:
         raise ValueError("The body is too long to be parsed.")
-    return json.loads(
-        text, parse_int=_Number, parse_float=_Number, parse_constant=_refuse, object_pairs_hook=without_repeats
-    )
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _json(value: Any) -> str:
-    """Return JSON, with numbers as they were written."""
-    if isinstance(value, _Number):
-        return str(value)
-    if isinstance(value, dict):
-        return f"{{{','.join(f'{_json(name)}:{_json(each)}' for name, each in value.items())}}}"  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, list):
-        return f"[{','.join(map(_json, value))}]"  # pyright: ignore[reportUnknownArgumentType]
-    return json.dumps(value, ensure_ascii=False)
+    return json_document(text)
 
 
 def _whole(mask: str, message: ReceivedMessage) -> bytes:
