@@ -26,9 +26,9 @@ import struct
 import typing
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
-from sbnotebook.amqp import AmqpValue, Array, Described, Symbol, UInt, ULong, decode, encode
+from sbnotebook.amqp import AmqpValue, Array, Symbol, UInt, ULong, decode, encode
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
 Anything: Final = "anything"
@@ -39,40 +39,30 @@ Symbols: Final = "symbols"
 """The wire type of a field that takes several symbols: a tuple of strings in Python."""
 
 
-class _Field(NamedTuple):
-    name: str
-    mandatory: bool
-    read: Callable[[Any], Any]
-    write: Callable[[Any], bytes]
-    constants: Mapping[int, Any]
-    decode: Callable[[bytes, int], tuple[Any, int]]
-
-
-_Shape = tuple[
-    type[Any],
-    tuple[tuple[str, Mapping[int, Any], Callable[[bytes, int], tuple[Any, int]]], ...],
-    frozenset[str],
-    struct.Struct,
-]
-"""A composite whose first four bytes are its descriptor and a list: its class, its fields, the names of those that are
-mandatory, and the short or long sizes."""
+_Read = Callable[[bytes, int], tuple[Any, int]]
+"""Reads a value at an offset; a TypeError names the type of a value that the field cannot have."""
+_Field = tuple[str, _Read, Mapping[int, Any]]
+"""A field that is read: its name, its reader, and the values that are nothing but their constructor byte."""
+_Shape = tuple[type[Any], tuple[_Field, ...], frozenset[str]]
+"""A composite: its class, its fields, and the names of those that are mandatory."""
 _T = TypeVar("_T")
 _NULL: Final = b"\x40"
 _UINT32: Final = struct.Struct(">I")
-_SHORT_SIZES, _LONG_SIZES = struct.Struct(">BB"), struct.Struct(">II")
+# Size and count of a list, by its constructor
+_LIST_SIZES: Final = {0xC0: struct.Struct(">BB"), 0xD0: struct.Struct(">II")}
+_EMPTY_LIST: Final = 0x45
 _NO_CONSTANT: Final = object()
 _MAX_NAME: Final = 80
 _MAX_ITEMS: Final = 8192
-"""Items of a performative, whose largest ones hold all properties of a message: 64 KiB in Azure. Others wait
-while they are read."""
+"""Items of a field of a performative, whose largest ones hold all properties of a message: 64 KiB in Azure. Others
+wait while they are read."""
 _WORD_IN_NAME: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 # Values that are nothing but their constructor byte, by the wire type of the field
 _CONSTANTS: Final[dict[type, dict[int, Any]]] = {UInt: {0x43: 0}, bool: {0x41: True, 0x42: False}}
 _CODES: Final[dict[type[Any], int]] = {}
-_CLASSES: Final[dict[int | str, type[Any]]] = {}  # By number and by name
-_FIELDS: Final[dict[type[Any], tuple[_Field, ...]]] = {}
-_SHAPES: Final[dict[bytes, _Shape]] = {}
+_WRITERS: Final[dict[type[Any], tuple[tuple[str, Callable[[Any], bytes]], ...]]] = {}
 _WITHOUT_FIELDS: Final[dict[bytes, Any]] = {}  # Composites that are always the same, by their bytes
+_SHAPES: Final[dict[bytes | int | str, _Shape]] = {}  # By the usual first three bytes, by number, and by name
 
 
 def composite(code: int) -> Callable[[type[_T]], type[_T]]:
@@ -80,128 +70,115 @@ def composite(code: int) -> Callable[[type[_T]], type[_T]]:
 
     def register(cls: type[_T]) -> type[_T]:
         hints = typing.get_type_hints(cls, include_extras=True)
-        _CODES[cls], _CLASSES[code] = code, cls
+        declared = dataclasses.fields(cast("Any", cls))
+        kinds = {each.name: hints[each.name].__metadata__ for each in declared}
+        fields = tuple((name, *_reader(kinds[name])) for name in kinds)
+        shape = cls, fields, frozenset(each.name for each in declared if _is_mandatory(each))
         words = _WORD_IN_NAME.sub("-", cls.__name__).lower()
-        _CLASSES[f"amqp:{words}:list"] = cls
-        _FIELDS[cls] = fields = tuple(
-            _field(each, hints[each.name].__metadata__) for each in dataclasses.fields(cast("Any", cls))
-        )
-        # Both forms of its list, short and long, for quick decoding.
-        mandatory = frozenset(each.name for each in fields if each.mandatory)
-        quick = tuple((each.name, each.constants, each.decode) for each in fields)
-        for constructor, sizes in ((0xC0, _SHORT_SIZES), (0xD0, _LONG_SIZES)):
-            _SHAPES[bytes((0x00, 0x53, code, constructor))] = cls, quick, mandatory, sizes
-        # A composite without fields is always the same bytes.
+        _CODES[cls] = code
+        _WRITERS[cls] = tuple((name, _writer(kinds[name][0])) for name in kinds)
+        _SHAPES.update(dict.fromkeys((bytes((0x00, 0x53, code)), code, f"amqp:{words}:list"), shape))
         if not fields:
-            _WITHOUT_FIELDS[bytes((0x00, 0x53, code, 0x45))] = cls()
+            _WITHOUT_FIELDS[bytes((0x00, 0x53, code, _EMPTY_LIST))] = cls()
         return cls
 
     return register
-
-
-def _field(field: dataclasses.Field[Any], kinds: tuple[Any, ...]) -> _Field:
-    read, write = _reader_and_writer(kinds)
-    constants = {_NULL[0]: None} | _CONSTANTS.get(kinds[0], {})
-    decoder = _QUICK_DECODERS.get(kinds[0], _decode_composite_field if kinds[0] in _CODES else _decode_field)
-    return _Field(field.name, _is_mandatory(field), read, write, constants, partial(decoder, read))
 
 
 def _is_mandatory(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def _reader_and_writer(kinds: tuple[Any, ...]) -> tuple[Callable[[Any], Any], Callable[[Any], bytes]]:
-    if kinds[0] in _CODES:
-        return _composite_reader(kinds), _write_composite
-    special = _SPECIAL.get(kinds[0])
-    return special or _primitive(kinds[0])
+def _reader(kinds: tuple[Any, ...]) -> tuple[_Read, Mapping[int, Any]]:
+    kind = kinds[0]
+    if kind in _CODES:
+        return partial(_read_composite, frozenset(kinds)), {_NULL[0]: None}
+    check, _ = _SPECIAL.get(kind) or _primitive(kind)
+    return partial(_QUICK_READERS.get(kind, _read_value), check), {_NULL[0]: None} | _CONSTANTS.get(kind, {})
 
 
-def _composite_reader(classes: tuple[type, ...]) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        found = value if type(value) in _CODES else _from_described(value)
-        if not isinstance(found, classes):
-            raise TypeError
-        return found
+def _read_composite(classes: frozenset[type], data: bytes, at: int) -> tuple[Any, int]:
+    known = _WITHOUT_FIELDS.get(data[at : at + 4])
+    return (known, at + 4) if type(known) in classes else decode_composite(data, at, classes)
 
-    return read
+
+def _writer(kind: Any) -> Callable[[Any], bytes]:
+    return _write_composite if kind in _CODES else (_SPECIAL.get(kind) or _primitive(kind))[1]
 
 
 def _write_composite(value: Any) -> bytes:
     return _NULL if value is None else encode_composite(value)
 
 
-def _primitive(kind: Callable[[Any], AmqpValue]) -> tuple[Callable[[Any], Any], Callable[[Any], bytes]]:
+_Check = Callable[[Any], Any]
+
+
+def _primitive(kind: Callable[[Any], AmqpValue]) -> tuple[_Check, Callable[[Any], bytes]]:
     accepted = str if kind is Symbol else kind
 
-    def read(value: Any) -> Any:
-        if not isinstance(value, cast("type", accepted)):
-            raise TypeError
-        return value
+    def check(value: Any) -> Any:
+        return _expect(isinstance(value, cast("type", accepted)), value)
 
-    return read, lambda value: _NULL if value is None else encode(kind(value))
+    return check, lambda value: _NULL if value is None else encode(kind(value))
 
 
-def _read_fields(value: Any) -> dict[Any, Any]:
-    if not isinstance(value, dict):
-        raise TypeError
-    return cast("dict[Any, Any]", value)
+def _expect(fits: bool, value: Any) -> Any:
+    if not fits:
+        raise TypeError(type(value).__name__)
+    return value
+
+
+def _check_symbols(value: Any) -> tuple[str, ...]:
+    symbols: tuple[Any, ...] = tuple(value) if isinstance(value, Array) else (value,)
+    _expect(all(isinstance(each, str) for each in symbols), value)
+    return symbols
 
 
 def _write_fields(value: dict[str, AmqpValue] | None) -> bytes:
     return _NULL if value is None else encode({Symbol(key): item for key, item in value.items()})
 
 
-def _read_symbols(value: Any) -> tuple[str, ...]:
-    symbols: tuple[Any, ...] = tuple(value) if isinstance(value, Array) else (value,)
-    if not all(isinstance(each, str) for each in symbols):
-        raise TypeError
-    return symbols
-
-
-_SPECIAL: Final[dict[object, tuple[Callable[[Any], Any], Callable[[Any], bytes]]]] = {
+_SPECIAL: Final[dict[object, tuple[_Check, Callable[[Any], bytes]]]] = {
     Anything: (lambda value: value, encode),
-    Fields: (_read_fields, _write_fields),
-    Symbols: (_read_symbols, lambda value: encode(Array(map(Symbol, value), Symbol)) if value else _NULL),
+    Fields: (lambda value: _expect(isinstance(value, dict), value), _write_fields),
+    Symbols: (_check_symbols, lambda value: encode(Array(map(Symbol, value), Symbol)) if value else _NULL),
 }
 
 
-def _decode_field(read: Callable[[Any], Any], data: bytes, at: int) -> tuple[Any, int]:
+def _read_value(check: _Check, data: bytes, at: int) -> tuple[Any, int]:
     value, end = decode(data, at, items=_MAX_ITEMS)
-    return read(value), end
+    return check(value), end
 
 
-def _decode_composite_field(read: Callable[[Any], Any], data: bytes, at: int) -> tuple[Any, int]:
-    known = _WITHOUT_FIELDS.get(data[at : at + 4])
-    return _decode_field(read, data, at) if known is None else (read(known), at + 4)
+# The wire types of the fields that come with every message, in their usual forms
 
 
-def _decode_uint(read: Callable[[Any], Any], data: bytes, at: int) -> tuple[Any, int]:
+def _read_uint(check: _Check, data: bytes, at: int) -> tuple[Any, int]:
     code = data[at]
     if code == 0x52:
         return data[at + 1], at + 2
     if code == 0x70:
         return _UINT32.unpack_from(data, at + 1)[0], at + 5
-    return _decode_field(read, data, at)
+    return _read_value(check, data, at)
 
 
-def _decode_boolean(read: Callable[[Any], Any], data: bytes, at: int) -> tuple[Any, int]:
+def _read_boolean(check: _Check, data: bytes, at: int) -> tuple[Any, int]:
     if data[at] == 0x56 and data[at + 1] < 2:
         return data[at + 1] == 1, at + 2
-    return _decode_field(read, data, at)
+    return _read_value(check, data, at)
 
 
-def _decode_binary(read: Callable[[Any], Any], data: bytes, at: int) -> tuple[Any, int]:
+def _read_binary(check: _Check, data: bytes, at: int) -> tuple[Any, int]:
     if data[at] != 0xA0:
-        return _decode_field(read, data, at)
+        return _read_value(check, data, at)
     end = at + 2 + data[at + 1]
     return data[at + 2 : end], end
 
 
-_QUICK_DECODERS: Final[dict[type, Callable[[Callable[[Any], Any], bytes, int], tuple[Any, int]]]] = {
-    UInt: _decode_uint,
-    bool: _decode_boolean,
-    bytes: _decode_binary,
+_QUICK_READERS: Final[dict[object, Callable[[_Check, bytes, int], tuple[Any, int]]]] = {
+    UInt: _read_uint,
+    bool: _read_boolean,
+    bytes: _read_binary,
 }
 
 
@@ -211,7 +188,7 @@ def encode_composite(value: Any) -> bytes:
     Defaults are written, because some peers take an omitted one for null.
     """
     cls = cast("type[Any]", type(value))
-    parts = [field.write(getattr(value, field.name)) for field in _FIELDS[cls]]
+    parts = [write(getattr(value, name)) for name, write in _WRITERS[cls]]
     while parts and parts[-1] == _NULL:
         parts.pop()
     content = b"".join(parts)
@@ -223,74 +200,65 @@ def encode_composite(value: Any) -> bytes:
     return head + b"\xd0" + (len(content) + 4).to_bytes(4, "big") + len(parts).to_bytes(4, "big") + content
 
 
-def decode_composite(data: bytes, offset: int = 0) -> tuple[Any, int]:
-    """Decode the composite that starts at ``offset``."""
-    quick = _decode_quickly(data, offset)
-    if quick is not None:
-        return quick
-    value, end = decode(data, offset, items=_MAX_ITEMS)
-    return _from_described(value), end
+def decode_composite(data: bytes, offset: int = 0, classes: frozenset[type] | None = None) -> tuple[Any, int]:
+    """Decode the composite that starts at ``offset``, field by field; raise TypeError if it is none of the classes.
 
-
-def _decode_quickly(data: bytes, offset: int) -> tuple[Any, int] | None:
-    """Decode a composite in its usual form; return None for any other form, and if anything is wrong with it.
-
-    Every message that is sent, received or settled brings one. This takes a quarter of the time of decoding the
-    bytes as a value and checking it afterwards.
+    Every message that is sent, received or settled brings one, so its bytes are not decoded as a value first.
     """
-    shape = _SHAPES.get(data[offset : offset + 4])
-    if shape is None:
-        return None
-    cls, fields, mandatory, sizes = shape
-    given: dict[str, Any] = {}
     try:
-        # The size covers the count and the fields that follow.
-        size, count = sizes.unpack_from(data, offset + 4)
-        at = offset + 4 + sizes.size
-        end = at + size - sizes.size // 2
-        for name, constants, decode_field in fields[:count]:
-            value = constants.get(data[at], _NO_CONSTANT)
-            if value is _NO_CONSTANT:
-                value, at = decode_field(data, at)
-            else:
-                at += 1
-            if value is not None:
-                given[name] = value
-    except (AmqpDecodeError, ProtocolViolationError, IndexError, TypeError, struct.error):
-        return None
-    # Leave anything unusual to the slow path, which reports the fault.
-    is_whole = at == end <= len(data) and count <= len(fields)
-    return (cls(**given), end) if is_whole and mandatory <= given.keys() else None
+        shape, at = _SHAPES.get(data[offset : offset + 3]), offset + 3
+        if shape is None:
+            shape, at = _described(data, offset)
+        cls, fields, mandatory = shape
+        if classes is not None and cls not in classes:  # before its fields, which could hold such a composite again
+            raise TypeError(cls.__name__)
+        given, end = ({}, at + 1) if data[at] == _EMPTY_LIST else _read_list(data, at, cls, fields)
+    except (IndexError, struct.error):
+        raise AmqpDecodeError(f"The composite at byte {offset} is cut short.") from None
+    if mandatory and not mandatory.issubset(given):
+        missing = next(name for name, *_ in fields if name in mandatory - given.keys())
+        raise ProtocolViolationError(f"{cls.__name__}.{missing} is missing.", "amqp:invalid-field")
+    return cls(**given), end
 
 
-def _from_described(value: AmqpValue) -> Any:
-    if not (isinstance(value, Described) and isinstance(value.value, list)):
-        raise ProtocolViolationError("A described list was expected.", "amqp:decode-error")
-    descriptor = value.descriptor
-    cls = _CLASSES.get(descriptor) if isinstance(descriptor, ULong | Symbol) else None
-    if cls is None:
-        name = f"0x{descriptor:02x}" if isinstance(descriptor, ULong) else repr(descriptor)[:_MAX_NAME]
-        raise ProtocolViolationError(f"There is no composite type {name}.", "amqp:decode-error")
-    return _build(cls, value.value)
-
-
-def _build(cls: type[_T], values: list[AmqpValue]) -> _T:
-    fields = _FIELDS[cls]
-    if len(values) > len(fields):
-        raise ProtocolViolationError(
-            f"{cls.__name__} has {len(fields)} fields, not {len(values)}.", "amqp:decode-error"
-        )
-    # Null stands for the default.
+def _read_list(data: bytes, at: int, cls: type, fields: tuple[_Field, ...]) -> tuple[dict[str, Any], int]:
+    sizes = _LIST_SIZES.get(data[at])
+    if sizes is None:
+        raise _misfit("A described list was expected.")
+    # The size covers the count and the fields that follow.
+    size, count = sizes.unpack_from(data, at + 1)
+    at += 1 + sizes.size
+    end = at - sizes.size // 2 + size
     given: dict[str, Any] = {}
-    for field, value in zip(fields, values, strict=False):
-        if value is not None:
+    for name, read, constants in fields[:count]:
+        value = constants.get(data[at], _NO_CONSTANT)
+        if value is _NO_CONSTANT:
             try:
-                given[field.name] = field.read(value)
-            except TypeError:
-                text = f"{cls.__name__}.{field.name} cannot be a {type(value).__name__}."
-                raise ProtocolViolationError(text, "amqp:decode-error") from None
-    # Every other field has a default, or is missing.
-    for field in fields:
-        if field.mandatory and field.name not in given:
-            raise ProtocolViolationError(f"{cls.__name__}.{field.name} is missing.", "amqp:invalid-field")
-    return cls(**given)
+                value, at = read(data, at)
+            except TypeError as error:
+                raise _misfit(f"{cls.__name__}.{name} cannot be a {error}.") from None
+        else:
+            at += 1
+        if value is not None:  # null stands for the default
+            given[name] = value
+    if count > len(fields):
+        raise _misfit(f"{cls.__name__} has {len(fields)} fields, not {count}.")
+    if not at == end <= len(data):
+        raise AmqpDecodeError(f"The size of a {cls.__name__} does not fit its fields.")
+    return given, end
+
+
+def _misfit(sentence: str) -> ProtocolViolationError:
+    return ProtocolViolationError(sentence, "amqp:decode-error")
+
+
+def _described(data: bytes, offset: int) -> tuple[_Shape, int]:
+    """Return the composite of a descriptor in another form than the usual one, and the offset behind it."""
+    if data[offset] != 0x00:
+        raise _misfit("A described list was expected.")
+    descriptor, at = decode(data, offset + 1)
+    shape = _SHAPES.get(descriptor) if isinstance(descriptor, ULong | Symbol) else None
+    if shape is None:
+        name = f"0x{descriptor:02x}" if isinstance(descriptor, ULong) else repr(descriptor)[:_MAX_NAME]
+        raise _misfit(f"There is no composite type {name}.")
+    return shape, at

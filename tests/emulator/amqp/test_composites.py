@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sbnotebook.amqp import Array, Described, Symbol, UInt, ULong, encode
 from sbnotebook.emulator.amqp.composites import (
@@ -113,47 +111,6 @@ def test_a_composite_that_breaks_its_table_is_a_violation(data: bytes, why: str)
     with pytest.raises(ProtocolViolationError, match=why) as caught:
         decode_composite(data)
     assert caught.value.condition in ("amqp:decode-error", "amqp:invalid-field")
-
-
-_STRINGS = ["40", "a10165", "b10000000165"]
-_UINTS = ["40", "43", "5200", "5207", "7000000000", "7000000007"]
-_BOOLEANS = ["40", "41", "42", "5600", "5601", "5602"]
-
-
-def _result(decoder: Any, data: bytes) -> Any:
-    try:
-        return decoder(data)
-    except AmqpDecodeError:
-        return "no AMQP data"  # at which byte depends on the descriptor
-    except ProtocolViolationError as error:
-        return error.condition, str(error)
-
-
-def _as_a_value(data: bytes) -> Any:
-    # A descriptor in the wide form is one that is not looked for: the bytes are decoded as any value.
-    value, end = decode_composite(b"\x00\x80" + (0xF0).to_bytes(8) + data[3:])
-    return value, end - 7
-
-
-@given(
-    st.sampled_from(_STRINGS),
-    st.sampled_from([*_UINTS, "5307", "41"]),
-    st.sampled_from([*_BOOLEANS, "43"]),
-    st.sampled_from(["c0", "d0", "45", "c1"]),
-    st.integers(-2, 5),
-    st.integers(-2, 2),
-    st.integers(0, 3),
-)
-def test_the_quick_way_to_read_finds_the_same(
-    early: str, number: str, flag: str, constructor: str, more_fields: int, more_size: int, cut: int
-) -> None:
-    content = bytes.fromhex(early + number + flag)
-    width = {"c0": 1, "c1": 1, "d0": 4, "45": 0}[constructor]
-    size, count = len(content) + width + more_size, 3 + more_fields
-    head = size.to_bytes(width) + count.to_bytes(width) if width else b""
-    data = b"\x00\x53\xf0" + bytes.fromhex(constructor) + head + content
-    data = data[: len(data) - cut]
-    assert _result(decode_composite, data) == _result(_as_a_value, data)
 
 
 def test_bytes_that_are_not_amqp_are_a_decode_error() -> None:
