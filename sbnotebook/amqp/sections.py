@@ -9,7 +9,8 @@ Source: AMQP 1.0 part 3, messaging, section 3.2.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping, Sequence
+from struct import Struct
 from typing import Final, NamedTuple, cast
 
 from sbnotebook.amqp import AmqpValue, ULong, decode, encode, skip
@@ -41,9 +42,12 @@ def encode_section(code: int, value: AmqpValue) -> bytes:
 _TEXTS: Final = frozenset((0xA1, 0xB1, 0xA3, 0xB3))
 # Constructors of values that hold no other values (section 1.2)
 _SIMPLE: Final = frozenset({*range(0x40, 0xC0)} - {0x45})
-# Bytes before the first item of a map: its constructor, size and count (section 1.6.23)
-_MAP_HEADS: Final = {0xC1: 3, 0xD1: 9}
+LISTS: Final = {0x45: 1, 0xC0: 3, 0xD0: 9}
+"""Bytes before the first element of a list, by its constructor: that, its size and count (section 1.6.22)."""
+MAPS: Final = {0xC1: 3, 0xD1: 9}
+"""The same of a map (section 1.6.23)."""
 _BINARY_HEADS: Final = {0xA0: 2, 0xB0: 5}  # Bytes before those of a binary: its constructor and size (section 1.6.19)
+_LIST_OR_MAP: Final = Struct(">BII")  # The constructor of a large one, its size and count
 _REPEATABLE: Final = frozenset((DATA, SEQUENCE))
 _BODIES: Final = frozenset((DATA, SEQUENCE, VALUE))
 # Everybody writes the descriptor as a small ulong; the eight-byte form is legal, too
@@ -101,7 +105,7 @@ def readable_start(payload: bytes) -> list[Section]:
 
 def map_start(payload: bytes, section: Section) -> int:
     """Return the offset of the first item of a section that is a map; the section's end if it is none."""
-    head = _MAP_HEADS.get(payload[section.value_start])
+    head = MAPS.get(payload[section.value_start])
     return section.value_start + head if head else section.end
 
 
@@ -120,6 +124,52 @@ def readable_items(payload: bytes, section: Section) -> dict[str, AmqpValue]:
     except AmqpDecodeError:
         pass
     return found
+
+
+def find_section(payload: bytes, code: int) -> Section | None:
+    return next((section for section in split(payload, up_to=code) if section.code == code), None)
+
+
+def with_section(payload: bytes, code: int, value: bytes) -> bytes:
+    """Return the message with another encoded value in a section, which it need not have had."""
+    sections = split(payload)
+    found = next((section for section in sections if section.code == code), None)
+    if found is not None:
+        start, end = found.start, found.end
+    else:
+        start = end = next((section.start for section in sections if section.code > code), len(payload))
+    return payload[:start] + section_head(code) + value + payload[end:]
+
+
+def elements(payload: bytes, start: int, heads: Mapping[int, int]) -> list[bytes]:
+    """Cut an encoded list (``LISTS``), or a map (``MAPS``) of keys and values in turn, into its encoded elements."""
+    end, head = skip(payload, start), heads.get(payload[start])
+    if head is None:
+        raise AmqpDecodeError(f"The value at byte {start} of the message must be a {_kind(heads)}.")
+    found: list[bytes] = []
+    offset = start + head
+    while offset < end:
+        after = skip(payload, offset)
+        found.append(payload[offset:after])
+        offset = after
+    count = int.from_bytes(payload[start + head // 2 + 1 : start + head])
+    if offset != end or count != len(found) or (count % 2 and heads is MAPS):
+        raise AmqpDecodeError(f"A {_kind(heads)} of the message does not have the size that it claims.")
+    return found
+
+
+def _kind(heads: Mapping[int, int]) -> str:
+    return "map" if heads is MAPS else "list"
+
+
+def list_of(items: Sequence[bytes]) -> bytes:
+    """Return a list of encoded items."""
+    return _LIST_OR_MAP.pack(0xD0, sum(map(len, items)) + 4, len(items)) + b"".join(items)
+
+
+def map_of(pairs: Sequence[bytes]) -> bytes:
+    """Return a map of encoded pairs, each a key and its value together."""
+    return _LIST_OR_MAP.pack(0xD1, sum(map(len, pairs)) + 4, 2 * len(pairs)) + b"".join(pairs)
 
 
 def section_value(payload: bytes, section: Section, *, items: int = ITEMS) -> AmqpValue:

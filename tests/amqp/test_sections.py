@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbnotebook.amqp import AmqpValue, Array, Described, Long, Symbol, UInt, ULong, encode, sections
-from sbnotebook.amqp.sections import section_value, split
+from sbnotebook.amqp.sections import elements, section_value, split
 from sbnotebook.errors import AmqpDecodeError
 
 _VALUES: dict[int, AmqpValue] = {
@@ -225,3 +225,26 @@ def test_an_error_names_the_byte_of_its_section() -> None:
     damaged = first + bytes.fromhex("005374c1020040")
     with pytest.raises(AmqpDecodeError):
         section_value(damaged, split(damaged)[1])
+
+
+@pytest.mark.parametrize("count", [0, 1, 40, 300])
+def test_a_map_is_cut_into_its_items(count: int) -> None:
+    value: AmqpValue = {f"key {number}": number for number in range(count)}
+    encoded = b"\x40" + encode(value)
+    assert elements(encoded, 1, sections.MAPS) == [
+        part for number in range(count) for part in (encode(f"key {number}"), encode(number))
+    ]
+
+
+@pytest.mark.parametrize(
+    "encoded_map",
+    ["c1020040", "c103014040", "c104034040", "d10000000500000001a1", "c0030240", "45", "c1040240a101", "c103044040"],
+)
+def test_a_damaged_map_is_refused(encoded_map: str) -> None:
+    with pytest.raises(AmqpDecodeError):
+        elements(bytes.fromhex(encoded_map), 0, sections.MAPS)
+
+
+def test_a_map_whose_last_item_ends_behind_it_is_refused() -> None:
+    with pytest.raises(AmqpDecodeError, match="A map of the message does not have the size that it claims"):
+        elements(bytes.fromhex("c1030240a10568656c6c6f"), 0, sections.MAPS)

@@ -11,14 +11,17 @@ from struct import Struct
 from typing import Final, NamedTuple, cast
 from uuid import UUID
 
-from sbnotebook.amqp import AmqpValue, Timestamp, encode, skip
+from sbnotebook.amqp import AmqpValue, Timestamp, encode
 from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
+    LISTS,
+    MAPS,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     Section,
+    elements,
     section_value,
     split,
 )
@@ -35,13 +38,10 @@ _MESSAGE_ID, _ABSOLUTE_EXPIRY, _CREATION_TIME, _GROUP_ID = 0, 8, 9, 10
 _MAX_UINT: Final = 2**32 - 1
 # The last moment that .NET knows (ms); nothing is scheduled for later, and nothing lives longer
 _MAX_TIME: Final = 253_402_300_799_999
-_SMALL_MAP, _LARGE_MAP = 0xC1, 0xD1
 _NULL: Final = 0x40
 _LARGE_VALUE_HEAD: Final = 5  # Bytes in front of a text or of bytes that are longer than 255: the type and the length
 _PROPERTIES_HEAD: Final = Struct("!4sII")
 _CHECKED_MAPS: Final = frozenset((DELIVERY_ANNOTATIONS, APPLICATION_PROPERTIES))
-_LIST_HEADS: Final = {0x45: 1, 0xC0: 3, 0xD0: 9}  # Bytes before the first item of a list, by its constructor
-_MAPS: Final = frozenset((_SMALL_MAP, _LARGE_MAP))
 
 
 class BrokeredState(IntEnum):
@@ -207,13 +207,13 @@ def read_sent(payload: bytes) -> SentMessage:
 def _read_section(message: SentMessage, section: Section) -> None:
     payload = message.payload
     if section.code in _CHECKED_MAPS:
-        items = map_items(payload, section.value_start)
+        values = elements(payload, section.value_start, MAPS)[1::2]
         if section.code == APPLICATION_PROPERTIES and section.end - section.start > MAX_PROPERTY_SIZE:
-            message.property_size = max(len(value) for _, value in items) - _LARGE_VALUE_HEAD
+            message.property_size = max(map(len, values)) - _LARGE_VALUE_HEAD
     elif section.code == MESSAGE_ANNOTATIONS:
         message.read_annotations(section_value(payload, section))
     else:
-        if payload[section.value_start] not in _LIST_HEADS:
+        if payload[section.value_start] not in LISTS:
             _expect(False, "header and properties must be lists")
         if section.code == PROPERTIES:
             message.properties = section
@@ -232,7 +232,7 @@ def with_message_id(message: SentMessage) -> bytes:
     if section is not None:
         # Keep the other fields of the properties as they are encoded.
         start, end = section.start, section.end
-        head = _LIST_HEADS[payload[section.value_start]]
+        head = LISTS[payload[section.value_start]]
         first = section.value_start + head
         if first < end:
             if payload[first] != _NULL:
@@ -242,24 +242,6 @@ def with_message_id(message: SentMessage) -> bytes:
     content = encode(token_hex(16)) + fields
     properties = _PROPERTIES_HEAD.pack(b"\x00\x53\x73\xd0", len(content) + 4, count)
     return b"".join((payload[:start], properties, content, payload[end:]))
-
-
-def map_items(payload: bytes, start: int) -> list[tuple[bytes, bytes]]:
-    """Cut an encoded map into its items, each an encoded key and an encoded value."""
-    end = skip(payload, start)
-    _expect(payload[start] in _MAPS, "application properties must be a map")
-    # After the constructor come the size and the count, of one byte each or of four.
-    head = 9 if payload[start] == _LARGE_MAP else 3
-    offset = start + head
-    items: list[tuple[bytes, bytes]] = []
-    while offset < end:
-        key_end = skip(payload, offset)
-        value_end = skip(payload, key_end)
-        items.append((payload[offset:key_end], payload[key_end:value_end]))
-        offset = value_end
-    count = int.from_bytes(payload[start + head // 2 + 1 : start + head])
-    _expect(offset == end and count == 2 * len(items), "a map does not have the size that it claims")
-    return items
 
 
 def _expect(condition: bool, rule: str) -> None:

@@ -8,8 +8,7 @@ annotations".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from struct import Struct
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 from sbnotebook.amqp import AmqpValue, Long, Symbol, UInt, encode
@@ -18,20 +17,24 @@ from sbnotebook.amqp.sections import (
     DATA,
     DELIVERY_ANNOTATIONS,
     HEADER,
+    MAPS,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     VALUE,
     Section,
+    elements,
+    find_section,
+    map_of,
     section_value,
     split,
+    with_section,
 )
-from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, map_items, read_sent
+from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, read_sent
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 
 _HEADER: Final = b"\x00\x53\x70"
 _DELIVERY_ANNOTATIONS: Final = b"\x00\x53\x71"
 _ANNOTATIONS: Final = b"\x00\x53\x72"
-_APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
 _DELIVERY_COUNT: Final = 4  # its place among the fields of the header
 _TIME_TO_LIVE: Final = 2
 _MAX_UINT: Final = 2**32 - 1
@@ -56,7 +59,6 @@ _ENCODED_STATE: Final = encode(_STATE) + _INT
 _ENCODED_LOCKED_UNTIL: Final = encode(_LOCKED_UNTIL) + _TIMESTAMP
 _ENCODED_LOCK_TOKEN: Final = encode(_LOCK_TOKEN) + _UUID
 _ENCODED_OMITTED_SIZE: Final = encode(Symbol("omitted-message-body-size"))
-_MAP_HEAD: Final = Struct(">BII")
 # Five fields, of which the first four are null; the bytes of the delivery count follow
 _EMPTY_HEADER: Final = b"\x00\x53\x70\xc0\x0a\x05\x40\x40\x40\x40\x70"
 _BROKERS_OWN: Final = frozenset(
@@ -114,7 +116,7 @@ def render(
     keeps_scheduled = is_delivery or keeps_scheduled
     items += _brokers_own(message, is_delivery=is_delivery, with_lock=with_lock, keeps_scheduled=keeps_scheduled)
     return b"".join(
-        (_header(message, header), _map(_DELIVERY_ANNOTATIONS, delivery), _map(_ANNOTATIONS, items), content)
+        (_header(message, header), _DELIVERY_ANNOTATIONS, map_of(delivery), _ANNOTATIONS, map_of(items), content)
     )
 
 
@@ -142,12 +144,6 @@ def _brokers_own(message: BrokeredMessage, *, is_delivery: bool, with_lock: bool
     if with_lock:
         items.append(_ENCODED_LOCKED_UNTIL + message.locked_until.to_bytes(8))
     return items
-
-
-def _map(constructor: bytes, items: list[bytes]) -> bytes:
-    """Return a section that is a map, made of encoded items."""
-    content = b"".join(items)
-    return constructor + _MAP_HEAD.pack(0xD1, len(content) + 4, 2 * len(items)) + content
 
 
 def _header(message: BrokeredMessage, sent: list[Any]) -> bytes:
@@ -178,14 +174,14 @@ def with_time_to_live(message: BrokeredMessage, payload: bytes) -> bytes:
     if message.expires_at is None:
         return payload
     life = message.expires_at - message.enqueued_time
-    header = next((section for section in split(payload, up_to=PROPERTIES) if section.code == HEADER), None)
+    header = find_section(payload, HEADER)
     fields = [] if header is None else cast("list[Any]", section_value(payload, header))
     fields += [None] * (_TIME_TO_LIVE + 1 - len(fields))
     asked = fields[_TIME_TO_LIVE]
     if life >= _MAX_UINT or (asked is not None and asked <= life):
         return payload
     fields[_TIME_TO_LIVE] = UInt(life)
-    return _HEADER + encode(fields) + payload[0 if header is None else header.end :]
+    return with_section(payload, HEADER, encode(fields))
 
 
 def with_application_properties(payload: bytes, properties: Mapping[str, AmqpValue]) -> bytes:
@@ -199,28 +195,22 @@ def with_application_properties(payload: bytes, properties: Mapping[str, AmqpVal
 
 def _with_items(payload: bytes, new: Mapping[bytes, AmqpValue]) -> bytes:
     """Set application properties by their encoded names; None removes one."""
-    sections = split(payload)
-    known = next((section for section in sections if section.code == APPLICATION_PROPERTIES), None)
-    if known is not None:
-        start, end = known.start, known.end
-        items = [item for item in map_items(payload, known.value_start) if item[0] not in new]
-    else:
-        start = next((section.start for section in sections if section.code > APPLICATION_PROPERTIES), len(payload))
-        end, items = start, []
-    items += [(key, encode(value)) for key, value in new.items() if value is not None]
-    return payload[:start] + _APPLICATION_PROPERTIES + _encoded_map(items) + payload[end:]
+    known = find_section(payload, APPLICATION_PROPERTIES)
+    items = [] if known is None else [key + value for key, value in _pairs(payload, known) if key not in new]
+    items += [key + encode(value) for key, value in new.items() if value is not None]
+    return with_section(payload, APPLICATION_PROPERTIES, map_of(items))
 
 
 def _senders_own(payload: bytes, section: Section) -> list[bytes]:
     """Return the sender's annotations, encoded as they came, without those that only the broker sets."""
-    return [key + value for key, value in map_items(payload, section.value_start) if _name(key) not in _BROKERS_OWN]
+    return [key + value for key, value in _pairs(payload, section) if _name(key) not in _BROKERS_OWN]
+
+
+def _pairs(payload: bytes, section: Section) -> Iterable[tuple[bytes, bytes]]:
+    found = elements(payload, section.value_start, MAPS)
+    return zip(found[0::2], found[1::2], strict=True)
 
 
 def _name(key: bytes) -> bytes:
     """Return the text of an encoded symbol or string, which follows a length of one byte, or of four."""
     return key[2:] if key[0] in _SHORT_TEXTS else key[5:]
-
-
-def _encoded_map(items: list[tuple[bytes, bytes]]) -> bytes:
-    content = b"".join(key + value for key, value in items)
-    return b"\xd1" + (len(content) + 4).to_bytes(4) + (2 * len(items)).to_bytes(4) + content

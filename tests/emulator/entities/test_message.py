@@ -21,7 +21,7 @@ from sbnotebook.amqp.sections import (
     split,
 )
 from sbnotebook.emulator.entities import BrokeredMessage, SentMessage, read_sent
-from sbnotebook.emulator.entities.message import map_items, with_message_id
+from sbnotebook.emulator.entities.message import with_message_id
 from sbnotebook.emulator.entities.rendering import render, with_dead_letter_reason
 from sbnotebook.errors import AmqpDecodeError
 from tests.emulator.entities.conftest import encoded
@@ -192,13 +192,6 @@ def _deliver_if_taken(payload: bytes) -> None:
     assert read_sent(render(BrokeredMessage(1, 1, 0, dead), dead, with_lock=True))
 
 
-@pytest.mark.parametrize("count", [0, 1, 40, 300])
-def test_a_map_is_cut_into_its_items(count: int) -> None:
-    value: AmqpValue = {f"key {number}": number for number in range(count)}
-    encoded = b"\x40" + encode(value)
-    assert map_items(encoded, 1) == [(encode(f"key {number}"), encode(number)) for number in range(count)]
-
-
 @pytest.mark.parametrize(("payload", "size", "known"), [(b"abc", -1, 3), (b"abc", 0, 0), (None, 9, 9), (None, -1, 0)])
 def test_a_message_knows_the_size_of_its_payload(payload: bytes | None, size: int, known: int) -> None:
     assert BrokeredMessage(1, 1, 0, payload, size).size == known
@@ -207,20 +200,6 @@ def test_a_message_knows_the_size_of_its_payload(payload: bytes | None, size: in
 def test_a_new_message_has_no_lock_and_no_failed_delivery() -> None:
     new = BrokeredMessage(1, 1, 0, b"abc")
     assert (new.lock_token, new.locked_until, new.delivery_count, new.hops) == (None, 0, 0, 0)
-
-
-@pytest.mark.parametrize(
-    "encoded_map",
-    ["c1020040", "c103014040", "c104034040", "d10000000500000001a1", "c0030240", "45", "c1040240a101", "c103044040"],
-)
-def test_a_damaged_map_is_refused(encoded_map: str) -> None:
-    with pytest.raises(AmqpDecodeError):
-        map_items(bytes.fromhex(encoded_map), 0)
-
-
-def test_a_map_whose_last_item_ends_behind_it_is_refused() -> None:
-    with pytest.raises(AmqpDecodeError, match="a map does not have the size that it claims"):
-        map_items(bytes.fromhex("c1030240a10568656c6c6f"), 0)
 
 
 def test_an_empty_message_is_refused() -> None:

@@ -12,15 +12,20 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from sbnotebook.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, decode, encode, skip
+from sbnotebook.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, decode, encode
 from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     HEADER,
+    LISTS,
+    MAPS,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
-    Section,
+    elements,
+    find_section,
+    list_of,
+    map_of,
     section_value,
-    split,
+    with_section,
 )
 from sbnotebook.emulator.entities.rules.operands import (
     FilterError,
@@ -35,10 +40,6 @@ from sbnotebook.errors import AmqpDecodeError
 
 _LONGEST_SPAN: Final = 2**32 - 1
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_EMPTY_LIST: Final = 0x45
-_SMALL: Final = frozenset((0xC0, 0xC1))
-_WIDE: Final = frozenset((0xD0, 0xD1))
-_WIDE_LIST, _WIDE_MAP = b"\xd0", b"\xd1"
 _NULL: Final = b"\x40"
 
 
@@ -190,9 +191,9 @@ class RuleSubject:
             return known
         value: Any = kind()
         try:
-            for section in split(self._payload):
-                if section.code == code:
-                    value = section_value(self._payload, section)
+            section = find_section(self._payload, code)
+            if section is not None:
+                value = section_value(self._payload, section)
         except AmqpDecodeError as error:
             raise FilterError(f"The properties of the message cannot be read: {error}") from None
         if not isinstance(value, kind):
@@ -259,58 +260,22 @@ _READ_ONLY: Final[dict[str, Callable[[RuleSubject], Operand]]] = {
 
 def with_list_item(payload: bytes, code: int, index: int, value: bytes | None) -> bytes:
     """Return the message with another field in a section that is a list."""
-    section = _section(payload, code)
-    fields = _elements(payload, section)
+    section = find_section(payload, code)
+    fields = [] if section is None else elements(payload, section.value_start, LISTS)
     fields += [_NULL] * (index + 1 - len(fields))
     fields[index] = value or _NULL
-    return _with_section(payload, section, _compound(_WIDE_LIST, fields))
+    return with_section(payload, code, list_of(fields))
 
 
 def with_map_item(payload: bytes, code: int, key: str, value: bytes | None) -> bytes:
     """Return the message with another value under a key in a section that is a map."""
-    section = _section(payload, code)
-    elements = _elements(payload, section)
-    items = list(zip(elements[0::2], elements[1::2], strict=True))
+    section = find_section(payload, code)
+    found = [] if section is None else elements(payload, section.value_start, MAPS)
+    items = list(zip(found[0::2], found[1::2], strict=True))
     places = [place for place, (name, _) in enumerate(items) if decode(name)[0] == key]
     if value is not None:
         at = places[-1] if places else len(items)
         items[at : at + 1] = [(items[at][0] if places else encode(key), value)]
         places = places[:-1]
-    kept = [part for place, item in enumerate(items) if place not in places for part in item]
-    return _with_section(payload, section, _compound(_WIDE_MAP, kept))
-
-
-def _section(payload: bytes, code: int) -> Section:
-    """Return the place of a section, or the place where it would begin: then it has no bytes."""
-    sections = split(payload)
-    for section in sections:
-        if section.code == code:
-            return section
-    later = (section.start for section in sections if section.code > code)
-    start = next(later, len(payload))
-    return Section(code, start, start, start)
-
-
-def _with_section(payload: bytes, section: Section, value: bytes) -> bytes:
-    return payload[: section.start] + b"\x00\x53" + bytes((section.code,)) + value + payload[section.end :]
-
-
-def _elements(payload: bytes, section: Section) -> list[bytes]:
-    offset, end = section.value_start, section.end
-    if offset == end or payload[offset] == _EMPTY_LIST:
-        return []
-    if payload[offset] not in _SMALL | _WIDE:
-        raise AmqpDecodeError(f"The message section 0x{section.code:02x} is neither a list nor a map.")
-    # After the constructor come the size and the count, of one byte each or of four.
-    offset += 3 if payload[offset] in _SMALL else 9
-    elements: list[bytes] = []
-    while offset < end:
-        after = skip(payload, offset)
-        elements.append(payload[offset:after])
-        offset = after
-    return elements
-
-
-def _compound(constructor: bytes, elements: list[bytes]) -> bytes:
-    content = b"".join(elements)
-    return constructor + (len(content) + 4).to_bytes(4) + len(elements).to_bytes(4) + content
+    kept = [name + item for place, (name, item) in enumerate(items) if place not in places]
+    return with_section(payload, code, map_of(kept))
