@@ -24,6 +24,7 @@ _PART: Final = re.compile(r"""\.?(?P<name>[^\W\d][\w-]*)|\[(?P<place>\d{1,9})\]|
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SHOWN: Final = 60
+_GONE: Final = object()  # In place of a value that is removed
 # Characters of a document that an edit changes: it is parsed at the user's request, and one at a time
 _MOST_CHARACTERS: Final = 8 * PARSED_CHARACTERS
 _MOST_DIGITS: Final = 4_300  # Digits of a whole number that Python reads: the time for more grows with their square
@@ -318,45 +319,44 @@ def json_text(text: str) -> str:
     return text.strip()
 
 
-def set_at(text: str, path: Path, value: str) -> str:
-    start = _checked(text)
-    for depth, step in enumerate(path):
-        items = _items(text, start, step)
-        found = next((item for item in reversed(items) if item.key == step), None)
-        if found is None:
-            return _added(text, start, items, path[depth:], value)
-        start = found.value
-    return text[:start] + value + text[_end(text, start) :]
+def set_at(text: str, path: Path, value: str | None) -> str:
+    """Return a document with another value at a path, as JSON; None removes the value that is there."""
+    return rewrite_json(text, _put(read_json(text), path, _GONE if value is None else read_json(value)))
 
 
-def remove_at(text: str, path: Path) -> str:
-    start, items, place = _checked(text), list[_Item](), 0
-    for step in path:
-        items = _items(text, start, step)
-        place = next((number for number, item in reversed(list(enumerate(items))) if item.key == step), -1)
-        if place < 0:
-            return text
-        start = items[place].value
-    if place > 0:
-        return text[: items[place - 1].end] + text[items[place].end :]
-    return text[: items[0].start] + text[items[1].start if len(items) > 1 else items[0].end :]
+def _put(held: Any, path: Path, value: Any) -> Any:
+    step, inner = path[0], path[1:]
+    kind, what = (dict, "object") if isinstance(step, str) else (list, "list")
+    if not isinstance(held, kind):
+        shown = write_json(held)[:_SHOWN]
+        raise DecisionError(f"There is no {what} in the body that could have {step!r}: {shown!r}.")
+    members: Any = held.copy()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    is_there: bool = step < len(members) if isinstance(step, int) else step in members
+    if value is _GONE and not (is_there and inner):
+        if is_there:
+            del members[step]
+    elif is_there:
+        members[step] = _put(members[step], inner, value) if inner else value
+    else:
+        _add(members, step, _nested(step, inner, value))
+    return members
 
 
-def _checked(text: str) -> int:
-    try:
-        _DECODER.decode(text)
-    except RecursionError:
-        raise DecisionError("The body is JSON that is nested too deep to be changed here.") from None
-    except ValueError as error:
-        raise DecisionError(f"The body is not JSON: {error}.") from None
-    return _skip(text, 0)
+def _add(members: Any, step: str | int, value: Any) -> None:
+    if isinstance(members, dict):
+        members[step] = value
+    elif step == len(members):
+        members.append(value)
+    else:
+        raise DecisionError(f"The list in the body has {len(members):,} elements, and so no place {step}.")
 
 
-def _items(text: str, start: int, step: str | int) -> Sequence[_Item]:
-    opens, what = ("{", "object") if isinstance(step, str) else ("[", "list")
-    if text[start] != opens:
-        raise DecisionError(f"There is no {what} in the body that could have {step!r}: {text[start:][:_SHOWN]!r}.")
-    return list(_walk(text, start))
+def _nested(first: str | int, path: Path, value: Any) -> Any:
+    for step in reversed(path):
+        if isinstance(step, int):
+            raise DecisionError(f"There is nothing in the body at {first!r}, and so no list with a place {step}.")
+        value = {step: value}
+    return value
 
 
 def _walk(text: str, start: int) -> Iterator[_Item]:
@@ -373,20 +373,6 @@ def _walk(text: str, start: int) -> Iterator[_Item]:
         at, place = _skip(text, end), place + 1
         if text[at] == ",":
             at = _skip(text, at + 1)
-
-
-def _added(text: str, start: int, items: Sequence[_Item], path: Path, value: str) -> str:
-    """Return the document with a further member or element in the object or list at ``start``."""
-    first, *inner = path
-    for step in reversed(inner):
-        if isinstance(step, int):
-            raise DecisionError(f"There is nothing in the body at {first!r}, and so no list with a place {step}.")
-        value = f"{{{json.dumps(step, ensure_ascii=False)}: {value}}}"
-    if isinstance(first, int) and first > len(items):
-        raise DecisionError(f"The list in the body has {len(items):,} elements, and so no place {first}.")
-    member = value if isinstance(first, int) else f"{json.dumps(first, ensure_ascii=False)}: {value}"
-    at = items[-1].end if items else start + 1
-    return text[:at] + (", " if items else "") + member + text[at:]
 
 
 def _skip(text: str, at: int) -> int:

@@ -112,6 +112,9 @@ _SENT_TEXTS: Final = (
     "message_id", "session_id", "partition_key", "correlation_id", "subject", "content_type", "content_encoding",
     "to", "reply_to", "reply_to_session_id",
 )  # fmt: skip
+_SENT_FIELDS: Final = (
+    "body", "body_type", "application_properties", "time_to_live", "scheduled_enqueue_time", "extras", *_SENT_TEXTS,
+)  # fmt: skip
 _BODY_COLUMNS: Final = ("body", "body_text", "body_type", "content_type", "content_encoding")
 _PROPERTY_COLUMNS: Final = ("application_properties", "application_property_types")
 SENT_COLUMNS: Final = frozenset(
@@ -156,28 +159,7 @@ def message_from_row(row: Mapping[str, Any]) -> Message:
 
 def messages_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> list[Message]:
     """Build a message from each row as :func:`message_from_row` does, several times as fast."""
-    return [
-        Message(
-            body=body,
-            body_type=body_type,
-            application_properties=properties,
-            time_to_live=life,
-            scheduled_enqueue_time=time,
-            extras=extra,
-            message_id=message_id,
-            session_id=session_id,
-            partition_key=partition_key,
-            correlation_id=correlation_id,
-            subject=subject,
-            content_type=content_type,
-            content_encoding=content_encoding,
-            to=to,
-            reply_to=reply_to,
-            reply_to_session_id=reply_to_session_id,
-        )
-        for (body, body_type), properties, life, time, extra, message_id, session_id, partition_key, correlation_id,
-        subject, content_type, content_encoding, to, reply_to, reply_to_session_id in _sent(columns, count)
-    ]  # fmt: skip
+    return [Message(**dict(zip(_SENT_FIELDS, values, strict=True))) for values in _sent(columns, count)]
 
 
 def peeked_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> list[PeekedMessage]:
@@ -196,27 +178,26 @@ def peeked_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> lis
             delivery_count=deliveries or 0,
             state=states.get(state, MessageState.ACTIVE),
             dead_letter_source=source,
-            body=body,
-            body_type=body_type,
-            application_properties=properties,
-            time_to_live=life,
-            scheduled_enqueue_time=time,
-            extras=extra,
-            **dict(zip(_SENT_TEXTS, texts, strict=True)),
+            **dict(zip(_SENT_FIELDS, values, strict=True)),
         )
-        for ((body, body_type), properties, life, time, extra, *texts), (
-            entity, number, enqueued_number, enqueued, expires, deliveries, state, source
-        ) in rows
-    ]  # fmt: skip
+        for values, (entity, number, enqueued_number, enqueued, expires, deliveries, state, source) in rows
+    ]
 
 
 def _sent(columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[Any, ...]]:
-    """Yield what a sender writes, row by row: body and type, properties, life, time, extras, and texts."""
+    """Yield what a sender writes, row by row, in the order of ``_SENT_FIELDS``."""
     texts = (_texts(name, columns[name]) if name in columns else repeat(None) for name in _SENT_TEXTS)
-    lives = _each(columns, "time_to_live_ms", _life, None)
-    times = _each(columns, "scheduled_enqueue_time", lambda row: _time(row, "scheduled_enqueue_time"), None)
-    extras = _each(columns, "extras", _extras_from, _NOTHING)
-    return zip(_bodies(columns, count), _property_maps(columns, count), lives, times, extras, *texts, strict=False)
+    bodies, types = _bodies(columns, count)
+    return zip(
+        bodies,
+        types,
+        _property_maps(columns, count),
+        _each(columns, "time_to_live_ms", _life, None),
+        _each(columns, "scheduled_enqueue_time", lambda row: _time(row, "scheduled_enqueue_time"), None),
+        _each(columns, "extras", _extras_from, _NOTHING),
+        *texts,
+        strict=False,
+    )
 
 
 def _each(
@@ -232,12 +213,13 @@ def _texts(name: str, values: Sequence[Any]) -> Iterator[str | None]:
     return (value if value is None or type(value) is str else _text_in({name: value}, name) for value in values)
 
 
-def _bodies(columns: Mapping[str, Sequence[Any]], count: int) -> Iterable[tuple[bytes, BodyType]]:
+def _bodies(columns: Mapping[str, Sequence[Any]], count: int) -> tuple[Iterable[bytes], Iterable[BodyType]]:
     given = {name: columns[name] for name in (*_BODY_COLUMNS, _PROPERTY_COLUMNS[0]) if name in columns}
     bodies, types = given.get("body", ()), set(given.get("body_type", ()))
     if bodies and types <= {None, BodyType.DATA.value} and set(map(type, bodies)) == {bytes}:
-        return zip(bodies, repeat(BodyType.DATA))
-    return (_body({name: values[row] for name, values in given.items()}) for row in range(count))
+        return bodies, repeat(BodyType.DATA)
+    found = [_body({name: values[row] for name, values in given.items()}) for row in range(count)]
+    return [body for body, _ in found], [kind for _, kind in found]
 
 
 def _property_maps(columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[Mapping[str, AmqpValue]]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from sbnotebook.amqp import AmqpValue
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message, ReceivedMessage
-from sbnotebook.model.json_text import json_text, parse_path, remove_at, set_at
+from sbnotebook.model.json_text import json_text, parse_path, set_at
 from sbnotebook.model.property_text import from_text, property_type
 from sbnotebook.settlement import Edit, edit_json, explained, refuse_coroutine_function
 
@@ -166,7 +166,7 @@ class EditStep:
                 return partial(_change_text, lambda text: set_at(text, path, value))
             case StepKind.REMOVE_JSON:
                 path = parse_path(self.name)
-                return partial(_change_text, lambda text: remove_at(text, path))
+                return partial(_change_text, lambda text: set_at(text, path, None))
             case _:
                 changes: dict[str, Any] = {_FIELDS[self.kind]: self.value or None}
                 return lambda message: message.with_changes(**changes)
