@@ -18,9 +18,8 @@ import typer
 from sbnotebook.emulator.config import Wanted, apply_config, read_config
 from sbnotebook.emulator.entities import Tier
 from sbnotebook.emulator.logs import write_log
-from sbnotebook.emulator.loop import run_loop
 from sbnotebook.emulator.process import EmulatorState, default_data_dir
-from sbnotebook.emulator.server import EmulatorServer
+from sbnotebook.emulator.server import EmulatorServer, run_loop
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 
 _NEW_OBJECTS: Final = 50_000  # Objects made since the last collection that are worth another one

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sbnotebook.emulator import loop
 from sbnotebook.emulator.config import apply_config, config_of, config_to_json
 from sbnotebook.emulator.entities import (
     AnyEntity,
@@ -279,6 +278,8 @@ def running(  # noqa: PLR0913 - all that a namespace can be started with
 
 @contextmanager
 def _in_thread(server: EmulatorServer) -> Generator[RunningEmulator]:
+    from sbnotebook.emulator.server import run_loop
+
     started: Future[RunningEmulator] = Future()
     ending = _Ending()
 
@@ -296,7 +297,7 @@ def _in_thread(server: EmulatorServer) -> Generator[RunningEmulator]:
 
     def run() -> None:
         try:
-            loop.run_loop(serve())
+            run_loop(serve())
         except BaseException as error:  # noqa: BLE001 - the block raises it
             if not started.done():
                 started.set_exception(error)

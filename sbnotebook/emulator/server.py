@@ -6,11 +6,11 @@ import asyncio
 import secrets
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 from aiohttp import web
 
@@ -37,6 +37,7 @@ from sbnotebook.emulator.tls import tls_context
 from sbnotebook.errors import ConfigurationError, EmulatorError, EmulatorStartError
 
 _LOGGER: Final = clean_logger(__name__)
+_T = TypeVar("_T")
 _Factory = Callable[[], asyncio.Protocol]
 # The first letters of the methods of HTTP; AMQP begins with an A, and TLS with a control character
 _HTTP_INITIALS: Final = frozenset(b"CDGHOPT")
@@ -318,3 +319,20 @@ class _Sniffer(asyncio.Protocol):
             self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
         protocol.data_received(bytes(self._head))
+
+
+def run_loop(main: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine as ``asyncio.run`` does, in uvloop's event loop where there is one.
+
+    In uvloop an emulator needs less CPU time for each read and write. There is no uvloop for Windows.
+    """
+    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+        return runner.run(main)
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

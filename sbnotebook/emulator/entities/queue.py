@@ -11,7 +11,7 @@ from sbnotebook.emulator.entities.box import Box, earliest
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, DeadLetterReason, SentMessage
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
-from sbnotebook.emulator.entities.record import EntityRecord, Recorded
+from sbnotebook.emulator.entities.record import EntityRecord
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.rendering import with_dead_letter_reason, with_time_to_live
 from sbnotebook.emulator.entities.schedule import Schedule
@@ -60,7 +60,7 @@ class _DeadLetterQueue(SubQueueBox):
         super()._offer(message, now)
 
 
-class ReceivingEntity(Recorded, Box):
+class ReceivingEntity(Box):
     """A queue or a subscription, with its sub-queues and sessions.
 
     Source: Service Bus documentation, "Message sessions" and "Chaining Service Bus entities with autoforwarding".

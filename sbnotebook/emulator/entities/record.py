@@ -25,21 +25,3 @@ class EntityRecord:
         if partition is None:
             return self.last_sequence_number
         return (partition % PARTITIONS) << PARTITION_SHIFT | self.last_sequence_number
-
-
-class Recorded:
-    """Base of the entities, which have a record and give access to its times."""
-
-    record: EntityRecord
-
-    @property
-    def created_time(self) -> int:
-        return self.record.created_time
-
-    @property
-    def updated_time(self) -> int:
-        return self.record.updated_time
-
-    @property
-    def accessed_time(self) -> int | None:
-        return self.record.accessed_time

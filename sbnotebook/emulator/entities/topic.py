@@ -19,7 +19,7 @@ from sbnotebook.emulator.entities.message_log import MessageLog
 from sbnotebook.emulator.entities.options import SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
 from sbnotebook.emulator.entities.queue import ReceivingEntity
-from sbnotebook.emulator.entities.record import EntityRecord, Recorded
+from sbnotebook.emulator.entities.record import EntityRecord
 from sbnotebook.emulator.entities.rules import FilterError, Rule, RuleSubject
 from sbnotebook.emulator.entities.schedule import Schedule
 
@@ -112,7 +112,7 @@ class Subscription(ReceivingEntity):
         )
 
 
-class Topic(Recorded):
+class Topic:
     """A topic: it keeps scheduled messages until they become active, and hands on all others.
 
     Source: Service Bus documentation, "Service Bus queues, topics, and subscriptions".

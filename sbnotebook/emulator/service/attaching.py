@@ -11,7 +11,6 @@ from sbnotebook.emulator.entities import AnyEntity, Condition, Queue, Receivable
 from sbnotebook.emulator.service.access import LISTEN, MANAGEMENT, SEND
 from sbnotebook.emulator.service.cbs import CBS, cbs_node
 from sbnotebook.emulator.service.conditions import KNOW_MORE, error_of
-from sbnotebook.emulator.service.coordinator import attach_coordinator
 from sbnotebook.emulator.service.links import (
     SESSION_FILTER,
     LinkHandler,
@@ -21,6 +20,7 @@ from sbnotebook.emulator.service.links import (
 )
 from sbnotebook.emulator.service.management import management_node
 from sbnotebook.emulator.service.requests import Node, ReplyLink, RequestLink
+from sbnotebook.emulator.service.transactions import attach_coordinator
 from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress
 

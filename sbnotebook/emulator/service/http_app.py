@@ -40,8 +40,7 @@ from sbnotebook.emulator.service.middleware import (
     expect_body,
     refuse_other_names,
 )
-from sbnotebook.emulator.service.page import page
-from sbnotebook.emulator.service.shown_messages import shown_messages
+from sbnotebook.emulator.service.page import page, shown_messages
 from sbnotebook.emulator.service.websocket import WEBSOCKET_PATH, websocket_handler
 from sbnotebook.errors import ConfigurationError
 

@@ -44,7 +44,7 @@ def test_entities_come_back_as_they_were(registry: Registry, kept: OnDisk) -> No
     restored = again(registry, kept, now=100)
     queue, subscription = restored.find_queue("orders"), restored.find_subscription("t", "s")
     assert queue is not None
-    assert (queue.path, queue.options, queue.created_time, queue.accessed_time) == (
+    assert (queue.path, queue.options, queue.record.created_time, queue.record.accessed_time) == (
         "Orders", QueueOptions(5_000, 3), 7, 100,
     )  # fmt: skip
     assert queue.counts == (0, 0, 0, 0, 0, 0)

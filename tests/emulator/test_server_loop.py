@@ -7,7 +7,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbnotebook.emulator import running
-from sbnotebook.emulator.loop import run_loop
+from sbnotebook.emulator.server import run_loop
 
 
 def module_of_the_loop() -> str:
