@@ -171,16 +171,6 @@ def test_a_namespace_does_so_many_operations_a_second(
     sender.send_messages(X)
 
 
-def test_the_retries_of_the_sdk_outlast_a_busy_server(emulator: RunningEmulator) -> None:
-    with (
-        ServiceBusClient.from_connection_string(emulator.connection_string, retry_backoff_factor=0.01) as client,
-        client.get_queue_sender("orders") as sender,
-    ):
-        emulator.faults.server_busy = 2
-        sender.send_messages(X)
-    assert (emulator.counts("orders").active, emulator.faults.server_busy) == (1, 0)
-
-
 def test_the_nth_message_is_rejected_with_its_batch(sender: ServiceBusSender, emulator: RunningEmulator) -> None:
     emulator.faults.reject_nth = 4
     sender.send_messages([X] * 2)
@@ -207,27 +197,6 @@ def test_the_outcome_of_a_send_is_unknown(
     assert emulator.counts("orders").active == kept
     sender.send_messages(X)
     assert emulator.counts("orders").active == kept + 1
-
-
-def test_a_retry_after_an_unknown_outcome_sends_twice(emulator: RunningEmulator) -> None:
-    with (
-        ServiceBusClient.from_connection_string(emulator.connection_string, retry_backoff_factor=0.01) as client,
-        client.get_queue_sender("orders") as sender,
-    ):
-        emulator.faults.drop_after_nth = 1
-        sender.send_messages(X)
-    assert emulator.counts("orders").active == 2
-
-
-def test_a_retry_with_duplicate_detection_sends_once(emulator: RunningEmulator) -> None:
-    emulator.create_queue("once", QueueOptions(requires_duplicate_detection=True))
-    with (
-        ServiceBusClient.from_connection_string(emulator.connection_string, retry_backoff_factor=0.01) as client,
-        client.get_queue_sender("once") as sender,
-    ):
-        emulator.faults.drop_after_nth = 1
-        sender.send_messages(ServiceBusMessage("x", message_id="1"))
-    assert (emulator.counts("once").active, emulator.faults.drop_after_nth) == (1, 0)
 
 
 @pytest.mark.parametrize(("fault", "left"), [("drop_before_nth", 1), ("drop_after_nth", 0)])
@@ -302,19 +271,6 @@ def test_closed_links_are_attached_again_by_the_next_call(
         receiver.receive_messages(max_wait_time=5)
     sender.send_messages(X)
     assert len(receiver.receive_messages(2, max_wait_time=5)) == 2
-
-
-def test_sdk_retries_outlast_closed_links_and_connections(emulator: RunningEmulator) -> None:
-    with (
-        ServiceBusClient.from_connection_string(emulator.connection_string, retry_backoff_factor=0.01) as client,
-        client.get_queue_sender("orders") as sender,
-    ):
-        sender.send_messages(X)
-        emulator.close_links()
-        sender.send_messages(X)
-        emulator.drop_connections()
-        sender.send_messages(X)
-    assert emulator.counts("orders").active == 3
 
 
 def test_connections_are_dropped(sender: ServiceBusSender, emulator: RunningEmulator) -> None:

@@ -47,13 +47,6 @@ def test_a_message_has_the_size_that_tier_and_queue_allow(
     assert refused(queue, sent("x" * (limit - overhead + 1))) is Condition.MESSAGE_SIZE_EXCEEDED
 
 
-def test_the_header_of_a_message_has_a_limit_of_its_own(queue: Queue, sent: Sent) -> None:
-    queue.admission.check([sent("x", properties={"a": "x" * 32_500, "b": "x" * 32_500})])
-    assert (
-        refused(queue, sent("x", properties={"a": "x" * 32_768, "b": "x" * 32_768})) is Condition.MESSAGE_SIZE_EXCEEDED
-    )
-
-
 @pytest.mark.parametrize(("value", "message_id"), [("x", None), (b"y", None), ("x", "behind other sections")])
 def test_a_property_has_at_most_32_kilobytes(
     queue: Queue, sent: Sent, value: str | bytes, message_id: str | None
@@ -121,12 +114,6 @@ def test_a_duplicate_is_dropped_until_the_window_ends(unique: Queue, sent: Sent)
     assert unique.message_count == 4  # Without an id there is nothing to compare.
 
 
-def test_only_ids_whose_window_has_ended_are_new_again(unique: Queue, sent: Sent) -> None:
-    for now, message_id in ((0, "a"), (10_000, "b"), (20_000, "b"), (20_000, "a")):
-        unique.send(sent("x", message_id=message_id), now)
-    assert [message.enqueued_time for message in unique.peek(0, 9)] == [0, 10_000, 20_000]
-
-
 def test_an_id_stays_seen_when_its_message_is_gone(unique: Queue, sent: Sent) -> None:
     unique.send(sent("x", message_id="a", scheduled_time=50), 0)
     assert unique.cancel_scheduled([1])
@@ -191,12 +178,6 @@ def test_an_id_has_at_most_128_characters(registry: Registry, sent: Sent) -> Non
     unique = registry.create_queue("u", QueueOptions(requires_duplicate_detection=True))
     unique.admission.check([sent("x", message_id="m" * 128)])
     assert refused(unique, sent("x", message_id="m" * 129)) is Condition.ARGUMENT_ERROR
-
-
-def test_a_refusal_names_its_limit(registry: Registry, sent: Sent) -> None:
-    queue = registry.create_queue("q", QueueOptions(max_message_size_kb=1))
-    with pytest.raises(RefusedError, match=r"The message has \d+ bytes, the limit of 'q' is 1024\."):
-        queue.admission.check([sent("x" * 1024)])
 
 
 @pytest.mark.parametrize("when", [99, 100, 101])

@@ -57,27 +57,6 @@ def refusal(action: Callable[[], object]) -> Condition:
     return caught.value.condition
 
 
-def test_only_an_expired_session_lock_counts_as_a_failure(registry: Registry, calls: Queue, sent: Sent) -> None:
-    fill(calls, sent, "a")
-    session, token = accept(calls)
-    message = calls.receive(0, session)
-    assert message is not None
-    calls.close_session(session, token, 0)
-    assert (message.delivery_count, message.lock_token) == (0, None)
-    told: list[str] = []
-    session, _ = accept(calls)
-
-    def tell(until: int) -> None:
-        told.append(f"lost {until}")
-
-    session.on_lost = tell
-    calls.receive(0, session)
-    assert registry.next_deadline == 10_000
-    registry.expire(10_000)
-    assert (message.delivery_count, told, calls.counts) == (1, ["lost 10000"], (1, 0, 0, 0, 0, 0))
-    assert refusal(lambda: calls.held_session("a", 10_000)) is Condition.SESSION_LOCK_LOST
-
-
 def test_the_state_of_a_session_has_a_limit() -> None:
     registry = Registry(Tier.STANDARD)
     calls = registry.create_queue("calls", QueueOptions(requires_session=True))

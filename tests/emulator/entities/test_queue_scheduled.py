@@ -35,11 +35,6 @@ def test_a_scheduled_message_gets_a_new_number_when_it_is_due(registry: Registry
     assert not queue.cancel_scheduled([1])
 
 
-def test_a_time_that_has_passed_schedules_nothing(registry: Registry, queue: Queue, sent: Sent) -> None:
-    queue.send(sent("old", scheduled_time=1_000), 1_000)
-    assert (queue.counts.scheduled, queue.has_available, registry.next_deadline) == (0, True, None)
-
-
 @pytest.mark.parametrize("life", [500, 2_500])
 def test_a_scheduled_message_lives_from_its_time_on(registry: Registry, queue: Queue, sent: Sent, life: int) -> None:
     queue.send(sent("later", scheduled_time=1_000, time_to_live=life), 0)

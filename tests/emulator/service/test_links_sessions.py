@@ -20,7 +20,7 @@ from azure.servicebus.exceptions import (
 
 from sbnotebook.amqp import AmqpValue, Described, Symbol, UInt, ULong
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, SubscriptionOptions
-from sbnotebook.emulator.amqp import Accepted, Rejected, Source
+from sbnotebook.emulator.amqp import Rejected, Source
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Detach, Disposition, Flow, Transfer
 from sbnotebook.emulator.entities import Counts
 from tests.emulator.service.conftest import Connect, RawClient
@@ -214,20 +214,6 @@ def test_a_lost_lock_is_reported_frame_by_frame(connect: Connect, clock: ManualC
     assert holder.read(Flow).link_credit == 0  # The link is there for a second yet, and nothing is received over it.
     clock.advance(1)
     assert "com.microsoft:session-lock-lost" in holder.refusal()
-
-
-def test_settling_without_a_lock_is_refused(connect: Connect, emulator: RunningEmulator, send: Any) -> None:
-    send("a", "1")
-    holder = connect()
-    ask(holder, "a")
-    holder.read(Attach)
-    holder.flow(1, 1)
-    transfer = holder.read(Transfer)
-    emulator.lose_locks("chats")
-    assert "com.microsoft:session-lock-lost" in holder.refusal()
-    holder.write(Disposition(role=RECEIVER, first=transfer.delivery_id or 0, settled=False, state=Accepted()))
-    holder.receiver("orders", 5)  # continues, and nothing was settled
-    assert emulator.counts("chats") == Counts(1, 0, 0, 0, 0)
 
 
 def test_a_renewed_session_keeps_its_messages(client: ServiceBusClient, clock: ManualClock, send: Any) -> None:

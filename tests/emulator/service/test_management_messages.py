@@ -141,16 +141,6 @@ def test_dead_letters_are_deleted_in_batches(
     assert emulator.counts("orders") == Counts(0, 0, 0, 0, 0)
 
 
-def test_a_dead_letter_stays_one(connect: Connect, lock: Callable[[int], list[Any]], client: ServiceBusClient) -> None:
-    dead: AmqpValue = {"disposition-status": "suspended", "lock-tokens": Array(lock(1))}
-    Node(connect(), "orders").ask("update-disposition", dead)
-    with client.get_queue_receiver("orders", sub_queue="deadletter") as receiver:
-        (message,) = receiver.receive_messages(max_wait_time=5)
-    again: AmqpValue = {"disposition-status": "suspended", "lock-tokens": Array([message.lock_token])}
-    answer = Node(connect(), "orders/$DeadLetterQueue").ask("update-disposition", again)
-    assert answer[:2] == (400, "amqp:not-allowed")
-
-
 @pytest.mark.parametrize(("mode", "has_token", "left"), [(0, False, 0), (1, True, 1)])
 def test_deferred_messages_are_deleted_or_locked(
     connect: Connect,

@@ -296,14 +296,6 @@ def test_a_dead_letter_goes_back_to_its_entity(work: Work, emulator: RunningEmul
     assert (counts.active, counts.dead_letter) == (1, 0)
 
 
-def test_a_dead_letter_cannot_be_dead_lettered(work: Work) -> None:
-    client = work()
-    client.settle(held(client), Rejected())
-    client.receiver("orders/$DeadLetterQueue")
-    delivery, txn_id = client.receive("orders/$DeadLetterQueue"), client.declare()
-    assert refusal(client.settle(delivery, Rejected(), txn_id).state).startswith("amqp:not-allowed")
-
-
 def test_a_lock_that_ends_prevents_the_commit(work: Work, emulator: RunningEmulator, clock: ManualClock) -> None:
     client = work()
     delivery, txn_id = held(client), client.declare()
