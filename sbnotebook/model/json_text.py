@@ -320,7 +320,7 @@ def json_text(text: str) -> str:
 
 
 def set_at(text: str, path: Path, value: str | None) -> str:
-    """Return a document with another value at a path, as JSON; None removes the value that is there."""
+    """Return a document with another value at a path, as JSON; None removes it."""
     return rewrite_json(text, _put(read_json(text), path, _GONE if value is None else read_json(value)))
 
 
