@@ -259,7 +259,7 @@ def running(  # noqa: PLR0913 - all that a namespace can be started with
         ...     emulator.counts("orders").active
         0
     """
-    from sbnotebook.emulator.server import EmulatorServer
+    from sbnotebook.emulator.server import EmulatorServer, run_loop
 
     server = EmulatorServer(
         port=port,
@@ -272,14 +272,14 @@ def running(  # noqa: PLR0913 - all that a namespace can be started with
         keys=keys,
         key=key,
     )
-    with _in_thread(server) as emulator:
+    with _in_thread(server, run_loop) as emulator:
         yield emulator
 
 
 @contextmanager
-def _in_thread(server: EmulatorServer) -> Generator[RunningEmulator]:
-    from sbnotebook.emulator.server import run_loop
-
+def _in_thread(
+    server: EmulatorServer, run_loop: Callable[[Coroutine[Any, Any, None]], None]
+) -> Generator[RunningEmulator]:
     started: Future[RunningEmulator] = Future()
     ending = _Ending()
 
