@@ -283,21 +283,9 @@ def _in_thread(
     started: Future[RunningEmulator] = Future()
     ending = _Ending()
 
-    async def serve() -> None:
-        try:
-            async with server:
-                started.set_result(RunningEmulator(server, asyncio.get_running_loop(), ending))
-                await server.serve()
-        except BaseException as error:
-            with ending.lock:
-                ending.outcome.set_exception(error)
-            raise
-        with ending.lock:
-            ending.outcome.set_result(None)
-
     def run() -> None:
         try:
-            run_loop(serve())
+            run_loop(_serve(server, started, ending))
         except BaseException as error:  # noqa: BLE001 - the block raises it
             if not started.done():
                 started.set_exception(error)
@@ -319,3 +307,16 @@ def _in_thread(
         end()
         if ending.outcome.done():  # always, but in a process that was forked
             ending.outcome.result()
+
+
+async def _serve(server: EmulatorServer, started: Future[RunningEmulator], ending: _Ending) -> None:
+    try:
+        async with server:
+            started.set_result(RunningEmulator(server, asyncio.get_running_loop(), ending))
+            await server.serve()
+    except BaseException as error:
+        with ending.lock:
+            ending.outcome.set_exception(error)
+        raise
+    with ending.lock:
+        ending.outcome.set_result(None)
