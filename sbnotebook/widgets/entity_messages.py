@@ -204,7 +204,7 @@ class EntityMessages(Panel):
         self._looked = PeekProgress()
         self._thread: threading.Thread | None = None
         self.table = table
-        self._plain = PlainTable(table.model, self.redraw)
+        self._plain = PlainTable(table, self.redraw)
         self.bar = PeekBar(self.peek, self.peek_onward, self.stop)
         self._hint = ""
         self.selection: SelectionBar | None = None
@@ -326,8 +326,8 @@ class EntityMessages(Panel):
             self._looked = looked
             if not looked.found and not question.is_onward:
                 self.table.show(Messages())
-            self.bar.say(_words(looked, self.table.model.count), follows=not looked.is_end)
-            if question.view is View.SCHEDULED and self.table.model.count:
+            self.bar.say(_words(looked, self.table.count), follows=not looked.is_end)
+            if question.view is View.SCHEDULED and self.table.count:
                 self._offer(scheduled_actions(question.entity))
 
     def _see_deferred(self, question: _Question) -> None:

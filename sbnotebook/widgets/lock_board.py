@@ -160,7 +160,7 @@ class LockBoard(Panel):
         self.table = MessageTable(
             columns=_COLUMNS, facets=(), countdown=True, label=f"Messages held in {batch.address}"
         )
-        self._plain = PlainTable(self.table.model, self.redraw)
+        self._plain = PlainTable(self.table, self.redraw)
         self.actions = ActionPanel(namespace, table=self.table)
         self.actions.on_report(self._reported)
         self.bar = SelectionBar(self.table, lock_actions(batch.address, self._plan), self.actions)
@@ -224,7 +224,7 @@ class LockBoard(Panel):
             self.table.remove(news.again)
             if news.new:
                 # The first rows say which columns there are, and in which order.
-                add = self.table.append if self.table.model.count else self.table.show
+                add = self.table.append if self.table.count else self.table.show
                 add(news.new, self._locks.cells(news.new))
             if news.changed:
                 self.table.patch(news.changed)

@@ -23,7 +23,7 @@ from sbnotebook.widgets.blocks import Block, Table, Text
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.pretty import cell
 from sbnotebook.widgets.renderers.page import html_of
-from sbnotebook.widgets.table.rows import RowModel
+from sbnotebook.widgets.table.rows import MessageRows
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_CAUSES: Final = 50
@@ -113,10 +113,10 @@ def _html(blocks: Sequence[Block]) -> str:
     return "".join(parts)
 
 
-def causes_block(model: RowModel) -> Table | None:
+def causes_block(messages: MessageRows) -> Table | None:
     """Return a table of the causes, with the number of messages that are left, the first and last time, and notes."""
-    with model.lock:
-        rows, found, notes, resubmits = model.rows, model.causes, model.notes, model.resubmits.copy()
+    with messages.lock:
+        rows, found, notes, resubmits = messages.rows, messages.causes, messages.notes, messages.resubmits.copy()
         removed = rows.removed.copy()
     if len(found.fingerprints) != len(rows):
         return None

@@ -44,7 +44,7 @@ class SelectionBar(Panel):
 
     def blocks(self) -> list[Block]:
         """Return the bar, and the form that is open."""
-        is_selected = bool(self._table.model.selection)
+        is_selected = bool(self._table.selection)
         buttons = [
             Button(each.name, partial(self._open, each), each.tooltip, icon=each.icon) for each in self.actions.values()
         ]
@@ -71,7 +71,7 @@ class SelectionBar(Panel):
     @property
     def count(self) -> str:
         """Return how many messages are selected, in words."""
-        count, hidden = len(self._table.model.selection), self._table.hidden
+        count, hidden = len(self._table.selection), self._table.hidden
         if not count:
             return _NONE
         selected = "1 message is selected" if count == 1 else f"{count:,} messages are selected"

@@ -186,7 +186,7 @@ class Triage(Panel):
         address = self._entity.address
         label = f"Messages of {address}"
         self.table = MessageTable(columns=_COLUMNS, timeline=True, causes=True, label=label, cause_action=_CAUSE_ACTION)
-        self._plain = PlainTable(self.table.model, self.redraw)
+        self._plain = PlainTable(self.table, self.redraw)
         self.actions = ActionPanel(namespace, table=self.table, is_editing=is_editing)
         self._header = TriageHeader(self.redraw)
         self._banner = UnfinishedBanner(namespace, address, self._resume)
@@ -196,10 +196,10 @@ class Triage(Panel):
         super().__init__(self.actions, self._banner, self.bar)
         if is_in_marimo():
             self.record.join(self)
-            self.table.model.find_causes()
+            self.table.find_causes()
         self.actions.on_report(self._reported)
-        self.table.model.on_causes.add(self._write_record)
-        self.table.model.on_act.add(self.bar.begin)
+        self.table.on_causes.add(self._write_record)
+        self.table.on_act.add(self.bar.begin)
         self._end_notes = self.table.on_note(self._write_note)
         self._read_notes()
         self.refresh()
@@ -208,7 +208,7 @@ class Triage(Panel):
         """Return the head, the messages by cause, and the actions on them."""
         address, namespace = self._entity.address, self._namespace
         place = f"on {namespace.host}{' (the emulator)' if namespace.is_emulator else ''}"
-        is_empty = not self._is_looking and self.table.model.count == 0
+        is_empty = not self._is_looking and self.table.count == 0
         nothing = _NO_LETTERS if address.sub_queue is SubQueue.DEAD_LETTER else _NO_MESSAGES
         table = [] if is_empty else [Grid(self.table, self._plain.blocks), *self.bar.blocks()]
         is_acting = not is_empty or self.actions.is_open
@@ -235,7 +235,7 @@ class Triage(Panel):
     def refresh(self) -> None:
         """Peek at all messages again; the selection stays. Returns at once."""
         self._banner.look()
-        if not self.table.model.count:  # then each part is shown as it comes
+        if not self.table.count:  # then each part is shown as it comes
             self._look(1, self.table.append)
             return
         parts: list[pa.Table] = [Messages().to_arrow()]
@@ -266,7 +266,7 @@ class Triage(Panel):
         deadline = monotonic() + timeout
         if self._thread is not None:
             self._thread.join(timeout)
-        return not self._is_looking and self.table.model.wait_for_causes(max(0.0, deadline - monotonic()))
+        return not self._is_looking and self.table.wait_for_causes(max(0.0, deadline - monotonic()))
 
     @property
     def _is_looking(self) -> bool:
@@ -333,7 +333,7 @@ class Triage(Panel):
 
     def _count_messages(self) -> str:
         """Return how many messages are shown, in words."""
-        count = self.table.model.count
+        count = self.table.count
         more = "" if self._is_end else " (there may be more)"
         return f"{count:,} {'message' if count == 1 else 'messages'}{more}"
 
@@ -345,7 +345,7 @@ class Triage(Panel):
     def _reported(self, report: Report) -> None:
         self._gone += removed_by(report)
         resubmitted = [key_of(each) for each in report if each.ok and each.verb == Resubmit.verb]
-        if counts := self.table.model.count_causes(resubmitted):
+        if counts := self.table.count_causes(resubmitted):
             self._read_notes(lambda: self._namespace.count_resubmits(self._entity.address, counts))
         self.table.remove(self._gone)  # looking may have shown them again just now
         self._banner.look()
@@ -368,7 +368,7 @@ class Triage(Panel):
     def _show_notes(self, known: tuple[dict[str, str], dict[str, Resubmitted]]) -> None:
         notes, resubmits = known
         self.table.set_notes(notes)
-        self.table.model.set_resubmits(resubmits)
+        self.table.set_resubmits(resubmits)
         self._write_record()
 
     def _write_note(self, fingerprint: str, note: str) -> None:
@@ -378,7 +378,7 @@ class Triage(Panel):
 
     def _ipython_display_(self) -> None:
         self.record.display_below(self)
-        self.table.model.find_causes()  # also where no browser asks for them
+        self.table.find_causes()  # also where no browser asks for them
 
     def _write_record(self) -> None:
         """Bring the record up to date, unless messages are still coming."""
@@ -386,7 +386,7 @@ class Triage(Panel):
             return
         place = f"Triage of {self._entity.address} on {self._namespace.host}, {datetime.now(UTC):%Y-%m-%d}"
         blocks: list[Block] = [Title(place), Text(self._header.words)]
-        if self.table.model.count and (causes := causes_block(self.table.model)):
+        if self.table.count and (causes := causes_block(self.table)):
             blocks.append(causes)
         self.record.show([*blocks, *self.actions.record])
 
@@ -404,7 +404,7 @@ class Triage(Panel):
         """Return the causes as text, when peeking has ended, and how to continue without buttons."""
         self.wait()
         lines = self._lines()
-        if self.table.model.count:
+        if self.table.count:
             lines.append(
                 f"Continue with %sb_resubmit {self._entity.address} --where …, or with %sb_pick to settle them; "
                 "both show "
@@ -413,7 +413,7 @@ class Triage(Panel):
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return "\n".join([*self._lines(), *([self.bar.words] if self.table.model.count else []), repr(self.actions)])
+        return "\n".join([*self._lines(), *([self.bar.words] if self.table.count else []), repr(self.actions)])
 
     def _lines(self) -> list[str]:
         lines = [f"Triage of {self._entity.address} on {self._namespace.host}: {self._header.words}"]

@@ -23,7 +23,7 @@ class View(panel.Panel):
     def __init__(self, messages):
         super().__init__()
         self.table = MessageTable(messages)
-        self.plain = PlainTable(self.table.model, self.redraw)
+        self.plain = PlainTable(self.table, self.redraw)
 
     def blocks(self):
         return [Grid(self.table, self.plain.blocks)]

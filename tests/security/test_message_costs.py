@@ -130,14 +130,14 @@ def look_at(namespace: Namespace, queue: Entity) -> None:
     triage = Triage(namespace, str(queue.address))
     triage.refresh()
     assert triage.wait()
-    table: Any = triage.table.own
+    table: Any = triage.table
     table._handle_custom_msg({"kind": "ready", "page": "one"}, [])
     deadline = time.monotonic() + 60
-    while len(table.model.causes.fingerprints) < len(table.model.rows) and time.monotonic() < deadline:
+    while len(table.causes.fingerprints) < len(table.rows) and time.monotonic() < deadline:
         time.sleep(0.01)
-    answer(table.model, "search", {"words": ["carrier"]})
-    for row in range(len(table.model.rows)):
-        answer(table.model, "detail", {"row": row})
+    answer(table, "search", {"words": ["carrier"]})
+    for row in range(len(table.rows)):
+        answer(table, "detail", {"row": row})
     triage.close()
 
 

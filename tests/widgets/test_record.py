@@ -11,7 +11,7 @@ from typing import Any
 from sbnotebook import EntityAddress, PeekedMessage
 from sbnotebook.widgets.blocks import Table, Text, Title
 from sbnotebook.widgets.record import Record, causes_block
-from sbnotebook.widgets.table.rows import RowModel
+from sbnotebook.widgets.table.rows import MessageRows
 from tests.widgets.conftest import until
 
 SECRET = "Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=c2VjcmV0"
@@ -48,7 +48,7 @@ def test_causes_say_how_many_messages_are_left_and_came_back() -> None:
         properties: dict[str, Any] = {"DeadLetterReason": reason, "ResubmitCount": resubmits}
         return PeekedMessage(entity=ENTITY, sequence_number=number, application_properties=properties)
 
-    model = RowModel([dead(1, "A"), dead(2, "B", 1), dead(3, "B", 3), dead(4, "B"), dead(5, "C")], causes=True)
+    model = MessageRows([dead(1, "A"), dead(2, "B", 1), dead(3, "B", 3), dead(4, "B"), dead(5, "C")], causes=True)
     assert causes_block(model) is None
     model.find_causes()
     until(lambda: causes_block(model))
@@ -72,11 +72,11 @@ from datetime import UTC, datetime
 from sbnotebook import PeekedMessage
 from sbnotebook.widgets.blocks import Table, Text, Title
 from sbnotebook.widgets.record import causes_block
-from sbnotebook.widgets.table.rows import RowModel
+from sbnotebook.widgets.table.rows import MessageRows
 
 times = [datetime(2026, 11, day, tzinfo=UTC) for day in (20, 22, 21)]
 letters = [PeekedMessage(entity="o/$dlq", sequence_number=time.day, enqueued_time=time) for time in times]
-model = RowModel(letters, causes=True)
+model = MessageRows(letters, causes=True)
 model.find_causes()
 model.wait_for_causes(10)
 print(causes_block(model).rows, "pandas" in sys.modules)

@@ -288,8 +288,8 @@ def test_resubmits_of_a_cause_are_known_after_a_restart(
 ) -> None:
     letters_of(9, "counted", namespace)
     triage = opened(namespace, "counted/$dlq")
-    until(lambda: triage.table.model.find_causes() or triage.table.model.causes.every, "the causes")
-    expired, invalid = triage.table.model.causes.fingerprints[:2]
+    until(lambda: triage.table.find_causes() or triage.table.causes.every, "the causes")
+    expired, invalid = triage.table.causes.fingerprints[:2]
     for numbers in ([1, 2, 3], [4]):
         select(triage, *numbers)
         click(triage.bar, "Resubmit…")
@@ -302,7 +302,7 @@ def test_resubmits_of_a_cause_are_known_after_a_restart(
     target = Target(Connection(shared_emulator.connection_string), "a new kernel")
     with Namespace(target, journal=Journal(tmp_path / "journal.sqlite")) as restarted:
         triage = opened(restarted, "counted/$dlq")
-        until(lambda: triage.table.model.resubmits == known, "the counts")
+        until(lambda: triage.table.resubmits == known, "the counts")
         triage.close()
     assert {cause: count for cause, (_, count) in known.items()} == {expired: 2, invalid: 2}
 

@@ -26,7 +26,7 @@ from sbnotebook.widgets.table.body_values import checked_path
 from sbnotebook.widgets.table.cause_finder import MOST
 from sbnotebook.widgets.table.message_detail import body_part, detail_of
 from sbnotebook.widgets.table.row_packing import TableColumn, packets, patch_column, table_columns
-from sbnotebook.widgets.table.rows import MessageRows, RowModel, matches
+from sbnotebook.widgets.table.rows import MessageRows, long_texts, matches
 
 _VIEWS: Final = ("clipboard", "drawing", "facets", "timeline", "cause_rows", "causes", "detail", "filters")
 _BASE: Final = ("transport", "columns", "slices", "row_set", "sorting", "shown_rows", "store", "focused")
@@ -43,7 +43,7 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
     """Messages as a table in the browser.
 
     Args:
-        messages: to show at first; or the row model of another table, to show the same rows with its columns.
+        messages: to show at first.
         columns: those to show, in this order; by default those that most users need. Users can choose others in the
             table.
         facets: columns whose values are listed beside the table with their counts, to filter by. By default those for
@@ -52,7 +52,7 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
         causes: group the messages by what went wrong with them, and show the groups.
         countdown: show ``locked_until`` as the time left.
         label: the name of the table for screen readers.
-        cause_action: the name of an action that each cause offers for its messages; the model's ``on_act`` gets it.
+        cause_action: the name of an action that each cause offers for its messages; ``on_act`` gets it.
 
     Example:
         >>> table = MessageTable(columns=["sequence_number", "subject"])
@@ -66,7 +66,7 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
 
     def __init__(
         self,
-        messages: Messages | Sequence[ReceivedMessage] | RowModel = (),
+        messages: Messages | Sequence[ReceivedMessage] = (),
         *,
         columns: Sequence[str] | None = None,
         facets: Sequence[str] | None = None,
@@ -76,26 +76,25 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
         label: str = "Messages",
         cause_action: str = "",
     ) -> None:
-        is_shared = isinstance(messages, RowModel)
-        self.model = messages if is_shared else RowModel(messages, columns=columns, causes=causes)
+        MessageRows.__init__(self, messages, columns=columns, causes=causes)
         self._columns: list[TableColumn] = []
         self._filters: list[dict[str, Any]] = []  # as the browser made them, for the next page
         self._causes_sent = 0
+        self._has_long = False
         self._pages: dict[str, int] = {}  # the browser pages that show the table, and how many selections each was sent
-        super().__init__(
+        anywidget.AnyWidget.__init__(
+            self,
             options={
                 "label": label,
                 "facets": None if facets is None else list(facets),
                 "timeline": timeline,
-                "causes": self.model.with_causes,
+                "causes": causes,
                 "countdown": countdown,
                 "cause_action": cause_action,
-            }
+            },
         )
         answer_at_once(self)
-        with self.model.lock:
-            self.model.views.append(self)
-            self.rows_shown()
+        self.rows_shown()
 
     def open(self) -> None:
         """Open the comm to the browser, which may answer on another thread before the constructor ends."""
@@ -106,47 +105,64 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
 
     def rows_shown(self) -> None:
         """Send other rows."""
-        self.model.hidden = self._causes_sent = 0
-        rows = self.model.rows
-        self._columns = table_columns(rows.table, rows.extra, self.model.columns)
+        self._hidden = self._causes_sent = 0
+        rows = self.rows
+        self._columns = table_columns(rows.table, rows.extra, self.columns)
         self._send_rows()
 
     def rows_added(self, first: int) -> None:
         """Send the rows from number ``first`` on, and all rows of the columns that are new."""
-        rows = self.model.rows
+        rows = self.rows
         known = {column.name: column for column in self._columns}
-        now = table_columns(rows.table.slice(first), rows.extra, self.model.columns)
+        now = table_columns(rows.table.slice(first), rows.extra, self.columns)
         new = [column for column in now if column.name not in known]
         self._columns = [*known.values(), *new]
         self._send_columns()
         self._send_packets([*known.values()], first)
         self._send_packets(new, 0)
-        self._emit("end", has_long=bool(rows.long_texts))
+        if self._pages:
+            self._has_long = self._has_long or bool(long_texts(rows.table.slice(first)))
+            self._emit("end", has_long=self._has_long)
 
     def rows_removed(self, numbers: Sequence[int]) -> None:
         """Tell the browser which rows go."""
         self._emit("remove", buffers=[_packed_numbers(numbers)])
 
-    def cells_changed(self, changes: Mapping[str, Mapping[int, object]]) -> None:
-        """Send changed cells."""
-        self._send_changes(changes)
+    def cells_changed(self, changes: Mapping[str, Mapping[int, object]], page: str | None = None) -> None:
+        """Send changed cells, to one page or to all."""
+        kinds = {column.name: column for column in self._columns}
+        for name, cells in changes.items():
+            column, values = patch_column(name, list(cells.values()), kinds.get(name))
+            if name not in kinds:
+                self._columns.append(column)
+            rows = list(cells)
+            for start in range(0, len(rows), _PATCH):
+                part = slice(start, start + _PATCH)
+                self._emit("patch", page, [_packed_numbers(rows[part])], column=column.message, values=values[part])
 
-    def selection_changed(self) -> None:
-        """Send the selection to every page."""
-        self._send_selection()
+    def selection_changed(self, page: str | None = None, but: str | None = None) -> None:
+        """Send the selection to one page, or to all but one.
+
+        A selection that a page sends before it has received this one is out of date: the count tells.
+        """
+        for each in self._pages:
+            self._pages[each] += each == page or (page is None and each != but)
+        chosen = np.zeros(len(self.rows), dtype=bool)
+        chosen[list(self.selection)] = True
+        self._emit("select", page, [np.packbits(chosen, bitorder="little").tobytes()], but=but)
 
     def causes_found(self) -> None:
         """Send the causes, and the cause of each message that had none before, in a hidden column."""
         self._columns = [column for column in self._columns if column.name != _CAUSE.name] + [_CAUSE]
         self._send_columns()
         self._send_packets([_CAUSE], self._causes_sent)
-        self._causes_sent = len(self.model.causes.fingerprints)
+        self._causes_sent = len(self.causes.fingerprints)
         self._send_causes()
 
     def notes_changed(self) -> None:
         """Send the notes, and the number of resubmitted messages of each cause."""
-        notes = {fingerprint: text[:_MAX_NOTE] for fingerprint, text in self.model.notes.items()}
-        resubmits = self.model.resubmits.items()
+        notes = {fingerprint: text[:_MAX_NOTE] for fingerprint, text in self.notes.items()}
+        resubmits = self.resubmits.items()
         sent = {cause: [round(when.timestamp() * 1_000), count] for cause, (when, count) in resubmits}
         self._emit("notes", notes=notes, resubmits=sent)
 
@@ -160,20 +176,21 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
         """Send everything, to one page or to all."""
         if not self._pages:
             return  # before a page asks, do not look for long texts
-        rows = self.model.rows
+        rows = self.rows
         columns = [column.message for column in self._columns]
         self._emit("begin", page, total=len(rows), columns=columns)
         self._send_packets(self._columns, 0, page)
         # The changes since the rows arrived. With the rows, the page takes a column away that only they had values in.
-        self._send_changes(rows.patched, page)
+        self.cells_changed(rows.patched, page)
         self._emit("remove", page, buffers=[_packed_numbers(np.flatnonzero(rows.removed))])
-        self._send_selection(page)
-        self._emit("end", page, has_long=bool(rows.long_texts))
-        if self.model.causes.told:
+        self.selection_changed(page)
+        self._has_long = bool(rows.long_texts)
+        self._emit("end", page, has_long=self._has_long)
+        if self.causes.told:
             self._send_causes()
 
     def _send_columns(self) -> None:
-        self._emit("columns", total=len(self.model.rows), columns=[column.message for column in self._columns])
+        self._emit("columns", total=len(self.rows), columns=[column.message for column in self._columns])
 
     def _send_packets(self, columns: Sequence[TableColumn], first: int, page: str | None = None) -> None:
         if not self._pages:
@@ -186,45 +203,23 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
 
     def _table_from(self, first: int) -> pa.Table:
         """Return the rows from a number on, with their causes if these are shown."""
-        table: Any = self.model.rows.with_extra().slice(first)
+        table: Any = self.rows.with_extra().slice(first)
         if _CAUSE not in self._columns:
             return table
-        causes = self.model.causes.fingerprints[first:]
+        causes = self.causes.fingerprints[first:]
         later = len(table) - len(causes)  # rows that came meanwhile
         shown = dict(zip(table.column_names, table.columns, strict=True))
         return pa.table({**shown, _CAUSE.name: array_of_values([*causes, *[""] * later], pa.string())})
 
-    def _send_changes(self, changes: Mapping[str, Mapping[int, object]], page: str | None = None) -> None:
-        kinds = {column.name: column for column in self._columns}
-        for name, cells in changes.items():
-            column, values = patch_column(name, list(cells.values()), kinds.get(name))
-            if name not in kinds:
-                self._columns.append(column)
-            rows = list(cells)
-            for start in range(0, len(rows), _PATCH):
-                part = slice(start, start + _PATCH)
-                self._emit("patch", page, [_packed_numbers(rows[part])], column=column.message, values=values[part])
-
     def _send_causes(self) -> None:
-        self._emit("causes", causes=self.model.causes.told)
+        self._emit("causes", causes=self.causes.told)
         self.notes_changed()
-
-    def _send_selection(self, page: str | None = None, but: str | None = None) -> None:
-        """Send the selection to one page, or to all but one.
-
-        A selection that a page sends before it has received this one is out of date: the count tells.
-        """
-        for each in self._pages:
-            self._pages[each] += each == page or (page is None and each != but)
-        chosen = np.zeros(len(self.model.rows), dtype=bool)
-        chosen[list(self.model.selection)] = True
-        self._emit("select", page, [np.packbits(chosen, bitorder="little").tobytes()], but=but)
 
     def _emit(self, kind: str, page: str | None = None, buffers: Sequence[bytes] = (), **content: object) -> None:
         """Send a message if a browser shows the table. A page that comes later is sent everything."""
         if self._pages:
             now = datetime.now(UTC).timestamp() * 1000
-            self.send({**content, "kind": kind, "page": page, "load": self.model.load, "now": now}, list(buffers))
+            self.send({**content, "kind": kind, "page": page, "load": self.load, "now": now}, list(buffers))
 
     # ------------------------------------------------------------ from the browser
 
@@ -247,26 +242,26 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
             self.say_problem(background.sentence(error))
 
     def _welcome(self, page: str) -> None:
-        with self.model.lock:
+        with self.lock:
             self._pages[page] = 0
             self._send_rows(page)
             if self._filters:
                 self._emit("filters", page, filters=self._filters)
-        if not self.model.causes.told:
-            self.model.find_causes()
+        if not self.causes.told:
+            self.find_causes()
 
     def _take_selection(self, content: Mapping[str, Any], bits: memoryview) -> None:
-        model = self.model
-        with model.lock:
+        with self.lock:
             page = str(content["page"])
             if content["turn"] != self._pages.get(page):
                 return  # the page has not yet received other rows, or another selection: that one counts
-            flags = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little", count=len(model.rows))
-            model.hidden = int(content["hidden"])
-            model.set_selection(np.flatnonzero(flags.astype(bool) & ~model.rows.removed).tolist(), source=self)
+            flags = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little", count=len(self.rows))
+            self.selection = tuple(np.flatnonzero(flags.astype(bool) & ~self.rows.removed).tolist())
+            self._hidden = int(content["hidden"])
             if len(self._pages) > 1:
-                self._send_selection(but=page)
-        model.on_selection()
+                self.selection_changed(but=page)
+        self.on_change()
+        self._on_selection()
 
     def _answer(self, content: Mapping[str, Any]) -> None:
         """Answer a question of a page, or tell it why there is no answer."""
@@ -280,26 +275,26 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
             self._emit("refusal", page, id=number, text=sentence)
 
         if name == "body_column":  # it reads all bodies
-            background.start(partial(answer, self.model, name, asked), done=done, failed=failed)
+            background.start(partial(answer, self, name, asked), done=done, failed=failed)
             return
         try:
             if name == "note":
-                self.model.on_note(str(asked["fingerprint"]), str(asked["text"])[:_MAX_NOTE])
+                self.write_note(str(asked["fingerprint"]), str(asked["text"])[:_MAX_NOTE])
             elif name == "act":
-                self.model.on_act(str(asked["action"]))
-            done(({}, []) if name in {"note", "act"} else answer(self.model, name, asked))
+                self.on_act(str(asked["action"]))
+            done(({}, []) if name in {"note", "act"} else answer(self, name, asked))
         except Exception as error:  # noqa: BLE001
             failed(background.sentence(error))
 
 
-def answer(model: RowModel, name: str, data: Mapping[str, Any]) -> tuple[dict[str, object], list[bytes]]:
+def answer(table: MessageRows, name: str, data: Mapping[str, Any]) -> tuple[dict[str, object], list[bytes]]:
     """Answer a question about the rows."""
-    rows = model.rows
+    rows = table.rows
     if name == "body_column":
-        return {"name": model.add_body_column(checked_path(data["path"]))}, []
+        return {"name": table.add_body_column(checked_path(data["path"]))}, []
     if name == "causes":
         wanted = data.get("fingerprints")
-        found = model.causes.having(str(data["words"])) if wanted is None else model.causes.named(set(wanted))
+        found = table.causes.having(str(data["words"])) if wanted is None else table.causes.named(set(wanted))
         return {"causes": found[:MOST], "count": len(found)}, []
     if name == "search":
         return {}, list(matches(rows.long_texts, [str(word) for word in data["words"]], len(rows)))

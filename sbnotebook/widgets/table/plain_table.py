@@ -1,4 +1,4 @@
-"""Messages as plain blocks, for front ends that do not load the table: a page of rows to search and to tick."""
+"""Messages as plain blocks, for front ends that do not load the table: a page of rows to search, sort and tick."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sbnotebook.analysis.arrays import array_of_numbers
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.model.body import json_letters
 from sbnotebook.widgets.blocks import Block, Button, Code, Field, Row, Text
 from sbnotebook.widgets.pretty import cell
 from sbnotebook.widgets.table.message_detail import Decoded, detail_of
-from sbnotebook.widgets.table.row_packing import table_columns
-from sbnotebook.widgets.table.rows import MessageKey, RowModel
+from sbnotebook.widgets.table.row_packing import table_columns, texts_of, title_of
+from sbnotebook.widgets.table.rows import MessageKey, MessageRows
 
 _PAGE: Final = 20
 _MOST_COLUMNS: Final = 8
@@ -26,35 +27,38 @@ _MOST_COLUMNS: Final = 8
 _MAX_CELL: Final = 120
 _CAUSE_PARTS: Final = ("reason", "cause", "frame", "subject")
 _ALL: Final = "all"
+_AS_THEY_CAME: Final = "as they came"
 _LONG_LINE: Final = re.compile(r"[^\n]{500}(?=[^\n])")
 
 
 class PlainTable:
-    """The rows of a model as blocks. It looks at them from the first time that its blocks are wanted."""
+    """The rows of a table as blocks. It looks at them from the first time that its blocks are wanted."""
 
-    def __init__(self, model: RowModel, redraw: Callable[[], object]) -> None:
-        self._model = model
+    def __init__(self, table: MessageRows, redraw: Callable[[], object]) -> None:
+        self._table = table
         self._redraw = redraw
         self._is_used = False
-        self._words = self._cause = ""
+        self._words = self._cause = self._sort = ""
+        self._is_descending = False
         self._first = 0
         self._looked_at = ""
         self._found: tuple[object, list[int]] = (None, [])
 
     def blocks(self) -> list[Block]:
         """Return the page, with its controls."""
-        model = self._model
-        with model.lock:
+        table = self._table
+        with table.lock:
             if not self._is_used:
                 self._is_used = True
-                model.views.append(self)
-                model.find_causes()
+                table.on_change.add(self._redraw)
+                table.find_causes()
             found = self._find()
             self._first = max(0, min(self._first, (len(found) - 1) // _PAGE * _PAGE))
-            page, selected = found[self._first : self._first + _PAGE], set(model.selection)
+            page, selected = found[self._first : self._first + _PAGE], set(table.selection)
             hidden = len(selected.difference(found))
             counts = self._counts(found, page, len(selected), hidden)
             columns = self._columns()
+            order = self._order(columns)
             rows = [self._row(number, columns, is_on=number in selected) for number in page]
         all_of = partial(self._select_all, found)
         controls = [
@@ -66,14 +70,14 @@ class PlainTable:
         ]
         find = Field("Find", self._words, self._search, hint="in all columns, then Enter")
         detail = [Button("Close", partial(self._look, None)), Code(self._looked_at)] if self._looked_at else []
-        return [*self._causes(), find, Row(controls), *rows, *detail]
+        return [*self._causes(), find, order, Row(controls), *rows, *detail]
 
     def _causes(self) -> list[Block]:
-        model = self._model
-        if not model.with_causes:
+        table = self._table
+        if not table.with_causes:
             return []
-        counts = Counter(model.causes.fingerprints)
-        names = {_cause_text(cause, counts): cause["fingerprint"] for cause in model.causes.told}
+        counts = Counter(table.causes.fingerprints)
+        names = {_cause_text(cause, counts): cause["fingerprint"] for cause in table.causes.told}
         chosen = next((name for name, fingerprint in names.items() if fingerprint == self._cause), _ALL)
 
         def choose(name: str) -> None:
@@ -82,32 +86,56 @@ class PlainTable:
         field = Field("Cause", chosen, choose, "choice", [_ALL, *names], size="wide")
         if not self._cause:
             return [field]
-        note = partial(model.on_note, self._cause)
-        return [field, Field("Note", model.notes.get(self._cause, ""), note, "area", size="wide", key=self._cause)]
+        note = partial(table.write_note, self._cause)
+        return [field, Field("Note", table.notes.get(self._cause, ""), note, "area", size="wide", key=self._cause)]
+
+    def _order(self, columns: Sequence[str]) -> Row:
+        names = {title_of(name): name for name in ("sequence_number", *columns)}
+        chosen = next((title for title, name in names.items() if name == self._sort), _AS_THEY_CAME)
+
+        def choose(title: str) -> None:
+            self._sort, self._first = names.get(title, ""), 0
+
+        def turn(is_descending: bool) -> None:
+            self._is_descending, self._first = is_descending, 0
+
+        by = Field("Sort by", chosen, choose, "choice", [_AS_THEY_CAME, *names], size="short")
+        return Row([by, Field("largest first", self._is_descending, turn, "check")], key="order")
 
     def _find(self) -> list[int]:
-        """Return the rows to show; the same search is done once."""
-        model, rows = self._model, self._model.rows
-        known = (model.load, len(rows), model.count, self._words, self._cause, len(model.causes.fingerprints))
+        """Return the rows to show, in their order; the same search is done once."""
+        table, rows = self._table, self._table.rows
+        asked = (self._words, self._cause, self._sort, self._is_descending)
+        is_found = (len(table.causes.fingerprints), len(rows.patched.get(self._sort, ())))
+        known = (table.load, len(rows), table.count, *asked, *is_found)
         if known != self._found[0]:
             shown = ~rows.removed
             if self._words.strip():
                 shown &= _holding(rows.with_extra(), self._words.strip())
             if self._cause:
-                causes = np.array(model.causes.fingerprints)
+                causes = np.array(table.causes.fingerprints)
                 shown[: len(causes)] &= causes == self._cause
-            self._found = known, np.flatnonzero(shown).tolist()
+            found = np.flatnonzero(shown)
+            self._found = known, self._sorted(found).tolist() if self._sort else found.tolist()
         return self._found[1]
 
+    def _sorted(self, found: Any) -> Any:
+        values = self._table.rows.column(self._sort).take(array_of_numbers(found))
+        if pa.types.is_map(values.type):
+            values = texts_of(values)
+        kernels: Any = pc
+        places = kernels.array_sort_indices(values, order="descending" if self._is_descending else "ascending")
+        return found[places.to_numpy()]
+
     def _columns(self) -> list[str]:
-        rows = self._model.rows
-        known = table_columns(rows.with_extra(), rows.extra, self._model.columns)
+        rows = self._table.rows
+        known = table_columns(rows.with_extra(), rows.extra, self._table.columns)
         new = [name for name in tuple(rows.patched) if name not in {column.name for column in known}]
         shown = [column.name for column in known if column.name != "sequence_number" and not column.hidden]
         return [*shown[: _MOST_COLUMNS - len(new)], *new]
 
     def _row(self, number: int, columns: Sequence[str], *, is_on: bool) -> Block:
-        rows = self._model.rows
+        rows = self._table.rows
         key = rows.keys[number]
         name = f"{key[0]} {key[1]}"
         said = " · ".join(filter(None, (self._text(number, column) for column in columns)))
@@ -119,7 +147,7 @@ class PlainTable:
         return Row(parts, key=name)
 
     def _text(self, number: int, name: str) -> str:
-        rows = self._model.rows
+        rows = self._table.rows
         if number in (patched := rows.patched.get(name, {})):
             return cell(patched[number], _MAX_CELL)
         table: Any = rows.with_extra()
@@ -127,7 +155,7 @@ class PlainTable:
         return cell(json_letters(value) if name == "body_text" and value else value, _MAX_CELL)
 
     def _counts(self, found: Sequence[int], page: Sequence[int], selected: int, hidden: int) -> str:
-        total = self._model.count
+        total = self._table.count
         place = f"{self._first + 1:,} to {self._first + len(page):,} of {len(found):,}" if page else "No message"
         of = "" if len(found) == total else f" found ({total:,} in all)"
         not_found = f" ({hidden:,} not among those found)" if hidden else ""
@@ -142,33 +170,23 @@ class PlainTable:
         self._first += rows
 
     def _tick(self, key: MessageKey, is_on: bool) -> None:
-        with self._model.lock:
-            numbers, selected = set(self._model.rows.present([key])), set(self._model.selection)
+        with self._table.lock:
+            numbers, selected = set(self._table.rows.present([key])), set(self._table.selection)
         self._select(selected | numbers if is_on else selected - numbers)
 
     def _select(self, numbers: Sequence[int] | set[int]) -> None:
-        model = self._model
-        with model.lock:
-            model.hidden = len(set(numbers).difference(self._find()))
-            model.set_selection(numbers)
-        model.on_selection()
+        with self._table.lock:
+            hidden = len(set(numbers).difference(self._find()))
+        self._table.select_rows(numbers, hidden)
 
     def _select_all(self, found: Sequence[int]) -> None:
-        self._select({*self._model.selection, *found})
+        self._select({*self._table.selection, *found})
 
     def _look(self, key: MessageKey | None) -> None:
-        with self._model.lock:
-            rows = self._model.rows
+        with self._table.lock:
+            rows = self._table.rows
             numbers = rows.present([key] if key else [])
             self._looked_at = _detail_text(rows.messages(numbers)[0], rows.decoded(numbers[0])) if numbers else ""
-
-    # ------------------------------------------------------------ changes of the rows
-
-    def _changed(self, *_: object) -> None:
-        self._redraw()
-
-    rows_shown = rows_added = rows_removed = cells_changed = selection_changed = _changed
-    causes_found = notes_changed = say_problem = _changed
 
 
 def _cause_text(cause: Mapping[str, str], counts: Mapping[str, int]) -> str:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -102,8 +102,6 @@ class Rows:
         keys = [added.keys[row] for row in new]
         both.keys = [*self.keys, *keys]
         both.numbers = self.numbers | {key: row for row, key in enumerate(keys, len(self))}
-        if "long_texts" in vars(self):  # of the new rows only: all of them take a while
-            both.long_texts = _long_texts_of_both(self, taken)
         both.removed[: len(self)] = self.removed
         both.patched = self.patched
         return both
@@ -118,6 +116,15 @@ class Rows:
         for name, cells in changed.items():
             self.patched.setdefault(name, {}).update(cells)
         return changed
+
+    def column(self, name: str) -> Any:
+        """Return the values of a column as they are now, with its changed cells."""
+        table: Any = self.with_extra()
+        values = table.column(name) if name in table.column_names else pa.nulls(len(self))
+        if name not in self.patched:
+            return values
+        cells = dict(enumerate(values.to_pylist())) | self.patched[name]
+        return _array(name, list(cells.values()), len(self))
 
     def decoded(self, row: int) -> tuple[str | None, str | None] | None:
         """Return the text that a decoder made of a body, and why there is none; None where no decoder was used."""
@@ -184,22 +191,6 @@ def long_texts(table: pa.Table) -> dict[str, Any]:
     return long
 
 
-def _long_texts_of_both(before: Rows, added: pa.Table) -> dict[str, Any]:
-    """Return the long texts of rows and of those that come behind them."""
-    known, new = before.long_texts, long_texts(added)
-    return {
-        name: pa.chunked_array([
-            *_chunks(known.get(name) or shown_texts(name, before.table.column(name))),
-            *_chunks(new.get(name) or shown_texts(name, added.column(name))),
-        ], pa.string())
-        for name in known | new
-    }  # fmt: skip
-
-
-def _chunks(texts: Any) -> Sequence[Any]:
-    return texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
-
-
 def matches(texts: Mapping[str, Any], words: Sequence[str], count: int) -> Iterable[bytes]:
     """Yield for each word the rows that contain it, as bits. Upper and lower case are the same."""
     for word in words[:_MAX_WORDS]:
@@ -210,44 +201,19 @@ def matches(texts: Mapping[str, Any], words: Sequence[str], count: int) -> Itera
         yield np.packbits(found, bitorder="little").tobytes()
 
 
-# ------------------------------------------------------------ the model
+# ------------------------------------------------------------ the table, however it is drawn
 
 
-class RowView(Protocol):
-    """A table that draws the rows of a model. It is called under the model's lock, in any thread."""
+class MessageRows:
+    """A table of messages: its rows, the selection, the causes and the notes, however it is drawn.
 
-    def rows_shown(self) -> None:
-        """Draw other rows."""
-
-    def rows_added(self, first: int, /) -> None:
-        """Draw the rows from number ``first`` on, which are new."""
-
-    def rows_removed(self, numbers: Sequence[int], /) -> None:
-        """Take rows away."""
-
-    def cells_changed(self, changes: Mapping[str, Mapping[int, object]], /) -> None:
-        """Draw changed cells, given by column and row number."""
-
-    def selection_changed(self) -> None:
-        """Draw the selection."""
-
-    def causes_found(self) -> None:
-        """Draw the causes."""
-
-    def notes_changed(self) -> None:
-        """Draw the notes."""
-
-    def say_problem(self, sentence: str, /) -> None:
-        """Show an error that would be seen nowhere else."""
-
-
-class RowModel:
-    """The rows of one or several tables, with the selection, the causes and the notes.
+    Its methods from ``rows_shown`` to ``say_problem`` draw a change. They are called under the lock, in any thread, and
+    ``on_change`` after each of them.
 
     Example:
-        >>> model = RowModel(columns=["subject"])
-        >>> model.patch({("orders", 7): {"outcome": "settled"}})  # an unknown key: passed over
-        >>> len(model.rows), model.selected_keys
+        >>> table = MessageRows(columns=["subject"])
+        >>> table.patch({("orders", 7): {"outcome": "settled"}})  # an unknown key: passed over
+        >>> table.count, table.selected_keys
         (0, ())
     """
 
@@ -266,40 +232,69 @@ class RowModel:
         """Counts how often all rows were replaced."""
         self.selection: tuple[int, ...] = ()
         """The selected row numbers, in ascending order."""
-        self.hidden = 0
-        """How many of these a filter hides, in the view that was used last."""
+        self._hidden = 0
         self.causes = _NO_CAUSES
         self.notes: dict[str, str] = {}
         self.resubmits: dict[str, tuple[datetime, int]] = {}
         """When messages of a cause were last resubmitted, and how many in all."""
-        self.views: list[RowView] = []
         self._body_columns: dict[str, JsonPath] = {}
-        self.on_selection, self.on_note = Callbacks(self.say_problem), Callbacks(self.say_problem)
-        self.on_causes, self.on_act = Callbacks(self.say_problem), Callbacks(self.say_problem)
+        self.on_change, self.on_causes, self.on_act, self._on_selection, self._on_note = (
+            Callbacks(self.say_problem) for _ in range(5)
+        )
         self._finder = CauseFinder(self._take_causes, self.say_problem)
         self._is_finding = False
 
-    def show(self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]]) -> None:
-        """Replace all rows, and keep the selection by key."""
+    # ------------------------------------------------------------ the rows
+
+    def show(
+        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = _NOTHING
+    ) -> None:
+        """Replace all rows. Selection, filters and sorting stay, the selection by key."""
         rows = self._with_body_columns(_table_of(messages), extra)
         with self.lock:
             keys = self.selected_keys
             self.rows, self.load, self.causes = rows, self.load + 1, _NO_CAUSES
             self.selection = tuple(sorted(rows.present(keys))) if keys else ()
-            for view in self.views:
-                view.rows_shown()
+            self._draw(self.rows_shown)
         self._find_causes()
         if len(self.selection) != len(keys):
-            self.on_selection()
+            self._on_selection()
 
-    def append(self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]]) -> None:
-        """Add rows at the end, without the messages that are already in the table."""
+    def append(
+        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = _NOTHING
+    ) -> None:
+        """Add rows at the end. Messages that are already in the table are left out."""
         with self.lock:
             first = len(self.rows)
             self.rows = self.rows.extended(self._with_body_columns(_table_of(messages), extra))
-            for view in self.views:
-                view.rows_added(first)
+            self._draw(self.rows_added, first)
         self._find_causes()
+
+    def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
+        """Change cells. A column with a new name is added."""
+        with self.lock:
+            self._draw(self.cells_changed, self.rows.patch(values))
+
+    def remove(self, keys: Iterable[MessageKey]) -> None:
+        """Remove rows, also from the selection."""
+        with self.lock:
+            numbers = self.rows.present(keys)
+            self.rows.removed[numbers] = True
+            before = len(self.selection)
+            self.selection = tuple(number for number in self.selection if not self.rows.removed[number])
+            self._draw(self.rows_removed, numbers)
+        if len(self.selection) != before:
+            self._on_selection()
+
+    @property
+    def messages(self) -> Messages:
+        """Return all messages, in the order in which they came."""
+        return self.rows.messages()
+
+    @property
+    def count(self) -> int:
+        """Return how many messages there are, without those that were removed."""
+        return len(self.rows) - int(self.rows.removed.sum())
 
     def add_body_column(self, path: JsonPath) -> str:
         """Add a column with the value at a path in each JSON body, also in those that come later."""
@@ -314,8 +309,7 @@ class RowModel:
                     continue
                 self._body_columns[name] = path
                 rows.extra[name] = values
-                for view in self.views:
-                    view.rows_added(len(rows))
+                self._draw(self.rows_added, len(rows))
         return name
 
     def _with_body_columns(self, table: pa.Table, extra: Mapping[str, Sequence[object]]) -> Rows:
@@ -324,48 +318,52 @@ class RowModel:
             rows.extra[name] = _values_at(table, path)
         return rows
 
-    @property
-    def count(self) -> int:
-        """Return how many messages there are, without those that were removed."""
-        return len(self.rows) - int(self.rows.removed.sum())
-
-    def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
-        """Change cells."""
-        with self.lock:
-            changes = self.rows.patch(values)
-            for view in self.views:
-                view.cells_changed(changes)
-
-    def remove(self, keys: Iterable[MessageKey]) -> None:
-        """Remove rows, also from the selection."""
-        with self.lock:
-            numbers = self.rows.present(keys)
-            self.rows.removed[numbers] = True
-            before = len(self.selection)
-            self.selection = tuple(number for number in self.selection if not self.rows.removed[number])
-            for view in self.views:
-                view.rows_removed(numbers)
-        if len(self.selection) != before:
-            self.on_selection()
+    # ------------------------------------------------------------ the selection
 
     def select(self, keys: Iterable[MessageKey]) -> None:
         """Select these messages and no others."""
         with self.lock:
-            self.set_selection(self.rows.present(keys))
-        self.on_selection()
+            numbers = self.rows.present(keys)
+        self.select_rows(numbers, self._hidden)
 
-    def set_selection(self, numbers: Iterable[int], source: RowView | None = None) -> None:
-        """Select these rows and no others, before the caller tells it with ``on_selection``."""
-        self.selection = tuple(sorted(numbers))
-        for view in self.views:
-            if view is not source:
-                view.selection_changed()
+    def select_rows(self, numbers: Iterable[int], hidden: int) -> None:
+        """Select these rows and no others, of which a filter hides so many."""
+        with self.lock:
+            self.selection, self._hidden = tuple(sorted(numbers)), hidden
+            self._draw(self.selection_changed)
+        self._on_selection()
 
     @property
     def selected_keys(self) -> tuple[MessageKey, ...]:
         """Return the keys of the selected messages."""
         with self.lock:
             return tuple(self.rows.keys[number] for number in self.selection)
+
+    @property
+    def selected(self) -> Messages:
+        """Return the selected messages, with all columns."""
+        with self.lock:
+            return self.rows.messages(self.selection)
+
+    @property
+    def hidden(self) -> int:
+        """Return how many of the selected messages a filter hides, in the view that was used last."""
+        return self._hidden
+
+    def on_selection(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call a function whenever the selection changes."""
+        return self._on_selection.add(callback)
+
+    # ------------------------------------------------------------ causes and notes
+
+    def find_causes(self) -> None:
+        """Group the messages by cause, these and all that follow, in the background; only where causes are shown."""
+        self._is_finding = self.with_causes
+        self._find_causes()
+
+    def wait_for_causes(self, timeout: float) -> bool:
+        """Wait until the causes of all messages are found, or for so many seconds; tells whether they are."""
+        return self._finder.wait(timeout)
 
     def count_causes(self, keys: Iterable[MessageKey]) -> Counter[str]:
         """Count messages by the fingerprint of their cause, without those whose cause is not known."""
@@ -377,28 +375,20 @@ class RowModel:
     def set_resubmits(self, resubmits: Mapping[str, tuple[datetime, int]]) -> None:
         """Show beside the causes when their messages were last resubmitted, and how many in all."""
         self.resubmits = dict(resubmits)
-        for view in self.views:
-            view.notes_changed()
+        self._draw(self.notes_changed)
 
     def set_notes(self, notes: Mapping[str, str]) -> None:
-        """Replace the notes beside the causes."""
+        """Show notes beside the causes."""
         self.notes = dict(notes)
-        for view in self.views:
-            view.notes_changed()
+        self._draw(self.notes_changed)
 
-    def find_causes(self) -> None:
-        """Group the messages by cause, these and all that follow, in the background; only where causes are shown."""
-        self._is_finding = self.with_causes
-        self._find_causes()
+    def on_note(self, callback: Callable[[str, str], object]) -> Callable[[], None]:
+        """Call a function with fingerprint and text of each note that the user writes."""
+        return self._on_note.add(callback)
 
-    def wait_for_causes(self, timeout: float) -> bool:
-        """Wait until the causes of all messages are found, or for so many seconds; tells whether they are."""
-        return self._finder.wait(timeout)
-
-    def say_problem(self, sentence: str) -> None:
-        """Show an error in every view."""
-        for view in self.views:
-            view.say_problem(sentence)
+    def write_note(self, fingerprint: str, text: str) -> None:
+        """Pass on a note that the user has written."""
+        self._on_note(fingerprint, text)
 
     def _find_causes(self) -> None:
         if self._is_finding and len(self.rows):
@@ -409,9 +399,41 @@ class RowModel:
             if load != self.load:
                 return  # the rows were replaced meanwhile, and their causes come, too
             self.causes = causes
-            for view in self.views:
-                view.causes_found()
+            self._draw(self.causes_found)
         self.on_causes()
+
+    # ------------------------------------------------------------ drawing
+
+    def _draw(self, change: Callable[..., object], *details: object) -> None:
+        change(*details)
+        self.on_change()
+
+    def rows_shown(self) -> None:
+        """Draw other rows."""
+
+    def rows_added(self, first: int) -> None:
+        """Draw the rows from number ``first`` on, which are new."""
+
+    def rows_removed(self, numbers: Sequence[int]) -> None:
+        """Take rows away."""
+
+    def cells_changed(self, changes: Mapping[str, Mapping[int, object]]) -> None:
+        """Draw changed cells, given by column and row number."""
+
+    def selection_changed(self) -> None:
+        """Draw the selection."""
+
+    def causes_found(self) -> None:
+        """Draw the causes."""
+
+    def notes_changed(self) -> None:
+        """Draw the notes."""
+
+    def say_problem(self, sentence: str) -> None:
+        """Show an error that would be seen nowhere else."""
+
+    def __repr__(self) -> str:
+        return tables.messages_text(self.messages)
 
 
 def _values_at(table: pa.Table, path: JsonPath) -> Any:
@@ -421,72 +443,3 @@ def _values_at(table: pa.Table, path: JsonPath) -> Any:
 
 def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:
     return messages.to_arrow() if isinstance(messages, Messages) else frames.to_arrow(messages)
-
-
-# ------------------------------------------------------------ what every table can do
-
-
-class MessageRows:
-    """The methods of every table of messages, however it is drawn."""
-
-    model: RowModel
-
-    def show(
-        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = _NOTHING
-    ) -> None:
-        """Replace all rows. Selection, filters and sorting stay, the selection by key."""
-        self.model.show(messages, extra)
-
-    def append(
-        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = _NOTHING
-    ) -> None:
-        """Add rows at the end. Messages that are already in the table are left out."""
-        self.model.append(messages, extra)
-
-    def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
-        """Change cells. A column with a new name is added."""
-        self.model.patch(values)
-
-    def remove(self, keys: Iterable[MessageKey]) -> None:
-        """Remove rows, also from the selection."""
-        self.model.remove(keys)
-
-    @property
-    def messages(self) -> Messages:
-        """Return all messages, in the order in which they came."""
-        return self.model.rows.messages()
-
-    def select(self, keys: Iterable[MessageKey]) -> None:
-        """Select these messages and no others."""
-        self.model.select(keys)
-
-    @property
-    def selected_keys(self) -> tuple[MessageKey, ...]:
-        """Return the keys of the selected messages."""
-        return self.model.selected_keys
-
-    @property
-    def selected(self) -> Messages:
-        """Return the selected messages, with all columns."""
-        with self.model.lock:
-            return self.model.rows.messages(self.model.selection)
-
-    @property
-    def hidden(self) -> int:
-        """Return how many of the selected messages a filter hides now."""
-        return self.model.hidden
-
-    def on_selection(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call a function whenever the selection changes."""
-        return self.model.on_selection.add(callback)
-
-    def set_notes(self, notes: Mapping[str, str]) -> None:
-        """Show notes beside the causes."""
-        self.model.set_notes(notes)
-
-    def on_note(self, callback: Callable[[str, str], object]) -> Callable[[], None]:
-        """Call a function with fingerprint and text of each note that the user writes."""
-        return self.model.on_note.add(callback)
-
-    def __repr__(self) -> str:
-        return tables.messages_text(self.messages)

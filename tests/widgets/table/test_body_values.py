@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.pretty import JsonPath, json_layout, json_places
 from sbnotebook.widgets.table.body_values import body_values, checked_path, path_name
-from sbnotebook.widgets.table.rows import RowModel
+from sbnotebook.widgets.table.rows import MessageRows
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 DOCUMENTS = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
@@ -64,7 +64,7 @@ def peeked(number: int, code: str) -> PeekedMessage:
 
 
 def test_a_column_of_values_follows_the_messages() -> None:
-    model = RowModel([peeked(1, "UA"), peeked(2, "DL")])
+    model = MessageRows([peeked(1, "UA"), peeked(2, "DL")])
     name = model.add_body_column(("carrier", "code"))
     assert name == "body_json.carrier.code"
 
@@ -75,7 +75,7 @@ def test_a_column_of_values_follows_the_messages() -> None:
     assert model.add_body_column(("carrier", "code")) == name
     model.append([peeked(2, "DL"), peeked(3, "AA")], {"note": ["x", "y"]})
     assert values() == ["UA", "DL", "AA"]
-    model.show([peeked(9, "B6")], {})
+    model.show([peeked(9, "B6")])
     assert values() == ["B6"]
     for number in range(19):
         model.add_body_column((number,))

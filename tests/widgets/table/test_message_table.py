@@ -63,9 +63,9 @@ def kinds() -> list[str]:
 
 def test_no_long_text_is_looked_for_before_a_browser_asks() -> None:
     table = MessageTable(peeked(range(1, 41)))
-    assert "long_texts" not in vars(table.model.rows)
+    assert "long_texts" not in vars(table.rows)
     tell(table, kind="ready")
-    assert "long_texts" in vars(table.model.rows)
+    assert "long_texts" in vars(table.rows)
     assert SENT[-1][0]["kind"] == "end"
     assert SENT[-1][0]["has_long"] is False
 
