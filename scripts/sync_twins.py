@@ -39,8 +39,6 @@ FUNCTIONS: Final = {"Namespace.connect": "connect", "NamespaceCopy.read": "read_
 MADE: Final = ("Namespace",)
 # Properties that only the loop's thread may read.
 ON_LOOP: Final = ("Running.report", "Processing.report")
-# Classes shown as the result of their verb preview.
-AS_PREVIEW: Final = ("Plan",)
 DUNDERS: Final = ("__len__", "__iter__", "__getitem__", "__repr__", "_repr_html_", "_table", "_with")
 HEADER: Final = '"""{}\n\nDo not edit: ``make format`` writes this file from async_{}.py.\n"""'
 _ASYNC: Final = re.compile(rf"\bAsync({'|'.join(HOMES)})\b")
@@ -120,13 +118,11 @@ def _class(node: ast.ClassDef, name: str, classes: dict[str, ast.ClassDef]) -> s
     made = [base for base in bases if base != "SdkNames"]
     if not above:
         made.append("Twin")
-    if name in AS_PREVIEW:
-        made.insert(0, "ShownAsPreview")
     inherited = {each.name for base in above for each in _methods(classes[f"Async{base}"])}
     parts = [f"class {name}({', '.join(made)}):", _indented(_docstring(_class_docstring(node, name)))]
     parts += _init(node, name, attribute, above)
     for method in _methods(node):
-        if method.name not in inherited and not (name in AS_PREVIEW and method.name in ("__repr__", "_repr_html_")):
+        if method.name not in inherited:
             parts.append(_indented(_method(method, name, attribute)))
     return "\n".join(parts)
 

@@ -25,7 +25,6 @@ import pyarrow.compute as pc
 from sbnotebook.analysis.arrays import array_of_values
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.tables import printable
-from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType
 from sbnotebook.model.body import Marks, inner_bytes
 from sbnotebook.model.budget import (
@@ -331,20 +330,3 @@ def _fitted_scalar(value: Any, kind: Any, types: Any) -> Any:
     if types.is_integer(kind) and not (isinstance(value, int) and not isinstance(value, bool)):
         raise UndecodableError(f"the value {value!r:.40} is not a whole number, and its schema says {kind}")
     return value
-
-
-# ------------------------------------------------------------ the names of decoders
-
-_REGISTERED: Final[dict[str, Decoder]] = {}
-
-
-def register_decoder(name: str, made: Decoder) -> None:
-    """Make a decoder known by a name."""
-    if not name.isprintable() or not name.strip() or ":" in name:
-        raise ConfigurationError(f"{name!r:.80} cannot be the name of a decoder: use letters, such as 'orders'.")
-    _REGISTERED[name] = made
-
-
-def registered_decoders() -> Mapping[str, Decoder]:
-    """Return the decoders that this process knows by a name."""
-    return _REGISTERED

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 
 from sbnotebook.analysis.avro_bodies import avro_decoder
-from sbnotebook.analysis.decoders import Decoder, decoder_of, register_decoder, registered_decoders
+from sbnotebook.analysis.decoders import Decoder, decoder_of
 from sbnotebook.analysis.protobuf_bodies import protobuf_decoder
 from sbnotebook.errors import ConfigurationError, near_match
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 GROUP: Final = "sbnotebook.decoders"
 """The entry points of packages that bring decoders."""
 _SHOWN: Final = 80
+_REGISTERED: Final[dict[str, Decoder]] = {}
 Decode = str | Decoder | Callable[..., Any]
 """A decoder, its name, a function, or ``avro:FILE`` or ``protobuf:FILE#MESSAGE``."""
 
@@ -48,8 +49,15 @@ def decoder(
         {'lines': ['UA', 'DL']}
     """
     made = decoder_of(function, schema)
-    register_decoder(name, made)
+    if not name.isprintable() or not name.strip() or ":" in name:
+        raise ConfigurationError(f"{name!r:.80} cannot be the name of a decoder: use letters, such as 'orders'.")
+    _REGISTERED[name] = made
     return made
+
+
+def registered_decoders() -> Mapping[str, Decoder]:
+    """Return the decoders that this process knows by a name."""
+    return _REGISTERED
 
 
 def decoder_for(decode: Decode) -> Decoder:
@@ -60,7 +68,7 @@ def decoder_for(decode: Decode) -> Decoder:
     """
     if not isinstance(decode, str):
         return decoder_of(decode)
-    found = registered_decoders().get(decode)
+    found = _REGISTERED.get(decode)
     if found is not None:
         return found
     kind, colon, rest = decode.partition(":")
@@ -79,7 +87,7 @@ def _installed(name: str) -> Any:
             return points[name].load()
         except Exception as error:  # noqa: BLE001 (any package's import)
             raise ConfigurationError(f"The decoder {name!r} cannot be imported: {str(error)[:200]}") from None
-    known = [*registered_decoders(), *points.names]
+    known = [*_REGISTERED, *points.names]
     near = near_match(name, known)
     said = f"did you mean {near}?" if near else "make it with sbnotebook.decoder(name, …), or say avro:FILE."
     raise ConfigurationError(f"There is no decoder {name[:_SHOWN]!r}: {said}")

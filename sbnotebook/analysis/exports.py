@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import io
 import json
 import os
 import re
@@ -243,21 +244,13 @@ def _write_csv(table: pa.Table, file: Any) -> None:
     shown = [column.name for column in COLUMNS if column.name not in _IN_NO_CSV]
     # Spreadsheets know UTF-8 by its mark.
     file.write("\ufeff".encode())
-    writer = csv.writer(_Encoded(file), quoting=csv.QUOTE_ALL)
+    text = io.TextIOWrapper(file, "utf-8", newline="")
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL)
     writer.writerow(shown)
     for row in _rows(table):
         row["body_text"] = row["body_text"] if row["body_text"] is not None else _size_of(row["body"])
         writer.writerow([_cell(name, row[name]) for name in shown])
-
-
-class _Encoded:
-    """A text file for a CSV writer, over a file of bytes."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def write(self, text: str) -> None:
-        self._file.write(text.encode())
+    text.detach()
 
 
 def _size_of(body: bytes | None) -> str:

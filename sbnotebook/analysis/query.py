@@ -29,6 +29,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 import anyio.to_thread
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sbnotebook.amqp.limits import LEVELS
 from sbnotebook.analysis import query_worker
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Message)
 
+_kernels: Final[Any] = pc
 _MOST_SECONDS: Final = 60.0
 _MOST_MEMORY: Final = 10**9
 """Bytes."""
@@ -65,23 +67,18 @@ _LARGEST_STEP: Final = 4_000
 _SHOWN: Final = 200
 _NO_TABLES: Final[Mapping[str, pa.Table]] = MappingProxyType({})
 _NOTHING: Final[Found] = {"rows": [], "columns": [], "tables": []}
+_NAMES: Final = re.compile(r"\w+")
 _UNCAST: Final = re.compile(r"Could not convert|Unable to cast|Failed to cast|invalid \w+ field format")
 
 _MOST_BYTES: Final = 4 * PARSED_CHARACTERS
 """A body with more bytes has more characters than are parsed: UTF-8 takes up to four for each."""
 _TEXTS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """The texts of JSON. Possessive, so that a text without an end takes no longer than others."""
+_MAYBE_CONSTANTS: Final = r"(?i)(?:^|[:\[,\s-])(?:nan|inf)(?:$|[\]},i\s])"
+"""NaN or Infinity, which DuckDB reads, and JSON does not have; perhaps in a text. RE2 reads it, in linear time."""
 _CONSTANTS: Final = re.compile(rb"[:\[,\s-](?:nan|inf)|^-?(?:nan|inf)", re.IGNORECASE)
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
-_BRACE: Final = ord("{")
-_CASE: Final = ord("{") - ord("[")
-"""The bit in which the two opening brackets differ, and the cases of a letter."""
-_N, _A, _I, _F = b"naif"
-_MAY_PRECEDE: Final = np.isin(np.arange(256), list(b":[,- \t\r\n"))
-_MAY_FOLLOW: Final = np.isin(np.arange(256), list(b"]},iI \t\r\n"))
-"""Bytes beside NaN or Infinity, where they are not text."""
-
 _WORK: Final = f"""\
 import sys
 sys.path += sys.argv[2:]
@@ -264,33 +261,17 @@ def _checked_json(table: pa.Table) -> pa.Table:
 
 
 def _are_parsable(bodies: Any) -> NDArray[np.bool_]:
-    _, offsets, data = bodies.buffers()
-    ends: Any = np.frombuffer(offsets, np.int32)[bodies.offset :][: len(bodies) + 1]
-    text = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
-    if len(text) > _MOST_BYTES:  # one body: see _portions
+    if bodies.nbytes > _MOST_BYTES:  # one body: see _portions
         return np.zeros(len(bodies), np.bool_)
-    opening = cast("Any", np.flatnonzero)((text | _CASE) == _BRACE)
-    before = opening.searchsorted(ends - ends[0])
-    flags = (ends[1:] - ends[:-1] <= PARSED_CHARACTERS) & (before[1:] - before[:-1] <= LEVELS)  # nearly all
-    is_doubtful = ~flags
-    is_doubtful[_with_constants(text, ends - ends[0])] = True
-    for place in np.flatnonzero(is_doubtful):
-        body = bodies[place].as_py() or ""
+    opening = _kernels.add(_kernels.count_substring(bodies, "{"), _kernels.count_substring(bodies, "["))
+    is_long = _kernels.greater(_kernels.binary_length(bodies), PARSED_CHARACTERS)
+    is_doubtful = _kernels.or_(_kernels.greater(opening, LEVELS), is_long)
+    is_doubtful = _kernels.or_(is_doubtful, _kernels.match_substring_regex(bodies, _MAYBE_CONSTANTS))
+    flags = np.ones(len(bodies), np.bool_)
+    for place in np.flatnonzero(_kernels.fill_null(is_doubtful, False).to_numpy(zero_copy_only=False)):  # few
+        body = bodies[place].as_py()
         flags[place] = len(body) <= PARSED_CHARACTERS and _is_flat(body)
     return flags
-
-
-def _with_constants(text: Any, starts: Any) -> Any:
-    """Return the bodies with what looks like NaN or Infinity, which DuckDB reads, and JSON does not have."""
-    lower = text | _CASE
-    is_n = lower == _N
-    found = is_n[:-2] & is_n[2:] & (lower[1:-1] == _A)
-    found |= (lower[:-2] == _I) & is_n[1:-1] & (lower[2:] == _F)
-    places = cast("Any", np.flatnonzero)(found)
-    body = starts.searchsorted(places, "right") - 1
-    after = np.minimum(places + 3, len(text) - 1)  # such as the i of Infinity, and not the o of info
-    is_end = places + 3 >= starts[body + 1]
-    return body[((places == starts[body]) | _MAY_PRECEDE[text[places - 1]]) & (is_end | _MAY_FOLLOW[text[after]])]
 
 
 def _is_flat(text: str) -> bool:
@@ -399,7 +380,7 @@ def _ask(
     result = source.read(answer.get("size", 0))
     if "refused" in answer:
         why = answer["refused"].rstrip(". ")
-        words = {word.lower() for word in re.findall(r"\w+", expression)}
+        words = {word.lower() for word in _NAMES.findall(expression)}
         read = {name: other.column_names for name, other in others.items() if name in words}
         why += _advice(why, expression, answer.get("unknown"), table.column_names, read)
         _refuse(expression, why, kind)

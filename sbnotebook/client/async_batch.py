@@ -8,7 +8,7 @@ import contextlib
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self, overload
@@ -394,35 +394,18 @@ class AsyncLockedBatch(Shown, SdkNames):
         return self.messages[index]
 
     def _table(self, most: int) -> Table:
-        return tables.messages_table(_Renewed(self), most, self._caption, columns=tables.LOCKED_COLUMNS)
+        ends = self.lock_ends
+        rows = [
+            each.with_changes(locked_until=ends.get(each.sequence_number, each.locked_until))
+            for each in self.messages[:most]
+        ]
+        return tables.messages_table(self.messages, most, self._caption, tables.LOCKED_COLUMNS, rows=rows)
 
     @property
     def _caption(self) -> str:
         lost = f", {len(self.lost):,} locks lost" if self.lost else ""
         failing = f", {self.renewal_error}" if self.renewal_error else ""
         return f"Locked in {self.address}{lost}{failing}"
-
-
-class _Renewed(Sequence[LockedMessage]):
-    """The messages of a batch with the ends of their locks as they were renewed last, copied as they are asked for."""
-
-    def __init__(self, batch: AsyncLockedBatch) -> None:
-        self._messages, self._ends = batch.messages, batch.lock_ends
-
-    @overload
-    def __getitem__(self, index: int) -> LockedMessage: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[LockedMessage]: ...
-    def __getitem__(self, index: int | slice) -> LockedMessage | list[LockedMessage]:
-        if isinstance(index, slice):
-            return [self._renewed(message) for message in self._messages[index]]
-        return self._renewed(self._messages[index])
-
-    def _renewed(self, message: LockedMessage) -> LockedMessage:
-        return message.with_changes(locked_until=self._ends.get(message.sequence_number, message.locked_until))
-
-    def __len__(self) -> int:
-        return len(self._messages)
 
 
 class AsyncLockedSession(AsyncLockedBatch):

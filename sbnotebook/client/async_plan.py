@@ -11,14 +11,13 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from sbnotebook.analysis import tables
 from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_pandas, to_send
 from sbnotebook.client.coercions import RampSizes, duration, ramp_of, time_to_come
 from sbnotebook.client.plan_code import CodeOptions, cell_of, python_of
 from sbnotebook.client.portal import Work, blocking, in_background, progress_bar, warn
 from sbnotebook.client.receivers import sent_to
 from sbnotebook.client.unread import watched
-from sbnotebook.client.verbs import documented
+from sbnotebook.client.verbs import ShownAsPreview, documented
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Decision, EntityAddress, Message, Outcome, Purge, ReceivedMessage, Report, Send
 from sbnotebook.model.decision import AUTO
@@ -38,7 +37,7 @@ _CODED: Final = 101
 
 
 @documented
-class AsyncPlan:
+class AsyncPlan(ShownAsPreview):
     """Messages and a decision. Making a plan does nothing; :meth:`apply` carries it out, once.
 
     Shown as a preview: a sentence, the first messages, and what an edit changes in them.
@@ -257,11 +256,8 @@ class AsyncPlan:
             return 1 if inner.total is None else inner.total  # 1 where only Service Bus knows it
         return len(self.messages)
 
-    def __repr__(self) -> str:
-        return tables.preview_text(self._plan.preview())
-
-    def _repr_html_(self) -> str:
-        return tables.preview_html(self._plan.preview())
+    def _previewed(self) -> Preview:
+        return self._plan.preview()
 
 
 class AsyncSendPlan(AsyncPlan):

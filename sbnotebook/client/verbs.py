@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sbnotebook.analysis import tables
@@ -95,15 +95,16 @@ class Twin(SdkNames):
 class ShownAsPreview:
     """A plan, shown as its preview."""
 
-    def preview(self, rows: int = 5) -> Preview:
-        """Return what applying would do, without doing it."""
-        raise NotImplementedError
+    preview: Callable[..., Any]
+
+    def _previewed(self) -> Preview:
+        return self.preview()
 
     def __repr__(self) -> str:
-        return tables.preview_text(self.preview())
+        return tables.preview_text(self._previewed())
 
     def _repr_html_(self) -> str:
-        return tables.preview_html(self.preview())
+        return tables.preview_html(self._previewed())
 
 
 def twin_of(value: Any) -> Any:

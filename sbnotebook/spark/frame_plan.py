@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pac
 
-from sbnotebook.analysis import tables
 from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.targets import NamespaceTarget
+from sbnotebook.client.verbs import ShownAsPreview
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
 from sbnotebook.model.decision import AUTO
@@ -101,7 +101,7 @@ _pa: Any = pa
 _pc: Any = pac
 
 
-class FramePlan:
+class FramePlan(ShownAsPreview):
     """Decisions of a Spark frame, read and checked. ``namespace.plan_settle_frame`` makes one; :meth:`apply` settles.
 
     The frame is computed once, when you make the plan: a preview shows exactly what :meth:`apply` carries out. Its rows
@@ -263,12 +263,6 @@ class FramePlan:
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    def __repr__(self) -> str:
-        return tables.preview_text(self.preview())
-
-    def _repr_html_(self) -> str:
-        return tables.preview_html(self.preview())
 
 
 def outcomes_in(frame: DataFrame) -> Iterable[Outcome]:

@@ -102,7 +102,7 @@ def register(spark: SparkSession, *connection_strings: str, allow_remote: bool =
         connection_strings = ()  # a traceback would show it
         _REGISTERED.update({Connection(each.text, allow_remote=allow_remote).host: each for each in targets})
 
-    from sbnotebook.analysis.decoders import registered_decoders
+    from sbnotebook.analysis.decoding import registered_decoders
 
     class Registered(ServiceBusDataSource):
         # A class of a function travels by its value, and the bytes of it are shown nowhere.

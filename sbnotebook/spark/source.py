@@ -79,10 +79,10 @@ class ServiceBusDataSource(DataSource):
         from sbnotebook.spark.option_parser import hidden_options
 
         if self.decoders:
-            from sbnotebook.analysis.decoders import register_decoder
+            from sbnotebook.analysis.decoding import decoder as give_name
 
             for name, decoder in self.decoders.items():  # Spark plans in another process
-                register_decoder(name, decoder)
+                give_name(name, decoder)
         options = hidden_options(self.options)
         host = options.get("fullyqualifiednamespace")
         registered = self.connection_strings.get(host.reveal().lower()) if isinstance(host, Hidden) else None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sbnotebook.analysis import decoders, decoding
+from sbnotebook.analysis import decoding
 from sbnotebook.analysis.decoders import Labels
 from sbnotebook.analysis.decoding import decoder, decoder_for
 from sbnotebook.errors import ConfigurationError, MissingExtraError
@@ -17,7 +17,7 @@ SCHEMA = '{"type": "record", "name": "Order", "fields": [{"name": "carrier", "ty
 
 @pytest.fixture(autouse=True)
 def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoders, "_REGISTERED", {})
+    monkeypatch.setattr(decoding, "_REGISTERED", {})
 
 
 def test_a_decoder_is_found_by_its_name_or_its_file(tmp_path: Path) -> None:

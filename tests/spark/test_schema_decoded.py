@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructField, StructType
 
-from sbnotebook.analysis import decoders
+from sbnotebook.analysis import decoding
 from sbnotebook.analysis.avro_bodies import avro_decoder
 from sbnotebook.analysis.decoding import decoder
 from sbnotebook.client import Namespace
@@ -92,7 +92,7 @@ def test_a_decoder_of_the_notebook_goes_to_the_workers(
     read: Callable[..., DataFrame],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(decoders, "_REGISTERED", {})
+    monkeypatch.setattr(decoding, "_REGISTERED", {})
     namespace.entity(queue).send(["UA|DL"])
     decoder("lines", lines, schema=pa.schema([("items", pa.list_(pa.string()))]))
     register(spark)
