@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pac
+from pyspark.sql.types import StructType
 
 from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.client.entity import Entity
@@ -28,10 +29,12 @@ from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import ApplyOnce, AsyncNamespace, Cost, InFlight, Limits, Preview, is_gone
-from sbnotebook.spark.decisions import COLUMNS, check_columns, decision_of, decisions_in, read_decisions
+from sbnotebook.spark.decisions import COLUMNS, DecidedRow, check_schema, decided_rows, decision_of
+from sbnotebook.spark.schema import arrow_schema_for
 from sbnotebook.spark.scrubbing import in_words, scrubbed
 from sbnotebook.spark.settle_task import (
     OUTCOMES,
+    MessageKey,
     SettleTask,
     TaskStorage,
     outcome_table,
@@ -91,11 +94,10 @@ _END: Final = """
         repeated = ?
     WHERE entity = ? AND sequence_number = ?
 """
-_BEHIND: Final = "(entity, sequence_number) > (?, ?) ORDER BY entity, sequence_number LIMIT ?"
 _ROW: Final = "SELECT entity, sequence_number, decision, reason, description FROM messages WHERE"
 _OUTCOME: Final = """
     SELECT entity, sequence_number, verb, status, message_id, condition, said, tracking_id, retryable FROM messages
-    WHERE status IS NOT NULL AND
+    WHERE status IS NOT NULL
 """
 _pa: Any = pa
 _pc: Any = pac
@@ -133,7 +135,8 @@ class FramePlan(ShownAsPreview):
             raise ConfigurationError(
                 "A stream is settled by frame.writeStream with the option operation=settle, or within foreachBatch."
             )
-        check_columns(frame.columns, only)
+        read = [field for field in frame.schema.fields if field.name.lower() in COLUMNS]
+        check_schema(arrow_schema_for(StructType(read)), only)  # before Spark computes anything
         self._namespace = namespace
         self._once = ApplyOnce()
         self._spark: SparkSession = frame.sparkSession
@@ -141,7 +144,7 @@ class FramePlan(ShownAsPreview):
         self._archived = archived and namespace.archive is not None
         archive = namespace.archive if self._archived else None
         self._storage = TaskStorage.of(namespace.journal, archive) if _is_local(self._spark) else TaskStorage()
-        self._rows = _read(frame.select(*[name for name in frame.columns if name.lower() in COLUMNS]), only)
+        self._rows = _read(frame.select(*[field.name for field in read]), only)
         if self._archived:
             self._storage.require_archive((decision_of(verb) for _, verb in self.counts), "say archived=False")
         for address in self.entities:  # an entity that cannot be reached fails here, and not in every task
@@ -233,9 +236,8 @@ class FramePlan(ShownAsPreview):
     def _from_driver(self, rows: FrameRows, max_in_flight: InFlight, *, show_progress: bool) -> None:
         """Settle messages that are not deferred, decision by decision; keep their outcomes as they come."""
         groups: dict[tuple[EntityAddress, Decision], list[int]] = {}
-        for table in rows.open():
-            for entity, number, decision in decisions_in(table):
-                groups.setdefault((entity, decision), []).append(number)
+        for entity, number, decision in rows.open():
+            groups.setdefault((entity, decision), []).append(number)
         # A task that ran twice may have settled, in its first run, what the driver does not find.
         repeated = rows.repeated_places()
 
@@ -294,10 +296,7 @@ def _setting(spark: SparkSession, name: str) -> str:
 
 def _read(frame: DataFrame, entity: EntityAddress | None) -> FrameRows:
     """Compute a frame; return its rows, each message once. Raise if a row cannot be carried out."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    schema = to_arrow_schema(frame.schema)
-    read_decisions(schema.empty_table(), entity)  # a column of another type fails before Spark computes anything
+    schema = arrow_schema_for(frame.schema)
     rows = FrameRows()
     # The shuffle computes all partitions at once, and Spark joins or splits the new ones to about 64 MB each; the
     # iterator takes these one after the other. With the 200 that are the default, each task would write 200 files.
@@ -305,7 +304,7 @@ def _read(frame: DataFrame, entity: EntityAddress | None) -> FrameRows:
     while page := [*islice(found, _ROWS)]:
         columns: Any = zip(*page, strict=True)
         arrays: Any = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
-        rows.add(read_decisions(pa.Table.from_arrays(arrays, schema=schema), entity))
+        rows.add(decided_rows(pa.Table.from_arrays(arrays, schema=schema), entity))
     rows.check()
     return rows
 
@@ -314,10 +313,9 @@ def _skipped(entity: EntityAddress, decision: Decision, numbers: Sequence[int], 
     return [Outcome(OutcomeStatus.SKIPPED, decision.verb, entity, number, description=why) for number in numbers]
 
 
-def _judged(outcome: Outcome, repeated: Container[tuple[str, int | None]]) -> Outcome:
+def _judged(outcome: Outcome, repeated: Container[tuple[EntityAddress, int | None]]) -> Outcome:
     """Return an outcome of the driver; unconfirmed where the first run of a task may have settled the message."""
-    place = str(outcome.entity).lower(), outcome.sequence_number
-    if is_gone(outcome) and place in repeated:
+    if is_gone(outcome) and (outcome.entity, outcome.sequence_number) in repeated:
         return replace(outcome, status=OutcomeStatus.UNCONFIRMED, description=_REPEATED)
     return outcome
 
@@ -329,24 +327,29 @@ class FrameRows:
         self._file = sqlite3.connect("", check_same_thread=False)
         self._file.execute("PRAGMA journal_mode = OFF")
         self._file.execute(_CREATE)
-        self._names: dict[str, str] = {}
         self._wrong: list[str] = []
         self._wrong_count = 0
         self._read = 0
 
-    def add(self, read: pa.Table) -> None:
+    def add(self, rows: Iterable[DecidedRow]) -> None:
         """Add rows."""
-        self._read += read.num_rows
-        wrong: Any = read.filter(_pc.is_valid(read["problem"]))
-        self._wrong_count += wrong.num_rows
-        shown = wrong.slice(0, _NAMED - len(self._wrong)).to_pylist()
-        self._wrong += [f"#{row['sequence_number']}: {row['problem']}" for row in shown]
-        right: Any = read.filter(_pc.is_null(read["problem"]))
-        for batch in right.to_batches(max_chunksize=_ROWS):
-            columns: Any = [batch.column(name).to_pylist() for name in _DECISIONS.names]
-            entities, *others = columns
-            named = [self._names.setdefault(entity.lower(), entity) for entity in entities]
-            self._file.executemany(_ADD, zip(named, *others, strict=True))
+        self._file.executemany(_ADD, self._right(rows))
+
+    def _right(self, rows: Iterable[DecidedRow]) -> Iterator[tuple[str | int | None, ...]]:
+        """Yield rows for the file, and count those with a problem."""
+        for row in rows:
+            self._read += 1
+            if row.decision is None:
+                self._wrong_count += 1
+                if self._wrong_count <= _NAMED:
+                    self._wrong.append(f"#{row.sequence_number}: {row.problem}")
+                continue
+            said = (
+                (row.decision.reason, row.decision.description)
+                if isinstance(row.decision, DeadLetter)
+                else (None, None)
+            )
+            yield str(row.entity), row.sequence_number, row.verb, *said
 
     def check(self) -> None:
         """Refuse rows that cannot be carried out."""
@@ -376,11 +379,12 @@ class FrameRows:
     def decisions(self, *verbs: str) -> Iterator[pa.Table]:
         """Yield the decisions with these verbs, some at a time."""
         marks = ", ".join("?" * len(verbs))
-        return self._tables(f"{_ROW} decision IN ({marks}) AND", verbs, _DECISIONS)
+        return self._tables(f"{_ROW} decision IN ({marks})", verbs, _DECISIONS)
 
-    def open(self) -> Iterator[pa.Table]:
-        """Yield the decisions that have no outcome, some at a time."""
-        return self._tables(f"{_ROW} status IS NULL AND", (), _DECISIONS)
+    def open(self) -> Iterator[tuple[EntityAddress, int, Decision]]:
+        """Yield the entity, the number and the decision of each message that has no outcome."""
+        for entity, number, *decided in self._file.execute(f"{_ROW} status IS NULL ORDER BY entity, sequence_number"):
+            yield EntityAddress.parse(entity), number, decision_of(*decided)
 
     def begin(self) -> None:
         """Forget the outcomes."""
@@ -393,27 +397,26 @@ class FrameRows:
             entities, numbers, *others = columns
             self._file.executemany(_END, zip(*others, entities, numbers, strict=True))
 
-    def repeated_places(self) -> set[tuple[str, int]]:
-        """Return the entities, in lower case, and numbers of the messages that a repeated task looked for."""
-        return set(self._file.execute("SELECT lower(entity), sequence_number FROM messages WHERE repeated"))
+    def repeated_places(self) -> set[MessageKey]:
+        """Return the messages that a repeated task looked for."""
+        found = self._file.execute("SELECT entity, sequence_number FROM messages WHERE repeated")
+        return {(EntityAddress.parse(entity), number) for entity, number in found}
 
     def outcomes(self) -> Iterator[pa.Table]:
         """Yield the outcomes, some at a time."""
         return self._tables(_OUTCOME, (), OUTCOMES)
 
     def _tables(self, query: str, values: tuple[str, ...], schema: pa.Schema) -> Iterator[pa.Table]:
-        pages = self._pages(query + " " + _BEHIND, values, schema)
-        while batches := [*islice(pages, _PAGES)]:
-            yield pa.Table.from_batches(batches)
-
-    def _pages(self, query: str, values: tuple[str, ...], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        last: tuple[str, int] = ("", 0)
-        while rows := self._file.execute(query, (*values, *last, _ROWS)).fetchall():
-            columns: Any = zip(*rows, strict=True)
-            # SQLite has whole numbers for booleans.
-            arrays = [_pa.array(column).cast(kind) for column, kind in zip(columns, schema.types, strict=True)]
-            yield _pa.record_batch(arrays, schema=schema)
-            last = rows[-1][:2]
+        # The rows may get outcomes meanwhile, which moves none of them.
+        found = self._file.execute(f"{query} ORDER BY entity, sequence_number", values)
+        while pages := [_page(rows, schema) for _ in range(_PAGES) if (rows := found.fetchmany(_ROWS))]:
+            yield _pa.Table.from_batches(pages)
 
     def __len__(self) -> int:
         return self._file.execute("SELECT count(*) FROM messages").fetchone()[0]
+
+
+def _page(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    # SQLite has whole numbers for booleans.
+    arrays = [_pa.array(column).cast(kind) for column, kind in zip(zip(*rows, strict=True), schema.types, strict=True)]
+    return _pa.record_batch(arrays, schema=schema)

@@ -9,7 +9,6 @@ import socket
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Self
@@ -27,15 +26,14 @@ from sbnotebook.settlement import (
     Connection,
     InFlight,
     Journal,
-    check_decision,
     is_locked_elsewhere,
 )
-from sbnotebook.spark.decisions import conflicts, decision_of, read_decisions
+from sbnotebook.spark.decisions import DecidedRow, decided_rows
 from sbnotebook.spark.scrubbing import in_words, scrubbed
 from sbnotebook.spark.shipping import Shipped
 
-MessageKey = tuple[str, int]
-"""The address of an entity as text and the sequence number of a message in it."""
+MessageKey = tuple[EntityAddress, int]
+"""An entity and the sequence number of a message in it."""
 
 OUTCOMES: Final = pa.schema(
     [
@@ -54,7 +52,6 @@ OUTCOMES: Final = pa.schema(
 
 _ROWS_AT_ONCE: Final = 5_000
 _ipc: Any = pa.ipc
-_MAX_VERB: Final = 40
 _PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds to wait for messages that a killed run before this one has locked; a lock lasts a minute by default."""
 _TWO: Final = "Other rows decide otherwise on the same message: leave one row for each."
@@ -163,50 +160,47 @@ class SettleTask(Shipped):
 
     def _read(self, rows: pa.RecordBatch) -> tuple[list[MessageKey | Outcome], dict[MessageKey, Decision]]:
         """Return the key of each row's message, or why the row cannot be carried out; and the decisions by key."""
-        read = read_decisions(pa.Table.from_batches([rows]), self.entity)
-        split = {(row["entity"], row["sequence_number"]) for row in conflicts(read).to_pylist()}
-        keys: list[MessageKey | Outcome] = []
+        read = [*decided_rows(rows, self.entity, deferred=True)]
+        # Find the messages with two decisions.
         decided: dict[MessageKey, Decision] = {}
-        decision, address = cache(_decision), cache(EntityAddress.parse)
-        columns: Any = [column.to_pylist() for column in read.columns]
-        for entity, number, verb, reason, description, unfit in zip(*columns, strict=True):
-            problem = unfit or (_TWO if (entity, number) in split else None)
-            try:
-                if problem is None:
-                    decided[entity, number] = decision(entity, verb, reason, description)
-                    keys.append((entity, number))
-                    continue
-            except DecisionError as error:
-                problem = str(error)
-            place = self.entity or address(entity)
-            keys.append(Outcome(OutcomeStatus.FAILED, verb[:_MAX_VERB], place, number, description=problem))
-        return keys, decided
+        split: set[MessageKey] = set()
+        for row in read:
+            key = _key(row)
+            if row.decision is not None and decided.setdefault(key, row.decision) != row.decision:
+                split.add(key)
+        # Give each row its message, or say what is wrong with it.
+        keys: list[MessageKey | Outcome] = []
+        for row in read:
+            key = _key(row)
+            problem = row.problem or (_TWO if key in split else None)
+            why = Outcome(OutcomeStatus.FAILED, row.verb, key[0], row.sequence_number, description=problem)
+            keys.append(key if problem is None else why)
+        return keys, {key: decision for key, decision in decided.items() if key not in split}
 
 
-def _decision(entity: str, verb: str, reason: str | None, description: str | None) -> Decision:
-    decision = decision_of(verb, reason, description)
-    check_decision(decision, EntityAddress.parse(entity), deferred=True)
-    return decision
+def _key(row: DecidedRow) -> MessageKey:
+    if row.entity is None:  # a plan has checked this before
+        raise DecisionError(row.problem)
+    return row.entity, row.sequence_number or 0
 
 
 async def settle_deferred_rows(
     namespace: AsyncNamespace, decided: Mapping[MessageKey, Decision], *, max_in_flight: InFlight, journalled: bool
 ) -> dict[MessageKey, Outcome]:
     """Settle deferred messages by their numbers; return an outcome for each, even if an entity cannot be reached."""
-    by_entity: dict[str, dict[int, Decision]] = {}
+    by_entity: dict[EntityAddress, dict[int, Decision]] = {}
     for (entity, number), decision in decided.items():
         by_entity.setdefault(entity, {})[number] = decision
     found: dict[MessageKey, Outcome] = {}
     for entity, decisions in by_entity.items():
-        address = EntityAddress.parse(entity)
         try:
-            report: Iterable[Outcome] = await namespace.entity(address).settle_deferred(
+            report: Iterable[Outcome] = await namespace.entity(entity).settle_deferred(
                 decisions, max_in_flight=max_in_flight, journalled=journalled
             )
         except Exception as error:  # noqa: BLE001 (the outcomes of other entities must not be lost)
             why = f"Not attempted: {in_words(error)}"
             report = [
-                Outcome(OutcomeStatus.SKIPPED, decision.verb, address, number, description=why)
+                Outcome(OutcomeStatus.SKIPPED, decision.verb, entity, number, description=why)
                 for number, decision in decisions.items()
             ]
         found |= {(entity, outcome.sequence_number or 0): outcome for outcome in report}

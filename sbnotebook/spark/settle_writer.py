@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
 from sbnotebook.settlement import Journal, archive_of, is_gone
-from sbnotebook.spark.decisions import read_decisions
+from sbnotebook.spark.decisions import check_schema
 from sbnotebook.spark.failed_rows import FailureFile
 from sbnotebook.spark.options import WriteOptions
 from sbnotebook.spark.schema import arrow_schema_for
@@ -34,8 +34,7 @@ class SettleWriter(TaskWriter):
     @staticmethod
     def check(schema: StructType, options: WriteOptions) -> None:
         """Refuse a column that is missing or has another type."""
-        arrow: Any = arrow_schema_for(schema)
-        read_decisions(pa.Table.from_batches([], arrow), options.entity)
+        check_schema(arrow_schema_for(schema), options.entity)
 
     def carry_out(self, batches: Iterator[pa.RecordBatch], result: TaskResult, file: FailureFile | None) -> None:
         """Settle by the rows of one task."""

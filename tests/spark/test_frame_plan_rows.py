@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus
-from sbnotebook.spark.decisions import read_decisions
+from sbnotebook.model import Abandon, Complete, DeadLetter, EntityAddress, Outcome, OutcomeStatus
+from sbnotebook.spark.decisions import decided_rows
 from sbnotebook.spark.frame_plan import FrameRows
 from sbnotebook.spark.settle_task import outcome_table, outcomes_of
 
@@ -21,7 +21,7 @@ def rows(*given: tuple[str, int | None, str, str | None]) -> FrameRows:
     made = FrameRows()
     for row in given:  # each as a page of its own
         named: dict[str, Any] = dict(zip(("entity", "sequence_number", "decision", "reason"), row, strict=True))
-        made.add(read_decisions(pa.Table.from_pylist([named]), None))
+        made.add(decided_rows(pa.Table.from_pylist([named]), None))
     return made
 
 
@@ -38,15 +38,15 @@ def test_each_message_comes_once_and_in_order() -> None:
     )
     made.check()
     assert (len(made), made.repeated) == (3, 1)
-    assert listed(made.open()) == [
-        ["events/subscriptions/all", 11, "complete", None, None],
-        ["orders", 9, "dead-letter", "Bad", None],
-        ["orders", 10, "complete", None, None],
+    assert [*made.open()] == [
+        (EntityAddress.parse("events/subscriptions/all"), 11, Complete()),
+        (ORDERS, 9, DeadLetter("Bad")),
+        (ORDERS, 10, Complete()),
     ]
-    assert listed(made.decisions("dead-letter", "abandon")) == [["orders", 9, "dead-letter", "Bad", None]]
+    assert listed(made.decisions("dead-letter", "abandon")) == [["Orders", 9, "dead-letter", "Bad", None]]
     assert made.counts() == [
         ("events/subscriptions/all", "complete", 1),
-        ("orders", "dead-letter", 1),
+        ("Orders", "dead-letter", 1),
         ("orders", "complete", 1),
     ]
 
@@ -73,9 +73,9 @@ def test_outcomes_are_kept_until_the_next_run() -> None:
     made = rows(("orders", 1, "complete", None), ("orders", 2, "abandon", None))
     for _ in range(2):
         made.begin()
-        assert len(listed(made.open())) == 2
+        assert len([*made.open()]) == 2
         done = Outcome(OutcomeStatus.SETTLED, "complete", EntityAddress("ORDERS"), 1, "m1", retryable=False)
         made.end(outcome_table([done], repeated=True))
-        assert [row[:2] for row in listed(made.open())] == [["orders", 2]]
-        assert made.repeated_places() == {("orders", 1)}
+        assert [*made.open()] == [(ORDERS, 2, Abandon())]
+        assert made.repeated_places() == {(ORDERS, 1)}
         assert [each for table in made.outcomes() for each in outcomes_of(table)] == [done]

@@ -12,7 +12,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import Complete, DeadLetter, Decision, Message, Outcome, OutcomeStatus
+from sbnotebook.model import Complete, DeadLetter, Decision, EntityAddress, Message, Outcome, OutcomeStatus
 from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking.lock_table import Hold
 from sbnotebook.spark.settle_task import (
@@ -22,13 +22,13 @@ from sbnotebook.spark.settle_task import (
 )
 
 
-def with_deferred(namespace: Namespace, count: int) -> str:
+def with_deferred(namespace: Namespace, count: int) -> EntityAddress:
     name = f"queue-{uuid.uuid4().hex[:8]}"
     namespace.create_queue(name)
     queue = namespace.entity(name)
     assert queue.send([Message(message_id=f"m{n}") for n in range(count)], show_progress=False).ok
     assert queue.defer_all(show_progress=False).apply(show_progress=False).settled == count
-    return name
+    return EntityAddress(name)
 
 
 def settle(
@@ -65,7 +65,7 @@ def test_messages_do_not_wait_for_the_garbage_collector(
 def test_unreachable_entity_does_not_hide_other_outcomes(
     namespace: Namespace, shared_emulator: RunningEmulator, tmp_path: Path
 ) -> None:
-    first, second, nowhere = with_deferred(namespace, 2), with_deferred(namespace, 1), "no-such-queue"
+    first, second, nowhere = with_deferred(namespace, 2), with_deferred(namespace, 1), EntityAddress("no-such-queue")
     decided: dict[MessageKey, Decision] = {
         (first, 1): Complete(),
         (nowhere, 1): Complete(),
