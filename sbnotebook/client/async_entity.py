@@ -14,7 +14,7 @@ from sbnotebook.analysis import query
 from sbnotebook.analysis.decoders import Decoding, columns_of
 from sbnotebook.analysis.decoding import Decode, decoder_for
 from sbnotebook.analysis.frames import messages_from, one_table, tables_of_pages, to_send
-from sbnotebook.client.async_batch import AsyncLockedBatch, AsyncLockedSession, Keeper
+from sbnotebook.client.async_batch import AsyncLockedBatch, AsyncLockedSession
 from sbnotebook.client.async_deferred import AsyncDeferredMessages, deferred_messages
 from sbnotebook.client.async_plan import AsyncPlan, AsyncSendPlan, count_of
 from sbnotebook.client.async_processing import AsyncProcessing, process_options
@@ -28,6 +28,7 @@ from sbnotebook.client.coercions import (
     time_to_come,
     whole_number,
 )
+from sbnotebook.client.keeper import Keeper
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.portal import blocking, if_interrupted, is_synchronous, progress_bar, warn
 from sbnotebook.client.present import Present

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
-from sbnotebook.client.async_batch import Keeper
+from sbnotebook.client.keeper import Keeper
 from sbnotebook.client.portal import Work, portal, run
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState, SubQueue
