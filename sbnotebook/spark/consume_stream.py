@@ -50,12 +50,11 @@ import tempfile
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from sbnotebook.errors import ConfigurationError
@@ -65,7 +64,7 @@ from sbnotebook.spark.consume_offset import ConsumeOffset, ranges_of
 from sbnotebook.spark.consume_query import ConsumeQuery
 from sbnotebook.spark.micro_batches import report_loss
 from sbnotebook.spark.options import Delivery, StreamOptions
-from sbnotebook.spark.peek_reader import BatchBuilder, prefetched
+from sbnotebook.spark.peek_reader import BatchBuilder, RangesOfTask, prefetched
 from sbnotebook.spark.schema import MessageBatches
 from sbnotebook.spark.scrubbing import scrubbed
 from sbnotebook.spark.shipping import Shipped
@@ -80,19 +79,6 @@ _COLLECT_EVERY: Final = 5_000
 _LOG: Final = logging.getLogger(__name__)
 _ENDS_WITHIN: Final = 10.0
 """Seconds that the process of a stream may take to end when its query was stopped, before it starts again."""
-
-
-@dataclass
-class DeferredRange(InputPartition):
-    """The messages that one task reads."""
-
-    batch: int
-    ranges: list[tuple[int, int]]
-
-    @property
-    def numbers(self) -> list[int]:
-        """Return their sequence numbers."""
-        return [number for first, last in self.ranges for number in range(first, last + 1)]
 
 
 class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -153,13 +139,13 @@ class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow
         self,
         start: dict[str, Any],  # noqa: ARG002 (the end says it all)
         end: dict[str, Any],
-    ) -> list[DeferredRange]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    ) -> list[RangesOfTask]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Defer the messages of a micro-batch, whose offset is in the checkpoint now, and divide them among tasks."""
         with self._scrubbed():
             offset = self._offset(end)
             query = self._opened()
             parts = query.divide(query.plan(offset), self._options.partitions)
-        return [DeferredRange(offset.batch, ranges_of(part)) for part in parts]
+        return [RangesOfTask(ranges_of(part), offset.batch) for part in parts]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: Spark calls this late or never, and :meth:`latestOffset` has removed the messages by then."""

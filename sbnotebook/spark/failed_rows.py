@@ -85,8 +85,8 @@ class FailuresFolder:
             rows = pa.Table.from_batches([], arrow_schema_for(_without_outcomes(schema)))
             filesystem, folder = self._open()
             filesystem.create_dir(folder, recursive=True)
-            file = _File(filesystem, folder, self._no_rows)
-            file.write(_with_outcomes(rows, []))
+            file = FailureFile(filesystem, folder, self._no_rows, self.job)
+            file.add(rows, [])
             file.finish()
         except (OSError, ValueError, pa.ArrowException) as error:
             raise ConfigurationError(f"failuresPath cannot be written: {error}.") from None
@@ -100,7 +100,7 @@ class FailuresFolder:
                 "failuresPath is not the same folder on the driver and on the workers: give one that they share."
             )
         job, task = self._job_and_task()
-        return FailureFile(_File(filesystem, folder, f"failed-{job}-{task:05d}.parquet"), job)
+        return FailureFile(filesystem, folder, f"failed-{job}-{task:05d}.parquet", job)
 
     def remove_rest(self, jobs: Collection[str | None], tasks: int) -> None:
         """Remove the files of a micro-batch that ran before with more tasks. Call it on the driver."""
@@ -141,40 +141,10 @@ class FailuresFolder:
 
 
 class FailureFile:
-    """The rows of one task that failed."""
+    """The rows of one task that failed: a Parquet file that appears when it is finished, and replaces an older one."""
 
-    def __init__(self, file: _File, job: str) -> None:
+    def __init__(self, filesystem: Any, folder: str, name: str, job: str) -> None:
         self.job = job
-        self._file = file
-        self._waiting: list[pa.Table] = []
-        self._count = 0
-
-    def add(self, rows: pa.RecordBatch, outcomes: Sequence[Outcome]) -> None:
-        """Write rows, with an outcome each."""
-        self._waiting.append(_with_outcomes(pa.Table.from_batches([rows]), outcomes))
-        self._count += len(outcomes)
-        if self._count >= _ROWS_AT_ONCE:
-            self._flush()
-
-    def finish(self) -> None:
-        """Publish the rows; without any, remove those of an earlier attempt."""
-        self._flush()
-        self._file.finish()
-
-    def discard(self) -> None:
-        """Drop the rows, because the task failed; another attempt writes them again."""
-        self._file.discard()
-
-    def _flush(self) -> None:
-        if self._waiting:
-            self._file.write(pa.concat_tables(self._waiting))
-            self._waiting, self._count = [], 0
-
-
-class _File:
-    """A Parquet file that appears when it is finished, and then replaces an older one."""
-
-    def __init__(self, filesystem: Any, folder: str, name: str) -> None:
         self._filesystem = filesystem
         self._path = f"{folder}/{name}"
         # An object store shows a file when it is complete. In a folder, the file gets its name only then: Spark ignores
@@ -182,13 +152,20 @@ class _File:
         is_local = isinstance(filesystem, pafs.LocalFileSystem)
         self._written = f"{folder}/_{uuid4().hex}-{name}" if is_local else self._path
         self._writer: Any = None
+        self._waiting: list[pa.Table] = []
+        self._count = 0
 
-    def write(self, rows: pa.Table) -> None:
-        if self._writer is None:
-            self._writer = parquet.ParquetWriter(self._written, rows.schema, filesystem=self._filesystem)
-        self._writer.write_table(rows)
+    def add(self, rows: pa.RecordBatch | pa.Table, outcomes: Sequence[Outcome]) -> None:
+        """Write rows, with an outcome each."""
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        self._waiting.append(_with_outcomes(table, outcomes))
+        self._count += len(outcomes)
+        if self._count >= _ROWS_AT_ONCE:
+            self._flush()
 
     def finish(self) -> None:
+        """Publish the rows; without any, remove those of an earlier attempt."""
+        self._flush()
         if self._writer is None:
             if self._filesystem.get_file_info(self._path).type is not pafs.FileType.NotFound:
                 self._filesystem.delete_file(self._path)
@@ -198,9 +175,18 @@ class _File:
             self._filesystem.move(self._written, self._path)
 
     def discard(self) -> None:
+        """Drop the rows, because the task failed; another attempt writes them again."""
         if self._writer is not None:
             self._writer.close()
             self._filesystem.delete_file(self._written)
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        rows, self._waiting, self._count = pa.concat_tables(self._waiting), [], 0
+        if self._writer is None:
+            self._writer = parquet.ParquetWriter(self._written, rows.schema, filesystem=self._filesystem)
+        self._writer.write_table(rows)
 
 
 def _without_outcomes(schema: StructType) -> StructType:

@@ -31,7 +31,7 @@ from sbnotebook.model import Complete, LockedMessage
 from sbnotebook.settlement import AsyncEntity
 from sbnotebook.spark.batch_locking import BatchLocker
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
-from sbnotebook.spark.micro_batches import report_loss, those_of
+from sbnotebook.spark.micro_batches import Counts, report_loss, those_of
 
 _LOG: Final = logging.getLogger(__name__)
 _PAUSE: Final = 1.0
@@ -39,29 +39,14 @@ _MOST_DONE: Final = 200_000
 """Numbers of durable messages that are not completed. Those that are forgotten come twice if they come again."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Locked:
-    """A micro-batch whose offset Spark has, and which it has not planned yet."""
-
-    start: ConsumeOffset
-    end: ConsumeOffset
-
-
 @dataclass(slots=True)
-class HeldBatches:
-    """The micro-batches of one entity: each is locked, read, and then completed."""
+class HeldBatches(Counts):
+    """The micro-batches of one entity: each is locked, read, and then completed; none is deferred."""
 
     entity: AsyncEntity
     locker: BatchLocker
-    orphans: dict[int, BatchMessage] = field(default_factory=dict[int, BatchMessage])
-    """None: nothing is deferred."""
-    locked: int = 0
-    """Messages that this process has locked for micro-batches."""
-    deferred: int = 0
-    """None."""
-    removed: int = 0
-    """Messages that this process has completed."""
-    _next: _Locked | None = None
+    _next: tuple[ConsumeOffset, ConsumeOffset] | None = None
+    """The start and the end of a micro-batch whose offset Spark has, and which it has not planned yet."""
     _planned: tuple[ConsumeOffset, tuple[int, ...]] | None = None
     _completing: asyncio.Task[None] | None = None
     """Completes the messages that are durable."""
@@ -78,10 +63,10 @@ class HeldBatches:
     async def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
         """Begin to complete the durable messages, and lock the next micro-batch."""
         await self._wait_for_ahead()
-        locked, self._next = self._next, None
-        if locked is not None and locked.start == start:
-            self._next = locked
-            return locked.end  # asked again
+        following, self._next = self._next, None
+        if following is not None and following[0] == start:
+            self._next = following
+            return following[1]  # asked again
         if self._planned is not None and self._planned[0] == start:
             # A micro-batch that was not planned here was perhaps not read: Spark passes over one whose number the sink
             # has already. Its messages are still locked, or come again.
@@ -95,7 +80,7 @@ class HeldBatches:
                 return start
         self.locked += len(messages)
         end = start.next(map(BatchMessage.of, messages))
-        self._next = _Locked(start, end)
+        self._next = start, end
         self._completing = asyncio.create_task(self._complete())
         self._ahead = asyncio.create_task(self._lock_ahead(self._completing, max_messages))
         return end
@@ -146,8 +131,8 @@ class HeldBatches:
         """
         await self._wait_for_completing()
         if self._planned is None or self._planned[0] != end:
-            locked, self._next = self._next, None
-            is_ours = locked is not None and locked.end == end
+            following, self._next = self._next, None
+            is_ours = following is not None and following[1] == end
             self._planned = end, end.numbers if is_ours else await self._still_there(end)
         return self._planned[1]
 

@@ -20,8 +20,6 @@ from sbnotebook.model.partition import start_of_partition
 from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, Page, PeekCursor
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
 
-__all__ = ["MicroBatches", "pages_up_to", "report_loss", "those_of"]
-
 _LOG: Final = logging.getLogger(__name__)
 _PAUSE: Final = 1.0
 _LOOKS: Final = 30
@@ -31,7 +29,7 @@ _PERHAPS_READ: Final = (
 )
 
 
-class Locker(Protocol):
+class _Locker(Protocol):
     """Locks and defers messages: see :class:`sbnotebook.spark.batch_locking.BatchLocker`."""
 
     max_bytes: int
@@ -43,7 +41,7 @@ class Locker(Protocol):
     async def those_deferred(self, numbers: Iterable[int]) -> list[int]: ...
 
 
-class Deleter(Protocol):
+class _Deleter(Protocol):
     """Removes deferred messages: see :class:`sbnotebook.settlement.locking.by_number.DeferredDeleter`."""
 
     async def delete(self, sequence_numbers: Iterable[int]) -> None: ...
@@ -59,22 +57,28 @@ class _Locked:
     adopted: list[BatchMessage]
 
 
-@dataclass(slots=True)
-class MicroBatches:
-    """The micro-batches of one entity: each is locked, deferred, read, and then removed."""
+@dataclass(slots=True, kw_only=True)
+class Counts:
+    """The messages of a query so far."""
 
-    entity: AsyncEntity
-    locker: Locker
-    deleter: Deleter
-    fails_on_data_loss: bool = True
-    orphans: dict[int, BatchMessage] = field(default_factory=dict[int, BatchMessage])
-    """Messages that were deferred before, for the next micro-batches."""
     locked: int = 0
     """Messages that this process has locked for micro-batches."""
     deferred: int = 0
     """Messages that this process has deferred."""
     removed: int = 0
     """Messages that this process has removed."""
+    orphans: dict[int, BatchMessage] = field(default_factory=dict[int, BatchMessage])
+    """Messages that were deferred before, for the next micro-batches."""
+
+
+@dataclass(slots=True)
+class MicroBatches(Counts):
+    """The micro-batches of one entity: each is locked, deferred, read, and then removed."""
+
+    entity: AsyncEntity
+    locker: _Locker
+    deleter: _Deleter
+    fails_on_data_loss: bool = True
     _locked: _Locked | None = None
     _planned: tuple[ConsumeOffset, tuple[int, ...]] | None = None
     _removed: ConsumeOffset | None = None

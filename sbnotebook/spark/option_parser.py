@@ -24,15 +24,16 @@ MAX_NUMBER: Final = 2**63 - 1
 
 _CONNECTION_STRINGS: Final = ("connectionString", "secret.connectionString")
 _TARGETS: Final = (*_CONNECTION_STRINGS, "fullyQualifiedNamespace", "target")
-_EVERYWHERE: Final = ("entity", *_TARGETS, "credential")
+EVERYWHERE: Final = ("entity", *_TARGETS, "credential")
 _SHOWN: Final = 40
 _SIZE: Final = re.compile(r"([0-9]{1,18})([kmg]?)b?", re.ASCII | re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _EMPTY: Final = Hidden("")
 Choice = TypeVar("Choice", bound=StrEnum)
-T = TypeVar("T")
 Option: TypeAlias = str | Hidden | NamespaceTarget
 """The value of an option; a target is that of a registered connection string."""
+Values: TypeAlias = Mapping[str, Hidden | NamespaceTarget]
+"""Options by their lower-case names."""
 _MOST_AT_ONCE: Final = ("maxMessagesPerTrigger", "maxMessages")
 _START: Final = (
     "startingOffsets startingOffset startingPosition startingPositions startingTimestamp startingVersion "
@@ -74,75 +75,56 @@ _FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
 _SPELLED: Final = {name.lower(): name for name in _FOREIGN}
 
 
-class OptionParser:
-    """The options of a user; their names are case-insensitive, as in Spark."""
+def refuse_unknown(options: Values, here: Sequence[str], places: Mapping[str, Collection[str]]) -> None:
+    """Refuse an option that these places do not have."""
+    known = dict.fromkeys((*EVERYWHERE, *(name for place in here for name in places[place])))
+    elsewhere = {place: names for place, names in places.items() if place not in here}
+    for name in sorted(options.keys() - {each.lower() for each in known}):
+        raise ConfigurationError(_sentence_about(name, " and ".join(here), known, elsewhere))
 
-    def __init__(
-        self, options: Mapping[str, Option], here: Sequence[str], places: Mapping[str, Collection[str]]
-    ) -> None:
-        self._values = _with_entity(hidden_options(options))
-        known = dict.fromkeys((*_EVERYWHERE, *(name for place in here for name in places[place])))
-        elsewhere = {place: names for place, names in places.items() if place not in here}
-        for name in sorted(self._values.keys() - {each.lower() for each in known}):
-            raise ConfigurationError(_sentence_about(name, " and ".join(here), known, elsewhere))
 
-    def count_others(self, names: Collection[str]) -> int:
-        """Return how many options are given that have none of these names, and are not allowed everywhere."""
-        return len(self._values.keys() - {each.lower() for each in (*_EVERYWHERE, *names)})
+def entity_of(options: Values) -> EntityAddress:
+    """Return the entity."""
+    path = text_of(options, "entity")
+    if not path:
+        raise ConfigurationError('The entity is missing: .option("entity", "orders/$dlq").')
+    return EntityAddress.parse(path)
 
-    @property
-    def secrets(self) -> list[str]:
-        """Return the texts that must not be shown."""
-        return secrets_in(self._values)
 
-    def entity(self) -> EntityAddress:
-        """Return the entity."""
-        if "entity" not in self or not (path := self.read("entity", _as_it_is)):
-            raise ConfigurationError('The entity is missing: .option("entity", "orders/$dlq").')
-        return EntityAddress.parse(path)
+def namespace_of(options: Values) -> NamespaceTarget:
+    """Return the namespace."""
+    given = [name for name in _TARGETS if options.get(name.lower(), _EMPTY) != _EMPTY]
+    if len(given) != 1:
+        raise ConfigurationError(f"Give exactly one of the options {', '.join(_TARGETS)}.")
+    (name,) = given
+    value = options[name.lower()]
+    if isinstance(value, NamespaceTarget):
+        return value
+    if "credential" in options:
+        return _with_credential(name, value, text("credential", text_of(options, "credential")))
+    if name == "target" and value.reveal().startswith("env:"):
+        value = _from_environment(value.reveal().removeprefix("env:"))
+    is_connection_string = "endpoint=" in value.reveal().lower()
+    if is_connection_string:
+        Connection(value)  # refuses one that cannot be read
+    if name != "target" and is_connection_string != (name in _CONNECTION_STRINGS):
+        raise ConfigurationError(
+            f"{name} holds a whole connection string, Endpoint=sb://… and so on; of a Databricks secret, give what "
+            "dbutils.secrets.get(SCOPE, KEY) returns."
+            if name in _CONNECTION_STRINGS
+            else f"{name} holds a host name, NAME.servicebus.windows.net; a connection string goes into "
+            "connectionString."
+        )
+    return NamespaceTarget(value)
 
-    def namespace(self) -> NamespaceTarget:
-        """Return the namespace."""
-        given = [name for name in _TARGETS if self._values.get(name.lower(), _EMPTY) != _EMPTY]
-        if len(given) != 1:
-            raise ConfigurationError(f"Give exactly one of the options {', '.join(_TARGETS)}.")
-        (name,) = given
-        value = self._values[name.lower()]
-        if isinstance(value, NamespaceTarget):
-            return value
-        if "credential" in self:
-            return self._with_credential(name, value)
-        if name == "target":
-            value = _resolved(value)
-        is_connection_string = "endpoint=" in value.reveal().lower()
-        if is_connection_string:
-            Connection(value)  # refuses one that cannot be read
-        if name != "target" and is_connection_string != (name in _CONNECTION_STRINGS):
-            raise ConfigurationError(
-                f"{name} holds a whole connection string, Endpoint=sb://… and so on; of a Databricks secret, give what "
-                "dbutils.secrets.get(SCOPE, KEY) returns."
-                if name in _CONNECTION_STRINGS
-                else f"{name} holds a host name, NAME.servicebus.windows.net; a connection string goes into "
-                "connectionString."
-            )
-        return NamespaceTarget(value)
 
-    def _with_credential(self, name: str, host: Hidden) -> NamespaceTarget:
-        credential = self.read("credential", text)
-        if name != "fullyQualifiedNamespace" or set("@;=") & {*credential}:
-            raise ConfigurationError(
-                "credential is the name of a service credential of Unity Catalog, and goes with "
-                "fullyQualifiedNamespace, NAME.servicebus.windows.net."
-            )
-        return NamespaceTarget(f"credential:{credential}@{host.reveal()}")
-
-    def read(self, name: str, kind: Callable[[str, str], T]) -> T:
-        """Return the value of an option that is given."""
-        value = self._values[name.lower()]
-        return kind(name, value.reveal() if isinstance(value, Hidden) else "")
-
-    def __contains__(self, name: str) -> bool:
-        return name.lower() in self._values
+def _with_credential(name: str, host: Hidden, credential: str) -> NamespaceTarget:
+    if name != "fullyQualifiedNamespace" or set("@;=") & {*credential}:
+        raise ConfigurationError(
+            "credential is the name of a service credential of Unity Catalog, and goes with "
+            "fullyQualifiedNamespace, NAME.servicebus.windows.net."
+        )
+    return NamespaceTarget(f"credential:{credential}@{host.reveal()}")
 
 
 # ---------------------------------------------------------------------- kinds of options
@@ -227,52 +209,47 @@ def choice(kind: type[Choice]) -> Callable[[str, str], Choice]:
 # ---------------------------------------------------------------------- names, and secrets
 
 
-def _with_entity(options: Mapping[str, Hidden | NamespaceTarget]) -> Mapping[str, Hidden | NamespaceTarget]:
-    """Return options in which the path of ``load("orders")`` and ``save("orders")`` is the entity."""
-    named = dict(options)
+def hidden_options(options: Mapping[str, Option]) -> dict[str, Hidden | NamespaceTarget]:
+    """Return options with lower-case names, and with values that no traceback shows.
+
+    The path of ``load("orders")`` and ``save("orders")`` is the entity.
+    """
+    named = {
+        name.lower(): Hidden(value.strip()) if isinstance(value, str) else value for name, value in options.items()
+    }
     path = named.pop("path", None)
-    if path is None:
-        return named
-    if named.setdefault("entity", path) != path:
+    if path is not None and named.setdefault("entity", path) != path:
         raise ConfigurationError('Name the entity once: .load("orders"), or .option("entity", "orders").')
     return named
 
 
-def hidden_options(options: Mapping[str, Option]) -> dict[str, Hidden | NamespaceTarget]:
-    """Return options with lower-case names, and with values that no traceback shows."""
-    return {name.lower(): Hidden(value.strip()) if isinstance(value, str) else value for name, value in options.items()}
+def _hidden(value: Option) -> Hidden | NamespaceTarget:
+    return Hidden(value.strip()) if isinstance(value, str) else value
 
 
-def secrets_in(options: Mapping[str, Option]) -> list[str]:
+def text_of(options: Values, name: str) -> str:
+    """Return the text of an option; the empty text for none."""
+    value = options.get(name.lower(), _EMPTY)
+    return value.reveal() if isinstance(value, Hidden) else ""
+
+
+def secrets_in(options: Values) -> list[str]:
     """Return the texts in options that must not be shown, also under a misspelt name."""
-    targets = {name.lower() for name in _TARGETS}
-    values = {name: value for name, value in hidden_options(options).items() if name in targets or _looks_secret(value)}
-    return [secret for value in values.values() for secret in _secrets_of(value)]
-
-
-def _secrets_of(value: Hidden | NamespaceTarget) -> tuple[str, ...]:
-    return value.secrets if isinstance(value, NamespaceTarget) else secrets_of(value)
-
-
-def _looks_secret(value: Hidden | NamespaceTarget) -> bool:
-    return isinstance(value, Hidden) and scrub(value.reveal()) != value.reveal()
-
-
-def _resolved(target: Hidden) -> Hidden:
-    """Return what a target means on this machine: what an environment variable holds, if it names one."""
-    form, _, variable = target.reveal().partition(":")
-    return _from_environment(variable) if form == "env" else target
+    secrets: list[str] = []
+    for name, value in options.items():
+        if isinstance(value, NamespaceTarget):
+            secrets += value.secrets
+        elif name in map(str.lower, _TARGETS) or scrub(value.reveal()) != value.reveal():
+            secrets += secrets_of(value)
+    return secrets
 
 
 def _quoted(text: str) -> str:
     return repr(text[:_SHOWN])
 
 
-def _as_it_is(_: str, value: str) -> str:
-    return value
-
-
 def _from_environment(variable: str) -> Hidden:
+    """Return the target in a variable of this machine: those of the workers may differ."""
     value = Hidden(os.environ.get(variable, "").strip())
     if value == _EMPTY or value.reveal().startswith("env:"):
         raise ConfigurationError(

@@ -16,16 +16,21 @@ from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import transfers_in_flight
 from sbnotebook.spark.option_parser import (
+    EVERYWHERE,
     NamespaceTarget,
     Option,
-    OptionParser,
     choice,
     decoder,
+    entity_of,
     flag,
     hidden_options,
+    namespace_of,
     per_second,
+    refuse_unknown,
+    secrets_in,
     size,
     text,
+    text_of,
     whole,
 )
 from sbnotebook.spark.scrubbing import scrubbed
@@ -97,15 +102,13 @@ class _Options:
     def parse(cls, options: Mapping[str, Option]) -> Self:
         """Read options, whose names are case-insensitive."""
         options = hidden_options(options)  # no traceback shows their values
-        options = {name: value for name, value in options.items() if name not in cls.IGNORED}
-        given = OptionParser(options, [cls.PLACE], _PLACES)
-        with scrubbed(given.secrets):
-            declared = declared_by(cls)
-            read = {
-                name: given.read(option.name, option.read) for name, option in declared.items() if option.name in given
-            }
-            parsed = cls(entity=given.entity(), namespace=given.namespace(), **read)
-            parsed._check(declared[name] for name in read)
+        values = {name: value for name, value in options.items() if name not in cls.IGNORED}
+        with scrubbed(secrets_in(values)):
+            refuse_unknown(values, [cls.PLACE], _PLACES)
+            given = {name: each for name, each in declared_by(cls).items() if each.name.lower() in values}
+            read = {name: each.read(each.name, text_of(values, each.name)) for name, each in given.items()}
+            parsed = cls(entity=entity_of(values), namespace=namespace_of(values), **read)
+            parsed._check(given.values())
             return parsed
 
     def _check(self, given: Iterable[Declared]) -> None:
@@ -289,8 +292,13 @@ def _refuse_unless(option: Declared, is_meant: bool, where: str) -> None:
 def read_or_stream(options: Mapping[str, Option]) -> ReadOptions | StreamOptions:
     """Read the options of a read or else of a stream: at ``load()``, Spark does not say which of the two it plans."""
     options = hidden_options(options)
-    given = OptionParser(options, [ReadOptions.PLACE, StreamOptions.PLACE], _PLACES)
-    kinds = sorted((StreamOptions, ReadOptions), key=lambda kind: given.count_others(_PLACES[kind.PLACE]))
+    refuse_unknown(options, [ReadOptions.PLACE, StreamOptions.PLACE], _PLACES)
+    common = {name.lower() for name in EVERYWHERE}
+
+    def count_others(kind: type[_Options]) -> int:
+        return len(options.keys() - common - {name.lower() for name in _PLACES[kind.PLACE]})
+
+    kinds = sorted((StreamOptions, ReadOptions), key=count_others)
     refused: list[ConfigurationError | InvalidEntityAddressError] = []
     for kind in kinds:
         try:

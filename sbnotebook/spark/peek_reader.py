@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 T = TypeVar("T")
+Range = tuple[int, int]
+"""The first and the last of some sequence numbers."""
 
 _ROWS, _BYTES = 2000, 4 << 20
 """About the size of a record batch: each one costs Spark some milliseconds, and is in memory as a whole."""
@@ -72,7 +74,7 @@ class PeekReader(Shipped, DataSourceReader):
 
     async def _plan(self, namespace: AsyncNamespace) -> list[RangesOfTask]:
         options = self._options
-        whole = SequenceRange(options.from_sequence_number, options.to_sequence_number or MAX_NUMBER)
+        whole = options.from_sequence_number, options.to_sequence_number or MAX_NUMBER
         async with namespace:
             return await plan_tasks(options.partitions, whole, SequenceNumbers.of(namespace.entity(options.entity)))
 
@@ -93,7 +95,7 @@ class PeekReader(Shipped, DataSourceReader):
 def read_ranges(
     target: NamespaceTarget,
     entity: EntityAddress,
-    ranges: Iterable[SequenceRange],
+    ranges: Iterable[Range],
     batches: MessageBatches,
     *,
     max_messages: int | None = None,
@@ -106,10 +108,10 @@ def read_ranges(
     """
     with warm_namespace(target) as namespace:
         peeker, builder = namespace.peeker(entity), BatchBuilder(batches)
-        for numbers in ranges:
+        for first, last in ranges:
             # Two cursors, because peeking is a page ahead of reading.
-            ahead = PeekCursor(numbers.first, numbers.last, None if state else max_messages)
-            reader = PeekCursor(numbers.first, numbers.last, max_messages, state)
+            ahead = PeekCursor(first, last, None if state else max_messages)
+            reader = PeekCursor(first, last, max_messages, state)
             with closing(prefetched(peeker.unread_pages(ahead, patience=patience))) as pages:
                 for page in pages:
                     yield from builder.add(page, reader)
@@ -179,30 +181,29 @@ def _without_collection() -> Generator[None]:
 
 
 @dataclass
-class SequenceRange:
-    """Sequence numbers to peek."""
-
-    first: int
-    last: int
-
-
-@dataclass
 class RangesOfTask(InputPartition):
-    """The sequence numbers that one task peeks."""
+    """The sequence numbers that one task peeks, as ranges with both ends included."""
 
-    ranges: list[SequenceRange]
+    ranges: list[Range]
+    batch: int = 0
+    """The number of the micro-batch, for a stream that consumes."""
+
+    @property
+    def numbers(self) -> list[int]:
+        """Return each of the numbers."""
+        return [number for first, last in self.ranges for number in range(first, last + 1)]
 
 
-def divide(spans: Sequence[tuple[int, int]], count: int) -> list[list[SequenceRange]]:
+def divide(spans: Sequence[Range], count: int) -> list[list[Range]]:
     """Divide spans of numbers into lists of ranges with about the same count of numbers.
 
     Example:
         >>> divide([(1, 4), (11, 12)], 2)
-        [[SequenceRange(first=1, last=3)], [SequenceRange(first=4, last=4), SequenceRange(first=11, last=12)]]
+        [[(1, 3)], [(4, 4), (11, 12)]]
     """
     total = sum(last - first + 1 for first, last in spans)
     count = min(count, total)
-    lists: list[list[SequenceRange]] = [[] for _ in range(count)]
+    lists: list[list[Range]] = [[] for _ in range(count)]
     place = 0
     for span_first, last in spans:
         first = span_first
@@ -210,13 +211,13 @@ def divide(spans: Sequence[tuple[int, int]], count: int) -> list[list[SequenceRa
             part = ((place + 1) * count - 1) // total
             room = total * (part + 1) // count - place
             end = min(last, first + room - 1)
-            lists[part].append(SequenceRange(first, end))
+            lists[part].append((first, end))
             place += end - first + 1
             first = end + 1
     return lists
 
 
-async def plan_tasks(count: int, whole: SequenceRange, numbers: SequenceNumbers) -> list[RangesOfTask]:
+async def plan_tasks(count: int, whole: Range, numbers: SequenceNumbers) -> list[RangesOfTask]:
     """Divide the messages that a range of numbers has now among tasks, so that each has about as many.
 
     The tasks read to the last message of each partition of the entity and no further, so that a read ends although
@@ -224,34 +225,34 @@ async def plan_tasks(count: int, whole: SequenceRange, numbers: SequenceNumbers)
     """
     spans = await _spans(whole, numbers)
     if count == 1:
-        return [RangesOfTask([SequenceRange(first, last) for first, last in spans])]
+        return [RangesOfTask(spans)]
     pieces = await _without_gaps(spans, count, numbers)
     return [RangesOfTask(_joined(ranges)) for ranges in divide(pieces, count)] or [RangesOfTask([])]
 
 
-async def _spans(whole: SequenceRange, numbers: SequenceNumbers) -> list[tuple[int, int]]:
+async def _spans(whole: Range, numbers: SequenceNumbers) -> list[Range]:
     """Return the first and the last number in a range that have a message now, for each partition of the entity."""
-    spans: list[tuple[int, int]] = []
+    spans: list[Range] = []
     async for partition, oldest in numbers.firsts():
-        start, end = max(oldest, whole.first), min(whole.last, end_of_partition(partition))
+        start, end = max(oldest, whole[0]), min(whole[1], end_of_partition(partition))
         first = oldest if start == oldest or start > end else await numbers.next(start)
         if first is not None and start <= first <= end:
             spans.append((first, await numbers.last(first, end)))
     return spans
 
 
-def _joined(pieces: list[SequenceRange]) -> list[SequenceRange]:
+def _joined(pieces: list[Range]) -> list[Range]:
     """Return pieces of the same partition as one range: peeking passes over the gaps between them at no cost."""
-    ranges: list[SequenceRange] = []
-    for piece in pieces:
-        if ranges and partition_of(ranges[-1].last) == partition_of(piece.first):
-            ranges[-1] = SequenceRange(ranges[-1].first, piece.last)
+    ranges: list[Range] = []
+    for first, last in pieces:
+        if ranges and partition_of(ranges[-1][1]) == partition_of(first):
+            ranges[-1] = ranges[-1][0], last
         else:
-            ranges.append(piece)
+            ranges.append((first, last))
     return ranges
 
 
-async def _without_gaps(spans: list[tuple[int, int]], count: int, numbers: SequenceNumbers) -> list[tuple[int, int]]:
+async def _without_gaps(spans: list[Range], count: int, numbers: SequenceNumbers) -> list[Range]:
     """Return the spans in smaller pieces, without large gaps that hold no messages; probe the longest piece first."""
     longest = [(first - last - 1, first, last) for first, last in spans]
     heapify(longest)

@@ -6,7 +6,7 @@ import pytest
 
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model import EntityAddress, MessageState
-from sbnotebook.spark.option_parser import NamespaceTarget, secrets_in
+from sbnotebook.spark.option_parser import NamespaceTarget, hidden_options, secrets_in
 from sbnotebook.spark.options import Mode, Operation, Orphans, ReadOptions, StreamOptions, WriteOptions, read_or_stream
 
 KEY = "bXkta2V5LXRoYXQtbm9ib2R5LW1heS1zZWU="
@@ -201,8 +201,8 @@ def test_emulator_target_is_refused_on_another_machine() -> None:
 
 
 def test_secret_under_a_misspelt_option_is_found() -> None:
-    assert KEY.rstrip("=") in secrets_in({"conectionstring": CONNECTION_STRING})
-    assert secrets_in({"failurespath": "/lake/date=2020", "entity": "orders"}) == []
+    assert KEY.rstrip("=") in secrets_in(hidden_options({"conectionString": CONNECTION_STRING}))
+    assert secrets_in(hidden_options({"failuresPath": "/lake/date=2020", "entity": "orders"})) == []
 
 
 def test_options_of_spark_itself_are_ignored() -> None:

@@ -18,7 +18,7 @@ from sbnotebook.emulator import RunningEmulator, stop
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Message
 from sbnotebook.spark.options import ReadOptions
-from sbnotebook.spark.peek_reader import PeekReader, RangesOfTask, SequenceRange
+from sbnotebook.spark.peek_reader import PeekReader, RangesOfTask
 from sbnotebook.spark.schema import message_schema
 
 Read = Callable[..., DataFrame]
@@ -169,7 +169,7 @@ def test_record_batches_are_of_a_middle_size(namespace: Namespace, connection_st
     assert [batch.num_rows for batch in reader.read(whole)] == [2000, 2000, 1000]
     last = namespace.entity(queue).peek()[-1].sequence_number
     assert namespace.entity(queue).send([Message(body=bytes(200_000)) for _ in range(100)]).ok
-    sizes = [batch.num_rows for batch in reader.read(RangesOfTask([SequenceRange(last + 1, last + 100)]))]
+    sizes = [batch.num_rows for batch in reader.read(RangesOfTask([(last + 1, last + 100)]))]
     assert sum(sizes) == 100
     assert max(sizes) < 50
 

@@ -12,7 +12,7 @@ from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.model import EntityAddress, Message, MessageState
 from sbnotebook.model.partition import partition_of, start_of_partition
 from sbnotebook.settlement import OUTAGE_PATIENCE
-from sbnotebook.spark.peek_reader import SequenceRange, prefetched, read_ranges
+from sbnotebook.spark.peek_reader import prefetched, read_ranges
 from sbnotebook.spark.schema import MessageBatches, message_schema
 
 LONGEST = 60
@@ -64,7 +64,7 @@ def test_read_ranges_reads_in_order_over_one_connection(
     numbers = [message.sequence_number for message in namespace.entity(queue).peek()]
     schema = message_schema()
     batches = MessageBatches(type(schema)([schema["sequence_number"]]))
-    ranges = [SequenceRange(numbers[2], numbers[4]), SequenceRange(numbers[20], numbers[-1])]
+    ranges = [(numbers[2], numbers[4]), (numbers[20], numbers[-1])]
     target = NamespaceTarget(connection_string)
     read = read_ranges(target, EntityAddress.parse(queue), ranges, batches, patience=OUTAGE_PATIENCE)
     (batch,) = list(read)
@@ -83,7 +83,7 @@ def test_read_ranges_counts_messages_of_all_ranges(
     for message in entity.peek():
         lasts[partition_of(message.sequence_number)] = message.sequence_number
     assert len(lasts) > 1
-    ranges = [SequenceRange(start_of_partition(partition), last) for partition, last in lasts.items()]
+    ranges = [(start_of_partition(partition), last) for partition, last in lasts.items()]
     target, address = NamespaceTarget(connection_string), EntityAddress.parse(partitioned_queue)
     batches = MessageBatches(type(message_schema())([message_schema()["sequence_number"]]))
     read = read_ranges(target, address, ranges, batches, max_messages=count, state=state)

@@ -13,20 +13,17 @@ from sbnotebook.client.portal import run
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement import AsyncNamespace, Connection, SequenceNumbers
-from sbnotebook.spark.peek_reader import RangesOfTask, SequenceRange, plan_tasks
+from sbnotebook.spark.peek_reader import Range, RangesOfTask, plan_tasks
 from tests.settlement.test_sequence_numbers import LARGEST, NUMBERS, PARTITION, Entity, Partitioned, by_partition
 
 
-def plan(entity: Entity, count: int, first: int = 1, last: int = LARGEST) -> list[list[SequenceRange]]:
-    return [
-        task.ranges
-        for task in asyncio.run(plan_tasks(count, SequenceRange(first, last), SequenceNumbers(entity.next_number)))
-    ]
+def plan(entity: Entity, count: int, first: int = 1, last: int = LARGEST) -> list[list[Range]]:
+    return [task.ranges for task in asyncio.run(plan_tasks(count, (first, last), SequenceNumbers(entity.next_number)))]
 
 
-def held(entity: Entity, tasks: list[list[SequenceRange]]) -> list[int]:
+def held(entity: Entity, tasks: list[list[Range]]) -> list[int]:
     """Return the number of messages of each task."""
-    return [sum(any(one.first <= n <= one.last for one in task) for n in entity.numbers) for task in tasks]
+    return [sum(any(first <= n <= last for first, last in task) for n in entity.numbers) for task in tasks]
 
 
 @given(NUMBERS, st.integers(1, 12), st.integers(1, 6000), st.integers(1, LARGEST))
@@ -41,7 +38,7 @@ def test_tasks_read_each_message_once_and_end_with_the_last(
     entity = Entity(numbers)
     tasks = plan(entity, count, first, last)
     assert 1 <= len(tasks) <= count
-    ranges = sorted((one.first, one.last) for task in tasks for one in task)
+    ranges = sorted(each for task in tasks for each in task)
     assert all(before[1] < after[0] for before, after in pairwise(ranges))
     there = [n for n in numbers if first <= n <= last]
     assert sum(held(entity, tasks)) == len(there)
@@ -70,7 +67,7 @@ def test_tasks_hold_about_as_many_messages(layout: str, count: int) -> None:
 
 def test_planning_one_task_asks_for_the_end_only() -> None:
     entity = Entity(LAYOUTS["dense"])
-    assert plan(entity, 1) == [[SequenceRange(700_001, 1_200_000)]]
+    assert plan(entity, 1) == [[(700_001, 1_200_000)]]
     assert entity.asked < 35
 
 
@@ -80,15 +77,15 @@ def test_empty_entity_is_one_task_without_ranges() -> None:
 
 
 def test_tasks_are_no_more_than_numbers() -> None:
-    assert plan(Entity([7, 8]), 8) == [[SequenceRange(7, 7)], [SequenceRange(8, 8)]]
+    assert plan(Entity([7, 8]), 8) == [[(7, 7)], [(8, 8)]]
 
 
 def test_partitions_of_an_entity_end_each_for_itself() -> None:
     low, high = 51 * PARTITION, 52 * PARTITION
     entity = Partitioned([low + 1, low + 9, high + 7], [52, 51])
-    last = SequenceRange(high + 7, high + 7)
-    assert plan(entity, 1) == [[last, SequenceRange(low + 1, low + 9)]]
-    assert plan(entity, 2) == [[SequenceRange(low + 1, low + 5)], [SequenceRange(low + 6, low + 9), last]]
+    last = (high + 7, high + 7)
+    assert plan(entity, 1) == [[last, (low + 1, low + 9)]]
+    assert plan(entity, 2) == [[(low + 1, low + 5)], [(low + 6, low + 9), last]]
 
 
 def test_last_numbers_of_a_partitioned_queue(
@@ -102,7 +99,7 @@ def test_last_numbers_of_a_partitioned_queue(
     async def ask() -> tuple[dict[int, int], list[RangesOfTask]]:
         async with AsyncNamespace(Connection(connection_string)) as asked:
             numbers = SequenceNumbers.of(asked.entity(EntityAddress.parse(partitioned_queue)))
-            return await numbers.lasts(), await plan_tasks(4, SequenceRange(1, LARGEST), numbers)
+            return await numbers.lasts(), await plan_tasks(4, (1, LARGEST), numbers)
 
     lasts, tasks = run(ask)
     assert lasts == by_partition(numbers)
