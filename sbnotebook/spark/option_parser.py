@@ -223,10 +223,6 @@ def hidden_options(options: Mapping[str, Option]) -> dict[str, Hidden | Namespac
     return named
 
 
-def _hidden(value: Option) -> Hidden | NamespaceTarget:
-    return Hidden(value.strip()) if isinstance(value, str) else value
-
-
 def text_of(options: Values, name: str) -> str:
     """Return the text of an option; the empty text for none."""
     value = options.get(name.lower(), _EMPTY)

@@ -168,7 +168,7 @@ class SettleTask(Shipped):
             key = _key(row)
             if row.decision is not None and decided.setdefault(key, row.decision) != row.decision:
                 split.add(key)
-        # Give each row its message, or say what is wrong with it.
+        # Give each row its message, or name its problem.
         keys: list[MessageKey | Outcome] = []
         for row in read:
             key = _key(row)
