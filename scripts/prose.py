@@ -7,11 +7,9 @@ notebooks, docstrings, comments and the texts that sbnotebook prints.
 from __future__ import annotations
 
 import ast
-import io
 import json
 import re
 import sys
-import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +83,12 @@ _BORDER: Final = re.compile(r"=+(?: +=+)*$")
 _ROW: Final = re.compile(r"=|\S+(?: \S+)* {2,}\S")
 _SQL: Final = re.compile(r"(?:SELECT|CREATE|INSERT|UPDATE|DELETE|WITH|ALTER) ")
 _ARGUMENT: Final = re.compile(r"\*{0,2}\w+(?: \([^)]*\))?: ")
+# Ten times as fast as tokenize.
+_STRING_OR_COMMENT: Final = re.compile(
+    r"""\"{3}(?:[^"\\]|\\.|"(?!""))*\"{3}|'{3}(?:[^'\\]|\\.|'(?!''))*'{3}"""
+    r"""|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|#[^\n]*""",
+    re.DOTALL,
+)
 _WORD: Final = re.compile(r"[A-Za-z0-9][\w'.,/-]*")
 
 
@@ -223,18 +227,21 @@ def _text_of(node: ast.JoinedStr | ast.Constant) -> str:
 def _comments(text: str) -> Iterator[tuple[int, str]]:
     """Yield the comments of a module; those on lines of their own that follow each other are a paragraph."""
     start, lines, last = 0, list[str](), 0
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type != tokenize.COMMENT:
+    number, end = 1, 0
+    for token in _STRING_OR_COMMENT.finditer(text):
+        if token[0][0] != "#":
             continue
-        number = token.start[0]
-        if not token.line.lstrip().startswith("#"):
-            yield number, token.string.lstrip("#: ")
+        number += text.count("\n", end, token.start())
+        end = token.start()
+        comment = token[0].lstrip("#: ")
+        if text[text.rfind("\n", 0, end) + 1 : end].strip():
+            yield number, comment
             continue
         if lines and number != last + 1:
             yield start, " ".join(lines)
             lines = []
         start = start if lines else number
-        lines.append(token.string.lstrip("#: "))
+        lines.append(comment)
         last = number
     if lines:
         yield start, " ".join(lines)

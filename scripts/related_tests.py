@@ -29,7 +29,7 @@ FAST: Final = (
 """What ``make quick`` runs if nothing changed."""
 SLOW: Final = ("tests/browser/", "tests/cluster/", "tests/conformance/", "tests/crash/")
 """Run only if they changed themselves: each starts a browser, a cluster, or programs to kill."""
-WHATEVER: Final = ("tests/house/test_shape.py", "tests/house/test_wording.py", "tests/house/test_prose.py")
+WHATEVER: Final = ("tests/house/test_shape.py", "tests/house/test_prose.py")
 """What any change may break."""
 MOST: Final = 40
 """Files of tests in a quick run, the nearest first."""

@@ -10,7 +10,10 @@ import pytest
 from sbnotebook.emulator import RunningEmulator
 from tests.cluster.nodes import Cluster
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Spark's scripts here are those of Unix")
+pytestmark = [
+    pytest.mark.thorough,  # six processes of Java; tests/spark shows the same on one machine
+    pytest.mark.skipif(sys.platform == "win32", reason="Spark's scripts here are those of Unix"),
+]
 COUNT = 200
 
 

@@ -22,9 +22,9 @@ _WAYS: Final = ("passed", "failed", "skipped", "xfailed")
 _INTRODUCTION: Final = f"""\
 # The emulator's conformance
 
-`make conformance` runs the live tests of `azure-servicebus` {VERSION}, the SDK's own and unmodified, against the emulator, each
-with an emulator of its own over TLS. The run writes this page. It fails if a test fails that is not listed here, or if a listed
-test passes.
+`make conformance` runs the live tests of `azure-servicebus` {VERSION}, the SDK's own and unmodified, against the
+emulator, each with an emulator of its own over TLS. The run writes this page. It fails if a test fails that is not
+listed here, or if a listed test passes.
 """
 
 
