@@ -64,15 +64,10 @@ _EMPTY_HEADER: Final = b"\x00\x53\x70\xc0\x0a\x05\x40\x40\x40\x40\x70"
 _BROKERS_OWN: Final = frozenset(
     name.encode()
     for name in (
-        _SEQUENCE_NUMBER,
-        _ENQUEUED_SEQUENCE_NUMBER,
-        _ENQUEUED_TIME,
-        _STATE,
-        _LOCKED_UNTIL,
-        _DEAD_LETTER_SOURCE,
+        _SEQUENCE_NUMBER, _ENQUEUED_SEQUENCE_NUMBER, _ENQUEUED_TIME, _STATE, _LOCKED_UNTIL, _DEAD_LETTER_SOURCE,
         _LOCK_TOKEN,
     )
-)
+)  # fmt: skip
 """Only the broker sets these; a sender that passes on a message may send them along."""
 
 
