@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 from xml.etree import ElementTree as ET
 
@@ -80,7 +81,6 @@ _FORWARDING: Final = {
 """The headers in which a client shows that it may manage the entity that an option names."""
 _YEAR_ONE: Final = 62_135_596_800_000  # Milliseconds from the first moment of .NET to 1970-01-01
 _TICKS: Final = 10_000  # Steps of 100 ns in a millisecond
-_T = TypeVar("_T")
 _O = TypeVar("_O", bound=Options)
 
 
@@ -97,14 +97,14 @@ def add_entity_routes(router: web.UrlDispatcher, broker: Broker, pages: Mapping[
         router.add_put(path + _SLASH, _refuse_list)
         router.add_get(path + _SLASH, routes.answering(get_list))
     # Longer paths first: the last one takes every path.
-    for path, get, put, delete in (
-        (_RULE, routes.get_rule, routes.put_rule, routes.delete_rule),
-        (_SUBSCRIPTION, routes.get_subscription, routes.put_subscription, routes.delete_subscription),
-        ("/{entity:.+}", routes.get_entity, routes.put_entity, routes.delete_entity),
+    for path, find, put in (
+        (_RULE, routes.find_rule, routes.put_rule),
+        (_SUBSCRIPTION, routes.find_subscription, routes.put_subscription),
+        ("/{entity:.+}", routes.find_entity, routes.put_entity),
     ):
-        router.add_get(path, routes.answering(get))
+        router.add_get(path, routes.answering(partial(routes.get, find)))
         router.add_put(path, routes.answering(put))
-        router.add_delete(path, routes.answering(delete))
+        router.add_delete(path, routes.answering(partial(routes.delete, find)))
 
 
 class _NoEntityError(Exception):
@@ -119,7 +119,7 @@ class _EntityRoutes:
 
     def page_or_entity(self, page: Handler) -> Handler:
         """Return the handler of an address that is a page of the emulator, and can be that of an entity, too."""
-        get_entity = self.answering(self.get_entity)
+        get_entity = self.answering(partial(self.get, self.find_entity))
 
         async def answer(request: web.Request) -> web.StreamResponse:
             if ASKS_FOR_ENTITY not in request.query:
@@ -165,21 +165,15 @@ class _EntityRoutes:
         entities: list[Queue] | list[Topic] | None = kinds.get(kind)
         if entities is None:
             raise RequestRefusedError(404, "There is a list of queues, and one of topics.")
-        return self._page(request, kind.title(), entities, lambda each: self._entry(request, each, is_listed=True))
+        return self._page(request, kind.title(), entities)
 
     async def list_subscriptions(self, request: web.Request) -> web.Response:
         self._broker.advance()
-        found = self._topic(request).subscriptions
-        return self._page(request, "Subscriptions", found, lambda each: self._entry(request, each, is_listed=True))
+        return self._page(request, "Subscriptions", self._topic(request).subscriptions)
 
     async def list_rules(self, request: web.Request) -> web.Response:
         self._broker.advance()
-        found = self._subscription(request).rules
-        return self._page(request, "Rules", found, lambda each: _rule_entry(request, each, is_listed=True))
-
-    async def get_entity(self, request: web.Request) -> web.Response:
-        self._broker.advance()
-        return _atom("entry", atom.entry(self._entry(request, self._entity(request))))
+        return self._page(request, "Rules", self.find_subscription(request).rules)
 
     async def put_entity(self, request: web.Request) -> web.Response:
         name, body = request.match_info["entity"], await _body(request, "QueueDescription", "TopicDescription")
@@ -199,26 +193,18 @@ class _EntityRoutes:
             raise
 
     async def _update_entity(self, request: web.Request, body: ET.Element | None, *, is_topic: bool) -> web.Response:
-        entity = self._entity(request)
+        entity = self.find_entity(request)
         if isinstance(entity, Topic) is not is_topic:
             raise ConfigurationError(f"{entity.path!r} cannot become another kind of entity: delete it first.")
         if isinstance(entity, Topic):
             return await self._updated(request, entity, self._read(request, TopicOptions, body, entity.options))
         return await self._updated(request, entity, self._read(request, QueueOptions, body, entity.options))
 
-    async def delete_entity(self, request: web.Request) -> web.Response:
-        self._broker.advance()
-        return await self._deleted(self._entity(request))
-
-    async def get_subscription(self, request: web.Request) -> web.Response:
-        self._broker.advance()
-        return _atom("entry", atom.entry(self._entry(request, self._subscription(request))))
-
     async def put_subscription(self, request: web.Request) -> web.Response:
         body = await _body(request, "SubscriptionDescription")
         now = self._broker.advance()
         if "If-Match" in request.headers:
-            found = self._subscription(request)
+            found = self.find_subscription(request)
             return await self._updated(request, found, self._read(request, SubscriptionOptions, body, found.options))
         options = self._read(request, SubscriptionOptions, body, None)
         rule = None if body is None else read_default_rule(body, now)
@@ -228,39 +214,38 @@ class _EntityRoutes:
         made = self._registry.create_subscription(topic, name, options, now=now, rules=None if rule is None else [rule])
         return await self._created(request, made)
 
-    async def delete_subscription(self, request: web.Request) -> web.Response:
-        self._broker.advance()
-        return await self._deleted(self._subscription(request))
-
-    async def get_rule(self, request: web.Request) -> web.Response:
-        self._broker.advance()
-        return _atom("entry", atom.entry(_rule_entry(request, self._rule(request))))
-
     async def put_rule(self, request: web.Request) -> web.Response:
         body = await _body(request, "RuleDescription")
         now = self._broker.advance()
         if body is None:
             raise ConfigurationError("The body must have a RuleDescription.")
-        subscription, name = self._subscription(request), request.match_info["rule"]
+        subscription, name = self.find_subscription(request), request.match_info["rule"]
         # A new rule, or a new description of one that exists.
         rule, is_update = read_rule(name, body, now), "If-Match" in request.headers
         if is_update:
-            before = self._rule(request)
+            before = self.find_rule(request)
             rule = replace(rule, name=before.name, created_time=before.created_time)
         elif subscription.find_rule(name) is not None:
             raise _exists(request, subscription.topic, subscription.name, name)
         # Answer once it is stored.
         self._registry.put_rule(subscription, rule, now=now)
         await self._broker.committed()
-        return _atom("entry", atom.entry(_rule_entry(request, rule)), 200 if is_update else 201)
+        return _atom("entry", atom.entry(self._entry(request, rule)), 200 if is_update else 201)
 
-    async def delete_rule(self, request: web.Request) -> web.Response:
-        now = self._broker.advance()
-        self._registry.remove_rule(self._subscription(request), self._rule(request).name, now=now)
+    async def get(self, find: Callable[[web.Request], AnyEntity | Rule], request: web.Request) -> web.Response:
+        self._broker.advance()
+        return _atom("entry", atom.entry(self._entry(request, find(request))))
+
+    async def delete(self, find: Callable[[web.Request], AnyEntity | Rule], request: web.Request) -> web.Response:
+        now, found = self._broker.advance(), find(request)
+        if isinstance(found, Rule):
+            self._registry.remove_rule(self.find_subscription(request), found.name, now=now)
+        else:
+            self._broker.delete(found)
         await self._broker.committed()
         return web.Response()
 
-    def _entity(self, request: web.Request) -> Queue | Topic:
+    def find_entity(self, request: web.Request) -> Queue | Topic:
         name = request.match_info["entity"]
         entity = self._registry.find(name)
         if isinstance(entity, Queue | Topic):
@@ -271,20 +256,20 @@ class _EntityRoutes:
         raise _NoEntityError
 
     def _topic(self, request: web.Request) -> Topic:
-        entity = self._entity(request)
+        entity = self.find_entity(request)
         if not isinstance(entity, Topic):
             raise _unfound(request, entity, *_parts(request))
         return entity
 
-    def _subscription(self, request: web.Request) -> Subscription:
+    def find_subscription(self, request: web.Request) -> Subscription:
         topic, name = self._topic(request), request.match_info["subscription"]
         subscription = topic.find_subscription(name)
         if subscription is None:
             raise _unfound(request, topic, *_parts(request))
         return subscription
 
-    def _rule(self, request: web.Request) -> Rule:
-        subscription = self._subscription(request)
+    def find_rule(self, request: web.Request) -> Rule:
+        subscription = self.find_subscription(request)
         rule = subscription.find_rule(request.match_info["rule"])
         if rule is None:
             raise _unfound(request, subscription.topic, *_parts(request))
@@ -313,7 +298,10 @@ class _EntityRoutes:
             text = f"The header {header} needs a token that may manage '{target[:_MAX_PATH]}'."
             raise RequestRefusedError(401, f"SubCode=40100. Unauthorized. {text} {error}") from None
 
-    def _entry(self, request: web.Request, entity: AnyEntity, *, is_listed: bool = False) -> atom.Entry:
+    def _entry(self, request: web.Request, entity: AnyEntity | Rule, *, is_listed: bool = False) -> atom.Entry:
+        if isinstance(entity, Rule):
+            address, created = _address(request, entity.name if is_listed else None), entity.created_time
+            return atom.Entry(entity.name, address, created, created, describe_rule(entity))
         version, is_write = _version(request), request.method == "PUT"
         sent = request.get(_SENT)
         description = describe_entity(entity, request.host, self._registry.tier, version, is_write=is_write, sent=sent)
@@ -324,16 +312,14 @@ class _EntityRoutes:
         address = _address(request, name if is_listed else None)
         return atom.Entry(name, address, created, entity.record.updated_time, description, author)
 
-    def _page(
-        self, request: web.Request, title: str, items: Sequence[_T], describe: Callable[[_T], atom.Entry]
-    ) -> web.Response:
+    def _page(self, request: web.Request, title: str, items: Sequence[AnyEntity] | Sequence[Rule]) -> web.Response:
         skip, top = _number(request, "$skip", 0), min(_number(request, "$top", 100), _MAX_PAGE)
         if not top:
             raise ConfigurationError("$top must be at least 1.")
         next_page = None
         if len(items) > skip + top:
             next_page = str(request.url.update_query({"$skip": skip + top, "$top": top}))
-        entries = [describe(item) for item in items[skip : skip + top]]
+        entries = [self._entry(request, item, is_listed=True) for item in items[skip : skip + top]]
         return _atom("feed", atom.feed(title, str(request.url), self._broker.clock.now(), entries, next_page))
 
     async def _created(self, request: web.Request, entity: AnyEntity) -> web.Response:
@@ -344,11 +330,6 @@ class _EntityRoutes:
         self._broker.update(entity, options)
         await self._broker.committed()
         return _atom("entry", atom.entry(self._entry(request, entity)))
-
-    async def _deleted(self, entity: AnyEntity) -> web.Response:
-        self._broker.delete(entity)
-        await self._broker.committed()
-        return web.Response()
 
 
 def _atom(kind: str, body: bytes, status: int = 200) -> web.Response:
@@ -417,11 +398,6 @@ async def _body(request: web.Request, *kinds: str) -> ET.Element | None:
 
 def _is(description: ET.Element, kind: str) -> bool:
     return description.tag == atom.SERVICE_BUS + kind
-
-
-def _rule_entry(request: web.Request, rule: Rule, *, is_listed: bool = False) -> atom.Entry:
-    address = _address(request, rule.name if is_listed else None)
-    return atom.Entry(rule.name, address, rule.created_time, rule.created_time, describe_rule(rule))
 
 
 def _version(request: web.Request) -> str:
