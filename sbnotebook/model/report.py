@@ -2,67 +2,24 @@
 
 from __future__ import annotations
 
-import json
+import pickle
 import zlib
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate, islice
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import accumulate, islice, starmap
+from operator import attrgetter
 from typing import Any, Final, Self, overload
 
 from sbnotebook.errors import SettlementFailedError
-from sbnotebook.model.address import EntityAddress
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.outcome import Outcome, OutcomeStatus, frame_of_outcomes
 
 _CHUNK: Final = 1024
 _TIMED: Final = 100  # Outcomes from which on the speed of a run says something
+_FIELDS: Final = attrgetter(*(each.name for each in fields(Outcome)))
 _QUICK: Final = 1  # The compression level: the others take several times as long for a few per cent
-
-
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    """Outcomes of which most are successes of one verb at one entity: these as numbers and ids only, compressed."""
-
-    verb: str
-    entity: EntityAddress
-    others: Mapping[int, Outcome]
-    content: bytes
-
-    @classmethod
-    def of(cls, outcomes: Sequence[Outcome]) -> Self | None:
-        first = next((outcome for outcome in outcomes if _is_plain(outcome)), None)
-        if first is None:
-            return None
-        plain: list[tuple[int | None, str | None]] = []
-        others: dict[int, Outcome] = {}
-        for position, outcome in enumerate(outcomes):
-            if _is_plain(outcome) and outcome.verb == first.verb and outcome.entity == first.entity:
-                plain.append((outcome.sequence_number, outcome.message_id))
-            else:
-                others[position] = outcome
-        text = json.dumps([*zip(*plain, strict=True)], ensure_ascii=False, separators=(",", ":"))
-        # A text of a broken sender may hold half a character; it is to come out as it went in.
-        content = zlib.compress(text.encode(errors="surrogatepass"), _QUICK)
-        return cls(first.verb, first.entity, others, content)
-
-    def outcomes(self) -> tuple[Outcome, ...]:
-        numbers, ids = json.loads(zlib.decompress(self.content).decode(errors="surrogatepass"))
-        plain = zip(numbers, ids, strict=True)
-        found: list[Outcome] = []
-        for position in range(len(numbers) + len(self.others)):
-            other = self.others.get(position)
-            if other is None:
-                number, message_id = next(plain)
-                other = Outcome(OutcomeStatus.SETTLED, self.verb, self.entity, number, message_id)
-            found.append(other)
-        return tuple(found)
-
-
-def _is_plain(outcome: Outcome) -> bool:
-    said = (outcome.condition, outcome.description, outcome.tracking_id, outcome.retryable)
-    return outcome.status is OutcomeStatus.SETTLED and said == (None, None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +30,7 @@ class _Chunk:
     counts: Counter[OutcomeStatus]
     verbs: tuple[str, ...]
     failures: tuple[Outcome, ...]
-    content: tuple[Outcome, ...] | _Packed
+    content: tuple[Outcome, ...] | bytes
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome]) -> Self:
@@ -83,11 +40,21 @@ class _Chunk:
             tuple(dict.fromkeys(outcome.verb for outcome in outcomes)),
             tuple(outcome for outcome in outcomes if not outcome.ok),
             # Most reports are short, and are looked at at once.
-            (_Packed.of(outcomes) if len(outcomes) == _CHUNK else None) or tuple(outcomes),
+            _packed(outcomes) if len(outcomes) == _CHUNK else tuple(outcomes),
         )
 
     def outcomes(self) -> tuple[Outcome, ...]:
-        return self.content.outcomes() if isinstance(self.content, _Packed) else self.content
+        return _unpacked(self.content) if isinstance(self.content, bytes) else self.content
+
+
+def _packed(outcomes: Sequence[Outcome]) -> bytes:
+    """Return outcomes field by field, compressed: alike values follow each other."""
+    return zlib.compress(pickle.dumps([*zip(*map(_FIELDS, outcomes), strict=True)], pickle.HIGHEST_PROTOCOL), _QUICK)
+
+
+def _unpacked(content: bytes) -> tuple[Outcome, ...]:
+    columns = pickle.loads(zlib.decompress(content))  # noqa: S301 (our own bytes, which stay in this process)
+    return tuple(starmap(Outcome, zip(*columns, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +91,8 @@ class RunSpeed:
 class Report(Sequence[Outcome]):
     """The outcomes of one plan, in the order of its messages.
 
-    Successes of a long report are kept compressed, so that a million of them take about as much memory as their
-    message ids do; everything else is kept as it is.
+    Outcomes of a long report are kept compressed, so that a million successes take about as much memory as their
+    message ids do. Those that are not a success are also kept as they are.
 
     Example:
         >>> report = Report([])

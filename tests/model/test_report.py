@@ -3,7 +3,6 @@ from __future__ import annotations
 import pickle
 import random
 import tracemalloc
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -109,11 +108,6 @@ def test_a_speed_is_told_in_seconds_and_messages(speed: RunSpeed, text: str) -> 
     assert str(speed) == text
 
 
-def test_half_characters_side_by_side_stay_two() -> None:
-    halves = Outcome(OutcomeStatus.SETTLED, "send", ORDERS, message_id="\ud83d" + "\ude80")
-    assert Report([halves, *map(sent, range(1500))])[0] == halves
-
-
 def test_a_report_can_be_pickled() -> None:
     report = Report(
         sent(number, OutcomeStatus.FAILED if number == 7 else OutcomeStatus.SETTLED) for number in range(2000)
@@ -170,14 +164,6 @@ def test_a_report_has_no_hash_and_a_repr() -> None:
     with pytest.raises(TypeError):
         hash(Report())
     assert repr(Report([sent(1)])) == "<Report send: 1 settled>"
-
-
-@pytest.mark.parametrize("field", ["condition", "description", "tracking_id", "retryable"])
-def test_a_success_with_details_keeps_them_in_a_long_report(field: str) -> None:
-    detailed = replace(sent(5), **{field: False if field == "retryable" else "a detail"})
-    report = Report([detailed, *map(sent, range(1500))])
-    assert getattr(report[0], field) == getattr(detailed, field)
-    assert list(report)[:2] == [detailed, sent(0)]
 
 
 def test_a_short_report_takes_no_time_to_compress() -> None:
