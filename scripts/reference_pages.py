@@ -10,6 +10,7 @@ import inspect
 import re
 import textwrap
 from argparse import SUPPRESS, Action
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -65,10 +66,13 @@ _PICTURE: Final = re.compile(
 )
 _NOTEBOOK: Final = re.compile(r"\]\((?:\.\./)+notebooks/(\w+\.ipynb)\)")
 _BELOW: Final = {"tutorials/index": "[0-9]*", "reference/python": "python/*"}
-_PYTHON: Final = re.compile(r"^\| `%(\w+)[^`]*` \|.*\| ([^|]+) \|$", re.MULTILINE)
 # IPython puts the usage before the text of a docstring, and the options behind it.
 _HELP: Final = re.compile(r"::\n\n.*?\n\n(.*?)(?:\n\n(?:positional arguments|options):\n.*)?$", re.DOTALL)
 _DEFAULT: Final = re.compile(r" \((?:the )?default:? ([^()]*)\)")
+_SHARED: Final = 3
+"""An option is shared if so many magics of a page have it with the same meaning and default."""
+_TESTED: Final = "<!-- no-run: tests run the help of each magic -->"
+_OPTIONS: Final = "| option | meaning | default |\n|---|---|---|\n"
 
 
 def setup(app: Sphinx) -> None:
@@ -118,11 +122,16 @@ def _both_themes(picture: re.Match[str]) -> str:
 def magic_page(title: str, tasks: tuple[str, ...]) -> str:
     """Return the Markdown of the magics of some tasks: the help, an example, and the options of each."""
     kinds = {name: kind for kind in _MAGICS for name in (*kind.magics["line"], *kind.magics["cell"])}
-    python = dict(_PYTHON.findall((ROOT / "docs/reference/magics.md").read_text()))
-    parts = [f"# {title}", "These are the help texts of the magics. [Magics](magics.md) has what they share."]
-    for task in tasks:
-        names = [f"sb_{verb}" for verb in TASKS[task]]
-        parts += [_magic(kinds[name], name, python.get(name, "")) for name in names]
+    names = [f"sb_{verb}" for task in tasks for verb in TASKS[task]]
+    rows = Counter(_row(each) for name in names for each in _options(kinds[name], name))
+    shared = [row for row, count in rows.items() if count >= _SHARED]
+    parts = [
+        f"# {title}",
+        "These are the help texts of the magics. [Magics](magics.md) has what they share, and what to write in Python.",
+        *(_magic(kinds[name], name, shared) for name in names),
+        "## Shared options",
+        _OPTIONS + "\n".join(shared),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -139,15 +148,21 @@ def spark_options(place: str) -> str:
     return "\n".join(lines)
 
 
-def _magic(kind: Any, name: str, python: str) -> str:
-    function = getattr(kind, name)
-    first, _, rest = _HELP.sub(r"\1", inspect.cleandoc(function.__doc__)).partition("\n\n")
+def _options(kind: Any, name: str) -> list[Action]:
+    return [each for each in getattr(kind, name).parser._actions if each.help is not SUPPRESS]  # noqa: SLF001
+
+
+def _magic(kind: Any, name: str, shared: list[str]) -> str:
+    text = inspect.cleandoc(getattr(kind, name).__doc__)
+    first, _, rest = _HELP.sub(r"\1", text).partition("\n\n")
     text, _, example = rest.partition("Example::")
-    actions = [each for each in function.parser._actions if each.help is not SUPPRESS]  # noqa: SLF001
+    actions = _options(kind, name)
     operands = " ".join(
         f"[{_name(each)}]" if each.nargs else _name(each) for each in actions if not each.option_strings
     )
     percent = "%%" if name in kind.magics["cell"] and name not in kind.magics["line"] else "%"
+    own = [row for each in actions if (row := _row(each)) not in shared]
+    others = [f"`{each.option_strings[-1]}`" for each in actions if each.option_strings and _row(each) in shared]
     return "\n\n".join(
         part
         for part in (
@@ -155,9 +170,9 @@ def _magic(kind: Any, name: str, python: str) -> str:
             f"`{percent}{name} {operands}`".replace(" `", "`"),
             _markdown(first),
             _markdown(text).strip(),
-            f"```ipython\n{textwrap.dedent(example).strip()}\n```" if example.strip() else "",
-            "| option | meaning | default |\n|---|---|---|\n" + "\n".join(map(_row, actions)),
-            f"In Python: {python}" if python.strip() else "",
+            f"{_TESTED}\n```ipython\n{textwrap.dedent(example).strip()}\n```" if example.strip() else "",
+            _OPTIONS + "\n".join(own) if own else "",
+            f"[Shared options](#shared-options): {', '.join(others)}" if others else "",
         )
         if part
     )

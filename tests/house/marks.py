@@ -1,4 +1,4 @@
-"""Which of the tests that a page names run in ``make check-all`` only.
+"""Which of the tests that a page names run in ``make check-all`` only, wholly or in part.
 
 ``python -m tests.house.marks`` writes it into the pages.
 """
@@ -13,10 +13,9 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = ("docs/explanation/capabilities.md", "docs/explanation/threat-model.md")
-LATER: Final = " (`make check-all`)"
-PARTLY: Final = " (partly `make check-all`)"
+LATER: Final = " †"
 NAMED: Final = re.compile(
-    r"`(?P<file>(?:[\w-]+/)*test_\w+\.py)`(?P<name>: [\w ]+\w)?(?: \((?:partly )?`make check-all`\))?"
+    r"`(?P<file>(?:[\w-]+/)*test_\w+\.py)`(?P<name>: [\w ]+\w)?(?: †)?"
 )
 
 
@@ -39,7 +38,7 @@ def mark(file: str, name: str | None) -> str:
     found = [each for path in paths for each in are_thorough(path).items()]
     wanted = name and f"test_{name.removeprefix(': ').replace(' ', '_')}"
     chosen = {thorough for each, thorough in found if wanted in (None, each)}
-    return PARTLY if len(chosen) > 1 else LATER if True in chosen else ""
+    return LATER if True in chosen else ""
 
 
 def with_marks(page: str) -> str:

@@ -11,7 +11,7 @@ from tests.house.test_docs import ROOT
 PAGE = ROOT / "docs" / "explanation" / "capabilities.md"
 TABLE = re.compile(r"^\| capability \| where \| shown by \|\n\|[-|]+\|\n((?:\|.*\|\n)+)", re.MULTILINE)
 PLACE = re.compile(r"\[[^\]]+\]\((?P<page>[\w./-]+\.md)(?:#[\w-]+)?\)")
-TEST = re.compile(r"`(?P<file>test_\w+\.py)`: (?P<name>[\w ]+)(?: \((?:partly )?`make check-all`\))?")
+TEST = re.compile(r"`(?P<file>test_\w+\.py)`: (?P<name>[\w ]+)(?: †)?")
 
 
 def capabilities(text: str) -> list[list[str]]:
