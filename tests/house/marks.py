@@ -14,9 +14,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = ("docs/explanation/capabilities.md", "docs/explanation/threat-model.md")
 LATER: Final = " †"
-NAMED: Final = re.compile(
-    r"`(?P<file>(?:[\w-]+/)*test_\w+\.py)`(?P<name>: [\w ]+\w)?(?: †)?"
-)
+NAMED: Final = re.compile(r"`(?P<file>(?:[\w-]+/)*test_\w+\.py)`(?P<name>: [\w ]+\w)?(?: †)?")
 
 
 @cache
