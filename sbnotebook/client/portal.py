@@ -16,12 +16,11 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar, Token, copy_context
+from contextvars import ContextVar, copy_context
 from functools import cache, partial
 from pathlib import Path
 from queue import SimpleQueue
-from types import TracebackType
-from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -294,55 +293,6 @@ class Work(Generic[T]):
         return self._watch.report
 
 
-class Interrupts:
-    """Interrupts the calls of :func:`run` in a block from another thread, as Ctrl-C does in the kernel's own.
-
-    Example:
-        >>> interrupts = Interrupts()
-        >>> interrupts.interrupt()
-        >>> with interrupts:
-        ...     run(anyio.sleep, 60)
-        Traceback (most recent call last):
-        InterruptedError: It was interrupted.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._work: Work[Any] | None = None
-        self._is_due = False
-        self._token: Token[Interrupts | None] | None = None
-
-    def interrupt(self) -> None:
-        """Cancel the work that is waited for, or the next one; its call raises InterruptedError."""
-        with self._lock:
-            work = self._work
-            self._is_due = work is None or work.wait(0)
-        if work is not None and not self._is_due:
-            work.cancel()
-
-    def start(self, work: Work[T]) -> Future[T]:
-        """Start work that :meth:`interrupt` then cancels."""
-        with self._lock:
-            is_due, self._is_due = self._is_due, False
-            if is_due:
-                raise InterruptedError(_INTERRUPTED)
-            self._work = work
-            return work.start()
-
-    def __enter__(self) -> Self:
-        self._token = _INTERRUPTS.set(self)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._token is not None:
-            _INTERRUPTS.reset(self._token)
-
-
-_INTERRUPTS: Final[ContextVar[Interrupts | None]] = ContextVar("_INTERRUPTS", default=None)
-
-
 def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a coroutine function on the background loop and wait for it.
 
@@ -351,10 +301,10 @@ def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) 
     summarises them: see :mod:`sbnotebook.settlement.watch`. Other exceptions that end work also have a report when
     anything was sent or settled.
     """
-    work, interrupts, caller = Work(partial(function, *args, **kwargs)), _INTERRUPTS.get(), _Caller()
+    work, caller = Work(partial(function, *args, **kwargs)), _Caller()
     token = _CALLER.set(caller)
     try:
-        return caller.wait_for(work.start() if interrupts is None else interrupts.start(work))
+        return caller.wait_for(work.start())
     except KeyboardInterrupt as interrupt:
         try:
             work.cancel()

@@ -9,11 +9,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import Enum, auto
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.plan import Plan
-from sbnotebook.client.portal import Interrupts
+from sbnotebook.client.portal import Work
 from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import OutcomeStatus, Report, Resubmit
 from sbnotebook.model.decision import AUTO
@@ -37,6 +37,9 @@ from sbnotebook.widgets.plan_trial import PlanTrial, ramp_blocks, rehearsal_bloc
 from sbnotebook.widgets.pretty import cell
 from sbnotebook.widgets.renderers.terminal import text_of
 from sbnotebook.widgets.table.rows import MessageRows
+
+if TYPE_CHECKING:
+    from sbnotebook.client.rehearsal import Rehearsal
 
 _ROWS: Final = 5
 _MAX_AGAIN: Final = 4
@@ -89,7 +92,7 @@ class ActionPanel(Panel):
         self._limits = Limits()
         self._work: PlanRun | None = None
         self._is_cancelled = False
-        self._rehearsal: Interrupts | None = None
+        self._rehearsal: Work[Rehearsal] | None = None
         self._report: Report | None = None
         self._proposed: tuple[Block, ...] = ()
         self._reported: tuple[Block, ...] = ()
@@ -261,31 +264,27 @@ class ActionPanel(Panel):
                 consumer = self._trial.named_consumer()
             except SbNotebookError:  # the form shows its fault
                 return
-            interrupts = self._rehearsal = Interrupts()
+            rehearsal = self._rehearsal = Work(self._namespace.asynchronous.rehearse, plan.asynchronous, consumer)
             words = f"Rehearsing {len(plan):,} message{'s' if len(plan) != 1 else ''} on copies …"
             self._enter(_Stage.REHEARSING, *self._proposed, Text(words, "quiet"))
 
-        def work() -> list[Block]:
-            with interrupts:
-                return rehearsal_blocks(self._namespace.rehearse(plan, consumer))
-
         background.start(
-            work,
-            done=partial(self._rehearsed, interrupts),
-            failed=lambda why: self._rehearsed(interrupts, [Text(f"The rehearsal failed: {why}", "error")]),
+            lambda: rehearsal_blocks(rehearsal.start().result()),
+            done=partial(self._rehearsed, rehearsal),
+            failed=lambda why: self._rehearsed(rehearsal, [Text(f"The rehearsal failed: {why}", "error")]),
         )
 
-    def _rehearsed(self, interrupts: Interrupts, blocks: Iterable[Block]) -> None:
+    def _rehearsed(self, rehearsal: Work[Rehearsal], blocks: Iterable[Block]) -> None:
         with self._lock:
-            if interrupts is self._rehearsal:  # else it was cancelled
+            if rehearsal is self._rehearsal:  # else it was cancelled
                 self._rehearsal = None
                 self._forward += 1
                 self._enter(_Stage.PROPOSED, *self._proposed, *blocks)
 
     def _end_rehearsal(self) -> None:
-        interrupts, self._rehearsal = self._rehearsal, None
-        if interrupts is not None:
-            interrupts.interrupt()
+        rehearsal, self._rehearsal = self._rehearsal, None
+        if rehearsal is not None:
+            rehearsal.cancel()
 
     # ------------------------------------------------------------ while it is carried out
 

@@ -13,7 +13,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from sbnotebook.client.portal import Interrupts, portal, run
+from sbnotebook.client.portal import portal, run
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, Report
 from sbnotebook.settlement.watch import reporting
 
@@ -25,40 +25,6 @@ async def thread_name() -> str:
 def test_work_runs_in_one_background_thread() -> None:
     assert run(thread_name) == "sbnotebook"
     assert portal() is portal()
-
-
-def test_calls_of_a_block_are_interrupted_from_another_thread() -> None:
-    interrupts, begun, cleaned = Interrupts(), threading.Event(), list[str]()
-
-    async def wait_for_ever() -> None:
-        begun.set()
-        await anyio.sleep_forever()
-
-    def call() -> None:
-        with interrupts:
-            try:
-                run(wait_for_ever)
-            finally:
-                cleaned.append(run(thread_name))
-
-    with ThreadPoolExecutor() as pool:
-        called = pool.submit(call)
-        assert begun.wait(20)
-        interrupts.interrupt()
-        with pytest.raises(InterruptedError):
-            called.result(20)
-    assert cleaned == ["sbnotebook"], "a call that cleans up is not interrupted"
-    assert run(thread_name) == "sbnotebook", "nor are calls elsewhere"
-
-
-def test_an_interrupt_between_two_calls_ends_the_next_one() -> None:
-    interrupts = Interrupts()
-    with interrupts:
-        assert run(thread_name) == "sbnotebook"
-        interrupts.interrupt()
-        with pytest.raises(InterruptedError):
-            run(thread_name)
-        assert run(thread_name) == "sbnotebook"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
