@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import thread_time
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from sbnotebook.analysis.json_columns import NOT_JSON, json_value
 from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.analysis.tables import printable
-from sbnotebook.model.budget import CAUSE_SECONDS_OF_TABLE, PARSED_CHARACTERS
+from sbnotebook.model.budget import CAUSE_SECONDS_OF_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,17 +96,8 @@ class FormReader:
         """Return the form of a body; why there is none for one that is not JSON."""
         if self._clock() >= self._until:
             return _UNREAD
-        try:
-            if body is None or len(body) > PARSED_CHARACTERS:
-                return NO_JSON
-            value: Any = json.loads(body, parse_constant=_refuse)
-        except (ValueError, RecursionError):
-            return NO_JSON
-        return frozenset(_paths(value))
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(constant)
+        value = json_value(body)
+        return NO_JSON if value is NOT_JSON else frozenset(_paths(value))
 
 
 def _paths(value: Any) -> Iterator[tuple[_Path, str]]:

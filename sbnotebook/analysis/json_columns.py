@@ -25,6 +25,7 @@ _WHOLE: Final = "body_json"
 _EXACT: Final = 2**53
 """Larger whole numbers are not exact as floats."""
 _MOST_INT: Final = 2**63 - 1
+NOT_JSON: Final = object()
 
 _Path = tuple[str, ...]
 
@@ -69,15 +70,20 @@ def _column(values: list[Any]) -> pd.Series[Any]:
     return pd.Series(values, dtype="Int64" if is_whole else object)
 
 
+def json_value(body: str | None) -> Any:
+    """Return the value of a body that is JSON, as ``where`` reads it; ``NOT_JSON`` of others."""
+    if body is None or len(body) > PARSED_CHARACTERS:
+        return NOT_JSON
+    try:
+        return json.loads(body, parse_constant=_refuse, object_pairs_hook=_first_of_each)
+    except (ValueError, RecursionError):
+        return NOT_JSON
+
+
 def _fields(body: str | None) -> Iterator[tuple[_Path, Any]]:
     """Yield the paths of the fields of a body, and their values."""
-    try:
-        if body is None or len(body) > PARSED_CHARACTERS:
-            return
-        value: Any = json.loads(body, parse_constant=_refuse, object_pairs_hook=_first_of_each)
-    except (ValueError, RecursionError):
-        return
-    waiting: list[tuple[_Path, Any]] = [((), value)]
+    value = json_value(body)
+    waiting: list[tuple[_Path, Any]] = [((), value)] if value is not NOT_JSON else []
     seen = 0
     while waiting and seen < _MOST_FIELDS:
         path, value = waiting.pop()

@@ -220,7 +220,7 @@ def _needed(process: subprocess.Popen[bytes], table: pa.Table, expression: str, 
 
 
 def _portions(table: pa.Table, most: int) -> Iterator[pa.Table]:
-    """Yield the rows of a table in parts of at most so many bytes, or of one row."""
+    """Yield the rows of a table in parts of a size at most, or of one row."""
     if table.nbytes <= most or len(table) <= 1:
         if len(table):
             yield table

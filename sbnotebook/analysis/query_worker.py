@@ -147,7 +147,7 @@ def work(memory: int) -> None:
 
 
 def _limit_memory(most: int) -> None:
-    """Let this process take so many bytes more than it has, where the system has such a limit."""
+    """Limit the bytes that this process may take beyond those that it has, where the system can."""
     try:
         import resource
     except ImportError:  # Windows, where only DuckDB's own limit holds.

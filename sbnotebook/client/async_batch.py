@@ -220,7 +220,7 @@ class AsyncLockedBatch(Shown, SdkNames):
         Args:
             messages: which ones, all that are held by default.
             where: of these, only those for which this SQL expression is true.
-            delay: hold them for so long first, with their locks renewed, such as ``"2m"``. An interrupt meanwhile
+            delay: how long to hold them first, with their locks renewed, such as ``"2m"``. An interrupt meanwhile
                 leaves them held.
         """
         return await self._settle(Abandon(duration(delay)), messages, where)

@@ -505,7 +505,7 @@ class AsyncNamespace(SdkNames):
         metadata and sizes are left out.
 
         Args:
-            sample: also copy the first so many messages of each queue, subscription and dead-letter queue; 0 for none.
+            sample: how many messages to copy from each queue, subscription and dead-letter queue; 0 for none.
             mask: values of these to replace, as for ``copy_to``.
 
         Returns:

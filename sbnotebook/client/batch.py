@@ -165,7 +165,7 @@ class LockedBatch(Shown, Twin):
         Args:
             messages: which ones, all that are held by default.
             where: of these, only those for which this SQL expression is true.
-            delay: hold them for so long first, with their locks renewed, such as ``"2m"``. An interrupt meanwhile
+            delay: how long to hold them first, with their locks renewed, such as ``"2m"``. An interrupt meanwhile
                 leaves them held.
         """
         return run(self._batch.abandon, messages, where=where, delay=delay)

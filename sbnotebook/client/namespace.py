@@ -435,7 +435,7 @@ class Namespace(Twin):
         metadata and sizes are left out.
 
         Args:
-            sample: also copy the first so many messages of each queue, subscription and dead-letter queue; 0 for none.
+            sample: how many messages to copy from each queue, subscription and dead-letter queue; 0 for none.
             mask: values of these to replace, as for ``copy_to``.
             show_progress: False for no bar.
 

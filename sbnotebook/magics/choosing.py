@@ -55,7 +55,7 @@ def selected(entity: Entity, args: MagicArguments) -> Choice:
 
 
 def _of_cause(found: Messages, fingerprint: str) -> Sequence[ReceivedMessage]:
-    # By every trait, too, so that the fingerprints of earlier versions and of --by are known.
+    # By every trait, too, so that the fingerprints of --by are known.
     wanted: list[Sequence[Trait]] = [CAUSE, TRAITS, *((trait,) for trait in TRAITS)]
     for by in wanted:
         for group in found.groups(by):

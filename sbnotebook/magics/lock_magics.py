@@ -102,7 +102,7 @@ class LockMagics(PlanMagics):
         INTO,
     )
     def sb_renew(self, args: MagicArguments) -> datetime | None:
-        """Hold the locked messages for longer: renew their locks for so long from now.
+        """Renew the locks of the held messages for longer, from now.
 
         Example::
 

@@ -215,7 +215,7 @@ def _others(args: MagicArguments) -> list[Namespace]:
 
 
 def _another_way(report: Report | None) -> str:
-    """Say how to take messages back that were not removed."""
+    """Return how to take back messages that were not removed."""
     verbs = {outcome.verb for outcome in report or ()}
     said = _STILL_THERE.get(verbs.pop()) if len(verbs) == 1 else None
     return said.format(report[0].entity) if report and said else ""
